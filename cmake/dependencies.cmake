@@ -1,0 +1,28 @@
+# What Paceline stands on. Required: LibTorch, fmt, spdlog, nlohmann-json, CLI11, OpenMP, zlib. Optional, each a PACELINE_WITH_* definition of
+# the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), CUDA.
+find_package(Torch REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(ZLIB)
+find_package(JPEG)
+find_package(PNG)
+find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h)
+
+if(PACELINE_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # A precompiled header is part of what ccache must look at; without these it would never hit.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+endif()

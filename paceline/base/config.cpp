@@ -1,0 +1,223 @@
+#include "paceline/base/config.h"
+
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/suggest.h"
+
+namespace paceline {
+namespace {
+
+std::string_view trim(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+template <class T>
+bool parse_whole(std::string_view text, T& out) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return code == std::errc{} && end == text.data() + text.size() && !text.empty();
+}
+
+std::string quote(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+std::string number_toml(double number) {
+  std::string text = fmt::format("{}", number);
+  // TOML tells floats from integers by the point or the exponent.
+  if (std::isfinite(number) && text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string kind_of(const Value& value) {
+  static constexpr const char* kNames[] = {"a boolean", "an integer", "a number", "text", "a list of integers", "a list of numbers"};
+  return kNames[value.index()];
+}
+
+std::string show(const Value& value) {
+  return std::visit(
+      [](const auto& v) -> std::string {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_same_v<T, std::string>) return quote(v);
+        else if constexpr (std::is_same_v<T, double>) return number_toml(v);
+        else return fmt::format("{}", v);
+      },
+      value);
+}
+
+Value parse_list(std::string_view text) {
+  std::vector<std::int64_t> integers;
+  std::vector<double> numbers;
+  bool whole = true;
+  std::string_view rest = trim(text.substr(1, text.size() - 2));
+  while (!rest.empty()) {
+    const auto comma = rest.find(',');
+    const std::string_view item = trim(rest.substr(0, comma));
+    double number = 0;
+    if (!parse_whole(item, number)) return std::string(text);
+    std::int64_t integer = 0;
+    whole = whole && parse_whole(item, integer);
+    integers.push_back(integer);
+    numbers.push_back(number);
+    rest = comma == std::string_view::npos ? std::string_view{} : trim(rest.substr(comma + 1));
+  }
+  if (whole) return integers;
+  return numbers;
+}
+
+}  // namespace
+
+Value parse_value(std::string_view text) {
+  text = trim(text);
+  if (text == "true") return true;
+  if (text == "false") return false;
+  if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
+    return std::string(text.substr(1, text.size() - 2));
+  if (text.size() >= 2 && text.front() == '[' && text.back() == ']') return parse_list(text);
+  std::int64_t integer = 0;
+  if (parse_whole(text, integer)) return integer;
+  double number = 0;
+  if (parse_whole(text, number)) return number;
+  return std::string(text);
+}
+
+std::string Field::type() const {
+  static constexpr const char* kNames[] = {"boolean", "integer", "number", "text", "list of integers", "list of numbers"};
+  return kNames[target_.index()];
+}
+
+std::string Field::toml() const {
+  return std::visit(
+      [](const auto* target) -> std::string {
+        using T = std::decay_t<decltype(*target)>;
+        if constexpr (std::is_same_v<T, std::string>) {
+          return quote(*target);
+        } else if constexpr (std::is_same_v<T, double>) {
+          return number_toml(*target);
+        } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+          std::vector<std::string> items;
+          for (double number : *target) items.push_back(number_toml(number));
+          return fmt::format("[{}]", fmt::join(items, ", "));
+        } else {
+          return fmt::format("{}", *target);
+        }
+      },
+      target_);
+}
+
+std::string Field::allowed() const {
+  if (!choices_.empty()) return fmt::format("one of {}", fmt::join(choices_, ", "));
+  std::string text;
+  if (std::isfinite(least_)) text = fmt::format("{} {}", least_excluded_ ? "above" : "at least", least_);
+  if (std::isfinite(most_)) text += fmt::format("{}at most {}", text.empty() ? "" : " and ", most_);
+  return text;
+}
+
+void Field::check(double number) const {
+  const bool low = least_excluded_ ? !(number > least_) : !(number >= least_);
+  if (low || !(number <= most_)) throw ConfigError(fmt::format("must be {}, not {}", allowed(), number));
+}
+
+void Field::assign(const Value& value) {
+  std::visit(
+      [&](auto* target) {
+        using T = std::decay_t<decltype(*target)>;
+        if (const T* same = std::get_if<T>(&value)) {
+          if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) check(static_cast<double>(*same));
+          if constexpr (std::is_same_v<T, std::vector<double>> || std::is_same_v<T, std::vector<std::int64_t>>)
+            for (auto number : *same) check(static_cast<double>(number));
+          if constexpr (std::is_same_v<T, std::string>) {
+            bool known = choices_.empty();
+            for (std::string_view choice : choices_) known = known || choice == *same;
+            if (!known) throw ConfigError(": " + unknown_message("value", *same, choices_));
+          }
+          *target = *same;
+        } else if constexpr (std::is_same_v<T, double>) {  // 1 is a number too
+          const auto* integer = std::get_if<std::int64_t>(&value);
+          if (!integer) throw ConfigError(fmt::format("must be a {}, not {} ({})", type(), kind_of(value), show(value)));
+          check(static_cast<double>(*integer));
+          *target = static_cast<double>(*integer);
+        } else if constexpr (std::is_same_v<T, std::vector<double>>) {
+          const auto* integers = std::get_if<std::vector<std::int64_t>>(&value);
+          if (!integers) throw ConfigError(fmt::format("must be a {}, not {} ({})", type(), kind_of(value), show(value)));
+          for (auto number : *integers) check(static_cast<double>(number));
+          target->assign(integers->begin(), integers->end());
+        } else {
+          throw ConfigError(fmt::format("must be {} {}, not {} ({})", type() == "integer" ? "an" : "a", type(), kind_of(value), show(value)));
+        }
+      },
+      target_);
+  set_ = true;
+}
+
+Field& Section::at(std::string_view key) {
+  std::vector<std::string_view> keys;
+  for (Field& field : fields_) {
+    if (field.key() == key) return field;
+    keys.push_back(field.key());
+  }
+  throw ConfigError(unknown_message(fmt::format("key in [{}]", name_), key, keys));
+}
+
+Section& Config::at(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (Section& section : sections_) {
+    if (section.name() == name) return section;
+    names.push_back(section.name());
+  }
+  throw ConfigError(unknown_message("section", name, names));
+}
+
+bool Config::is_set(std::string_view section, std::string_view key) { return at(section).at(key).is_set(); }
+
+void Config::assign(std::string_view section, std::string_view key, const Value& value) {
+  Field& field = at(section).at(key);
+  try {
+    field.assign(value);
+  } catch (const ConfigError& problem) {
+    const std::string_view what = problem.what();
+    throw ConfigError(fmt::format("{}.{}{}{}", section, key, what.starts_with(':') ? "" : " ", what));
+  }
+}
+
+void Config::set(std::string_view assignment) {
+  const auto equals = assignment.find('=');
+  const auto dot = assignment.substr(0, equals).find('.');
+  if (equals == std::string_view::npos || dot == std::string_view::npos)
+    throw ConfigError(fmt::format("'{}' is not of the form section.key=value (for example optim.rate=0.1)", assignment));
+  const std::string_view section = trim(assignment.substr(0, dot));
+  const std::string_view key = trim(assignment.substr(dot + 1, equals - dot - 1));
+  Value value = parse_value(assignment.substr(equals + 1));
+  // A text field takes any word as it stands: run.name=2024 is a name.
+  if (at(section).at(key).type() == "text" && !std::holds_alternative<std::string>(value))
+    value = std::string(trim(assignment.substr(equals + 1)));
+  assign(section, key, value);
+}
+
+std::string Config::toml() const {
+  std::string text;
+  for (const Section& section : sections_) {
+    if (!text.empty()) text += '\n';
+    text += fmt::format("[{}]\n", section.name());
+    for (const Field& field : section.fields()) text += fmt::format("{} = {}\n", field.key(), field.toml());
+  }
+  return text;
+}
+
+}  // namespace paceline

@@ -1,0 +1,66 @@
+// The errors of Paceline. Every failure that a user can meet is one of these four; the type says who must act.
+//
+// A message says who, what, expected, actual and what to do, in one line. The library never calls exit(): main() maps
+// ConfigError and DataError to exit code 2 and everything else to 1.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace paceline {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The user asked for something that cannot be: an unknown key, a wrong type, sizes that do not fit.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A file is not what it should be. The message starts with its name.
+class DataError : public Error {
+ public:
+  DataError(const std::string& file, const std::string& what) : Error(file + ": " + what), file_(file) {}
+  DataError(const std::string& file, std::int64_t offset, const std::string& what)
+      : Error(file + ", byte " + std::to_string(offset) + ": " + what), file_(file), offset_(offset) {}
+
+  const std::string& file() const { return file_; }
+  std::int64_t offset() const { return offset_; }  ///< -1 where no single byte is to blame
+
+ private:
+  std::string file_;
+  std::int64_t offset_ = -1;
+};
+
+/// Another rank died, is late, or called something else. The only error that recovery handles.
+class PeerError : public Error {
+ public:
+  PeerError(int rank, const std::string& operation, std::int64_t step, const std::string& what)
+      : Error(what), rank_(rank), operation_(operation), step_(step) {}
+
+  int rank() const { return rank_; }
+  const std::string& operation() const { return operation_; }
+  std::int64_t step() const { return step_; }
+
+ private:
+  int rank_;
+  std::string operation_;
+  std::int64_t step_;
+};
+
+/// A bug of Paceline: an invariant did not hold.
+class InternalError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws InternalError unless `holds`.
+inline void ensure(bool holds, const char* invariant) {
+  if (!holds) throw InternalError(std::string("internal error, please report it: ") + invariant);
+}
+
+}  // namespace paceline
