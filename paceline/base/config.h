@@ -86,6 +86,7 @@ class Config {
   }
 
   void load(const std::filesystem::path& toml_file);
+  void load_text(const std::string& toml, const std::string& source);  ///< `source` stands in the messages
   void set(std::string_view assignment);  ///< "section.key=value"; a value need not be quoted
 
   std::string toml() const;  ///< the whole recipe, every key with its present value

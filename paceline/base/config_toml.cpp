@@ -1,8 +1,9 @@
-// Config::load: the one place that knows TOML (toml++, header only).
+// Config::load and load_text: the one place that knows TOML (toml++, header only).
 #include <fmt/format.h>
 
 #include "paceline/base/config.h"
 #include "paceline/base/error.h"
+#include "paceline/base/files.h"
 
 #if PACELINE_WITH_TOML
 #define TOML_EXCEPTIONS 0
@@ -32,10 +33,8 @@ Value to_value(const toml::node& node) {
 
 }  // namespace
 
-void Config::load(const std::filesystem::path& toml_file) {
-  const std::string name = toml_file.string();
-  if (!std::filesystem::is_regular_file(toml_file)) throw ConfigError(name + ": no such recipe; `ls recipes` shows those that come along");
-  const toml::parse_result parsed = toml::parse_file(name);
+void Config::load_text(const std::string& text, const std::string& name) {
+  const toml::parse_result parsed = toml::parse(text);
   if (!parsed)
     throw ConfigError(fmt::format("{}, line {}: {}", name, parsed.error().source().begin.line, parsed.error().description()));
   for (const auto& [section, node] : parsed.table()) {
@@ -59,11 +58,20 @@ void Config::load(const std::filesystem::path& toml_file) {
 
 namespace paceline {
 
-void Config::load(const std::filesystem::path& toml_file) {
-  throw ConfigError(fmt::format("{}: this build has no TOML reader (toml++ was not found); give the settings as section.key=value",
-                                toml_file.string()));
+void Config::load_text(const std::string&, const std::string& source) {
+  throw ConfigError(source + ": this build has no TOML reader (toml++ was not found); give the settings as section.key=value");
 }
 
 }  // namespace paceline
 
 #endif
+
+namespace paceline {
+
+void Config::load(const std::filesystem::path& toml_file) {
+  if (!std::filesystem::is_regular_file(toml_file))
+    throw ConfigError(toml_file.string() + ": no such recipe; `ls recipes` shows those that come along");
+  load_text(read_file(toml_file), toml_file.string());
+}
+
+}  // namespace paceline

@@ -1,0 +1,47 @@
+// What a benchmark is: a function that measures and adds rows. One file each, one row in registry.cpp.
+//
+// Times are compared only within one run: every row that has a peer is measured side by side with it, in alternating rounds, and the
+// median of the rounds is reported. A row is a JSON object; columns of the printed table are its keys.
+#pragma once
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/base/clock.h"
+#include "paceline/base/registry.h"
+
+namespace paceline::bench {
+
+struct Options {
+  int threads = 0;       // 0: all cores
+  int rounds = 5;        // of which the median counts
+  std::int64_t batch = 0;  // 0: the benchmark's own
+  std::string networks;  // comma-separated; empty: the benchmark's own
+  std::string device = "cpu", precision = "fp32";
+  std::string root;      // of a dataset
+  std::string python = "python3";
+  bool peer = true;
+};
+
+using Row = nlohmann::ordered_json;
+/// Called with what is being measured, for the progress line.
+using Say = std::function<void(const std::string&)>;
+using Run = std::vector<Row> (*)(const Options&, const Say&);
+
+std::span<const Entry<Run>> benchmarks();
+
+std::vector<Row> bench_optim(const Options& options, const Say& say);
+std::vector<Row> bench_step(const Options& options, const Say& say);
+std::vector<Row> bench_data(const Options& options, const Say& say);
+
+double median(std::vector<double> values);
+
+/// Seconds that one call of `work` takes: as many calls as fit into `least_seconds`, at least one.
+double time_of(const std::function<void()>& work, double least_seconds = 0.2);
+
+std::vector<std::string> split(const std::string& list);
+
+}  // namespace paceline::bench

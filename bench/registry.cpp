@@ -1,0 +1,42 @@
+#include <algorithm>
+#include <sstream>
+
+#include "benchmark.h"
+
+namespace paceline::bench {
+namespace {
+
+constexpr Entry<Run> kBenchmarks[] = {
+    {"optim", "fused updates over ResNet-50's parameters against torch::optim and the memory's speed", bench_optim},
+    {"step", "one worker's training step against the same step in Python's PyTorch", bench_step},
+    {"data", "images a second from one core: crop and flip, JPEG folders", bench_data},
+};
+
+}  // namespace
+
+std::span<const Entry<Run>> benchmarks() { return kBenchmarks; }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double time_of(const std::function<void()>& work, double least_seconds) {
+  const SteadyClock clock;
+  const Nanoseconds began = clock.now();
+  int calls = 0;
+  do work(), ++calls;
+  while (seconds(clock.now() - began) < least_seconds);
+  return seconds(clock.now() - began) / calls;
+}
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> items;
+  std::istringstream stream(list);
+  for (std::string item; std::getline(stream, item, ',');)
+    if (!item.empty()) items.push_back(item);
+  return items;
+}
+
+}  // namespace paceline::bench

@@ -1,0 +1,93 @@
+// paceline bench NAME
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include "bench/benchmark.h"
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/tensor/device.h"
+
+namespace paceline::cli {
+namespace {
+
+std::string cell(const nlohmann::ordered_json& value) {
+  if (value.is_null()) return "–";
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_number_float()) return value.dump();
+  const double number = value.get<double>();
+  return std::abs(number) >= 1000 ? fmt::format("{:.0f}", number) : fmt::format("{:.3g}", number);
+}
+
+std::size_t columns_of(const std::string& text) {  // code points, not bytes
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+void print_table(const std::vector<bench::Row>& rows) {
+  std::vector<std::string> columns;
+  for (const auto& row : rows)
+    for (const auto& [key, value] : row.items())
+      if (std::find(columns.begin(), columns.end(), key) == columns.end()) columns.push_back(key);
+  std::map<std::string, std::size_t> width;
+  for (const std::string& column : columns) {
+    width[column] = columns_of(column);
+    for (const auto& row : rows) width[column] = std::max(width[column], row.contains(column) ? columns_of(cell(row[column])) : 0);
+  }
+  const auto print = [&](const auto& text_of) {
+    for (const std::string& column : columns) {
+      const std::string text = text_of(column);
+      std::cout << text << std::string(width[column] - columns_of(text) + 2, ' ');
+    }
+    std::cout << '\n';
+  };
+  print([](const std::string& column) { return column; });
+  for (const auto& row : rows) print([&](const std::string& column) { return row.contains(column) ? cell(row[column]) : std::string(); });
+}
+
+}  // namespace
+
+Action add_bench(CLI::App& app) {
+  struct Flags {
+    std::string name;
+    bench::Options options;
+    bool no_peer = false, json = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  std::string names;
+  for (const auto& row : bench::benchmarks()) names += fmt::format("{}  {:<8} {}", "\n", row.key, row.help);
+  app.add_option("NAME", flags->name, "which:" + names)->required();
+  app.add_option("--threads", flags->options.threads, "0: all cores")->capture_default_str()->check(CLI::NonNegativeNumber);
+  app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--networks", flags->options.networks, "comma-separated, for step");
+  app.add_option("--batch", flags->options.batch, "0: the benchmark's own")->capture_default_str()->check(CLI::NonNegativeNumber);
+  app.add_option("--device", flags->options.device, "cpu or cuda")->capture_default_str();
+  app.add_option("--precision", flags->options.precision, "fp32, tf32 or bf16")->capture_default_str();
+  app.add_option("--root", flags->options.root, "folder of a dataset, for data");
+  app.add_option("--python", flags->options.python, "the Python that has PyTorch, for peers")->capture_default_str();
+  app.add_flag("--no-peer", flags->no_peer, "measure Paceline alone");
+  add_json_flag(app, flags->json);
+  add_examples(app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
+                     "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128", "paceline bench data --root DIR --json"});
+  return [flags] {
+    flags->options.peer = !flags->no_peer;
+    const auto& entry = find(bench::benchmarks(), "benchmark", flags->name);
+    const c10::Device device = tensor::parse_device(flags->options.device);
+    tensor::configure_libtorch(device, tensor::parse_precision(flags->options.precision, device), flags->options.threads, false);
+    const bool live = isatty(STDERR_FILENO) != 0;
+    const auto say = [live](const std::string& what) {
+      std::cerr << (live ? "\r\033[K" : "") << "measuring " << what << (live ? "" : "\n") << std::flush;
+    };
+    const std::vector<bench::Row> rows = entry.make(flags->options, say);
+    if (live) std::cerr << "\r\033[K";
+    const nlohmann::ordered_json machine = {{"cores", std::thread::hardware_concurrency()}, {"threads", at::get_num_threads()}, {"device", tensor::device_name(device)}};
+    if (flags->json) print_json({{"benchmark", flags->name}, {"machine", machine}, {"rows", rows}});
+    else print_table(rows);
+    return kDone;
+  };
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,111 @@
+// paceline checkpoint show | verify | convert
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/train/checkpoint.h"
+#include "paceline/train/weights.h"
+
+namespace paceline::cli {
+namespace {
+
+struct Flags {
+  std::string path, output;
+  bool json = false;
+};
+
+nlohmann::ordered_json describe(const std::filesystem::path& file, const train::Checkpoint& checkpoint) {
+  const train::Position& p = checkpoint.position;
+  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
+  for (const auto& [name, tensor] : checkpoint.tensors)
+    tensors.push_back({{"name", name}, {"shape", tensor.sizes().vec()}, {"bytes", tensor.nbytes()}});
+  return {{"file", file.string()},
+          {"network", checkpoint.network},
+          {"step", p.step},
+          {"epoch", p.epoch},
+          {"batch", p.batch},
+          {"samples", p.samples},
+          {"seconds", p.seconds},
+          {"state_hash", train::state_hash(checkpoint.tensors)},
+          {"recipe", checkpoint.recipe},
+          {"tensors", tensors}};
+}
+
+int show(const Flags& flags) {
+  const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
+  const auto document = describe(file, checkpoint);
+  if (flags.json) {
+    print_json(document);
+    return kDone;
+  }
+  std::int64_t elements = 0, bytes = 0;
+  for (const auto& [name, tensor] : checkpoint.tensors) {
+    bytes += static_cast<std::int64_t>(tensor.nbytes());
+    if (name.starts_with("model.")) elements += tensor.numel();
+  }
+  std::cout << fmt::format("{}\n  network     {}\n  step        {} (epoch {}, batch {}; {} samples in {:.1f} s)\n", file.string(), checkpoint.network,
+                           checkpoint.position.step, checkpoint.position.epoch + 1, checkpoint.position.batch, checkpoint.position.samples,
+                           checkpoint.position.seconds);
+  std::cout << fmt::format("  tensors     {}, {:.1f} MB; {} values in the model\n  state hash  {}\n\n", checkpoint.tensors.size(),
+                           static_cast<double>(bytes) / 1e6, elements, document["state_hash"].get<std::string>());
+  for (const auto& [name, tensor] : checkpoint.tensors)
+    std::cout << fmt::format("  {:<52} {:>20}\n", name, tensor.dim() == 0 ? "scalar" : graph::to_string(tensor.sizes().vec()));
+  return kDone;
+}
+
+/// Every checkpoint of a run is read and its checksums are compared; exit code 1 where one is damaged.
+int verify(const Flags& flags) {
+  const auto files = train::list_checkpoints(flags.path);
+  if (files.empty()) throw DataError(flags.path, "no checkpoint here; give a run's folder or a checkpoint file");
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  bool all_good = true;
+  for (const auto& file : files) {
+    std::string problem;
+    try {
+      train::read_checkpoint(file);
+    } catch (const DataError& error) {
+      problem = error.what();
+    }
+    all_good = all_good && problem.empty();
+    rows.push_back({{"file", file.string()}, {"good", problem.empty()}, {"problem", problem}});
+    if (!flags.json) std::cout << (problem.empty() ? "good     " + file.string() : "DAMAGED  " + problem) << '\n';
+  }
+  if (flags.json) print_json({{"good", all_good}, {"checkpoints", rows}});
+  return all_good ? kDone : kFailed;
+}
+
+int convert(const Flags& flags) {
+  const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
+  const FileStamp stamp = train::export_weights(checkpoint, flags.output);
+  if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", stamp.bytes}});
+  else std::cout << fmt::format("{} → {} ({:.1f} MB of weights under PyTorch's names)\n", file.string(), flags.output, static_cast<double>(stamp.bytes) / 1e6);
+  return kDone;
+}
+
+}  // namespace
+
+Action add_checkpoint(CLI::App& app) {
+  app.require_subcommand(1);
+  auto flags = std::make_shared<Flags>();
+  auto chosen = std::make_shared<int (*)(const Flags&)>(nullptr);
+  const auto add = [&](const char* name, const char* help, int (*run)(const Flags&)) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->add_option("PATH", flags->path, "a run's folder (its newest good checkpoint) or a checkpoint file")->required();
+    add_json_flag(*sub, flags->json);
+    sub->callback([chosen, run] { *chosen = run; });
+    return sub;
+  };
+  add_examples(*add("show", "what is in a checkpoint", show), {"paceline checkpoint show runs/demo"});
+  add_examples(*add("verify", "compare every checksum", verify), {"paceline checkpoint verify runs/demo"});
+  CLI::App* sub = add("convert", "write the weights as safetensors under PyTorch's names", convert);
+  sub->add_option("OUTPUT", flags->output, "the file to write")->required();
+  add_examples(*sub, {"paceline checkpoint convert runs/demo weights.safetensors",
+                      "python3 -c 'from safetensors.torch import load_file; model.load_state_dict(load_file(\"weights.safetensors\"))'"});
+  add_examples(app, {"paceline checkpoint show runs/demo", "paceline checkpoint verify runs/demo", "paceline checkpoint convert runs/demo weights.safetensors"});
+  return [flags, chosen] { return (*chosen)(*flags); };
+}
+
+}  // namespace paceline::cli

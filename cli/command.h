@@ -1,0 +1,34 @@
+// A subcommand: adds its flags to CLI11's app and returns what to do once they are read. One file a subcommand, one row in main.cpp.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace paceline::cli {
+
+/// Exit codes that scripts can rely on.
+enum ExitCode { kDone = 0, kFailed = 1, kWrongInput = 2, kStopped = 3 };
+
+/// Runs the subcommand; returns an ExitCode.
+using Action = std::function<int()>;
+
+Action add_train(CLI::App& app);
+Action add_graph(CLI::App& app);
+Action add_list(CLI::App& app);
+Action add_doctor(CLI::App& app);
+Action add_bench(CLI::App& app);
+Action add_checkpoint(CLI::App& app);
+Action add_completions(CLI::App& app);
+
+/// "Examples:" under a subcommand's help.
+void add_examples(CLI::App& app, std::initializer_list<const char*> lines);
+
+/// Adds --json.
+void add_json_flag(CLI::App& app, bool& json);
+
+/// The one JSON document of a --json run.
+void print_json(const nlohmann::ordered_json& document);
+
+}  // namespace paceline::cli

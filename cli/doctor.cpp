@@ -1,0 +1,133 @@
+// paceline doctor: what this machine has, how fast it is, and what to mend.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "command.h"
+#include "paceline/base/clock.h"
+#include "paceline/optim/memory_bandwidth.h"
+#include "paceline/tensor/device.h"
+
+namespace paceline::cli {
+namespace {
+
+/// The shared library that answers LibTorch's matrix products, by what is mapped into this process.
+std::string blas_library() {
+  std::ifstream maps("/proc/self/maps");
+  std::string found = "unknown";
+  for (std::string line; std::getline(maps, line);) {
+    const auto slash = line.find('/');
+    if (slash == std::string::npos) continue;
+    const std::string path = line.substr(slash);
+    const std::string name = path.substr(path.rfind('/') + 1);
+    if (name.starts_with("libopenblas") || name.starts_with("libmkl_rt") || name.starts_with("libmkl_core")) return path;
+    if (name.starts_with("libblas.so") || name.starts_with("libblis")) found = path;
+  }
+  return found;
+}
+
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+#if defined(__aarch64__)
+  return "aarch64";
+#else
+  return "unknown";
+#endif
+}
+
+double median_seconds(int repeats, const std::function<void()>& work) {
+  const SteadyClock clock;
+  std::vector<double> times;
+  work();
+  for (int i = 0; i < repeats; ++i) {
+    const Nanoseconds began = clock.now();
+    work();
+    times.push_back(seconds(clock.now() - began));
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[static_cast<std::size_t>(repeats) / 2];
+}
+
+double product_gflops() {
+  constexpr std::int64_t n = 1024;
+  const at::Tensor a = at::rand({n, n}), b = at::rand({n, n});
+  at::Tensor c = at::empty({n, n});
+  return 2.0 * n * n * n / median_seconds(5, [&] { at::mm_out(c, a, b); }) / 1e9;
+}
+
+double convolution_gflops() {
+  const at::Tensor x = at::rand({8, 64, 32, 32}), w = at::rand({64, 64, 3, 3});
+  return 2.0 * 8 * 64 * 64 * 9 * 32 * 32 / median_seconds(5, [&] { at::conv2d(x, w, {}, 1, 1); }) / 1e9;
+}
+
+int run_doctor(bool json) {
+  const c10::Device cpu(c10::kCPU);
+  tensor::configure_libtorch(cpu, tensor::Precision::fp32, 0, true);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const std::string blas = blas_library();
+  const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = optim::memory_bandwidth_gb_per_s();
+  const bool has_cuda = tensor::cuda_available();
+
+  std::vector<std::string> advice;
+  // The reference BLAS gives about 2 GFLOP/s a core, a tuned one twenty or more.
+  if (product / cores < 10)
+    advice.push_back(fmt::format("matrix products run at {:.0f} GFLOP/s: install OpenBLAS (apt-get install libopenblas0-pthread)", product));
+#if !PACELINE_WITH_TOML
+  advice.push_back("built without toml++: recipes as files are not read (apt-get install libtomlplusplus-dev, build again)");
+#endif
+#if !PACELINE_WITH_JPEG
+  advice.push_back("built without libjpeg: JPEG folders are not read (apt-get install libjpeg62-turbo-dev, build again)");
+#endif
+#if !PACELINE_WITH_PNG
+  advice.push_back("built without libpng: PNG folders are not read (apt-get install libpng-dev, build again)");
+#endif
+
+  nlohmann::ordered_json document = {
+      {"paceline", PACELINE_VERSION},
+      {"libtorch", TORCH_VERSION},
+      {"compiler", fmt::format("{}.{}", __GNUC__, __GNUC_MINOR__)},
+      {"processor", processor()},
+      {"cores", cores},
+      {"threads", at::get_num_threads()},
+      {"blas", blas},
+      {"convolutions", tensor::onednn_pays() ? "oneDNN" : "im2col + BLAS"},
+      {"product_gflops", product},
+      {"convolution_gflops", convolution},
+      {"memory_gb_per_s", bandwidth},
+      {"devices", nlohmann::ordered_json::array({"cpu"})},
+      {"engines", nlohmann::ordered_json::array()},
+      {"advice", advice},
+  };
+  if (has_cuda) document["devices"].push_back("cuda: " + tensor::device_name(c10::Device(c10::kCUDA, 0)));
+  if (json) {
+    print_json(document);
+    return kDone;
+  }
+  for (const auto& [key, value] : document.items()) {
+    if (key == "advice") continue;
+    std::string text = value.is_number_float() ? fmt::format("{:.1f}", value.get<double>()) : value.is_string() ? value.get<std::string>() : value.dump();
+    std::cout << fmt::format("  {:<20} {}\n", key, text);
+  }
+  std::cout << (advice.empty() ? "\n  Everything is as it should be.\n" : "\n");
+  for (const std::string& line : advice) std::cout << "  ! " << line << '\n';
+  return kDone;
+}
+
+}  // namespace
+
+Action add_doctor(CLI::App& app) {
+  auto json = std::make_shared<bool>(false);
+  add_json_flag(app, *json);
+  add_examples(app, {"paceline doctor", "paceline doctor --json"});
+  return [json] { return run_doctor(*json); };
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,87 @@
+// paceline: the command line. Reads the flags, runs one subcommand, turns errors into one line and an exit code.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <map>
+
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/base/suggest.h"
+
+namespace {
+
+using namespace paceline;
+
+struct Row {
+  const char* name;
+  const char* help;
+  cli::Action (*add)(CLI::App&);
+};
+
+constexpr Row kCommands[] = {
+    {"train", "train a network", cli::add_train},
+    {"graph", "print a network's layers, parameters and cost", cli::add_graph},
+    {"list", "list networks, datasets, optimizers and everything else a recipe can name", cli::add_list},
+    {"doctor", "check this machine: versions, BLAS, devices", cli::add_doctor},
+    {"bench", "measure Paceline against its peers on this machine", cli::add_bench},
+    {"checkpoint", "show, verify and convert checkpoints", cli::add_checkpoint},
+    {"completions", "print completions for a shell", cli::add_completions},
+};
+
+/// "unknown flag '--worker'; did you mean '--workers'?"
+std::string describe(const CLI::ParseError& error, const CLI::App& app) {
+  const CLI::App* used = &app;
+  for (const CLI::App* sub : app.get_subcommands()) used = sub;
+  for (const CLI::App* sub : used->get_subcommands()) used = sub;
+  const std::vector<std::string> left = used->remaining(true);
+  if (left.empty()) return error.what();
+  std::vector<std::string> names;
+  for (const CLI::Option* option : used->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const CLI::App* sub : used->get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  return unknown_message(left.front().starts_with('-') ? "flag" : "command", left.front(), known);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Paceline trains deep networks on many workers, from C++, on LibTorch.", "paceline");
+  app.set_version_flag("--version", std::string("paceline ") + PACELINE_VERSION);
+  app.require_subcommand(1);
+  cli::add_examples(app, {"paceline train                                   the built-in demonstration", "paceline train recipes/mnist_lenet5.toml data.root=DIR",
+                          "paceline graph resnet50", "paceline COMMAND --help"});
+  std::map<const CLI::App*, cli::Action> actions;
+  for (const Row& row : kCommands) {
+    CLI::App* sub = app.add_subcommand(row.name, row.help);
+    actions[sub] = row.add(*sub);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    return app.exit(asked);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    if (argc == 1) {
+      std::cerr << app.help();
+      return cli::kWrongInput;
+    }
+    throw ConfigError(describe(error, app) + "; `paceline --help` shows what there is");
+  }
+  return actions.at(app.get_subcommands().front())();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const ConfigError& error) {
+    log::error("{}", error.what());
+    return cli::kWrongInput;
+  } catch (const DataError& error) {
+    log::error("{}", error.what());
+    return cli::kWrongInput;
+  } catch (const std::exception& error) {
+    log::error("{}", error.what());
+    return cli::kFailed;
+  }
+}

@@ -1,0 +1,133 @@
+// paceline train [RECIPE] [section.key=value …]
+#include <csignal>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/log.h"
+#include "paceline/observe/curve.h"
+#include "paceline/observe/metrics.h"
+#include "paceline/observe/progress.h"
+#include "paceline/observe/run_folder.h"
+#include "paceline/observe/summary.h"
+#include "paceline/observe/tensorboard.h"
+#include "paceline/observe/trace.h"
+#include "paceline/train/trainer.h"
+
+namespace paceline::cli {
+namespace {
+
+using observe::RunFolder;
+
+struct Flags {
+  std::vector<std::string> words;  // the recipe and the assignments
+  std::int64_t workers = 0, seed = -1;
+  std::string resume;
+  bool json = false, quiet = false, print_recipe = false;
+};
+
+std::atomic<bool> stop_requested = false;  // signals have no context to carry it in
+
+extern "C" void request_stop(int signal) {
+  if (stop_requested.exchange(true)) {  // asked twice: leave at once
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = request_stop;
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+}
+
+/// What a demonstration, a recipe file, a checkpoint and the command line say, the later over the earlier.
+struct Plan {
+  train::Recipe recipe;
+  std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
+};
+
+bool is_assignment(const std::string& word) { return word.find('=') != std::string::npos; }
+
+Plan make_plan(const Flags& flags) {
+  Plan plan;
+  const bool told_nothing = flags.words.empty() && flags.resume.empty();
+  bool has_recipe = false;
+  for (const std::string& word : flags.words) has_recipe = has_recipe || !is_assignment(word);
+  if (told_nothing || !has_recipe) plan.recipe = train::Recipe::demonstration();
+  Config config = plan.recipe.config();
+  if (!flags.resume.empty()) {
+    if (has_recipe) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
+    plan.resume_from = train::newest_good_checkpoint(flags.resume);
+    config.load_text(plan.resume_from->second.recipe, plan.resume_from->first.string());
+  }
+  for (const std::string& word : flags.words)
+    if (!is_assignment(word)) config.load(word);
+  for (const std::string& word : flags.words)
+    if (is_assignment(word)) config.set(word);
+  if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
+  if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
+  return plan;
+}
+
+/// The folder of a resumed run is the one its checkpoint lies in.
+RunFolder folder_for(const Plan& plan) {
+  if (plan.resume_from) {
+    const auto checkpoints = std::filesystem::absolute(plan.resume_from->first).parent_path();
+    if (checkpoints.filename() == "checkpoints") return RunFolder::open(checkpoints.parent_path());
+  }
+  const auto& train = plan.recipe.train;
+  const std::string name =
+      train.name.empty() ? RunFolder::default_name(plan.recipe.model.network, plan.recipe.data.name, std::time(nullptr)) : train.name;
+  return RunFolder::create(train.runs, name);
+}
+
+int run_train(const Flags& flags) {
+  Plan plan = make_plan(flags);
+  if (flags.print_recipe) {
+    std::cout << plan.recipe.config().toml();
+    return kDone;
+  }
+  train::validate(plan.recipe);
+  const SteadyClock clock;
+  observe::Bus bus;
+  const RunFolder folder = folder_for(plan);
+  train::Trainer trainer(plan.recipe, {.run = folder.path(), .bus = bus, .clock = clock, .stop = stop_requested});
+  if (plan.resume_from) trainer.resume(plan.resume_from->second, plan.resume_from->first.string());
+  write_atomically(folder.recipe(), plan.recipe.config().toml());
+
+  if (!flags.quiet) bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock));
+  bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
+  bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
+  bus.add(std::make_unique<observe::Summary>(folder.summary()));
+  bus.add(std::make_unique<observe::Curve>(folder.curve(), clock));
+  if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
+
+  catch_signals();
+  const observe::RunEnded ended = trainer.run();
+  if (flags.json) print_json(observe::to_json(ended));
+  return ended.stopped.empty() ? kDone : kStopped;
+}
+
+}  // namespace
+
+Action add_train(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, which win over the file");
+  app.add_option("--workers", flags->workers, "how many workers train together (parallel.workers)")->check(CLI::PositiveNumber);
+  app.add_option("--seed", flags->seed, "seed of the run (train.seed)")->check(CLI::NonNegativeNumber);
+  app.add_option("--resume", flags->resume, "go on from a run's folder or a checkpoint");
+  app.add_flag("--print-recipe", flags->print_recipe, "print the resolved recipe and do nothing");
+  app.add_flag("--quiet", flags->quiet, "show no progress");
+  add_json_flag(app, flags->json);
+  add_examples(app, {"paceline train                                               the built-in demonstration",
+                     "paceline train recipes/mnist_lenet5.toml data.root=DIR",
+                     "paceline train model.network=resnet18 data.name=cifar10 data.root=DIR optim.rate=0.05",
+                     "paceline train --resume runs/lenet5-shapes-20300101-120000", "paceline train recipes/text_gpt.toml --json > result.json",
+                     "", "`paceline list` names networks, datasets, optimizers and schedules; docs/recipes.md lists every key."});
+  return [flags] { return run_train(*flags); };
+}
+
+}  // namespace paceline::cli

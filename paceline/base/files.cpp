@@ -1,0 +1,160 @@
+#include "paceline/base/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "paceline/base/checksum.h"
+#include "paceline/base/error.h"
+
+namespace paceline {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string reason() { return std::system_category().message(errno); }
+
+[[noreturn]] void fail(const fs::path& file, const char* attempt) {
+  throw DataError(file.string(), fmt::format("cannot {}: {}", attempt, reason()));
+}
+
+fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
+
+/// A name beside the file that no other process or thread uses.
+fs::path name_beside(const fs::path& file) {
+  static std::atomic<unsigned> count{0};
+  return folder_of(file) / fmt::format(".{}.{}-{}.part", file.filename().string(), ::getpid(), count++);
+}
+
+int open_new(const fs::path& file) { return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }
+
+/// A descriptor of a regular file that closes itself.
+class Input {
+ public:
+  explicit Input(const fs::path& file) : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+    if (descriptor_ < 0) fail(file, "open");
+    struct stat status {};
+    const bool known = ::fstat(descriptor_, &status) == 0;
+    if (!known || !S_ISREG(status.st_mode)) {
+      ::close(descriptor_);
+      if (!known) fail(file, "look at");
+      throw DataError(file.string(), "is not a file");
+    }
+    size_ = static_cast<std::size_t>(status.st_size);
+  }
+  ~Input() { ::close(descriptor_); }
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  int descriptor_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)), beside_(name_beside(target_)), descriptor_(open_new(beside_)) {
+  if (descriptor_ < 0) fail(target_, "write");
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(beside_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> data) {
+  ensure(descriptor_ >= 0, "a committed file takes nothing more");
+  stamp_.crc32c = crc32c(data, stamp_.crc32c);
+  stamp_.bytes += static_cast<std::int64_t>(data.size());
+  while (!data.empty()) {
+    const ssize_t written = ::write(descriptor_, data.data(), data.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail(target_, "write");
+    data = data.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+FileStamp AtomicFile::commit() {
+  ensure(descriptor_ >= 0, "a file is committed once");
+  if (::fsync(descriptor_) != 0) fail(target_, "sync");
+  if (::rename(beside_.c_str(), target_.c_str()) != 0) fail(target_, "replace");
+  ::close(std::exchange(descriptor_, -1));
+  // The new name is on the disk only once its folder is.
+  const fs::path folder = folder_of(target_);
+  const int above = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // EINVAL: a file system that has no syncing of folders.
+  const bool synced = above >= 0 && (::fsync(above) == 0 || errno == EINVAL);
+  const int code = errno;
+  if (above >= 0) ::close(above);
+  errno = code;
+  if (!synced) fail(folder, "sync");
+  return stamp_;
+}
+
+FileStamp write_atomically(const fs::path& target, std::string_view content) {
+  AtomicFile file(target);
+  file.write(content);
+  return file.commit();
+}
+
+std::string read_file(const fs::path& file) {
+  const Input input(file);
+  std::string content(input.size(), '\0');
+  std::size_t filled = 0;
+  while (filled < content.size()) {
+    const ssize_t got = ::read(input.descriptor(), content.data() + filled, content.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(file, "read");
+    if (got == 0) throw DataError(file.string(), fmt::format("ended after {} of {} bytes while it was read", filled, content.size()));
+    filled += static_cast<std::size_t>(got);
+  }
+  return content;
+}
+
+void ensure_writable_folder(const fs::path& folder) {
+  std::error_code code;
+  fs::create_directories(folder, code);
+  if (code) throw ConfigError(fmt::format("cannot make the folder {}: {}; choose another place", folder.string(), code.message()));
+  if (!fs::is_directory(folder, code)) throw ConfigError(fmt::format("{} is a file, not a folder; choose another place", folder.string()));
+  // Only trying tells: permissions, read-only mounts and quotas each have their own say.
+  const fs::path probe = name_beside(folder / "probe");
+  const int descriptor = open_new(probe);
+  if (descriptor < 0)
+    throw ConfigError(
+        fmt::format("cannot write in the folder {}: {}; choose another place or change its permissions", folder.string(), reason()));
+  ::close(descriptor);
+  ::unlink(probe.c_str());
+}
+
+MappedFile::MappedFile(const fs::path& file) {
+  const Input input(file);
+  if (input.size() == 0) return;  // there is no mapping of nothing
+  void* start = ::mmap(nullptr, input.size(), PROT_READ, MAP_PRIVATE, input.descriptor(), 0);
+  if (start == MAP_FAILED) fail(file, "map");
+  bytes_ = {static_cast<const std::byte*>(start), input.size()};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace paceline

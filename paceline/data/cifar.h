@@ -1,0 +1,24 @@
+// The binary version of CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): records of one or two label bytes and 3×32×32 bytes, no header.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "paceline/data/image_set.h"
+
+namespace paceline::data {
+
+/// Files of one split. Without a header the size is the only check there is, so the number of records is part of the format.
+struct CifarFiles {
+  std::vector<std::string> names;
+  std::int64_t records = 10'000;  // in each file
+  std::int64_t label_bytes = 1;   // the last of them is the class; CIFAR-100 has its coarse class before
+  std::int64_t classes = 10;
+};
+
+/// Throws DataError for a file of another size and for a label out of range.
+Images read_cifar(const std::filesystem::path& root, const CifarFiles& files);
+
+}  // namespace paceline::data

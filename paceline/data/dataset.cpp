@@ -1,0 +1,42 @@
+#include "paceline/data/dataset.h"
+
+namespace paceline::data {
+
+void DataConfig::describe(Section& section) {
+  std::vector<std::string_view> names;
+  for (const auto& entry : datasets()) names.push_back(entry.key);
+  // Sizes that a plan holds in 16 bits (AugmentPlan).
+  constexpr double kMostPixels = 4096;
+
+  section.field("name", name, "the dataset").one_of(names);
+  section.field("root", root, "folder or file of the dataset; empty: its place under $PACELINE_DATA");
+  section.field("batch", batch, "global batch: samples a step, over all workers").at_least(1);
+  section.field("augment", augment, "change training samples at random");
+  section.field("crop", crop, "augment: pad by so many pixels, then crop at random; image_folder: 0 switches the random crop off")
+      .at_least(0)
+      .at_most(kMostPixels);
+  section.field("flip", flip, "augment: mirror every other image (never digits)");
+  section.field("cutout", cutout, "augment: side of a square that is blanked; 0: none").at_least(0).at_most(kMostPixels);
+  section.field("normalise", normalise, "subtract the dataset's mean and divide by its deviation");
+  section.field("threads", threads, "background threads that prepare batches; 0: prepare them in the training thread")
+      .at_least(0)
+      .at_most(1024);
+  section.field("prefetch", prefetch, "batches prepared ahead").at_least(1).at_most(1024);
+  section.field("train_samples", train_samples, "use the first so many training samples (shapes, random: make so many); 0: all")
+      .at_least(0);
+  section.field("test_samples", test_samples, "use the first so many test samples (shapes, random: make so many); 0: all").at_least(0);
+  section.field("drop_last", drop_last, "leave out the ragged last batch of a training epoch");
+  section.field("residency", residency, "where the pixels of a set in memory lie").one_of({"host", "device", "auto"});
+  section.field("image_size", image_size, "image_folder: side of the picture that the network gets").at_least(1).at_most(kMostPixels);
+  section.field("shape", shape, "shapes, random: channels, height and width of a sample").at_least(1).at_most(kMostPixels);
+  section.field("classes", classes, "shapes, random: number of classes").at_least(1);
+  section.field("context", context, "text: characters a sample").at_least(1);
+}
+
+AugmentPlan Dataset::plan(std::int64_t, RandomStream*) const { throw InternalError("only a dataset with pixels() has plans"); }
+
+std::unique_ptr<Dataset> make_dataset(const DataConfig& config, Split split, std::uint64_t seed) {
+  return find(datasets(), "dataset", config.name).make(config, split, seed);
+}
+
+}  // namespace paceline::data

@@ -1,0 +1,50 @@
+// mnist: handwritten digits (LeCun, Cortes, Burges), and everything else in its files' shape (Fashion-MNIST, KMNIST).
+#include <fmt/format.h>
+
+#include "paceline/data/files.h"
+#include "paceline/data/idx.h"
+#include "paceline/data/image_set.h"
+#include "paceline/data/sets.h"
+
+namespace paceline::data {
+namespace {
+
+constexpr std::int64_t kSide = 28, kClasses = 10;
+
+/// The file as it is, or with .gz behind its name.
+std::filesystem::path find_file(const std::filesystem::path& root, const std::string& name) {
+  for (const std::string suffix : {"", ".gz"}) {
+    const auto file = root / (name + suffix);
+    if (std::filesystem::exists(file)) return file;
+  }
+  throw DataError((root / name).string(), "no such file, plain or .gz; data.root must be the folder with the four MNIST files");
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_mnist(const DataConfig& config, Split split, std::uint64_t) {
+  const auto root = find_root(config, "mnist", "the folder with train-images-idx3-ubyte[.gz] and its three companions");
+  const std::string part = split == Split::train ? "train" : "t10k";
+  const auto image_file = find_file(root, part + "-images-idx3-ubyte"), label_file = find_file(root, part + "-labels-idx1-ubyte");
+
+  Idx pictures = read_idx(image_file, 3);
+  if (pictures.shape[1] != kSide || pictures.shape[2] != kSide)
+    throw DataError(image_file.string(), 8, fmt::format("pictures of {}×{}, expected 28×28", pictures.shape[1], pictures.shape[2]));
+  const Idx labels = read_idx(label_file, 1);
+  if (labels.shape[0] != pictures.shape[0])
+    throw DataError(label_file.string(), 4,
+                    fmt::format("{} labels, but {} has {} pictures; the files do not belong together", labels.shape[0], image_file.string(),
+                                pictures.shape[0]));
+  for (std::size_t i = 0; i < labels.bytes.size(); ++i)
+    if (labels.bytes[i] >= kClasses)
+      throw DataError(label_file.string(), labels.header_bytes() + static_cast<std::int64_t>(i),
+                      fmt::format("label {} is out of range, expected 0 to {}", labels.bytes[i], kClasses - 1));
+
+  DataConfig upright = config;
+  upright.flip = false;  // a mirrored digit is another sign or none
+  Images images{.bytes = std::move(pictures.bytes), .labels = {labels.bytes.begin(), labels.bytes.end()}};
+  Info info = image_info(config, {1, kSide, kSide}, kClasses, {0.1307f}, {0.3081f});
+  return std::make_unique<ImageSet>(std::move(info), std::move(images), upright, split);
+}
+
+}  // namespace paceline::data

@@ -1,0 +1,68 @@
+// PNG through libpng's simplified interface, which brings every kind of PNG to RGB; what is transparent becomes black.
+#include "paceline/data/picture.h"
+
+#include "paceline/base/error.h"
+
+#ifdef PACELINE_WITH_PNG
+
+#include <png.h>
+
+#include <string_view>
+
+namespace paceline::data {
+namespace {
+
+class PngReader {
+ public:
+  PngReader(const std::string& file, std::span<const std::uint8_t> bytes) : file_(file) {
+    image_.version = PNG_IMAGE_VERSION;
+    check(png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()));
+    // The simplified interface stops at the last row; without its end chunk the file is cut short all the same.
+    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (text.rfind(std::string_view("\0\0\0\0IEND\xae\x42\x60\x82", 12)) == std::string_view::npos) {
+      png_image_free(&image_);
+      throw DataError(file_, "is damaged or cut short: it has no end");
+    }
+  }
+  ~PngReader() { png_image_free(&image_); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+
+  PictureSize size() const { return {static_cast<int>(image_.width), static_cast<int>(image_.height)}; }
+
+  void decode(Picture& picture) {
+    picture.resize(size());
+    image_.format = PNG_FORMAT_RGB;
+    const png_color black{0, 0, 0};
+    check(png_image_finish_read(&image_, &black, picture.rgb.data(), 0, nullptr));
+  }
+
+ private:
+  void check(int done) {
+    if (!done) throw DataError(file_, std::string("is damaged or cut short: ") + image_.message);
+  }
+
+  const std::string& file_;
+  png_image image_{};
+};
+
+}  // namespace
+
+PictureSize png_size(const std::string& file, std::span<const std::uint8_t> bytes) { return PngReader(file, bytes).size(); }
+
+void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Picture& picture) { PngReader(file, bytes).decode(picture); }
+
+}  // namespace paceline::data
+
+#else
+
+namespace paceline::data {
+
+PictureSize png_size(const std::string& file, std::span<const std::uint8_t>) {
+  throw DataError(file, "this build of Paceline reads no PNG; build it with libpng, or convert the pictures to JPEG");
+}
+void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Picture&) { png_size(file, bytes); }
+
+}  // namespace paceline::data
+
+#endif

@@ -1,0 +1,56 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "paceline/data/sets.h"
+
+namespace paceline::data {
+namespace {
+
+constexpr std::array<Entry<MakeDataset>, 7> kDatasets{{
+    {"shapes", "drawn pictures of ten kinds of shapes; learnable, needs no file", make_shapes},
+    {"random", "random pictures and labels, for throughput; needs no file", make_random},
+    {"mnist", "handwritten digits, 28×28 (IDX files, plain or .gz)", make_mnist},
+    {"cifar10", "small photographs, 32×32, 10 classes (binary files)", make_cifar10},
+    {"cifar100", "small photographs, 32×32, 100 classes (binary files)", make_cifar100},
+    {"image_folder", "JPEG and PNG files in train/<class>/ and val/<class>/ or test/<class>/", make_image_folder},
+    {"text", "the characters of a file; the target is the next character", make_text},
+}};
+
+std::int64_t samples_asked(const DataConfig& config, Split split) {
+  return split == Split::train ? config.train_samples : config.test_samples;
+}
+
+}  // namespace
+
+std::span<const Entry<MakeDataset>> datasets() { return kDatasets; }
+
+std::int64_t samples_to_use(const DataConfig& config, Split split, std::int64_t available) {
+  const std::int64_t asked = samples_asked(config, split);
+  if (asked > available)
+    throw ConfigError(fmt::format("data.{}_samples={}, but '{}' has {} of them; lower it, or 0 for all",
+                                  split == Split::train ? "train" : "test", asked, config.name, available));
+  return asked > 0 ? asked : available;
+}
+
+std::int64_t samples_to_make(const DataConfig& config, Split split, std::int64_t preferred) {
+  constexpr std::int64_t kMostBytes = 256 << 20;
+  const std::int64_t asked = samples_asked(config, split);
+  if (config.shape.size() != 3)
+    throw ConfigError(
+        fmt::format("data.shape must be [channels, height, width] for '{}', not {} numbers", config.name, config.shape.size()));
+  const std::int64_t sample_bytes = config.shape[0] * config.shape[1] * config.shape[2];
+  return asked > 0 ? asked : std::clamp<std::int64_t>(kMostBytes / sample_bytes, 1, preferred);
+}
+
+Info image_info(const DataConfig& config, std::vector<std::int64_t> shape, std::int64_t classes, std::vector<float> mean,
+                std::vector<float> deviation) {
+  if (!config.normalise) {
+    std::ranges::fill(mean, 0.0f);
+    std::ranges::fill(deviation, 1.0f);
+  }
+  return {.key = config.name, .input = std::move(shape), .classes = classes, .mean = std::move(mean), .deviation = std::move(deviation)};
+}
+
+}  // namespace paceline::data

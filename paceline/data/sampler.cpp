@@ -1,0 +1,35 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "paceline/data/loader.h"
+
+namespace paceline::data {
+
+Sampler::Sampler(std::int64_t size, std::int64_t batch, bool shuffle, bool drop_last, std::uint64_t seed)
+    : size_(size), batch_(batch), shuffle_(shuffle), drop_last_(drop_last), seed_(seed), order_(static_cast<std::size_t>(size)) {}
+
+void Sampler::start(std::int64_t epoch, std::int64_t batch) {
+  if (batch < 1) throw ConfigError(fmt::format("data.batch must be at least 1, not {}", batch));
+  if (drop_last_ && batch > size_)
+    throw ConfigError(
+        fmt::format("data.batch={}, but there are {} samples, and data.drop_last leaves the ragged batch out; lower data.batch or set "
+                    "data.drop_last=false",
+                    batch, size_));
+  batch_ = batch;
+  std::iota(order_.begin(), order_.end(), 0);
+  if (shuffle_) RandomStream(seed_, Purpose::shuffle, 0, static_cast<std::uint64_t>(epoch)).shuffle(std::span(order_));
+}
+
+std::int64_t Sampler::batches() const { return (drop_last_ ? size_ : size_ + batch_ - 1) / batch_; }
+
+std::span<const std::int64_t> Sampler::share(std::int64_t index, int rank, int workers) const {
+  ensure(index >= 0 && index < batches() && rank >= 0 && rank < workers,
+         "a share is of a batch of the epoch and of a worker that there is");
+  const std::int64_t first = index * batch_, count = std::min(batch_, size_ - first);
+  const std::int64_t begin = first + count * rank / workers, end = first + count * (rank + 1) / workers;
+  return std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+}
+
+}  // namespace paceline::data

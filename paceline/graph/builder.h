@@ -1,0 +1,125 @@
+// The pen that networks are written with. A Builder appends layers to a graph, each one to the layer before it:
+//
+//   Builder net(config, {1, 28, 28}, 10);
+//   net.conv("conv1", 6, {.kernel = 5, .padding = 2}).relu().max_pool({.kernel = 2});
+//   return net.flatten().fc("fc1", 10).finish();
+//
+// Branches: top() tells the layer that was appended last, from() goes back to one, add() and concat() join. Layers without weights may stay
+// unnamed ("relu_3"); the others bear the name of PyTorch's module.
+#pragma once
+
+#include <map>
+
+#include "paceline/graph/graph.h"
+#include "paceline/graph/registry.h"
+
+namespace paceline::graph {
+
+/// Height and width; one number stands for both.
+struct Size {
+  Size(std::int64_t side) : h(side), w(side) {}  // NOLINT: `.kernel = 3` reads best
+  Size(std::int64_t height, std::int64_t width) : h(height), w(width) {}
+  std::int64_t h, w;
+};
+
+struct Conv {
+  Size kernel = 1;
+  std::int64_t stride = 1;
+  Size padding = 0;
+  std::int64_t groups = 1;
+  bool bias = true;
+};
+
+struct Pool {
+  Size kernel = 2;
+  std::int64_t stride = 2;
+  Size padding = 0;
+  bool ceil_mode = false;
+  bool count_padding = true;  // average: zeros of the padding count as pixels
+  bool counted = true;        // among Counts::pool
+};
+
+struct GlobalPool {
+  Size pooled = 1;
+  bool counted = false;
+};
+
+struct Norm {
+  double epsilon = 1e-5;
+  bool scale = true;  // batch norm: has a weight beside its bias
+  bool zero = false;  // its weight starts at 0
+};
+
+struct Attention {
+  std::int64_t heads = 1;
+  bool causal = true;
+  double dropout = 0;            // of the attention weights
+  double projection_std = 0.02;  // deviation of the output projection's first weights
+};
+
+/// Names of the members of PyTorch's Sequential: "features.0", "features.1", …
+class Sequence {
+ public:
+  explicit Sequence(std::string name) : name_(std::move(name)) {}
+  std::string operator()() { return name_ + "." + std::to_string(next_++); }
+
+ private:
+  std::string name_;
+  int next_ = 0;
+};
+
+class Builder {
+ public:
+  Builder(std::string network, Shape input, std::int64_t classes);
+  /// The network a recipe asks for; `input` and `classes` stand in where it leaves them open.
+  Builder(const ModelConfig& config, Shape input, std::int64_t classes);
+
+  std::int64_t classes() const { return graph_.classes(); }
+  const Shape& input() const { return graph_.input(); }
+  int top() const { return top_; }
+  const Shape& shape() const { return graph_.layers().at(top_).output; }  ///< of the top
+
+  void require_image(std::int64_t least_side);  ///< refuses an input that is no image of at least this height and width
+  void require_tokens();                        ///< refuses an input that is no row of tokens
+  bool small_image() const;                     ///< a side of up to 64 pixels: networks then drop the coarse steps of their stem
+
+  Builder& from(int layer);                           ///< the next layer reads this one
+  Builder& draw(Init init, double deviation = 0.02);  ///< first weights of the conv, fc, embedding and attention layers that follow
+
+  Builder& conv(std::string name, std::int64_t channels, const Conv& options = {});
+  Builder& fc(std::string name, std::int64_t features, bool bias = true);
+  Builder& bn(std::string name, const Norm& options = {});
+  Builder& layer_norm(std::string name);
+  Builder& embedding(std::string name, std::int64_t vocabulary, std::int64_t positions, std::int64_t features);
+  Builder& attention(std::string name, const Attention& options);
+
+  Builder& relu(std::string name = {});
+  Builder& relu6(std::string name = {});
+  Builder& gelu(std::string name = {});
+  Builder& tanh(std::string name = {});
+  Builder& sigmoid(std::string name = {});
+  Builder& dropout(double probability, std::string name = {});
+  Builder& lrn(std::string name = {});
+  Builder& max_pool(const Pool& options, std::string name = {});
+  Builder& avg_pool(const Pool& options, std::string name = {});
+  Builder& global_pool(const GlobalPool& options = {}, std::string name = {});
+  Builder& flatten(std::string name = {});
+  Builder& add(int other, std::string name = {});                          ///< the top plus another layer
+  Builder& concat(const std::vector<int>& layers, std::string name = {});  ///< the top plays no part unless it is named
+
+  /// Takes the top for the logits, appends the loss and gives the graph away.
+  Graph finish();
+
+ private:
+  Builder& append(Kind kind, std::string name, Layer layer = {});
+  Builder& append_pool(Kind kind, const Pool& options, std::string name);
+  Layer weighted(std::int64_t channels, bool bias) const;
+
+  Graph graph_;
+  int top_ = 0;
+  Init init_ = Init::standard;
+  double deviation_ = 0.02;
+  std::map<Kind, int> unnamed_;
+};
+
+}  // namespace paceline::graph

@@ -1,0 +1,51 @@
+// A decoder-only transformer of any size in GPT-2's layout (Radford et al., "Language models are unsupervised multitask learners", 2019):
+// learned positions, norms before attention and MLP, GELU, a last norm, and a head without bias whose weight is its own (GPT-2 ties it to
+// the token embedding). model.layers, width and heads give its size; model.input is [positions], model.classes the vocabulary.
+// GPT-2 small (12 layers, 768 wide, 12 heads, 1024 positions, 50257 tokens) comes out at 163,037,184 parameters, 38,597,376 in the head.
+//
+// Names are GPT-2's, weights lie as {out, in} (GPT-2's own files store them transposed). First weights are N(0, 0.02); the projections that
+// add to the residual stream are drawn 1/√(2·layers) as wide, so that the stream's variance does not grow with depth.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "paceline/graph/builder.h"
+#include "paceline/graph/networks/networks.h"
+
+namespace paceline::graph {
+namespace {
+
+void block(Builder& net, const std::string& name, const ModelConfig& config) {
+  const double residual_std = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers));
+  const double dropout = dropout_or(config, 0);
+
+  int stream = net.top();
+  net.layer_norm(name + ".ln_1");
+  net.attention(name + ".attn", {.heads = config.heads, .causal = true, .dropout = dropout, .projection_std = residual_std});
+  if (dropout > 0) net.dropout(dropout);
+  net.add(stream);
+
+  stream = net.top();
+  net.layer_norm(name + ".ln_2");
+  net.fc(name + ".mlp.c_fc", 4 * config.width).gelu();
+  net.draw(Init::normal, residual_std).fc(name + ".mlp.c_proj", config.width).draw(Init::normal, 0.02);
+  if (dropout > 0) net.dropout(dropout);
+  net.add(stream);
+}
+
+}  // namespace
+
+Graph gpt(const ModelConfig& config) {
+  Builder net(config, {1024}, 50257);
+  net.require_tokens();
+  const double dropout = dropout_or(config, 0);
+
+  net.draw(Init::normal, 0.02);
+  net.embedding("transformer", net.classes(), net.input()[0], config.width);
+  if (dropout > 0) net.dropout(dropout);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) block(net, fmt::format("transformer.h.{}", layer), config);
+  net.layer_norm("transformer.ln_f");
+  return net.fc("lm_head", net.classes(), false).finish();
+}
+
+}  // namespace paceline::graph

@@ -1,0 +1,66 @@
+#include "paceline/graph/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "paceline/graph/networks/networks.h"
+
+namespace paceline::graph {
+namespace {
+
+constexpr Entry<MakeGraph> kNetworks[] = {
+    {"mlp", "fully connected layers of the widths in model.hidden; any input", mlp},
+    {"lenet5", "LeNet-5 with ReLU; images from 28x28", lenet5},
+    {"alexnet", "AlexNet, torchvision's form; 224x224 or small images", alexnet},
+    {"alexnet_ungrouped", "AlexNet of the paper on one device; 227x227 or small images", alexnet_ungrouped},
+    {"vgg16", "VGG-16; 224x224 or small images", vgg16},
+    {"vgg19", "VGG-19; 224x224 or small images", vgg19},
+    {"resnet18", "ResNet-18; 224x224 or small images", resnet18},
+    {"resnet50", "ResNet-50 v1.5, torchvision's form; 224x224 or small images", resnet50},
+    {"resnet50_v1", "ResNet-50 of the paper; 224x224 or small images", resnet50_v1},
+    {"resnet50_v2", "ResNet-50 with pre-activation, tf_cnn_benchmarks' form; 224x224 or small images", resnet50_v2},
+    {"resnet50_v2_keras", "ResNet-50 with pre-activation, Keras' form; 224x224 or small images", resnet50_v2_keras},
+    {"inception_v3", "Inception v3 without auxiliary head, Keras' form; 299x299, from 75x75", inception_v3},
+    {"inception_v3_torchvision", "Inception v3 without auxiliary head, torchvision's form; 299x299, from 75x75", inception_v3_torchvision},
+    {"mobilenet_v1", "MobileNet v1 of width 1; 224x224 or small images", mobilenet_v1},
+    {"gpt", "decoder-only transformer in GPT-2's layout, sized by model.layers, width, heads; rows of tokens", gpt},
+};
+
+// A setting that the network has no use for must not vanish silently.
+void refuse_unused(const ModelConfig& config, const Graph& graph) {
+  const auto none = [&](auto&& matches) { return std::none_of(graph.layers().begin(), graph.layers().end(), matches); };
+  if (config.dropout > 0 && none([](const Layer& layer) { return layer.kind == Kind::dropout; }))
+    throw ConfigError(fmt::format("network '{}' has no dropout; leave model.dropout out", config.network));
+  if (config.zero_init_residual && none([](const Layer& layer) { return layer.init == Init::zero; }))
+    throw ConfigError(
+        fmt::format("network '{}' has no norm at the end of a residual block; leave model.zero_init_residual out", config.network));
+}
+
+}  // namespace
+
+void ModelConfig::describe(Section& section) {
+  std::vector<std::string_view> keys;
+  for (const auto& entry : kNetworks) keys.push_back(entry.key);
+  section.field("network", network, "the network").one_of(std::move(keys));
+  section.field("input", input, "shape of a sample: [channels, height, width], for gpt [positions]; empty: what the dataset gives")
+      .at_least(1);
+  section.field("classes", classes, "classes, for gpt the vocabulary; 0: what the dataset gives").at_least(0);
+  section.field("hidden", hidden, "mlp: widths of the hidden layers").at_least(1);
+  section.field("layers", layers, "gpt: number of blocks").at_least(1).at_most(10000);
+  section.field("width", width, "gpt: features of a position").at_least(1);
+  section.field("heads", heads, "gpt: attention heads, a divisor of the width").at_least(1);
+  section.field("dropout", dropout, "probability to drop an activation; below 0: the network's own").at_least(-1).at_most(0.99);
+  section.field("zero_init_residual", zero_init_residual, "resnets: the last norm of a block starts at 0 (Goyal et al.)");
+  section.field("weights", weights, "a safetensors file to start from");
+}
+
+std::span<const Entry<MakeGraph>> networks() { return kNetworks; }
+
+Graph make_graph(const ModelConfig& config) {
+  Graph graph = find(networks(), "network", config.network).make(config);
+  refuse_unused(config, graph);
+  return graph;
+}
+
+}  // namespace paceline::graph

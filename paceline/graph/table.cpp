@@ -1,0 +1,68 @@
+#include "paceline/graph/table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace paceline::graph {
+namespace {
+
+std::string grouped(std::int64_t number) {  // 1,234,567
+  const std::string digits = std::to_string(number);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string layer_table(const Graph& graph) {
+  std::size_t name_width = 4, output_width = 6;
+  for (const Layer& layer : graph.layers()) {
+    name_width = std::max(name_width, layer.name.size());
+    output_width = std::max(output_width, to_string(layer.output).size());
+  }
+  std::string text;
+  const auto row = [&](std::string_view name, std::string_view kind, std::string_view output, std::string_view parameters,
+                       std::string_view macs, std::string_view bytes) {
+    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<12}  {:>{}}  {:>13}  {:>17}  {:>16}\n", name, name_width, kind, output,
+                   output_width, parameters, macs, bytes);
+  };
+  row("name", "kind", "output", "parameters", "MACs", "activation bytes");
+  for (const Layer& layer : graph.layers())
+    row(layer.name, name_of(layer.kind), to_string(layer.output), grouped(layer.parameters), grouped(layer.macs),
+        grouped(layer.activation_bytes));
+
+  const Counts counts = graph.counts();
+  fmt::format_to(std::back_inserter(text),
+                 "\n{}, input {}: {} parameters, {:.4g} GMAC, fp32 gradient {:.4g} MB, activations {:.4g} MB a sample\n", graph.network(),
+                 to_string(graph.input()), grouped(graph.parameter_count()), static_cast<double>(graph.macs()) / 1e9,
+                 static_cast<double>(graph.parameter_count()) * 4 / 1e6, static_cast<double>(graph.activation_bytes()) / 1e6);
+  fmt::format_to(std::back_inserter(text), "{} conv, {} fc, {} pool\n", counts.conv, counts.fc, counts.pool);
+  return text;
+}
+
+nlohmann::json to_json(const Graph& graph) {
+  const Counts counts = graph.counts();
+  auto layers = nlohmann::json::array();
+  for (const Layer& layer : graph.layers())
+    layers.push_back({{"name", layer.name},
+                      {"kind", name_of(layer.kind)},
+                      {"output", layer.output},
+                      {"parameters", layer.parameters},
+                      {"macs", layer.macs},
+                      {"activation_bytes", layer.activation_bytes},
+                      {"gradient_bytes", layer.gradient_bytes}});
+  return {{"network", graph.network()},
+          {"input", graph.input()},
+          {"parameters", graph.parameter_count()},
+          {"macs", graph.macs()},
+          {"counts", {{"conv", counts.conv}, {"fc", counts.fc}, {"pool", counts.pool}}},
+          {"layers", std::move(layers)}};
+}
+
+}  // namespace paceline::graph

@@ -1,0 +1,18 @@
+// A graph for people and for programs: what `paceline model` prints.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "paceline/graph/graph.h"
+
+namespace paceline::graph {
+
+/// One aligned line a layer (name, kind, output, parameters, MACs, activation bytes), then the totals.
+std::string layer_table(const Graph& graph);
+
+/// {"network", "input", "parameters", "macs", "counts": {"conv", "fc", "pool"}, "layers": [{"name", "kind", "output", "parameters", "macs",
+/// "activation_bytes", "gradient_bytes"}, …]}; shapes are arrays, figures are for one sample.
+nlohmann::json to_json(const Graph& graph);
+
+}  // namespace paceline::graph

@@ -1,0 +1,212 @@
+#include "paceline/nn/graph_module.h"
+
+#include <torch/torch.h>
+
+#include <map>
+
+#include "paceline/base/error.h"
+#include "paceline/nn/init.h"
+
+namespace paceline::nn {
+namespace {
+
+using graph::Kind;
+
+std::vector<tensor::Spec> specs_of(const graph::Graph& graph, bool trainable) {
+  std::vector<tensor::Spec> specs;
+  for (const graph::Parameter& parameter : graph.parameters())
+    if (parameter.trainable == trainable) specs.push_back({parameter.name, parameter.shape, parameter.decay});
+  return specs;
+}
+
+tensor::Arena::Options arena_options(const GraphModule::Options& options, bool trainable) {
+  tensor::Arena::Options arena;
+  arena.tensor = at::TensorOptions().device(options.device).dtype(options.dtype);
+  arena.channels_last = options.device.is_cuda();
+  arena.gradients = trainable;
+  arena.allocate = options.allocate;
+  return arena;
+}
+
+/// The graph's own softmax_loss is computed with the target, outside the module.
+std::size_t layers_to_run(const graph::Graph& graph) { return static_cast<std::size_t>(graph.logits()) + 1; }
+
+}  // namespace
+
+GraphModule::GraphModule(graph::Graph graph, const Options& options)
+    : graph_(std::move(graph)),
+      device_(options.device),
+      compute_(options.precision == tensor::Precision::bf16 ? c10::kBFloat16 : options.dtype),
+      channels_last_(options.device.is_cuda()),
+      arena_(specs_of(graph_, true), arena_options(options, true)),
+      statistics_(specs_of(graph_, false), arena_options(options, false)) {
+  initialise(graph_, options.seed, arena_, statistics_);
+  if (compute_ != options.dtype) compute_copy_ = at::zeros({arena_.length()}, arena_.parameters().options().dtype(compute_));
+  refresh();
+  build_nodes();
+  register_names();
+}
+
+void GraphModule::refresh() {
+  at::NoGradGuard no_grad;
+  if (compute_copy_.defined()) compute_copy_.copy_(arena_.parameters());
+}
+
+std::vector<bool> GraphModule::overwritable_inputs() const {
+  const auto& layers = graph_.layers();
+  std::vector<int> readers(layers.size(), 0);
+  for (const graph::Layer& layer : layers)
+    for (int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
+  std::vector<bool> result(layers.size(), false);
+  for (std::size_t i = 1; i < layers_to_run(graph_); ++i) {
+    const auto source = static_cast<std::size_t>(layers[i].inputs[0]);
+    result[i] = op_kind(layers[i].kind).can_overwrite_input && source != 0 && readers[source] == 1 &&
+                op_kind(layers[source].kind).output_may_be_overwritten;
+  }
+  return result;
+}
+
+void GraphModule::build_nodes() {
+  const auto& layers = graph_.layers();
+  const std::vector<bool> in_place = overwritable_inputs();
+  nodes_.resize(layers_to_run(graph_));
+  last_use_.assign(nodes_.size(), 0);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    nodes_[i].op = op_kind(layers[i].kind).make(layers[i], in_place[i]);
+    for (int input : layers[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
+    const bool may_drop = layers[i].kind == Kind::dropout || layers[i].kind == Kind::attention;
+    uses_chance_ = uses_chance_ || (may_drop && layers[i].probability > 0);
+  }
+
+  std::size_t entry = 0, statistic = 0;
+  for (const graph::Parameter& parameter : graph_.parameters()) {
+    Node& node = nodes_.at(static_cast<std::size_t>(parameter.layer));
+    if (!parameter.trainable) {
+      node.weights.statistics.push_back(statistics_.parameter(statistic++));
+      continue;
+    }
+    if (node.weights.values.empty()) node.first_entry = entry;
+    // Batch norms keep their weights in the arena's precision; everything else computes with the copy.
+    const bool copy = compute_copy_.defined() && layers[static_cast<std::size_t>(parameter.layer)].kind != Kind::batch_norm;
+    node.weights.values.push_back(copy ? arena_.view(compute_copy_, entry) : arena_.parameter(entry));
+    node.weights.gradients.push_back(arena_.gradient(entry));
+    node.last_entry = ++entry;
+  }
+
+  // The gradient of an input is wanted where parameters lie before it.
+  std::vector<bool> depends(nodes_.size(), false);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    nodes_[i].wants_input = false;
+    for (int input : layers[i].inputs) nodes_[i].wants_input = nodes_[i].wants_input || depends[static_cast<std::size_t>(input)];
+    depends[i] = nodes_[i].wants_input || !nodes_[i].weights.values.empty();
+  }
+}
+
+// "layer1.0.conv1.weight" becomes parameter `weight` of module `conv1` of module `0` of module `layer1`: PyTorch's state_dict.
+void GraphModule::register_names() {
+  std::map<std::string, std::shared_ptr<torch::nn::Module>> modules;
+  const auto place = [&](const std::string& path) -> std::pair<torch::nn::Module*, std::string> {
+    torch::nn::Module* owner = this;
+    std::size_t begin = 0;
+    for (std::size_t dot = path.find('.'); dot != std::string::npos; begin = dot + 1, dot = path.find('.', begin)) {
+      auto& child = modules[path.substr(0, dot)];
+      if (!child) child = owner->register_module(path.substr(begin, dot - begin), std::make_shared<torch::nn::Module>());
+      owner = child.get();
+    }
+    return {owner, path.substr(begin)};
+  };
+  for (std::size_t i = 0; i < arena_.entries().size(); ++i) {
+    const auto [owner, name] = place(arena_.entries()[i].name);
+    owner->register_parameter(name, arena_.parameter(i)).mutable_grad() = arena_.gradient(i);
+  }
+  for (std::size_t i = 0; i < statistics_.entries().size(); ++i) {
+    const auto [owner, name] = place(statistics_.entries()[i].name);
+    owner->register_buffer(name, statistics_.parameter(i));
+  }
+}
+
+at::Tensor GraphModule::run(const at::Tensor& input, const Pass& pass, Trace* trace, const Inspect& inspect) {
+  at::NoGradGuard no_grad;
+  const auto& layers = graph_.layers();
+  std::vector<at::Tensor> outputs(nodes_.size());
+  outputs[0] = input;
+  if (input.is_floating_point()) outputs[0] = outputs[0].to(compute_);
+  if (channels_last_ && input.dim() == 4) outputs[0] = outputs[0].contiguous(at::MemoryFormat::ChannelsLast);
+  if (trace) trace->saved.assign(nodes_.size(), {});
+  Tensors inputs, unused;
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    inputs.clear();
+    for (int source : layers[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
+    outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
+    if (inspect) inspect(layers[i], outputs[i]);
+    for (int source : layers[i].inputs)
+      if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
+  }
+  return outputs.back();
+}
+
+at::Tensor GraphModule::back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready, bool wants_input) {
+  at::NoGradGuard no_grad;
+  const auto& layers = graph_.layers();
+  std::vector<at::Tensor> gradients(nodes_.size());
+  gradients.back() = logits_gradient;
+  for (std::size_t i = nodes_.size() - 1; i > 0; --i) {
+    Node& node = nodes_[i];
+    const Tensors inputs = node.op->backward(gradients[i], node.weights, pass, trace.saved[i], node.wants_input || wants_input);
+    gradients[i].reset();
+    trace.saved[i].clear();
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      at::Tensor& sum = gradients[static_cast<std::size_t>(layers[i].inputs[k])];
+      sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add hands the same tensor to both of its inputs
+    }
+    if (ready && node.last_entry > node.first_entry) ready(node.first_entry, node.last_entry);
+  }
+  return gradients[0];
+}
+
+namespace {
+
+/// The whole module as one node of a user's autograd graph. Gradients of parameters go to the arena, which the parameters' .grad views.
+class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
+ public:
+  // `anchor` is any parameter: it makes autograd call backward() even when the input needs no gradient.
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const at::Tensor&, GraphModule* module) {
+    auto trace = std::make_shared<Trace>();
+    Pass pass;
+    pass.training = module->is_training();
+    at::Tensor out = module->run(input, pass, trace.get());
+    context->saved_data["module"] = reinterpret_cast<std::int64_t>(module);
+    context->saved_data["wants_input"] = input.requires_grad();
+    context->saved_data["training"] = pass.training;
+    context->saved_data["trace"] = c10::make_intrusive<Holder>(trace);
+    return out;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    auto* module = reinterpret_cast<GraphModule*>(context->saved_data["module"].toInt());
+    Pass pass;
+    pass.training = context->saved_data["training"].toBool();
+    pass.accumulate = true;  // as autograd does: zero_grad() is the user's to call
+    const bool wants_input = context->saved_data["wants_input"].toBool();
+    auto trace = c10::static_intrusive_pointer_cast<Holder>(context->saved_data["trace"].toCapsule())->trace;
+    at::Tensor input = module->back(gradients[0], pass, *trace, nullptr, wants_input);
+    return {wants_input ? input : at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+
+ private:
+  struct Holder : torch::CustomClassHolder {
+    explicit Holder(std::shared_ptr<Trace> t) : trace(std::move(t)) {}
+    std::shared_ptr<Trace> trace;
+  };
+};
+
+}  // namespace
+
+at::Tensor GraphModule::forward(const at::Tensor& input) {
+  if (at::GradMode::is_enabled() && is_training()) return ModuleFunction::apply(input, parameters().front(), this);
+  Pass pass;
+  pass.training = is_training();
+  return run(input, pass, nullptr);
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,60 @@
+// One kind of layer in LibTorch: its forward pass and its backward pass, both written out.
+//
+// The backward pass is explicit, and not left to autograd, for four reasons: a weight's gradient is written straight into its place in the
+// arena, with no zeroing before and no adding after; the moment at which a gradient is complete is known without hooks; a pass runs in
+// the thread that calls it, on CUDA too, so that workers that share a GPU do not queue for one engine thread; and strategies that act
+// between layers (pipelines, ZeRO-3) need no trick. tests/nn checks every kind against LibTorch's modules and finite differences.
+//
+// An Op has no state of its own beyond its settings: what backward needs is in `saved`, so several passes may be in flight.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "paceline/graph/graph.h"
+
+namespace paceline::nn {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// A layer's tensors: values in the precision of the pass, gradients in the arena's.
+struct Weights {
+  Tensors values, gradients, statistics;
+};
+
+/// How a pass is made.
+struct Pass {
+  bool training = true;
+  bool accumulate = false;   // add to the gradients instead of overwriting them
+  at::Generator generator;   // for dropout
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  virtual at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const = 0;
+  /// Writes the weights' gradients and returns those of the inputs; where `wants_input` is false the result may be empty.
+  virtual Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool wants_input) const = 0;
+};
+
+/// One row a kind, in ops/registry.cpp.
+struct OpKind {
+  graph::Kind kind;
+  /// `in_place`: the layer may write over its first input.
+  std::unique_ptr<Op> (*make)(const graph::Layer& layer, bool in_place);
+  bool can_overwrite_input = false;
+  bool output_may_be_overwritten = false;  // by the next layer: backward does not need it again, and no other tensor shares it
+};
+
+const OpKind& op_kind(graph::Kind kind);
+
+/// Puts a weight's gradient in its place.
+inline void deliver(const at::Tensor& place, const at::Tensor& gradient, const Pass& pass) {
+  if (pass.accumulate) place.add_(gradient);
+  else place.copy_(gradient);
+}
+
+}  // namespace paceline::nn

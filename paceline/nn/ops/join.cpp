@@ -1,0 +1,60 @@
+// Layers that move data and compute nothing of their own: add, concat, flatten.
+#include <torch/torch.h>
+
+#include "paceline/nn/ops/ops.h"
+
+namespace paceline::nn {
+namespace {
+
+class Add final : public Op {
+ public:
+  explicit Add(bool in_place) : in_place_(in_place) {}
+
+  at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors&) const override {
+    at::Tensor first = inputs[0];
+    return in_place_ ? first.add_(inputs[1]) : first + inputs[1];
+  }
+
+  Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors&, bool) const override { return {gradient, gradient}; }
+
+ private:
+  bool in_place_;
+};
+
+class Concat final : public Op {
+ public:
+  at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors& saved) const override {
+    saved = inputs;  // for their sizes
+    return at::cat(inputs, 1);
+  }
+
+  Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors& saved, bool) const override {
+    Tensors parts;
+    std::int64_t begin = 0;
+    for (const at::Tensor& input : saved) {
+      parts.push_back(gradient.narrow(1, begin, input.size(1)));
+      begin += input.size(1);
+    }
+    return parts;
+  }
+};
+
+class Flatten final : public Op {
+ public:
+  at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors& saved) const override {
+    saved = {inputs[0]};  // for its shape
+    return inputs[0].flatten(1);
+  }
+
+  Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors& saved, bool) const override {
+    return {gradient.reshape(saved[0].sizes())};
+  }
+};
+
+}  // namespace
+
+MadeOp make_add(const graph::Layer&, bool in_place) { return std::make_unique<Add>(in_place); }
+MadeOp make_concat(const graph::Layer&, bool) { return std::make_unique<Concat>(); }
+MadeOp make_flatten(const graph::Layer&, bool) { return std::make_unique<Flatten>(); }
+
+}  // namespace paceline::nn

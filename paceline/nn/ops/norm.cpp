@@ -1,0 +1,69 @@
+#include <torch/torch.h>
+
+#include "paceline/nn/ops/ops.h"
+
+namespace paceline::nn {
+namespace {
+
+// LibTorch picks the implementation (its own, cuDNN's) in the forward pass and must be told again in the backward pass, so its number is
+// saved along.
+class BatchNorm final : public Op {
+ public:
+  explicit BatchNorm(const graph::Layer& layer) : momentum_(layer.momentum), epsilon_(layer.epsilon), scaled_(layer.scale) {}
+
+  at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
+    auto [out, mean, inverse_deviation, reserve, implementation] =
+        at::_batch_norm_impl_index(inputs[0], scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1], pass.training,
+                                   momentum_, epsilon_, at::globalContext().userEnabledCuDNN());
+    saved = {inputs[0], mean, inverse_deviation, reserve, at::scalar_tensor(implementation, at::kLong)};
+    return out;
+  }
+
+  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
+    auto [input, scale_gradient, shift_gradient] = at::_batch_norm_impl_index_backward(
+        saved[4].item<std::int64_t>(), saved[0], gradient, scale(weights), weights.statistics[0], weights.statistics[1], saved[1], saved[2],
+        pass.training, epsilon_, {true, true, true}, saved[3]);
+    if (scaled_) deliver(weights.gradients[0], scale_gradient, pass);
+    deliver(weights.gradients.back(), shift_gradient, pass);
+    return {input};
+  }
+
+ private:
+  /// One where the layer has none: cuDNN wants a tensor there.
+  at::Tensor scale(const Weights& weights) const { return scaled_ ? weights.values[0] : at::ones_like(weights.values[0]); }
+
+  double momentum_, epsilon_;
+  bool scaled_;
+};
+
+class LayerNorm final : public Op {
+ public:
+  explicit LayerNorm(const graph::Layer& layer) : epsilon_(layer.epsilon), features_{layer.output.back()} {}
+
+  at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
+    const at::Tensor shift = weights.values.size() > 1 ? weights.values[1] : at::Tensor();
+    auto [out, mean, inverse_deviation] = at::native_layer_norm(inputs[0], features_, weights.values[0], shift, epsilon_);
+    saved = {inputs[0], mean, inverse_deviation};
+    return out;
+  }
+
+  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
+    const bool shifted = weights.values.size() > 1;
+    auto [input, scale, shift] = at::native_layer_norm_backward(gradient.contiguous(), saved[0], features_, saved[1], saved[2], weights.values[0],
+                                                                shifted ? weights.values[1] : at::Tensor(), {true, true, shifted});
+    deliver(weights.gradients[0], scale, pass);
+    if (shifted) deliver(weights.gradients[1], shift, pass);
+    return {input};
+  }
+
+ private:
+  double epsilon_;
+  std::vector<std::int64_t> features_;
+};
+
+}  // namespace
+
+MadeOp make_batch_norm(const graph::Layer& layer, bool) { return std::make_unique<BatchNorm>(layer); }
+MadeOp make_layer_norm(const graph::Layer& layer, bool) { return std::make_unique<LayerNorm>(layer); }
+
+}  // namespace paceline::nn

@@ -1,0 +1,24 @@
+// The factories of all kinds, for the table in registry.cpp.
+#pragma once
+
+#include "paceline/nn/op.h"
+
+namespace paceline::nn {
+
+using MadeOp = std::unique_ptr<Op>;
+
+MadeOp make_conv(const graph::Layer& layer, bool in_place);
+MadeOp make_fc(const graph::Layer& layer, bool in_place);
+MadeOp make_batch_norm(const graph::Layer& layer, bool in_place);
+MadeOp make_layer_norm(const graph::Layer& layer, bool in_place);
+MadeOp make_activation(const graph::Layer& layer, bool in_place);
+MadeOp make_pool(const graph::Layer& layer, bool in_place);
+MadeOp make_lrn(const graph::Layer& layer, bool in_place);
+MadeOp make_dropout(const graph::Layer& layer, bool in_place);
+MadeOp make_add(const graph::Layer& layer, bool in_place);
+MadeOp make_concat(const graph::Layer& layer, bool in_place);
+MadeOp make_flatten(const graph::Layer& layer, bool in_place);
+MadeOp make_embedding(const graph::Layer& layer, bool in_place);
+MadeOp make_attention(const graph::Layer& layer, bool in_place);
+
+}  // namespace paceline::nn

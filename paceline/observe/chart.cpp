@@ -1,0 +1,161 @@
+#include "paceline/observe/chart.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/observe/chart_axis.h"
+#include "paceline/observe/text.h"
+
+namespace paceline::observe {
+namespace {
+
+// Pixels. Text cannot be measured here, so a character counts for kCharacter at the size of the legend.
+constexpr int kMargin = 28, kLeft = 58, kBottom = 52, kPanelHead = 52, kBetween = 36;
+constexpr int kTicksX = 8, kTicksY = 5, kSwatch = 22;
+constexpr double kCharacter = 6.7;
+
+constexpr const char* kColors[] = {"#3a7fc8", "#e0803a", "#3b9e74", "#a35db5", "#c2a02b", "#d0566a"};
+
+constexpr std::string_view kStyle = R"(<style>
+text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:12px;fill:#59616b}
+.ground{fill:#ffffff}.title{font-size:17px;font-weight:600;fill:#1c2026}.head{font-size:13px;font-weight:600;fill:#1c2026}
+.name{fill:#343a42}.tick{font-size:11px}.grid{stroke:#e6e8ec}.axis{stroke:#a9b0b9}
+.line{fill:none;stroke-width:2;stroke-linejoin:round;stroke-linecap:round}.dot{stroke:#ffffff;stroke-width:1.2}
+@media (prefers-color-scheme:dark){
+text{fill:#9aa3ae}.ground{fill:#16191e}.title,.head{fill:#eceff3}.name{fill:#cbd1d9}.grid{stroke:#2b3038}.axis{stroke:#5a636e}.dot{stroke:#16191e}}
+</style>
+)";
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;  // XML has no control characters
+    }
+  }
+  return out;
+}
+
+std::string text_at(double x, double y, std::string_view style, std::string_view text, std::string_view anchor = "start") {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y, style, anchor, escaped(text));
+}
+
+std::string line_between(double x1, double y1, double x2, double y2, std::string_view style) {
+  return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1, y1, x2, y2, style);
+}
+
+std::string color_of(std::size_t index) { return kColors[index % std::size(kColors)]; }
+std::string dash_of(const Series& series) { return series.dashed ? " stroke-dasharray=\"6 5\"" : ""; }
+
+/// One panel; (left, top) is the corner of its plotted area.
+class PanelDrawing {
+ public:
+  PanelDrawing(const Panel& panel, double left, double top, double width, double height)
+      : panel_(panel),
+        left_(left),
+        top_(top),
+        width_(width),
+        height_(height),
+        x_(panel.x, gather(&Series::x), kTicksX, false),
+        y_(panel.y, gather(&Series::y), kTicksY, true) {}
+
+  std::string draw() const {
+    std::string out = text_at(left_, top_ - 34, "head", panel_.title) + legend() + axes();
+    for (std::size_t i = 0; i < panel_.series.size(); ++i) out += curve(i);
+    return out;
+  }
+
+ private:
+  std::vector<double> gather(std::vector<double> Series::*member) const {
+    std::vector<double> all;
+    for (const Series& series : panel_.series) all.insert(all.end(), (series.*member).begin(), (series.*member).end());
+    return all;
+  }
+
+  std::string legend() const {
+    std::string out;
+    double x = left_;
+    for (std::size_t i = 0; i < panel_.series.size(); ++i) {
+      const Series& series = panel_.series[i];
+      out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"line\" stroke=\"{}\"{}/>\n", x, top_ - 18,
+                         x + kSwatch - 6, top_ - 18, color_of(i), dash_of(series));
+      out += text_at(x + kSwatch, top_ - 14, "name", series.name);
+      x += kSwatch + kCharacter * columns(series.name) + 16;
+    }
+    return out;
+  }
+
+  std::string axes() const {
+    const double bottom = top_ + height_;
+    std::string out;
+    for (const Scale::Tick& tick : y_.ticks()) {
+      const double y = bottom - height_ * tick.place;
+      out += line_between(left_, y, left_ + width_, y, "grid") + text_at(left_ - 8, y + 4, "tick", tick.text, "end");
+    }
+    out += line_between(left_, bottom, left_ + width_, bottom, "axis");
+    for (const Scale::Tick& tick : x_.ticks()) {
+      const double x = left_ + width_ * tick.place;
+      out += line_between(x, bottom, x, bottom + 4, "axis") + text_at(x, bottom + 18, "tick", tick.text, "middle");
+    }
+    out += text_at(left_ + width_ / 2, bottom + 38, "label", panel_.x.label, "middle");
+    if (!panel_.y.label.empty())
+      out += fmt::format("<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n", left_ - 44,
+                         top_ + height_ / 2, escaped(panel_.y.label));
+    return out;
+  }
+
+  std::string curve(std::size_t index) const {
+    const Series& series = panel_.series[index];
+    std::string path, dots;
+    bool joined = false;
+    const std::size_t points = std::min(series.x.size(), series.y.size());
+    for (std::size_t i = 0; i < points; ++i) {
+      if (!x_.holds(series.x[i]) || !y_.holds(series.y[i])) {
+        joined = false;
+        continue;
+      }
+      const double x = left_ + width_ * x_.place(series.x[i]);
+      // A bound set from outside may leave values beyond it; they run along the border.
+      const double y = top_ + height_ * (1 - std::clamp(y_.place(series.y[i]), 0.0, 1.0));
+      path += fmt::format("{}{:.1f} {:.1f}", joined ? "L" : "M", x, y);
+      if (series.markers || points == 1)
+        dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" class=\"dot\" fill=\"{}\"/>\n", x, y, color_of(index));
+      joined = true;
+    }
+    if (path.empty()) return {};
+    return fmt::format("<path d=\"{}\" class=\"line\" stroke=\"{}\"{}/>\n{}", path, color_of(index), dash_of(series), dots);
+  }
+
+  const Panel& panel_;
+  double left_, top_, width_, height_;
+  Scale x_, y_;
+};
+
+}  // namespace
+
+std::string to_svg(const Figure& figure) {
+  const int count = std::max<int>(1, static_cast<int>(figure.panels.size()));
+  const int head = kMargin + 20 + (figure.subtitle.empty() ? 0 : 22) + 18;
+  const int width = 2 * kMargin + count * (kLeft + figure.panel_width) + (count - 1) * kBetween;
+  const int height = head + kPanelHead + figure.panel_height + kBottom + kMargin / 2;
+
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n", width, height);
+  out += fmt::format("<title>{}</title>\n", escaped(figure.title));
+  out += kStyle;
+  out += fmt::format("<rect width=\"{}\" height=\"{}\" class=\"ground\"/>\n", width, height);
+  out += text_at(kMargin, kMargin + 12, "title", figure.title);
+  if (!figure.subtitle.empty()) out += text_at(kMargin, kMargin + 34, "sub", figure.subtitle);
+  for (int i = 0; i < static_cast<int>(figure.panels.size()); ++i) {
+    const int left = kMargin + kLeft + i * (kLeft + figure.panel_width + kBetween);
+    out +=
+        PanelDrawing(figure.panels[static_cast<std::size_t>(i)], left, head + kPanelHead, figure.panel_width, figure.panel_height).draw();
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace paceline::observe

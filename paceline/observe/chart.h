@@ -1,0 +1,52 @@
+// Line charts as self-contained SVG: panels side by side, each with its axes, its series and its legend. No script, no font and no style
+// from elsewhere; colours that read on light and on dark ground.
+#pragma once
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace paceline::observe {
+
+struct Series {
+  std::string name;
+  std::vector<double> x, y;  // of equal length; a point that is not finite leaves a gap
+  bool markers = false;      // a dot at every point
+  bool dashed = false;       // for what was predicted rather than measured
+};
+
+struct Axis {
+  enum class Unit { number, percent };
+
+  std::string label;
+  bool log = false;  // points that are not positive are left out
+  Unit unit = Unit::number;
+  double least = std::numeric_limits<double>::quiet_NaN();  // bounds; where NaN, those of the data
+  double most = std::numeric_limits<double>::quiet_NaN();
+};
+
+struct Panel {
+  std::string title;
+  Axis x, y;
+  std::vector<Series> series;
+};
+
+struct Figure {
+  std::string title, subtitle;
+  std::vector<Panel> panels;
+  int panel_width = 420, panel_height = 250;  // of the plotted area, in pixels
+};
+
+std::string to_svg(const Figure& figure);
+
+/// About `count` round numbers (1, 2 or 5 times a power of ten apart), the first at or below `low` and the last at or above `high`.
+std::vector<double> round_ticks(double low, double high, int count);
+
+/// Powers of ten around the positive interval; with 2 and 5 of each decade where there are few.
+std::vector<double> log_ticks(double low, double high);
+
+/// A tick's text: with the decimals that tell it from its neighbours `step` away.
+std::string tick_text(double value, double step, Axis::Unit unit);
+
+}  // namespace paceline::observe

@@ -1,0 +1,104 @@
+// What happens in a run, told to whoever listens: the progress bar, TensorBoard files, a trace, summary.json.
+//
+// Emitters know only the Bus. Listeners see only events, so a new way of looking at a run is one file.
+//
+// Order: RunStarted; for every epoch its StepDones, then EpochDone, then the Evaluated of its end where there is one; RunEnded. Evaluations
+// in the middle of an epoch, checkpoints and spans come in between. A number that was not measured is NaN.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "paceline/base/clock.h"
+
+namespace paceline::observe {
+
+inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+struct RunStarted {
+  std::string run;  // folder of the run
+  std::string network, dataset, optimizer, strategy, device, precision;
+  std::int64_t parameters = 0, macs = 0;
+  std::int64_t train_samples = 0, test_samples = 0;
+  std::int64_t batch = 0, epochs = 0, steps_per_epoch = 0;
+  int workers = 1;
+  std::int64_t first_step = 0;  // > 0 after a resume
+  bool per_token = false;       // a language model: show the loss a character rather than the accuracy
+};
+
+struct StepDone {
+  std::int64_t step = 0;                                       // counted from 1 over the whole run
+  std::int64_t steps = 0;                                      // of the whole run
+  std::int64_t epoch = 0;                                      // from 1
+  std::int64_t samples = 0;                                    // of this step, over all workers
+  double loss = 0, accuracy = 0, rate = 0, gradient_norm = 0;  // norm: 0 where not computed
+  Nanoseconds duration{0};
+  double communication_share = 0;
+};
+
+struct EpochDone {
+  std::int64_t epoch = 0, epochs = 0;
+  double train_loss = 0, train_accuracy = 0;
+  Nanoseconds duration{0};
+  std::int64_t samples = 0;
+};
+
+struct Evaluated {
+  std::int64_t epoch = 0, step = 0;
+  double loss = 0, accuracy = 0;
+  bool per_token = false;  // as in RunStarted
+};
+
+struct CheckpointWritten {
+  std::int64_t step = 0;
+  std::string file;
+  std::int64_t bytes = 0;
+  Nanoseconds duration{0};
+};
+
+/// A phase on a lane of a rank, for the trace.
+struct Span {
+  std::string name, lane;
+  int rank = 0;
+  Nanoseconds begin{0}, end{0};
+};
+
+struct RunEnded {
+  int workers = 1;
+  std::int64_t steps = 0, epochs = 0, samples = 0;
+  double seconds = 0, samples_per_s = 0;
+  double train_loss = 0, test_loss = kUnknown, test_accuracy = kUnknown;
+  std::string state_hash, run;
+  std::string stopped;  // empty: done; otherwise why it ended early
+};
+
+using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, CheckpointWritten, Span, RunEnded>;
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void on(const Event& event) = 0;
+};
+
+/// Hands every event to every listener, one at a time, in the order of their adding. Threads may emit at once. A listener that throws (a
+/// full disk) is dropped with a warning: training does not end because nobody can look.
+class Bus {
+ public:
+  void add(std::unique_ptr<Listener> listener);
+  void emit(const Event& event);
+  bool wants_spans() const { return wants_spans_; }  // spans are made only for somebody who looks
+  void want_spans() { wants_spans_ = true; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::atomic<bool> wants_spans_ = false;
+};
+
+}  // namespace paceline::observe

@@ -1,0 +1,221 @@
+#include "paceline/observe/progress.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "paceline/observe/text.h"
+
+namespace paceline::observe {
+namespace {
+
+std::string plural(std::int64_t count, std::string_view word) {
+  return fmt::format("{} {}{}", show_count(count), word, count == 1 ? "" : "s");
+}
+
+/// Replaces the word where it stands for something; says whether nothing is left to be replaced.
+bool fill(std::string& text, std::string_view word, const std::string& value) {
+  const auto at = text.find(word);
+  if (at == std::string::npos) return true;
+  if (value.empty()) return false;
+  text.replace(at, word.size(), value);
+  return true;
+}
+
+/// The columns of the rows an epoch.
+struct Column {
+  const char* title;
+  int width;
+};
+constexpr Column kClassifier[] = {{"epoch", 9},    {"train loss", 10}, {"accuracy", 8}, {"test loss", 9},
+                                  {"accuracy", 8}, {"time", 8},        {"samples/s", 9}};
+constexpr Column kLanguage[] = {{"epoch", 9}, {"train loss/char", 15}, {"test loss/char", 14}, {"time", 8}, {"samples/s", 9}};
+
+}  // namespace
+
+std::int64_t resident_bytes() {
+  std::int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+void RecentMean::add(double value) {
+  constexpr double kNew = 0.1;
+  if (!std::isfinite(value)) {
+    value_ = value;
+    weight_ = 0;
+    return;
+  }
+  const double kept = (1 - kNew) * weight_;
+  weight_ = kept + kNew;
+  value_ = kept > 0 ? (kept * value_ + kNew * value) / weight_ : value;
+}
+
+Progress::Progress(Terminal terminal, const Clock& clock, ProgressOptions options)
+    : terminal_(std::move(terminal)), clock_(clock), options_(std::move(options)) {}
+
+void Progress::on(const Event& event) {
+  std::visit([this](const auto& e) { see(e); }, event);
+}
+
+void Progress::see(const RunStarted& event) {
+  run_ = event;
+  started_ = clock_.now();
+  std::vector<Row> rows;
+  rows.push_back({"network", fmt::format("{}, {} parameters", event.network, show_large(static_cast<double>(event.parameters)))});
+  if (event.macs > 0) rows.back().value += fmt::format(", {} MACs a sample", show_large(static_cast<double>(event.macs)));
+  rows.push_back({"data", fmt::format("{}, {} training", event.dataset, show_count(event.train_samples))});
+  rows.back().value += event.test_samples > 0 ? fmt::format(" and {} test samples", show_count(event.test_samples)) : " samples";
+  rows.push_back({"training", fmt::format("{}, batch {}, {} of {}", event.optimizer, show_count(event.batch), plural(event.epochs, "epoch"),
+                                          plural(event.steps_per_epoch, "step"))});
+  rows.push_back({"workers", fmt::format("{} on {}, {}, {}", event.workers, event.device, event.precision, event.strategy)});
+  rows.push_back({"run", event.run});
+  if (event.first_step > 0) rows.push_back({"resumes", fmt::format("behind step {}", show_count(event.first_step))});
+  print(box(terminal_, "paceline", Ink::bold, rows));
+}
+
+void Progress::see(const StepDone& event) {
+  if (unprinted_) print_epoch(nullptr);  // nobody evaluated that epoch
+  last_ = event;
+  loss_.add(event.loss);
+  accuracy_.add(event.accuracy);
+  if (event.duration > Nanoseconds(0)) samples_per_s_.add(static_cast<double>(event.samples) / seconds(event.duration));
+
+  const Nanoseconds now = clock_.now();
+  const Nanoseconds interval = terminal_.live ? options_.redraw_every : options_.line_every;
+  const bool by_steps = !terminal_.live && options_.line_every_steps > 0 && event.step - drawn_step_ >= options_.line_every_steps;
+  if (!drawn_ || now - *drawn_ >= interval || by_steps) draw();
+}
+
+void Progress::see(const EpochDone& event) {
+  if (unprinted_) print_epoch(nullptr);
+  unprinted_ = event;
+  if (terminal_.live && last_.step > 0) draw();
+}
+
+void Progress::see(const Evaluated& event) {
+  run_.per_token = event.per_token;
+  const auto better = [&] { return event.per_token ? event.loss < best_->loss : event.accuracy > best_->accuracy; };
+  if (!best_ || better()) best_ = event;
+  if (unprinted_ && unprinted_->epoch == event.epoch) return print_epoch(&event);
+  std::string line = fmt::format("step {}: test loss {}", show_count(event.step), show_loss(event.loss));
+  if (!event.per_token) line += fmt::format(", accuracy {}", show_percent(event.accuracy, 2));
+  print(line + "\n");
+}
+
+void Progress::see(const CheckpointWritten& event) {
+  checkpoint_ = event.file;
+  checkpoint_time_ = clock_.now();
+  if (!terminal_.live)
+    print(fmt::format("checkpoint {}: {} in {}\n", event.file, show_bytes(event.bytes), show_duration(seconds(event.duration))));
+}
+
+void Progress::see(const RunEnded& event) {
+  if (unprinted_) print_epoch(nullptr);
+  std::vector<Row> rows;
+  rows.push_back(
+      {"trained", fmt::format("{}, {}, {}", plural(event.epochs, "epoch"), plural(event.steps, "step"), plural(event.samples, "sample"))});
+  rows.push_back({"time", fmt::format("{}, {} samples/s on {}", show_duration(event.seconds), show_rate(event.samples_per_s),
+                                      plural(event.workers, "worker"))});
+  rows.push_back({"train loss", show_loss(event.train_loss)});
+  if (!std::isnan(event.test_loss)) {
+    rows.push_back({"test loss", show_loss(event.test_loss) + (run_.per_token ? " a character" : "")});
+    if (!run_.per_token && !std::isnan(event.test_accuracy)) rows.push_back({"test accuracy", show_percent(event.test_accuracy, 2)});
+  }
+  if (best_ && best_->epoch < event.epochs)
+    rows.push_back({"best", fmt::format("{} after epoch {}",
+                                        run_.per_token ? "loss " + show_loss(best_->loss) : "accuracy " + show_percent(best_->accuracy, 2),
+                                        best_->epoch)});
+  if (!event.state_hash.empty()) rows.push_back({"state", event.state_hash});
+  const bool done = event.stopped.empty();
+  print(box(terminal_, done ? "done" : "stopped: " + event.stopped, done ? Ink::good : Ink::warn, rows));
+  if (!event.run.empty()) run_.run = event.run;
+  print_next();
+}
+
+Standing Progress::standing() const {
+  Standing s;
+  s.epoch = last_.epoch;
+  s.epochs = run_.epochs;
+  s.run_step = last_.step;
+  s.run_steps = last_.steps;
+  s.steps = run_.steps_per_epoch;
+  s.step = last_.step - (last_.epoch - 1) * run_.steps_per_epoch;
+  s.loss = loss_.value();
+  if (!run_.per_token) s.accuracy = accuracy_.value();
+  s.samples_per_s = samples_per_s_.value();
+  s.communication_share = last_.communication_share;
+  s.memory_bytes = options_.memory();
+  s.workers = run_.workers;
+  const Nanoseconds now = clock_.now();
+  if (!checkpoint_.empty()) s.checkpoint_age = seconds(now - checkpoint_time_);
+  // By the clock and not by the steps' own durations: evaluations and checkpoints take their time too.
+  const std::int64_t done = last_.step - run_.first_step;
+  if (done > 0) s.seconds_left = seconds(now - started_) / static_cast<double>(done) * static_cast<double>(last_.steps - last_.step);
+  return s;
+}
+
+void Progress::draw() {
+  drawn_ = clock_.now();
+  drawn_step_ = last_.step;
+  if (!terminal_.live) return print(plain_line(standing()) + "\n");
+  *terminal_.out << fmt::format("\r{}\x1b[K", live_line(standing(), terminal_)) << std::flush;
+  line_on_screen_ = true;
+}
+
+void Progress::print(const std::string& permanent) {
+  *terminal_.out << fmt::format("{}{}", line_on_screen_ ? "\r\x1b[K" : "", permanent) << std::flush;
+  line_on_screen_ = false;
+  if (terminal_.live) drawn_.reset();  // the next step brings the live line back
+}
+
+void Progress::print_epoch(const Evaluated* test) {
+  const EpochDone epoch = *unprinted_;
+  unprinted_.reset();
+  const double duration = seconds(epoch.duration);
+  const std::string samples_per_s = show_rate(static_cast<double>(epoch.samples) / duration);
+  if (!terminal_.live) {
+    std::string line = fmt::format("epoch {}/{}: train loss {}", epoch.epoch, epoch.epochs, show_loss(epoch.train_loss));
+    if (!run_.per_token) line += fmt::format(", accuracy {}", show_percent(epoch.train_accuracy, 2));
+    if (test) line += fmt::format("; test loss {}", show_loss(test->loss));
+    if (test && !run_.per_token) line += fmt::format(", accuracy {}", show_percent(test->accuracy, 2));
+    return print(fmt::format("{}; {}, {} samples/s\n", line, show_duration(duration), samples_per_s));
+  }
+
+  const std::string none = terminal_.unicode ? "–" : "-";
+  std::vector<std::string> cells = {fmt::format("{}/{}", epoch.epoch, epoch.epochs), show_loss(epoch.train_loss)};
+  if (!run_.per_token) cells.push_back(show_percent(epoch.train_accuracy, 2));
+  cells.push_back(test ? show_loss(test->loss) : none);
+  if (!run_.per_token) cells.push_back(test ? show_percent(test->accuracy, 2) : none);
+  const std::size_t judged = cells.size() - 1;  // the figure by which epochs are compared
+  cells.push_back(show_duration(duration));
+  cells.push_back(samples_per_s);
+
+  const auto table = run_.per_token ? std::span<const Column>(kLanguage) : std::span<const Column>(kClassifier);
+  std::string header, row;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string_view gap = i == 0 ? "" : "  ";
+    const bool best = i == judged && test && best_ && best_->step == test->step;
+    header += fmt::format("{}{}", gap, fit(table[i].title, table[i].width, Align::right));
+    row += fmt::format("{}{}", gap, terminal_.ink(fit(cells[i], table[i].width, Align::right), best ? Ink::good : Ink::plain));
+  }
+  print((header_printed_ ? "" : terminal_.ink(header, Ink::dim) + "\n") + row + "\n");
+  header_printed_ = true;
+}
+
+void Progress::print_next() {
+  std::size_t width = 0;
+  for (const Row& row : options_.next) width = std::max(width, row.label.size());
+  std::string text;
+  for (Row row : options_.next)
+    if (fill(row.value, "{run}", run_.run) && fill(row.value, "{checkpoint}", checkpoint_))
+      text += fmt::format("   {}  {}\n", terminal_.ink(fit(row.label, static_cast<int>(width)), Ink::dim),
+                          terminal_.ink(row.value, Ink::accent));
+  print(text);
+}
+
+}  // namespace paceline::observe

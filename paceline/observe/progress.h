@@ -1,0 +1,88 @@
+// The run as people see it: a table before, one live line and a row an epoch during, a summary after.
+//
+// On a terminal the live line is drawn over itself, at most ten times a second. Elsewhere (a file, a pipe) nothing is drawn over: a line
+// appears every so many seconds or steps, in words that can be searched for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paceline/base/clock.h"
+#include "paceline/observe/event.h"
+#include "paceline/observe/progress_line.h"
+#include "paceline/observe/terminal.h"
+
+namespace paceline::observe {
+
+/// Bytes of memory that this process holds at the moment (resident set); 0 where the system does not tell.
+std::int64_t resident_bytes();
+
+/// A mean that forgets: each new value weighs a tenth. A value that is not finite shows as it is, and is forgotten at once.
+class RecentMean {
+ public:
+  void add(double value);
+  double value() const { return value_; }
+
+ private:
+  double value_ = kUnknown;
+  double weight_ = 0;  // of all values so far: 1 - 0.9^n
+};
+
+struct ProgressOptions {
+  Nanoseconds redraw_every = std::chrono::milliseconds(100);
+  Nanoseconds line_every = std::chrono::seconds(10);  // where nothing can be drawn over
+  std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: by time alone
+  std::function<std::int64_t()> memory = resident_bytes;
+  /// Where to look when it is over: label and command. {run} stands for the run's folder, {checkpoint} for the last checkpoint; a row whose
+  /// word stands for nothing is left out.
+  std::vector<Row> next = {{"run", "{run}"},
+                           {"curve", "{run}/curve.svg"},
+                           {"tensorboard", "tensorboard --logdir {run}"},
+                           {"checkpoint", "paceline checkpoint show {checkpoint}"}};
+};
+
+class Progress final : public Listener {
+ public:
+  /// The clock must outlive the listener.
+  Progress(Terminal terminal, const Clock& clock, ProgressOptions options = {});
+
+  void on(const Event& event) override;
+
+ private:
+  void see(const RunStarted& event);
+  void see(const StepDone& event);
+  void see(const EpochDone& event);
+  void see(const Evaluated& event);
+  void see(const CheckpointWritten& event);
+  void see(const Span&) {}
+  void see(const RunEnded& event);
+
+  Standing standing() const;
+  void draw();
+  void print(const std::string& permanent);  ///< above the live line, which it wipes
+  void print_epoch(const Evaluated* test);
+  void print_next();
+
+  Terminal terminal_;
+  const Clock& clock_;
+  ProgressOptions options_;
+
+  RunStarted run_;
+  StepDone last_;
+  RecentMean loss_, accuracy_, samples_per_s_;
+  Nanoseconds started_{0};
+  std::optional<Nanoseconds> drawn_;  // when a line was last drawn or written
+  std::int64_t drawn_step_ = 0;
+  bool line_on_screen_ = false;
+
+  std::optional<EpochDone> unprinted_;  // waits for its evaluation
+  bool header_printed_ = false;
+  std::optional<Evaluated> best_;
+  std::string checkpoint_;
+  Nanoseconds checkpoint_time_{0};
+};
+
+}  // namespace paceline::observe

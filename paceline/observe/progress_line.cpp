@@ -1,0 +1,80 @@
+#include "paceline/observe/progress_line.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paceline/observe/text.h"
+
+namespace paceline::observe {
+namespace {
+
+constexpr int kLeastBar = 10, kMostBar = 40, kGap = 2;
+
+struct Figure {
+  std::string text;
+  Ink ink = Ink::plain;
+  int rank = 0;  // the largest is left out first; 0 stays
+};
+
+std::string bar(double share, int width, const Terminal& terminal) {
+  share = std::clamp(std::isfinite(share) ? share : 0.0, 0.0, 1.0);
+  if (!terminal.unicode) {
+    const int full = static_cast<int>(share * width);
+    return terminal.ink(repeat("#", full), Ink::accent) + terminal.ink(repeat("-", width - full), Ink::dim);
+  }
+  const int halves = static_cast<int>(share * width * 2), full = halves / 2, half = halves % 2;
+  return terminal.ink(repeat("━", full) + repeat("╸", half), Ink::accent) + terminal.ink(repeat("─", width - full - half), Ink::dim);
+}
+
+/// Behind the bar, in the order of the line.
+std::vector<Figure> figures_of(const Standing& s) {
+  std::vector<Figure> figures;
+  const std::string steps = show_count(s.steps);
+  if (s.steps > 0) figures.push_back({fmt::format("{}/{}", fit(show_count(s.step), columns(steps), Align::right), steps), Ink::plain, 5});
+  figures.push_back({fmt::format("loss {}", show_loss(s.loss)), std::isfinite(s.loss) ? Ink::plain : Ink::warn, 1});
+  if (std::isfinite(s.accuracy)) figures.push_back({fmt::format("acc {}", show_percent(s.accuracy, 1)), Ink::plain, 2});
+  if (s.samples_per_s > 0) figures.push_back({show_rate(s.samples_per_s) + "/s", Ink::plain, 4});
+  if (std::isfinite(s.seconds_left)) figures.push_back({show_wait(s.seconds_left) + " left", Ink::accent, 3});
+  if (s.communication_share > 0) figures.push_back({"comm " + show_percent(s.communication_share, 0), Ink::dim, 6});
+  if (s.memory_bytes > 0) figures.push_back({show_bytes(s.memory_bytes), Ink::dim, 8});
+  figures.push_back({fmt::format("{} worker{}", s.workers, s.workers == 1 ? "" : "s"), Ink::dim, 9});
+  if (std::isfinite(s.checkpoint_age)) figures.push_back({fmt::format("saved {} ago", show_wait(s.checkpoint_age)), Ink::dim, 7});
+  return figures;
+}
+
+}  // namespace
+
+std::string live_line(const Standing& standing, const Terminal& terminal) {
+  const int width = terminal.width() - 1;  // the last column would wrap
+  const std::string epoch = fmt::format("epoch {}/{}", standing.epoch, standing.epochs);
+  std::vector<Figure> figures = figures_of(standing);
+  const auto taken = [&] {
+    int sum = columns(epoch) + kGap;
+    for (const Figure& figure : figures) sum += kGap + columns(figure.text);
+    return sum;
+  };
+  while (!figures.empty() && taken() + kLeastBar > width) figures.erase(std::ranges::max_element(figures, {}, &Figure::rank));
+
+  const int room = width - taken();
+  if (room < 1) return fit(epoch, std::max(0, width));
+  const double share = standing.steps > 0 ? static_cast<double>(standing.step) / static_cast<double>(standing.steps) : 0;
+  std::string line = terminal.ink(epoch, Ink::bold) + repeat(" ", kGap) + bar(share, std::min(room, kMostBar), terminal);
+  for (const Figure& figure : figures) line += repeat(" ", kGap) + terminal.ink(figure.text, figure.ink);
+  return line;
+}
+
+std::string plain_line(const Standing& s) {
+  std::vector<std::string> parts = {fmt::format("loss {}", show_loss(s.loss))};
+  if (std::isfinite(s.accuracy)) parts.push_back("accuracy " + show_percent(s.accuracy, 1));
+  if (s.samples_per_s > 0) parts.push_back(show_rate(s.samples_per_s) + " samples/s");
+  if (s.communication_share > 0) parts.push_back("communication " + show_percent(s.communication_share, 0));
+  if (s.memory_bytes > 0) parts.push_back("memory " + show_bytes(s.memory_bytes));
+  if (std::isfinite(s.seconds_left)) parts.push_back(show_wait(s.seconds_left) + " left");
+  return fmt::format("epoch {}/{}, step {}/{}: {}", s.epoch, s.epochs, s.run_step, s.run_steps, fmt::join(parts, ", "));
+}
+
+}  // namespace paceline::observe

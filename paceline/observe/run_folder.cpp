@@ -1,0 +1,40 @@
+#include "paceline/observe/run_folder.h"
+
+#include <cctype>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+
+namespace paceline::observe {
+
+namespace fs = std::filesystem;
+
+RunFolder RunFolder::create(const fs::path& runs, const std::string& name) {
+  const bool inside = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
+  if (!inside) throw ConfigError(fmt::format("'{}' cannot be the name of a run: give a plain name without '/'", name));
+  ensure_writable_folder(runs);
+  for (int number = 1;; ++number) {
+    const fs::path path = runs / (number == 1 ? name : fmt::format("{}-{}", name, number));
+    std::error_code code;
+    if (fs::create_directory(path, code)) return RunFolder(path);
+    if (code && !fs::exists(path)) throw ConfigError(fmt::format("cannot make the run folder {}: {}", path.string(), code.message()));
+  }
+}
+
+RunFolder RunFolder::open(const fs::path& folder) {
+  if (!fs::is_directory(folder)) throw ConfigError(fmt::format("there is no run folder {}", folder.string()));
+  ensure_writable_folder(folder);
+  return RunFolder(folder);
+}
+
+std::string RunFolder::default_name(std::string_view network, std::string_view dataset, std::time_t now) {
+  std::string name = fmt::format("{}-{}-{:%Y%m%d-%H%M%S}", network, dataset, fmt::localtime(now));
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_' && c != '-') c = '-';
+  return name;
+}
+
+}  // namespace paceline::observe

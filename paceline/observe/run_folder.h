@@ -1,0 +1,37 @@
+// A run folder holds everything of one run: the resolved recipe, the records of the listeners, the checkpoints.
+#pragma once
+
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace paceline::observe {
+
+class RunFolder {
+ public:
+  /// Makes <runs>/<name>, or <name>-2, -3, … where that is taken. Two processes that ask at once get two folders. Throws ConfigError where
+  /// nothing can be written there.
+  static RunFolder create(const std::filesystem::path& runs, const std::string& name);
+
+  /// One that exists, to resume in it. Throws ConfigError.
+  static RunFolder open(const std::filesystem::path& folder);
+
+  /// <network>-<dataset>-<yyyymmdd-hhmmss> in local time, with nothing in it that a path or a shell would mind.
+  static std::string default_name(std::string_view network, std::string_view dataset, std::time_t now);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path recipe() const { return path_ / "recipe.toml"; }
+  std::filesystem::path summary() const { return path_ / "summary.json"; }
+  std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path trace() const { return path_ / "trace.json"; }
+  std::filesystem::path curve() const { return path_ / "curve.svg"; }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+
+ private:
+  explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
+
+  std::filesystem::path path_;
+};
+
+}  // namespace paceline::observe

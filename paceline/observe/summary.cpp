@@ -1,0 +1,50 @@
+#include "paceline/observe/summary.h"
+
+#include <nlohmann/json.hpp>
+
+#include "paceline/base/files.h"
+
+namespace paceline::observe {
+
+using Json = nlohmann::ordered_json;  // prints NaN as null
+
+Json to_json(const RunEnded& e) {
+  Json json = {{"workers", e.workers},
+               {"steps", e.steps},
+               {"epochs", e.epochs},
+               {"samples", e.samples},
+               {"seconds", e.seconds},
+               {"samples_per_s", e.samples_per_s},
+               {"train_loss", e.train_loss},
+               {"test_loss", e.test_loss},
+               {"test_accuracy", e.test_accuracy},
+               {"state_hash", e.state_hash},
+               {"run", e.run}};
+  if (!e.stopped.empty()) json["stopped"] = e.stopped;
+  return json;
+}
+
+Json to_json(const RunEnded& end, const RunStarted& start) {
+  Json json = to_json(end);
+  json.update({{"network", start.network},
+               {"dataset", start.dataset},
+               {"optimizer", start.optimizer},
+               {"strategy", start.strategy},
+               {"device", start.device},
+               {"precision", start.precision},
+               {"parameters", start.parameters},
+               {"macs", start.macs},
+               {"train_samples", start.train_samples},
+               {"test_samples", start.test_samples},
+               {"batch", start.batch},
+               {"first_step", start.first_step}});
+  return json;
+}
+
+void Summary::on(const Event& event) {
+  if (const auto* start = std::get_if<RunStarted>(&event)) start_ = *start;
+  if (const auto* end = std::get_if<RunEnded>(&event))
+    write_atomically(file_, to_json(*end, start_).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace paceline::observe

@@ -1,0 +1,28 @@
+// summary.json: how a run ended, for scripts and for comparing runs. Written whole, at the end.
+#pragma once
+
+#include <filesystem>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "paceline/observe/event.h"
+
+namespace paceline::observe {
+
+/// The figures of the end; also what `paceline train --json` prints. A number that was not measured is null.
+nlohmann::ordered_json to_json(const RunEnded& end);
+
+/// The same with what was trained: network, dataset, batch and so on.
+nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start);
+
+class Summary final : public Listener {
+ public:
+  explicit Summary(std::filesystem::path file) : file_(std::move(file)) {}
+  void on(const Event& event) override;
+
+ private:
+  std::filesystem::path file_;
+  RunStarted start_;
+};
+
+}  // namespace paceline::observe

@@ -1,0 +1,105 @@
+#include "paceline/observe/tensorboard.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "paceline/base/checksum.h"
+
+namespace paceline::observe {
+namespace tfevents {
+namespace {
+
+/// A number as its bytes, the lowest first.
+template <class T>
+std::string raw(T number) {
+  return std::string(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+std::string masked_crc(std::string_view data) { return raw(std::rotr(crc32c(bytes_of(data)), 15) + 0xa282ead8u); }
+
+std::string varint(std::uint64_t number) {
+  std::string out;
+  for (; number >= 0x80; number >>= 7) out += static_cast<char>(number | 0x80);
+  return out + static_cast<char>(number);
+}
+
+enum Wire { kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5 };
+std::string key(unsigned field, Wire wire) { return varint(field << 3 | wire); }
+std::string bytes_field(unsigned field, std::string_view data) { return key(field, kBytes) + varint(data.size()) + std::string(data); }
+
+}  // namespace
+
+std::string record(std::string_view data) {
+  const std::string length = raw(static_cast<std::uint64_t>(data.size()));
+  return length + masked_crc(length) + std::string(data) + masked_crc(data);
+}
+
+std::string version_event() { return bytes_field(3, "brain.Event:2"); }
+
+std::string scalar_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
+  std::string summary;
+  for (const Scalar& scalar : scalars)
+    summary += bytes_field(1, bytes_field(1, scalar.tag) + key(2, kFloat) + raw(static_cast<float>(scalar.value)));
+  return key(1, kDouble) + raw(wall_time) + key(2, kVarint) + varint(static_cast<std::uint64_t>(step)) + bytes_field(5, summary);
+}
+
+}  // namespace tfevents
+
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+}  // namespace
+
+double TensorBoard::wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+TensorBoard::TensorBoard(const std::filesystem::path& folder, const Clock& clock, WallClock wall)
+    : wall_(std::move(wall)),
+      out_(folder / fmt::format("events.out.tfevents.{:010}.{}", static_cast<std::int64_t>(wall_()), host_name()), clock) {
+  out_.write(tfevents::record(tfevents::version_event()));
+  out_.flush();
+}
+
+void TensorBoard::on(const Event& event) {
+  if (const auto* e = std::get_if<RunStarted>(&event)) per_token_ = e->per_token;
+  if (const auto* e = std::get_if<StepDone>(&event)) {
+    step_ = e->step;
+    const double duration = seconds(e->duration);
+    write(e->step, {{"train/loss", e->loss},
+                    {"train/accuracy", per_token_ ? kUnknown : e->accuracy},
+                    {"train/rate", e->rate},
+                    {"train/samples_per_s", duration > 0 ? static_cast<double>(e->samples) / duration : kUnknown},
+                    {"train/gradient_norm", e->gradient_norm > 0 ? e->gradient_norm : kUnknown},
+                    {"train/communication_share", e->communication_share > 0 ? e->communication_share : kUnknown}});
+  }
+  if (const auto* e = std::get_if<EpochDone>(&event)) {
+    write(step_, {{"epoch/loss", e->train_loss},
+                  {"epoch/accuracy", per_token_ ? kUnknown : e->train_accuracy},
+                  {"epoch/seconds", seconds(e->duration)}});
+    out_.flush();
+  }
+  if (const auto* e = std::get_if<Evaluated>(&event)) {
+    write(e->step, {{"test/loss", e->loss}, {"test/accuracy", e->per_token ? kUnknown : e->accuracy}});
+    out_.flush();
+  }
+  if (std::holds_alternative<RunEnded>(event)) out_.flush();
+}
+
+void TensorBoard::write(std::int64_t step, std::initializer_list<tfevents::Scalar> scalars) {
+  std::vector<tfevents::Scalar> known;
+  // A loss that is not a number is news; any other such figure was not measured.
+  for (const tfevents::Scalar& scalar : scalars)
+    if (!std::isnan(scalar.value) || scalar.tag.ends_with("/loss")) known.push_back(scalar);
+  out_.write(tfevents::record(tfevents::scalar_event(wall_(), step, known)));
+}
+
+}  // namespace paceline::observe

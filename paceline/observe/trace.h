@@ -1,0 +1,38 @@
+// trace.json: the spans of a run in Chrome's trace format, which ui.perfetto.dev opens. pid = rank, tid = lane of that rank.
+//
+// The file is whole JSON after every flush: each block of spans is written over the two closing brackets of the block before it, and
+// brings its own. A run that is killed leaves a trace that loads.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "paceline/observe/event.h"
+
+namespace paceline::observe {
+
+class Trace final : public Listener {
+ public:
+  /// Starts the file anew and asks the bus for spans. Throws ConfigError where the file cannot be written.
+  Trace(std::filesystem::path file, Bus& bus);
+  ~Trace() override;
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+
+  void on(const Event& event) override;
+
+ private:
+  void add(const std::string& event);
+  int lane_of(const Span& span);
+  void flush();
+
+  std::filesystem::path file_;
+  int descriptor_;
+  std::string pending_;
+  std::int64_t end_ = 0;  // where the closing brackets lie
+  bool empty_ = true;
+  std::map<int, std::map<std::string, int>> lanes_;  // of each rank, numbered as they appear
+};
+
+}  // namespace paceline::observe

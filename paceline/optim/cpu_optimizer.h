@@ -1,0 +1,146 @@
+// An optimizer on the CPU: a rule of rules/ inside one vectorised pass over memory.
+//
+// Rules with a trust factor (LARS, LAMB) have a pass before it for the norms, whose sums run over the blocks of a tensor in their order.
+#pragma once
+
+#include <numeric>
+
+#include "paceline/base/error.h"
+#include "paceline/optim/norm.h"
+#include "paceline/optim/optimizer.h"
+#include "paceline/optim/parallel.h"
+#include "paceline/optim/rules/element.h"
+#include "paceline/optim/simd.h"
+
+namespace paceline::optim {
+
+/// Neighbouring elements of one tensor. States that the rule does not have are null.
+struct Elements {
+  const Step& step;
+  TensorFactors tensor;
+  float* weights;
+  float* gradients;
+  float* first;
+  float* second;
+  std::int64_t count;
+  float* directions = nullptr;  // the first pass of LAMB writes them here
+};
+
+/// The whole update of elements, for the rules that have apply().
+template <class Rule, bool zero_gradients>
+struct Apply {
+  using Arguments = Elements;
+
+  [[gnu::always_inline]] static void run(const Elements& e) {
+    const Step step = e.step;  // a copy: the compiler must see that no store of the loop changes it
+    for_each_element(e.count, [=](std::int64_t i) PACELINE_INLINE {
+      float first = 0, second = 0;
+      if constexpr (Rule::kStates > 0) first = e.first[i];
+      if constexpr (Rule::kStates > 1) second = e.second[i];
+      Rule::apply(step, e.tensor, product(step.scale, e.gradients[i]), e.weights[i], first, second);
+      if constexpr (Rule::kStates > 0) e.first[i] = first;
+      if constexpr (Rule::kStates > 1) e.second[i] = second;
+      if constexpr (zero_gradients) e.gradients[i] = 0;
+    });
+  }
+};
+
+/// First pass of LAMB: the moments, and the directions of one block for its norm.
+template <class Rule, bool zero_gradients>
+struct Accumulate {
+  using Arguments = Elements;
+
+  [[gnu::always_inline]] static void run(const Elements& e) {
+    const Step step = e.step;
+    for_each_element(e.count, [=](std::int64_t i) PACELINE_INLINE {
+      Rule::accumulate(step, product(step.scale, e.gradients[i]), e.first[i], e.second[i]);
+      e.directions[i] = Rule::direction(step, e.tensor, e.weights[i], e.first[i], e.second[i]);
+      if constexpr (zero_gradients) e.gradients[i] = 0;
+    });
+  }
+};
+
+/// Second pass of LAMB: the parameters.
+template <class Rule>
+struct Move {
+  using Arguments = Elements;
+
+  [[gnu::always_inline]] static void run(const Elements& e) {
+    const Step step = e.step;
+    for_each_element(e.count, [=](std::int64_t i) PACELINE_INLINE { Rule::move(step, e.tensor, e.weights[i], e.first[i], e.second[i]); });
+  }
+};
+
+template <class Rule>
+class CpuOptimizer final : public Optimizer {
+ public:
+  explicit CpuOptimizer(const OptimConfig& config) : config_(config) {}
+
+  std::vector<std::string> state_names() const override { return {Rule::kStateNames.begin(), Rule::kStateNames.begin() + Rule::kStates}; }
+
+  void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) override {
+    ensure(buffers.state.size() == Rule::kStates, "an optimizer gets the state that its state_names() asks for");
+    Step step = make_step(config_, hyper);
+    if (buffers.squared_norm) step.scale = clipped_scale(step.scale, *buffers.squared_norm, config_.clip_norm);
+    if (zero_gradients) pass<true>(buffers, segments, step);
+    else pass<false>(buffers, segments, step);
+  }
+
+ private:
+  template <bool zero_gradients>
+  void pass(const Buffers& buffers, std::span<const Segment> segments, const Step& step) {
+    std::vector<TensorFactors> tensors;
+    for (const Segment& segment : segments) tensors.push_back({.decay = segment.decay ? step.decay : 0, .trust = 1});
+
+    const auto elements = [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+      const std::int64_t at = segments[i].offset + begin;
+      const auto state = [&](int which) { return which < Rule::kStates ? buffers.state[which] + at : nullptr; };
+      return Elements{step, tensors[i], buffers.parameters + at, buffers.gradients + at, state(0), state(1), end - begin};
+    };
+
+    if constexpr (Rule::kNorms == Norms::none) {
+      for_each_part(segments, [&](auto... part) { Simd<Apply<Rule, zero_gradients>>::run(elements(part...)); });
+    } else if constexpr (Rule::kNorms == Norms::gradient) {
+      adapt(segments, step, tensors, elements, [](const Elements& block) { return block_squared_norm(block.gradients, block.count); });
+      for_each_part(segments, [&](auto... part) { Simd<Apply<Rule, zero_gradients>>::run(elements(part...)); });
+    } else {
+      adapt(segments, step, tensors, elements, [](Elements block) {
+        float directions[kBlock];
+        block.directions = directions;
+        Simd<Accumulate<Rule, zero_gradients>>::run(block);
+        return block_squared_norm(directions, block.count);
+      });
+      for_each_part(segments, [&](auto... part) { Simd<Move<Rule>>::run(elements(part...)); });
+    }
+  }
+
+  /// Sets the tensors' trust factors from the norms of their parameters and of what other_norm(block) squares and sums.
+  template <class ElementsOf, class OtherNorm>
+  void adapt(std::span<const Segment> segments, const Step& step, std::vector<TensorFactors>& tensors, const ElementsOf& elements,
+             const OtherNorm& other_norm) {
+    std::vector<std::int64_t> first_block = {0};
+    for (const Segment& segment : segments) first_block.push_back(first_block.back() + blocks_of(segment.count));
+    std::vector<double> weights(first_block.back()), others(first_block.back());
+
+    for_each_part(segments, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+      for (std::int64_t at = begin; at < end; at += kBlock) {
+        const Elements block = elements(i, at, std::min(at + kBlock, end));
+        const std::int64_t index = first_block[i] + at / kBlock;
+        weights[index] = block_squared_norm(block.weights, block.count);
+        others[index] = other_norm(block);
+      }
+    });
+
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      if (!segments[i].decay) continue;
+      const auto sum = [&](const std::vector<double>& blocks) {
+        return std::accumulate(blocks.begin() + first_block[i], blocks.begin() + first_block[i + 1], 0.0);
+      };
+      tensors[i].trust = Rule::trust(step, sum(weights), sum(others));
+    }
+  }
+
+  OptimConfig config_;
+};
+
+}  // namespace paceline::optim

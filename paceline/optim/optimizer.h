@@ -1,0 +1,85 @@
+// Optimizers on the arena: flat buffers of parameters, gradients and state, updated range by range in one pass over memory.
+//
+// No LibTorch here: an optimizer sees pointers. A range is a run of whole tensors, so the same call serves one worker (the whole arena),
+// an allreduce bucket that has just arrived, a ZeRO shard and a parameter server's slice. (A part of a tensor may be passed as a Segment as
+// well where every element is updated by itself: sgd, adam, adamw. LARS and LAMB need the norms of whole tensors.)
+//
+// The formulas stand in rules/; cpu_optimizer.h and cuda_optimizer.h wrap the loops around them.
+//
+// Invariant: updating ranges one by one, in any order, on any number of threads, gives the same bits as updating the whole at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "paceline/base/config.h"
+#include "paceline/base/registry.h"
+#include "paceline/optim/rules/element.h"
+
+namespace paceline::optim {
+
+/// [optim] of a recipe.
+struct OptimConfig {
+  std::string name = "sgd";
+  double rate = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  bool decay_norms = false;                           // decay norms and biases as well
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam, adamw, lamb
+  double trust = 0.001;                               // lars: η
+  double clip_norm = 0;                               // 0: no clipping; otherwise the largest global norm of the gradient
+
+  void describe(Section& section);
+};
+
+/// Throws ConfigError where fields do not fit together. The factories below call it.
+void validate(const OptimConfig& config);
+
+/// One tensor of the arena.
+struct Segment {
+  std::int64_t offset = 0, count = 0;  // in elements of the flat buffers
+  bool decay = true;                   // weight decay, and LARS and LAMB adapt it
+};
+
+/// Flat buffers, all of the arena's length; state[i] belongs to Optimizer::state_names()[i] and starts as zeros. On CUDA all of these are
+/// device pointers, and the work is enqueued on `stream`.
+struct Buffers {
+  float* parameters = nullptr;
+  float* gradients = nullptr;
+  std::vector<float*> state = {};
+  const double* squared_norm =
+      nullptr;             // of the whole gradient, before gradient_scale: if given, the update clips to OptimConfig::clip_norm
+  void* stream = nullptr;  // CUDA: a cudaStream_t
+};
+
+/// What changes from step to step. On the GPU it lies in device memory, so that a captured step reads the present values.
+struct Hyper {
+  float rate = 0;
+  float gradient_scale = 1;  // multiplies every gradient: loss scaling, 1/count
+  std::int64_t step = 1;     // counts from 1; bias correction of Adam
+};
+
+/// The constants of the formulas at one step.
+Step make_step(const OptimConfig& config, const Hyper& hyper);
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  virtual std::vector<std::string> state_names() const = 0;  // "momentum"; "first_moment", "second_moment"
+  /// Updates the tensors of `segments` (neighbours in the arena, ascending), and zeroes their gradients in the same pass if asked.
+  virtual void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) = 0;
+};
+
+using MakeOptimizer = std::unique_ptr<Optimizer> (*)(const OptimConfig&);
+std::span<const Entry<MakeOptimizer>> optimizers();
+std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config);
+
+/// Square of the L2 norm of n gradients, in a fixed order of addition whatever the number of threads.
+double squared_norm(const float* values, std::int64_t n);
+
+}  // namespace paceline::optim

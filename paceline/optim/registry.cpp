@@ -1,0 +1,36 @@
+// The optimizers on the CPU. To add one: its rule in rules/, a row here, a row in cuda_optimizer.cu, a reference in
+// tests/optim/optimizer_test.cpp.
+#include "paceline/optim/cpu_optimizer.h"
+#include "paceline/optim/rules/adam.h"
+#include "paceline/optim/rules/lamb.h"
+#include "paceline/optim/rules/lars.h"
+#include "paceline/optim/rules/sgd.h"
+
+namespace paceline::optim {
+namespace {
+
+template <class Family>
+std::unique_ptr<Optimizer> make(const OptimConfig& config) {
+  return Family::choose(config,
+                        [&](auto rule) -> std::unique_ptr<Optimizer> { return std::make_unique<CpuOptimizer<decltype(rule)>>(config); });
+}
+
+constexpr Entry<MakeOptimizer> kOptimizers[] = {
+    {"sgd", "stochastic gradient descent with momentum, Nesterov or not", make<WithMomentum<Sgd>>},
+    {"adam", "Adam, weight decay in the gradient", make<Adam<Decay::in_gradient>>},
+    {"adamw", "Adam, weight decay apart from the gradient", make<Adam<Decay::decoupled>>},
+    {"lars", "SGD with a rate for each tensor, for large batches of convolutional networks", make<WithMomentum<Lars>>},
+    {"lamb", "Adam with a rate for each tensor, for large batches of transformers", make<Lamb>},
+};
+
+}  // namespace
+
+std::span<const Entry<MakeOptimizer>> optimizers() { return kOptimizers; }
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config) {
+  const auto& row = find(optimizers(), "optimizer", config.name);
+  validate(config);
+  return row.make(config);
+}
+
+}  // namespace paceline::optim

@@ -1,0 +1,68 @@
+#include "paceline/strategies/updater.h"
+
+#include <ATen/ATen.h>
+
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/tensor/recorded.h"
+
+namespace paceline::strategies {
+
+Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config) : arena_(arena) {
+  for (const tensor::Entry& entry : arena.entries()) segments_.push_back({entry.offset, entry.count, entry.decay || config.decay_norms});
+  if (arena.parameters().is_cuda()) {
+    auto made = optim::make_cuda_optimizer(config, segments_);
+    cuda_ = made.get();
+    optimizer_ = std::move(made);
+  } else {
+    optimizer_ = optim::make_optimizer(config);
+  }
+  if (config.clip_norm > 0) {
+    squared_norm_ = at::zeros({1}, arena.parameters().options().dtype(at::kDouble));
+    buffers_.squared_norm = squared_norm_.data_ptr<double>();
+  }
+  for (std::size_t i = 0; i < optimizer_->state_names().size(); ++i)
+    state_.push_back(tensor::allocate_pages(arena.length(), arena.parameters().options()));
+  buffers_.parameters = arena.parameters().data_ptr<float>();
+  buffers_.gradients = arena.gradients().data_ptr<float>();
+  for (at::Tensor& buffer : state_) buffers_.state.push_back(buffer.data_ptr<float>());
+}
+
+void Updater::begin_step(const optim::Hyper& hyper) {
+  hyper_ = hyper;
+  if (cuda_) cuda_->set_hyper(hyper, tensor::current_stream(arena_.parameters().device()));
+}
+
+void Updater::update_all() {
+  buffers_.stream = tensor::current_stream(arena_.parameters().device());
+  if (squared_norm_.defined()) {  // the update clips by it
+    double* place = squared_norm_.data_ptr<double>();
+    if (cuda_) cuda_->squared_norm(buffers_.gradients, segments_, place, buffers_.stream);
+    else *place = optim::squared_norm(buffers_.gradients, arena_.length());
+  }
+  optimizer_->update(buffers_, segments_, hyper_, /*zero_gradients=*/false);  // the next backward pass overwrites them
+}
+
+std::vector<NamedTensor> Updater::state() const {
+  std::vector<NamedTensor> result;
+  const auto names = optimizer_->state_names();
+  for (std::size_t s = 0; s < names.size(); ++s)
+    for (std::size_t i = 0; i < arena_.entries().size(); ++i)
+      result.push_back({fmt::format("optim.{}.{}", names[s], arena_.entries()[i].name), arena_.view(state_[s], i)});
+  return result;
+}
+
+void Updater::load(std::span<const NamedTensor> saved) {
+  std::unordered_map<std::string, at::Tensor> by_name;
+  for (const NamedTensor& item : saved) by_name.emplace(item.name, item.tensor);
+  for (NamedTensor& mine : state()) {
+    const auto found = by_name.find(mine.name);
+    ensure(found != by_name.end(), "a strategy gets back the state that it saved");
+    mine.tensor.copy_(found->second);
+  }
+}
+
+}  // namespace paceline::strategies

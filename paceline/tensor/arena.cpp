@@ -1,0 +1,84 @@
+#include "paceline/tensor/arena.h"
+
+#include <sys/mman.h>
+#include <torch/torch.h>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::tensor {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::int64_t product(const std::vector<std::int64_t>& shape) {
+  std::int64_t count = 1;
+  for (std::int64_t dim : shape) count *= dim;
+  return count;
+}
+
+}  // namespace
+
+at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& options) {
+  if (!options.device().is_cpu()) return at::zeros({elements}, options);
+  const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
+  if (bytes < kHugePage) return at::zeros({elements}, options);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw ConfigError(fmt::format("no memory for {} MB of parameters; choose a smaller model", bytes >> 20));
+  madvise(memory, bytes, MADV_HUGEPAGE);  // advice: an update streams through all of it, and few page-table entries then suffice
+  return at::from_blob(memory, {elements}, [bytes](void* pages) { munmap(pages, bytes); }, options);
+}
+
+Arena::Arena(const std::vector<Spec>& specs, const Options& options) : channels_last_(options.channels_last) {
+  entries_.reserve(specs.size());
+  for (const Spec& spec : specs) {
+    const std::int64_t count = product(spec.shape);
+    entries_.push_back({spec.name, spec.shape, length_, count, spec.decay});
+    length_ += (count + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  parameters_ = options.allocate(length_, options.tensor);
+  if (options.gradients) gradients_ = options.allocate(length_, options.tensor);
+}
+
+std::int64_t Arena::count() const {
+  std::int64_t count = 0;
+  for (const Entry& entry : entries_) count += entry.count;
+  return count;
+}
+
+at::Tensor Arena::view(const at::Tensor& flat, std::size_t index) const {
+  const Entry& entry = entries_.at(index);
+  const at::Tensor range = flat.narrow(0, entry.offset, entry.count);
+  if (!channels_last_ || entry.shape.size() != 4) return range.view(entry.shape);
+  const auto& s = entry.shape;  // {out, in, h, w} on top of memory {out, h, w, in}
+  return range.view({s[0], s[2], s[3], s[1]}).permute({0, 3, 1, 2});
+}
+
+Arena adopt(torch::nn::Module& module, Allocate allocate) {
+  std::vector<Spec> specs;
+  std::vector<at::Tensor> tensors;
+  for (const auto& item : module.named_parameters()) {
+    if (!item.value().requires_grad()) continue;  // frozen: nobody trains it
+    specs.push_back({item.key(), item.value().sizes().vec(), item.value().dim() >= 2});
+    tensors.push_back(item.value());
+    if (tensors.front().options().dtype() != item.value().dtype() || tensors.front().device() != item.value().device())
+      throw ConfigError(fmt::format("parameter '{}' differs in type or device from '{}'; move the whole module with module->to(…) first",
+                                    item.key(), specs.front().name));
+  }
+  if (tensors.empty()) throw ConfigError("the module has no trainable parameter to adopt");
+  Arena::Options options;
+  options.tensor = at::TensorOptions().dtype(tensors.front().dtype()).device(tensors.front().device());
+  options.allocate = std::move(allocate);
+  Arena arena(specs, options);
+  torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    at::Tensor home = arena.parameter(i);
+    home.copy_(tensors[i]);
+    tensors[i].set_data(home);
+    tensors[i].mutable_grad() = arena.gradient(i);
+  }
+  return arena;
+}
+
+}  // namespace paceline::tensor

@@ -1,0 +1,79 @@
+// The arena: all parameters of a model in one flat buffer, all gradients in another, every module's tensor a view into them.
+//
+// Allreduce buckets, ZeRO shards, parameter-server pulls, checkpoints and fused optimizers are then all "an operation on a range", with no
+// gathering copy. Whoever builds an arena may say where its memory comes from: a communication engine hands out memory that other ranks
+// can read.
+//
+// Invariants: entries lie in ascending order, each begins at a multiple of kAlignment elements, and the padding between them is zero in
+// the parameters and in the gradients, so that a sum or an update over a whole range is right without looking at the entries.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace paceline::tensor {
+
+struct Spec {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  bool decay = true;  // false for norms and biases
+};
+
+struct Entry {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t offset = 0, count = 0;  // in elements
+  bool decay = true;
+};
+
+/// Zeroed memory for `elements` values.
+using Allocate = std::function<at::Tensor(std::int64_t elements, const at::TensorOptions& options)>;
+
+/// Pages of this process; large ones where the system has them.
+at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& options);
+
+class Arena {
+ public:
+  static constexpr std::int64_t kAlignment = 16;  // elements: a cache line of floats
+
+  struct Options {
+    at::TensorOptions tensor;        // device and dtype
+    bool channels_last = false;      // 4-D entries are laid out {out, h, w, in}
+    bool gradients = true;           // statistics need none
+    Allocate allocate = allocate_pages;
+  };
+
+  Arena(const std::vector<Spec>& specs, const Options& options);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::int64_t length() const { return length_; }  // elements, padding included
+  std::int64_t count() const;                      // elements, padding left out
+
+  const at::Tensor& parameters() const { return parameters_; }  // [length]
+  const at::Tensor& gradients() const { return gradients_; }    // [length]
+  /// Views of one entry, in its shape.
+  at::Tensor parameter(std::size_t index) const { return view(parameters_, index); }
+  at::Tensor gradient(std::size_t index) const { return view(gradients_, index); }
+  /// The same view into another flat buffer of this length: optimizer state, a copy in another precision.
+  at::Tensor view(const at::Tensor& flat, std::size_t index) const;
+
+ private:
+  std::vector<Entry> entries_;
+  std::int64_t length_ = 0;
+  bool channels_last_ = false;
+  at::Tensor parameters_, gradients_;
+};
+
+/// Moves the parameters of a user's module into an arena: same values, same tensors to the user, but their storage and that of their
+/// gradients is the arena's. Parameters of fewer than two dims (norms, biases) are marked as not decaying.
+Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages);
+
+}  // namespace paceline::tensor

@@ -1,0 +1,95 @@
+#include "paceline/tensor/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "paceline/base/error.h"
+#if PACELINE_WITH_CUDA
+#include <ATen/cuda/CUDAContext.h>
+#endif
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace paceline::tensor {
+
+bool cuda_available() {
+#if PACELINE_WITH_CUDA
+  return at::hasCUDA() && at::cuda::device_count() > 0;
+#else
+  return false;
+#endif
+}
+
+c10::Device parse_device(const std::string& text) {
+  if (text == "auto") return cuda_available() ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  if (text == "cpu") return c10::Device(c10::kCPU);
+  const bool is_cuda = text == "cuda" || text.starts_with("cuda:");
+  if (!is_cuda) throw ConfigError(fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:N", text));
+  if (!cuda_available()) throw ConfigError(fmt::format("device '{}': this build or machine has no CUDA device; use train.device=cpu", text));
+#if PACELINE_WITH_CUDA
+  int index = 0;
+  if (text.size() > 5) {
+    const std::string digits = text.substr(5);
+    const bool number = !digits.empty() && digits.size() < 4 && digits.find_first_not_of("0123456789") == std::string::npos;
+    if (!number) throw ConfigError(fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:N", text));
+    index = std::stoi(digits);
+  }
+  const int devices = static_cast<int>(at::cuda::device_count());
+  if (index >= devices) throw ConfigError(fmt::format("device '{}': this machine has {} CUDA device(s), counted from 0", text, devices));
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
+#else
+  return c10::Device(c10::kCPU);
+#endif
+}
+
+Precision parse_precision(const std::string& text, const c10::Device& device) {
+  if (text == "fp32") return Precision::fp32;
+  if (text == "bf16") return Precision::bf16;
+  if (text != "tf32") throw ConfigError(fmt::format("unknown precision '{}'; known: fp32, tf32, bf16", text));
+  if (!device.is_cuda()) throw ConfigError("precision 'tf32' needs a CUDA device; use train.precision=fp32");
+  return Precision::tf32;
+}
+
+bool onednn_pays() {
+#if defined(__aarch64__)
+  return (getauxval(AT_HWCAP) & HWCAP_SVE) != 0;
+#else
+  return true;
+#endif
+}
+
+void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  at::set_num_threads(threads > 0 ? threads : cores);
+  at::globalContext().setFlushDenormal(true);
+  at::globalContext().setUserEnabledMkldnn(onednn_pays());
+  if (!device.is_cuda()) return;
+  at::globalContext().setAllowTF32CuBLAS(precision != Precision::fp32);
+  at::globalContext().setAllowTF32CuDNN(precision != Precision::fp32);
+  at::globalContext().setDeterministicCuDNN(repeatable);
+  at::globalContext().setBenchmarkCuDNN(!repeatable);
+}
+
+std::string device_name(const c10::Device& device) {
+#if PACELINE_WITH_CUDA
+  if (device.is_cuda()) return at::cuda::getDeviceProperties(device.index())->name;
+#endif
+  return device.is_cpu() ? "cpu" : device.str();
+}
+
+void synchronize(const c10::Device& device) {
+#if PACELINE_WITH_CUDA
+  if (device.is_cuda()) at::cuda::getCurrentCUDAStream(device.index()).synchronize();
+#else
+  (void)device;
+#endif
+}
+
+}  // namespace paceline::tensor

@@ -1,0 +1,32 @@
+// Where tensors live and how LibTorch computes on them: the one place that sets LibTorch's global switches.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+
+namespace paceline::tensor {
+
+enum class Precision { fp32, tf32, bf16 };
+
+/// "cpu", "cuda", "cuda:1" or "auto" (the GPU where there is one). ConfigError where there is none.
+c10::Device parse_device(const std::string& text);
+
+/// ConfigError where the device cannot do it.
+Precision parse_precision(const std::string& text, const c10::Device& device);
+
+/// Sets threads (0: all cores), denormals, TF32 and the convolution libraries for this process. Call once, before the first tensor.
+/// `repeatable` keeps cuDNN to algorithms that give the same bits each time; without it cuDNN tries all and takes the fastest.
+void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable);
+
+/// Whether convolutions go through oneDNN here. Chosen by the processor and not by a measurement, so that runs repeat bit for bit: its
+/// builds for aarch64 without SVE fall to reference code at a third of the speed of im2col and BLAS.
+bool onednn_pays();
+
+bool cuda_available();
+std::string device_name(const c10::Device& device);
+/// Waits until the device has done what was asked; nothing on the CPU.
+void synchronize(const c10::Device& device);
+
+}  // namespace paceline::tensor

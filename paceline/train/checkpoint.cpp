@@ -1,0 +1,149 @@
+#include "paceline/train/checkpoint.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "paceline/base/checksum.h"
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/base/safetensors.h"
+#include "paceline/train/tensor_file.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr const char* kFormat = "paceline-checkpoint-1";
+constexpr const char* kExtension = ".safetensors";
+
+nlohmann::json to_json(const Position& p) {
+  return {{"step", p.step},   {"epoch", p.epoch},     {"batch", p.batch},   {"samples", p.samples}, {"loss_sum", p.loss_sum},
+          {"right", p.right}, {"targets", p.targets}, {"seconds", p.seconds}};
+}
+
+Position position_from(const nlohmann::json& json) {
+  Position p;
+  p.step = json.at("step"), p.epoch = json.at("epoch"), p.batch = json.at("batch"), p.samples = json.at("samples");
+  p.loss_sum = json.at("loss_sum"), p.right = json.at("right"), p.targets = json.at("targets"), p.seconds = json.at("seconds");
+  return p;
+}
+
+}  // namespace
+
+std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::int64_t step) {
+  return folder / fmt::format("step-{:010}{}", step, kExtension);
+}
+
+FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint) {
+  const HostTensors host(checkpoint.tensors);
+  nlohmann::json checksums = nlohmann::json::object();
+  for (const safetensors::Tensor& tensor : host.views()) checksums[tensor.name] = crc32c(tensor.data);
+  const std::string position = to_json(checkpoint.position).dump();
+  const safetensors::Metadata metadata = {{"format", kFormat},
+                                          {"position", position},
+                                          {"recipe", checkpoint.recipe},
+                                          {"network", checkpoint.network},
+                                          {"crc32c", checksums.dump()},
+                                          {"crc32c_of_position_and_recipe", std::to_string(crc32c(bytes_of(position + checkpoint.recipe)))}};
+  return safetensors::write(file, host.views(), metadata);
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& file) {
+  const safetensors::File opened(file);
+  const auto& metadata = opened.metadata();
+  const auto entry = [&](const char* key) -> const std::string& {
+    const auto found = metadata.find(key);
+    if (found == metadata.end())
+      throw DataError(file.string(), fmt::format("not a checkpoint of Paceline (no '{}' in its metadata); weights alone load with model.weights=", key));
+    return found->second;
+  };
+  if (entry("format") != kFormat) throw DataError(file.string(), fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
+  Checkpoint checkpoint;
+  try {
+    checkpoint.recipe = entry("recipe");
+    checkpoint.network = entry("network");
+    if (std::to_string(crc32c(bytes_of(entry("position") + checkpoint.recipe))) != entry("crc32c_of_position_and_recipe"))
+      throw DataError(file.string(), "the position or the recipe in it is damaged (its checksum does not fit)");
+    checkpoint.position = position_from(nlohmann::json::parse(entry("position")));
+    const auto checksums = nlohmann::json::parse(entry("crc32c"));
+    if (checksums.size() != opened.tensors().size()) throw DataError(file.string(), "a tensor is missing or too many");
+    for (const safetensors::Tensor& tensor : opened.tensors())
+      if (checksums.at(tensor.name).get<std::uint32_t>() != crc32c(tensor.data))
+        throw DataError(file.string(), fmt::format("tensor '{}' is damaged (its checksum does not fit)", tensor.name));
+  } catch (const nlohmann::json::exception& problem) {
+    throw DataError(file.string(), fmt::format("its metadata is damaged ({})", problem.what()));
+  }
+  for (const safetensors::Tensor& tensor : opened.tensors()) checkpoint.tensors.push_back({tensor.name, to_torch(tensor)});
+  return checkpoint;
+}
+
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& path) {
+  if (std::filesystem::is_regular_file(path)) return {path};
+  const auto folder = std::filesystem::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+  std::vector<std::filesystem::path> files;
+  std::error_code ignored;
+  for (const auto& item : std::filesystem::directory_iterator(folder, ignored))
+    if (item.path().extension() == kExtension && item.path().filename().string().starts_with("step-")) files.push_back(item.path());
+  std::sort(files.rbegin(), files.rend());  // steps are padded with zeros: the order of names is the order of steps
+  return files;
+}
+
+std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path) {
+  const auto files = list_checkpoints(path);
+  if (files.empty()) throw DataError(path.string(), "no checkpoint here; --resume takes a run's folder, or a checkpoint file");
+  for (const auto& file : files) {
+    try {
+      return {file, read_checkpoint(file)};
+    } catch (const DataError& problem) {
+      if (file == files.back()) throw;
+      log::warning("{}; falling back to the checkpoint before it", problem.what());
+    }
+  }
+  throw InternalError("no checkpoint was tried");
+}
+
+void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep) {
+  const auto files = list_checkpoints(folder);
+  for (std::size_t i = static_cast<std::size_t>(keep); i < files.size(); ++i) {
+    std::error_code ignored;  // one that cannot be removed does no harm
+    std::filesystem::remove(files[i], ignored);
+  }
+}
+
+void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> targets, const std::string& source) {
+  std::map<std::string, at::Tensor> by_name;
+  for (const NamedTensor& item : saved) by_name.emplace(item.name, item.tensor);
+  std::vector<std::string> problems;
+  for (const NamedTensor& target : targets) {
+    const auto found = by_name.find(target.name);
+    if (found == by_name.end()) problems.push_back(fmt::format("'{}' is missing", target.name));
+    else if (found->second.sizes() != target.tensor.sizes())
+      problems.push_back(fmt::format("'{}' has shape {} and should have {}", target.name, graph::to_string(found->second.sizes().vec()),
+                                     graph::to_string(target.tensor.sizes().vec())));
+  }
+  std::map<std::string, bool> wanted;
+  for (const NamedTensor& target : targets) wanted[target.name] = true;
+  for (const auto& [name, tensor] : by_name)
+    if (!wanted.count(name)) problems.push_back(fmt::format("'{}' is not part of this model", name));
+  if (!problems.empty()) {
+    constexpr std::size_t kShown = 4;
+    const std::size_t shown = std::min(kShown, problems.size());
+    throw ConfigError(fmt::format("{} does not fit: {}{}", source, fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
+                                  problems.size() > shown ? fmt::format("; and {} more", problems.size() - shown) : ""));
+  }
+  at::NoGradGuard no_grad;
+  for (const NamedTensor& target : targets) at::Tensor(target.tensor).copy_(by_name.at(target.name));
+}
+
+std::string state_hash(std::span<const NamedTensor> tensors) {
+  const HostTensors host(tensors);
+  ContentHash hash;
+  for (const safetensors::Tensor& tensor : host.views()) hash.update(tensor.name).update(graph::to_string(tensor.shape)).update(tensor.data);
+  return hash.hex();
+}
+
+}  // namespace paceline::train

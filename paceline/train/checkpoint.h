@@ -1,0 +1,61 @@
+// Checkpoints: one safetensors file each, with the model under "model.", the strategy's state under its own names, and in the metadata
+// the position of the run, the recipe and a checksum of every tensor. No code in it, nothing of the number of workers in it.
+//
+// A checkpoint is written beside and renamed, so a kill at any moment leaves the last one whole. A damaged one is noticed by its checksums.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/base/files.h"
+#include "paceline/strategies/strategy.h"
+
+namespace paceline::train {
+
+using strategies::NamedTensor;
+
+/// Where a run stands between two steps.
+struct Position {
+  std::int64_t step = 0;             // steps done
+  std::int64_t epoch = 0;            // epochs done
+  std::int64_t batch = 0;            // batches done of the present epoch
+  std::int64_t samples = 0;          // seen in all
+  double loss_sum = 0, right = 0;    // of the present epoch so far, so that its means do not depend on where it was cut
+  std::int64_t targets = 0;
+  double seconds = 0;                // of training so far
+};
+
+struct Checkpoint {
+  Position position;
+  std::string recipe;                // TOML
+  std::string network;
+  std::vector<NamedTensor> tensors;  // "model.…" and the strategy's
+};
+
+FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint);
+
+/// Reads and checks. DataError says what is damaged.
+Checkpoint read_checkpoint(const std::filesystem::path& file);
+
+/// The checkpoints of a folder, newest first. `path` may be a run, its checkpoint folder or a file.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& path);
+
+/// The newest checkpoint that is whole; warns about those that are not. DataError where there is none.
+std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path);
+
+/// Removes all but the newest `keep` of a folder.
+void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep);
+
+std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::int64_t step);
+
+/// Copies `saved` into `targets` by name. ConfigError lists names and shapes that do not fit.
+void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> targets, const std::string& source);
+
+/// Hash of names, shapes and values: two runs that end in the same state have the same.
+std::string state_hash(std::span<const NamedTensor> tensors);
+
+}  // namespace paceline::train

@@ -1,0 +1,26 @@
+#include "paceline/train/diagnose.h"
+
+#include <ATen/ATen.h>
+
+#include <fmt/format.h>
+
+namespace paceline::train {
+
+std::string first_not_finite(nn::GraphModule& module, const at::Tensor& inputs) {
+  const auto finite = [](const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); };
+  if (inputs.is_floating_point() && !finite(inputs)) return "the batch itself holds values that are not numbers";
+  std::string found;
+  nn::Pass pass;
+  pass.training = false;
+  const auto& entries = module.arena().entries();
+  module.run(inputs, pass, nullptr, [&](const graph::Layer& layer, const at::Tensor& output) {
+    if (!found.empty()) return;
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (entries[i].name.starts_with(layer.name + ".") && !finite(module.arena().parameter(i)))
+        found = fmt::format("'{}' of layer '{}' is not finite", entries[i].name, layer.name);
+    if (found.empty() && !finite(output)) found = fmt::format("the output of layer '{}' is not finite", layer.name);
+  });
+  return found.empty() ? "the loss itself overflowed" : found;
+}
+
+}  // namespace paceline::train

@@ -1,0 +1,61 @@
+#include "paceline/train/feed.h"
+
+#include <ATen/ATen.h>
+
+#include "paceline/base/error.h"
+#include "paceline/tensor/recorded.h"
+#include "paceline/train/resident_feed.h"
+
+namespace paceline::train {
+namespace {
+
+/// A device tensor that stays in place from batch to batch as long as the shape does.
+void copy_to(at::Tensor& place, const at::Tensor& host, const c10::Device& device) {
+  if (!place.defined() || place.sizes() != host.sizes()) place = at::empty(host.sizes(), host.options().device(device));
+  place.copy_(host);
+}
+
+class HostFeed final : public Feed {
+ public:
+  HostFeed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config, const c10::Device& device)
+      : info_(dataset.info()),
+        source_(data::make_prefetching_loader(dataset, options, static_cast<int>(config.threads), static_cast<int>(config.prefetch))),
+        device_(device) {}
+
+  void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch) override { source_->start(epoch, batch, first_batch); }
+  std::int64_t batches() const override { return source_->batches(); }
+
+  std::optional<strategies::Batch> next() override {
+    const data::Batch* host = source_->next();
+    if (!host) return std::nullopt;
+    std::vector<std::int64_t> shape = {host->count};
+    shape.insert(shape.end(), info_.input.begin(), info_.input.end());
+    // Views of the loader's memory; nobody writes through them.
+    const at::Tensor inputs = info_.tokens ? at::from_blob(const_cast<std::int64_t*>(host->tokens.data()), shape, at::kLong)
+                                           : at::from_blob(const_cast<float*>(host->inputs.data()), shape, at::kFloat);
+    const std::vector<std::int64_t> target_shape = info_.tokens ? shape : std::vector<std::int64_t>{host->count};
+    const at::Tensor targets = at::from_blob(const_cast<std::int64_t*>(host->targets.data()), target_shape, at::kLong);
+    if (device_.is_cpu()) return strategies::Batch{inputs, targets};
+    copy_to(on_device_.inputs, inputs, device_);
+    copy_to(on_device_.targets, targets, device_);
+    return on_device_;
+  }
+
+ private:
+  data::Info info_;
+  std::unique_ptr<data::BatchSource> source_;
+  c10::Device device_;
+  strategies::Batch on_device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
+                                const nn::GraphModule& module) {
+  if (auto resident = make_resident_feed(dataset, options, config.residency, module)) return resident;
+  if (config.residency == "device")
+    throw ConfigError("data.residency=device needs a CUDA device and a dataset of pixels that fits on it; use data.residency=auto");
+  return std::make_unique<HostFeed>(dataset, options, config, module.device());
+}
+
+}  // namespace paceline::train

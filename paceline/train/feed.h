@@ -1,0 +1,29 @@
+// Batches on the device where the module lives, from a dataset: through host memory, or, for sets of pixels that fit, from a copy of the
+// whole set on the GPU, where crop, flip, cutout and normalisation are one kernel.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "paceline/data/loader.h"
+#include "paceline/nn/graph_module.h"
+#include "paceline/strategies/strategy.h"
+
+namespace paceline::train {
+
+class Feed {
+ public:
+  virtual ~Feed() = default;
+  /// `batch` is the global batch of this epoch; `first_batch` > 0 goes on inside an epoch.
+  virtual void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch = 0) = 0;
+  virtual std::int64_t batches() const = 0;
+  /// The next batch, or nothing at the end of the epoch. Its tensors are good until the next call, and lie in the same memory each time
+  /// where the device is a GPU, so that a recorded step can be replayed on them.
+  virtual std::optional<strategies::Batch> next() = 0;
+};
+
+/// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory).
+std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
+                                const nn::GraphModule& module);
+
+}  // namespace paceline::train

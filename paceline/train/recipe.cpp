@@ -1,0 +1,77 @@
+#include "paceline/train/recipe.h"
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::train {
+
+void TrainConfig::describe(Section& section) {
+  section.field("epochs", epochs, "passes over the training data").at_least(1);
+  section.field("steps", steps, "stop after so many steps; 0: as many as the epochs have").at_least(0);
+  section.field("seed", seed, "names every random stream of the run").at_least(0);
+  section.field("device", device, "auto, cpu, cuda or cuda:N");
+  section.field("precision", precision, "of the products; parameters and updates stay in fp32").one_of({"fp32", "tf32", "bf16"});
+  section.field("threads", threads, "of the CPU; 0: all cores").at_least(0);
+  section.field("micro_batches", micro_batches, "compute a batch in so many parts and add their gradients, to save memory").at_least(1);
+  section.field("label_smoothing", label_smoothing, "share of the target that is spread over all classes").at_least(0).at_most(1);
+  section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data; 0: at the end only").at_least(0);
+  section.field("checkpoint_every", checkpoint_every, "steps between checkpoints; 0: at the end of every epoch").at_least(0);
+  section.field("keep", keep, "how many checkpoints to keep").at_least(1);
+  section.field("runs", runs, "folder that holds the runs");
+  section.field("name", name, "of the run's folder; empty: made from network, dataset and time");
+  section.field("trace", trace, "write a trace that opens in Perfetto");
+  section.field("record_steps", record_steps, "CUDA: record the step in a CUDA graph");
+  section.field("repeatable", repeatable, "CUDA: only algorithms that give the same bits each time");
+}
+
+void ParallelConfig::describe(Section& section) { section.field("workers", workers, "how many train together").at_least(1); }
+
+Recipe Recipe::demonstration() {
+  Recipe recipe;
+  recipe.model.network = "lenet5";
+  recipe.data.name = "shapes";
+  recipe.data.batch = 64;
+  recipe.optim.rate = 0.05;
+  recipe.schedule.name = "cosine";
+  recipe.schedule.warmup_epochs = 0.2;
+  recipe.train.epochs = 3;
+  return recipe;
+}
+
+Config Recipe::config() {
+  Config config;
+  config.bind("model", "the network", model);
+  config.bind("data", "the dataset and how it is fed", data);
+  config.bind("optim", "the optimizer", optim);
+  config.bind("schedule", "the learning rate and the batch over the run", schedule);
+  config.bind("train", "the run", train);
+  config.bind("strategy", "how workers train together", strategy);
+  config.bind("parallel", "how many workers", parallel);
+  return config;
+}
+
+void validate(const Recipe& recipe) {
+  if (recipe.parallel.workers > 1 && recipe.strategy.name == "single")
+    throw ConfigError(fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use parallel.workers=1",
+                                  recipe.parallel.workers));
+  if (recipe.train.micro_batches > recipe.data.batch)
+    throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample", recipe.train.micro_batches,
+                                  recipe.data.batch));
+}
+
+graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info) {
+  graph::ModelConfig fitted = model;
+  if (fitted.input.empty()) fitted.input = info.input;
+  if (fitted.classes == 0) fitted.classes = info.classes;
+  graph::Graph graph = graph::make_graph(fitted);
+  if (graph.input() != info.input)
+    throw ConfigError(fmt::format("network '{}' takes {}, but dataset '{}' gives {}; leave model.input out", fitted.network,
+                                  graph::to_string(graph.input()), info.key, graph::to_string(info.input)));
+  if (graph.output().back() < info.classes)
+    throw ConfigError(fmt::format("network '{}' has {} classes, but dataset '{}' has {}; leave model.classes out", fitted.network,
+                                  graph.output().back(), info.key, info.classes));
+  return graph;
+}
+
+}  // namespace paceline::train

@@ -1,0 +1,63 @@
+// A recipe: everything that decides what a run computes. The same recipe and seed give the same bits.
+#pragma once
+
+#include "paceline/base/config.h"
+#include "paceline/data/dataset.h"
+#include "paceline/graph/registry.h"
+#include "paceline/optim/optimizer.h"
+#include "paceline/optim/schedule.h"
+#include "paceline/strategies/strategy.h"
+
+namespace paceline::train {
+
+/// [train] of a recipe.
+struct TrainConfig {
+  std::int64_t epochs = 3;
+  std::int64_t steps = 0;             // 0: as many as the epochs have; otherwise stop after so many
+  std::int64_t seed = 1;
+  std::string device = "auto";
+  std::string precision = "fp32";
+  std::int64_t threads = 0;           // 0: all cores
+  std::int64_t micro_batches = 1;     // gradient accumulation
+  double label_smoothing = 0;
+  double evaluate_every = 1;          // epochs; 0: only at the end
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
+  std::int64_t keep = 2;              // checkpoints kept
+  std::string runs = "runs";          // folder of the runs
+  std::string name;                   // of this run's folder; empty: made from network, dataset and time
+  bool trace = false;                 // write a Chrome trace
+  bool record_steps = true;           // CUDA: record the step in a graph
+  bool repeatable = true;             // CUDA: only algorithms that give the same bits each time
+
+  void describe(Section& section);
+};
+
+/// [parallel] of a recipe.
+struct ParallelConfig {
+  std::int64_t workers = 1;
+  void describe(Section& section);
+};
+
+struct Recipe {
+  graph::ModelConfig model;
+  data::DataConfig data;
+  optim::OptimConfig optim;
+  optim::ScheduleConfig schedule;
+  TrainConfig train;
+  strategies::StrategyConfig strategy;
+  ParallelConfig parallel;
+
+  /// The built-in demonstration: what `paceline train` runs when it is told nothing.
+  static Recipe demonstration();
+
+  /// All sections, bound to this recipe, which must outlive the result.
+  Config config();
+};
+
+/// Refuses what no single field can see: more workers than the strategy has, micro-batches that do not divide the batch.
+void validate(const Recipe& recipe);
+
+/// The graph for a dataset: what the recipe leaves open in [model] (input, classes) comes from the data.
+graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info);
+
+}  // namespace paceline::train

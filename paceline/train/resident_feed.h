@@ -1,0 +1,12 @@
+// The feed of a dataset that lies on the GPU as a whole: an epoch's augmentation plans are uploaded once, a batch is one kernel.
+#pragma once
+
+#include "paceline/train/feed.h"
+
+namespace paceline::train {
+
+/// Null where it cannot be: no GPU, no pixels in memory, too large, or residency "host".
+std::unique_ptr<Feed> make_resident_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const std::string& residency,
+                                         const nn::GraphModule& module);
+
+}  // namespace paceline::train

@@ -1,0 +1,80 @@
+// The trainer: epochs, evaluation, checkpoints, and telling everybody who listens. It contains no strategy's name.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "paceline/base/clock.h"
+#include "paceline/observe/event.h"
+#include "paceline/train/checkpoint.h"
+#include "paceline/train/feed.h"
+#include "paceline/train/recipe.h"
+
+namespace paceline::train {
+
+class Trainer {
+ public:
+  struct Surroundings {
+    std::filesystem::path run;          // folder of the run
+    observe::Bus& bus;
+    const Clock& clock;
+    const std::atomic<bool>& stop;      // set by a signal: checkpoint at the next step and leave
+  };
+
+  /// Builds datasets, module and strategy; everything that can be refused is refused here.
+  Trainer(const Recipe& recipe, const Surroundings& surroundings);
+  ~Trainer();
+
+  /// Goes on from a checkpoint of the same recipe.
+  void resume(const Checkpoint& checkpoint, const std::string& source);
+  /// Trains to the end, or to the next step after `stop` was set. Error where the loss is no longer a number.
+  observe::RunEnded run();
+
+  const graph::Graph& graph() const { return module_->graph(); }
+  const data::Dataset& training_data() const { return *training_data_; }
+  nn::GraphModule& module() { return *module_; }
+
+ private:
+  struct Score {
+    double loss = 0, accuracy = 0;
+  };
+
+  std::int64_t steps_in(std::int64_t epoch) const;
+  std::int64_t total_steps() const;
+  std::vector<NamedTensor> state() const;
+  bool train_epoch();              // false: told to stop
+  void report();                   // reads the sums of the last steps back and emits them
+  void check_finite(double loss, std::int64_t step);
+  Score evaluate(std::int64_t epoch);
+  void checkpoint();
+  bool finished() const;
+
+  Recipe recipe_;
+  std::string recipe_text_;
+  Surroundings around_;
+  std::unique_ptr<data::Dataset> training_data_, test_data_;
+  std::shared_ptr<nn::GraphModule> module_;
+  std::unique_ptr<strategies::Strategy> strategy_;
+  std::unique_ptr<Feed> training_feed_, test_feed_;
+
+  Position position_;
+  Score last_test_;
+  double last_train_loss_ = 0;
+  std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
+  std::int64_t samples_at_start_ = 0;
+
+  // Steps not yet reported. On a GPU their sums are read back together, so that steps do not wait for the host.
+  struct Unreported {
+    std::int64_t step = 0, targets = 0, samples = 0;
+    double rate = 0;
+  };
+  std::vector<Unreported> unreported_;
+  at::Tensor unreported_sums_;  // [kReportEvery, 2] double, on the device
+  Nanoseconds reported_at_{0};
+  double training_seconds_ = 0;  // of this process
+  strategies::Batch last_batch_;
+};
+
+}  // namespace paceline::train

@@ -1,0 +1,51 @@
+#include "paceline/train/weights.h"
+
+#include <ATen/ATen.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/safetensors.h"
+#include "paceline/train/tensor_file.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr std::string_view kModel = "model.", kTracked = "num_batches_tracked", kRunningMean = "running_mean";
+
+}  // namespace
+
+std::vector<NamedTensor> model_tensors(nn::GraphModule& module) {
+  std::vector<NamedTensor> tensors;
+  for (const tensor::Arena* arena : {&module.arena(), &module.statistics()})
+    for (std::size_t i = 0; i < arena->entries().size(); ++i)
+      tensors.push_back({std::string(kModel) + arena->entries()[i].name, arena->parameter(i)});
+  return tensors;
+}
+
+void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
+  const safetensors::File opened(file);
+  // A checkpoint of ours has other things beside the model, and a prefix; a file from Python has neither.
+  const bool checkpoint = opened.metadata().count("position") > 0;
+  std::vector<NamedTensor> saved;
+  for (const safetensors::Tensor& tensor : opened.tensors()) {
+    if (tensor.name.ends_with(kTracked) || (checkpoint && !tensor.name.starts_with(kModel))) continue;
+    saved.push_back({checkpoint ? tensor.name : std::string(kModel) + tensor.name, to_torch(tensor)});
+  }
+  restore(saved, model_tensors(module), file.string());
+  module.refresh();
+}
+
+FileStamp export_weights(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& item : checkpoint.tensors) {
+    if (!item.name.starts_with(kModel)) continue;
+    const std::string name = item.name.substr(kModel.size());
+    tensors.push_back({name, item.tensor});
+    // PyTorch's strict loading misses this one otherwise.
+    if (name.ends_with(kRunningMean))
+      tensors.push_back({name.substr(0, name.size() - kRunningMean.size()) + std::string(kTracked), at::scalar_tensor(checkpoint.position.step, at::kLong)});
+  }
+  const HostTensors host(tensors);
+  return safetensors::write(file, host.views(), {{"format", "pt"}, {"network", checkpoint.network}});
+}
+
+}  // namespace paceline::train

@@ -1,0 +1,186 @@
+#include "paceline/observe/chart.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "paceline/base/error.h"
+#include "paceline/observe/chart_axis.h"
+#include "paceline/observe/curve.h"
+#include "paceline/observe/run_folder.h"
+#include "temp_folder.h"
+
+namespace paceline::observe {
+namespace {
+
+using testing::DoubleNear;
+using testing::HasSubstr;
+using testing::Not;
+using testing::Pointwise;
+
+std::size_t count(const std::string& text, const std::string& word) {
+  std::size_t found = 0;
+  for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+std::vector<std::string> texts_of(const Scale& scale) {
+  std::vector<std::string> texts;
+  for (const auto& tick : scale.ticks()) texts.push_back(tick.text);
+  return texts;
+}
+
+TEST(Ticks, AreRoundAndHoldTheInterval) {
+  EXPECT_THAT(round_ticks(0, 2.3, 5), Pointwise(DoubleNear(1e-12), std::vector<double>{0, 0.5, 1, 1.5, 2, 2.5}));
+  EXPECT_THAT(round_ticks(0.1, 0.3, 2), Pointwise(DoubleNear(1e-12), std::vector<double>{0.1, 0.2, 0.3}));
+  EXPECT_THAT(round_ticks(-7, 12, 4), Pointwise(DoubleNear(1e-12), std::vector<double>{-10, -5, 0, 5, 10, 15}));
+  EXPECT_THAT(log_ticks(3, 4000), Pointwise(DoubleNear(1e-9), std::vector<double>{1, 10, 100, 1000, 10000}));
+  EXPECT_THAT(log_ticks(1, 10), Pointwise(DoubleNear(1e-9), std::vector<double>{1, 2, 5, 10}));
+  EXPECT_LE(log_ticks(1e-300, 1e300).size(), 9u);
+}
+
+TEST(Ticks, HaveTextsThatTellThemApart) {
+  EXPECT_EQ(tick_text(0, 1, Axis::Unit::number), "0");
+  EXPECT_EQ(tick_text(1.5, 0.5, Axis::Unit::number), "1.5");
+  EXPECT_EQ(tick_text(0.1 + 0.2, 0.1, Axis::Unit::number), "0.3");
+  EXPECT_EQ(tick_text(12000, 2000, Axis::Unit::number), "12k");
+  EXPECT_EQ(tick_text(1500, 500, Axis::Unit::number), "1.5k");
+  EXPECT_EQ(tick_text(100020, 20, Axis::Unit::number), "100.02k");
+  EXPECT_EQ(tick_text(2e-5, 1e-5, Axis::Unit::number), "2e-05");
+  EXPECT_EQ(tick_text(0.925, 0.005, Axis::Unit::percent), "92.5%");
+  EXPECT_EQ(tick_text(1, 0.2, Axis::Unit::percent), "100%");
+}
+
+TEST(Scale, ShowsZeroWhereItIsNear) {
+  const double values[] = {0.3, 2.2};
+  EXPECT_EQ(texts_of(Scale(Axis{}, values, 5, true)), (std::vector<std::string>{"0", "0.5", "1.0", "1.5", "2.0", "2.5"}));
+}
+
+TEST(Scale, PercentagesEndAtAHundred) {
+  Axis axis;
+  axis.unit = Axis::Unit::percent;
+  const double values[] = {0.97};
+  EXPECT_EQ(texts_of(Scale(axis, values, 5, true)).back(), "100%");
+}
+
+TEST(Scale, IsSoundForWhateverComes) {
+  for (const bool log : {false, true})
+    for (const auto& values :
+         std::vector<std::vector<double>>{{}, {0}, {NAN}, {-1, -1}, {1e-30, 1e30}, {INFINITY, 1}, {5, 5}, {1e300, -1e300}}) {
+      Axis axis;
+      axis.log = log;
+      const Scale scale(axis, values, 5, true);
+      EXPECT_GE(scale.ticks().size(), 2u);
+      EXPECT_LE(scale.ticks().size(), 20u);
+      for (double value : values)
+        if (scale.holds(value)) {
+          EXPECT_GE(scale.place(value), -1e-9);
+          EXPECT_LE(scale.place(value), 1 + 1e-9);
+        }
+    }
+}
+
+TEST(Chart, DrawsEverySeriesAndLeavesGaps) {
+  Figure figure;
+  figure.title = "a < b & c";
+  Panel panel;
+  panel.series = {{"line", {1, 2, 3, 4}, {1, NAN, 3, 4}}, {"dots", {1, 2}, {2, 3}, true}, {"guess", {1, 2}, {2, 2}, false, true}};
+  figure.panels = {panel};
+  const std::string svg = to_svg(figure);
+  EXPECT_THAT(svg, HasSubstr("a &lt; b &amp; c"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  EXPECT_EQ(count(svg, "<path"), 3u);
+  EXPECT_EQ(count(svg, "<circle"), 2u);
+  const auto path = svg.substr(svg.find("<path d=\""), svg.find("/>", svg.find("<path")) - svg.find("<path"));
+  EXPECT_EQ(count(path, "M"), 2u) << path;        // before and after the gap
+  EXPECT_EQ(count(svg, "stroke-dasharray"), 2u);  // the line and its sign in the legend
+}
+
+TEST(ThinnedSeries, KeepsMeansOfALongRun) {
+  ThinnedSeries thinned;
+  const int n = 100000;
+  for (int i = 0; i < n; ++i) thinned.add(i, 2.0 * i);
+  const Series series = thinned.series("x");
+  EXPECT_LE(series.x.size(), ThinnedSeries::kMostPoints);
+  EXPECT_GT(series.x.size(), ThinnedSeries::kMostPoints / 2);
+  for (std::size_t i = 0; i < series.x.size(); ++i) EXPECT_NEAR(series.y[i], 2 * series.x[i], 1e-6);
+}
+
+class CurveTest : public TempFolderTest {
+ protected:
+  VirtualClock clock;
+};
+
+TEST_F(CurveTest, IsWrittenAtEvaluationsAndAtTheEnd) {
+  Curve curve(folder / "curve.svg", clock);
+  RunStarted run;
+  run.run = "runs/lenet-mnist";
+  run.steps_per_epoch = 4;
+  curve.on(run);
+  for (int step = 1; step <= 4; ++step) {
+    StepDone done;
+    done.step = step;
+    done.loss = 2.0 / step;
+    done.accuracy = 0.2 * step;
+    curve.on(done);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "curve.svg"));
+  curve.on(Evaluated{1, 4, 0.6, 0.7, false});
+  const std::string svg = read_file(folder / "curve.svg");
+  EXPECT_THAT(svg, HasSubstr("lenet-mnist"));
+  EXPECT_THAT(svg, HasSubstr("best test accuracy 70.00% at epoch 1"));
+
+  const Figure figure = curve.figure();
+  ASSERT_EQ(figure.panels.size(), 2u);
+  EXPECT_EQ(figure.panels[0].series[0].x, (std::vector<double>{0.25, 0.5, 0.75, 1}));
+  EXPECT_EQ(figure.panels[0].series[1].y, std::vector<double>{0.6});
+  EXPECT_FALSE(figure.panels[0].y.log);
+
+  std::filesystem::remove(folder / "curve.svg");
+  curve.on(RunEnded{});
+  EXPECT_TRUE(std::filesystem::exists(folder / "curve.svg"));
+}
+
+TEST_F(CurveTest, ALossOverDecadesGetsALogAxisAndALanguageModelNoAccuracy) {
+  Curve curve(folder / "curve.svg", clock);
+  RunStarted run;
+  run.per_token = true;
+  curve.on(run);
+  for (int step = 1; step <= 4; ++step) {
+    StepDone done;
+    done.step = step;
+    done.loss = std::pow(10, -step);
+    curve.on(done);
+  }
+  const Figure figure = curve.figure();
+  ASSERT_EQ(figure.panels.size(), 1u);
+  EXPECT_TRUE(figure.panels[0].y.log);
+}
+
+class RunFolderTest : public TempFolderTest {};
+
+TEST_F(RunFolderTest, ANameIsUsedOnce) {
+  const auto runs = folder / "deep/runs";
+  EXPECT_EQ(RunFolder::create(runs, "a").path(), runs / "a");
+  EXPECT_EQ(RunFolder::create(runs, "a").path(), runs / "a-2");
+  EXPECT_EQ(RunFolder::create(runs, "a").path(), runs / "a-3");
+  EXPECT_EQ(RunFolder::open(runs / "a-2").metrics(), runs / "a-2/metrics.jsonl");
+}
+
+TEST_F(RunFolderTest, PlacesThatCannotBeAreRefused) {
+  EXPECT_THROW(RunFolder::create("/proc/runs", "a"), ConfigError);
+  EXPECT_THROW(RunFolder::create(folder, ""), ConfigError);
+  EXPECT_THROW(RunFolder::create(folder, "../a"), ConfigError);
+  EXPECT_THROW(RunFolder::open(folder / "none"), ConfigError);
+  write_atomically(folder / "file", "x");
+  EXPECT_THROW(RunFolder::create(folder / "file", "a"), ConfigError);
+}
+
+TEST_F(RunFolderTest, TheDefaultNameSaysWhatAndWhen) {
+  const std::string name = RunFolder::default_name("resnet18", "my data/set", 1700000000);
+  EXPECT_THAT(name, testing::MatchesRegex("resnet18-my-data-set-202311[0-9][0-9]-[0-9]{6}"));
+}
+
+}  // namespace
+}  // namespace paceline::observe

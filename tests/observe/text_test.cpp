@@ -1,0 +1,75 @@
+#include "paceline/observe/text.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "paceline/observe/terminal.h"
+
+namespace paceline::observe {
+namespace {
+
+TEST(Text, NumbersReadWell) {
+  EXPECT_EQ(show_count(0), "0");
+  EXPECT_EQ(show_count(999), "999");
+  EXPECT_EQ(show_count(1000), "1,000");
+  EXPECT_EQ(show_count(-1234567), "-1,234,567");
+  EXPECT_EQ(show_count(-123), "-123");
+  EXPECT_EQ(show_large(940), "940");
+  EXPECT_EQ(show_large(11173962), "11.2 M");
+  EXPECT_EQ(show_large(999999), "1.00 M");
+  EXPECT_EQ(show_bytes(12), "12 B");
+  EXPECT_EQ(show_bytes(1234567890), "1.23 GB");
+  EXPECT_EQ(show_rate(4.071), "4.07");
+  EXPECT_EQ(show_rate(4065.4), "4,065");
+  EXPECT_EQ(show_rate(NAN), "–");
+  EXPECT_EQ(show_loss(0.43214), "0.4321");
+  EXPECT_EQ(show_loss(123456), "1.235e+05");
+  EXPECT_EQ(show_loss(NAN), "nan");
+  EXPECT_EQ(show_percent(0.85234, 1), "85.2%");
+}
+
+TEST(Text, DurationsChangeTheirUnit) {
+  EXPECT_EQ(show_duration(0.0451), "45 ms");
+  EXPECT_EQ(show_duration(12.34), "12.3 s");
+  EXPECT_EQ(show_duration(59.97), "1m 00s");
+  EXPECT_EQ(show_duration(83), "1m 23s");
+  EXPECT_EQ(show_duration(7380), "2h 03m");
+  EXPECT_EQ(show_duration(3 * 86400 + 4 * 3600), "3d 4h");
+  EXPECT_EQ(show_duration(NAN), "–");
+  EXPECT_EQ(show_wait(42.4), "42s");
+  EXPECT_EQ(show_wait(59.7), "1m 00s");
+}
+
+TEST(Text, WidthIsCountedInCharacters) {
+  EXPECT_EQ(columns("größe ━╸"), 8);
+  EXPECT_EQ(fit("ä", 3), "ä  ");
+  EXPECT_EQ(fit("ä", 3, Align::right), "  ä");
+  EXPECT_EQ(fit("äöü", 2), "äö");
+  EXPECT_EQ(shorten("runs/a/b/c/d", 7), "run…c/d");
+  EXPECT_EQ(shorten("runs/a/b/c/d", 7, false), "ru.../d");
+  EXPECT_EQ(shorten("short", 7), "short");
+}
+
+TEST(Box, KeepsItsWidthAndNeverLeavesTheTerminal) {
+  Terminal terminal;
+  EXPECT_EQ(box(terminal, "done", Ink::good, {{"a", "1"}, {"long", "22"}}, 20),
+            "╭─ done ───────────╮\n"
+            "│  a     1         │\n"
+            "│  long  22        │\n"
+            "╰──────────────────╯\n");
+  terminal.width = [] { return 24; };
+  terminal.unicode = false;
+  EXPECT_EQ(box(terminal, "t", Ink::plain, {{"run", "runs/a-very-long-name"}}),
+            "+- t ------------------+\n"
+            "|  run  runs/...-name  |\n"
+            "+----------------------+\n");
+}
+
+TEST(Box, ColoursOnlyWhereTheyAreWanted) {
+  EXPECT_EQ(paint("x", Ink::good, true), "\x1b[32mx\x1b[0m");
+  EXPECT_EQ(paint("x", Ink::good, false), "x");
+}
+
+}  // namespace
+}  // namespace paceline::observe
