@@ -24,8 +24,12 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> sorted_names(const fs::path& folder, bool (*wanted)(const fs::directory_entry&)) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (wanted(entry)) names.push_back(entry.path().filename().string());
+  try {
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (wanted(entry)) names.push_back(entry.path().filename().string());
+  } catch (const fs::filesystem_error& problem) {
+    throw DataError(folder.string(), fmt::format("cannot be listed: {}", problem.code().message()));
+  }
   std::ranges::sort(names);
   return names;
 }
@@ -38,13 +42,18 @@ bool is_picture(const fs::directory_entry& entry) {
   return (ending == ".jpg" || ending == ".jpeg" || ending == ".png") && entry.is_regular_file();
 }
 
+bool is_folder_at(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
 fs::path split_folder(const fs::path& root, Split split) {
   if (split == Split::train) {
-    if (fs::is_directory(root / "train")) return root / "train";
+    if (is_folder_at(root / "train")) return root / "train";
     throw DataError(root.string(), "has no folder train; expected train/<class>/*.jpg and val/<class>/*.jpg");
   }
   for (const char* name : {"val", "test"})
-    if (fs::is_directory(root / name)) return root / name;
+    if (is_folder_at(root / name)) return root / name;
   throw DataError(root.string(), "has no folder val or test; expected val/<class>/*.jpg");
 }
 
@@ -78,7 +87,7 @@ Box middle_box(PictureSize size) {
   return {(static_cast<float>(size.width) - side) / 2, (static_cast<float>(size.height) - side) / 2, side, side};
 }
 
-Box random_box(PictureSize size, RandomStream& random) {
+Box draw_box(PictureSize size, RandomStream& random) {
   const auto width = static_cast<float>(size.width), height = static_cast<float>(size.height);
   for (int attempt = 0; attempt < 10; ++attempt) {
     const float area = width * height * random.uniform(0.08f, 1.0f);
@@ -100,7 +109,14 @@ int shrink_for(const Box& box, std::int64_t side) {
 class ImageFolder final : public Dataset {
  public:
   ImageFolder(Info info, fs::path folder, std::vector<Sample> samples, const DataConfig& config)
-      : info_(std::move(info)), folder_(folder.string() + '/'), samples_(std::move(samples)), config_(config), normalisation_(info_) {}
+      : info_(std::move(info)),
+        folder_(folder.string() + '/'),
+        samples_(std::move(samples)),
+        config_(config),
+        random_box_(config.crop > 0),
+        normalisation_(info_) {
+    config_.crop = 0;  // the random box stands in for the shift of small pictures
+  }
 
   const Info& info() const override { return info_; }
   std::int64_t size() const override { return static_cast<std::int64_t>(samples_.size()); }
@@ -123,11 +139,9 @@ class ImageFolder final : public Dataset {
     const auto bytes = bytes_of(content);
     const PictureSize size = picture_size(file, bytes);
 
-    DataConfig rest = config_;  // the random box stands in for the shift of small pictures
-    rest.crop = 0;
     const std::int64_t side = config_.image_size;
-    Box box = random && config_.crop > 0 ? random_box(size, *random) : middle_box(size);
-    const AugmentPlan plan = draw_plan(rest, index, side, side, random);
+    Box box = random && random_box_ ? draw_box(size, *random) : middle_box(size);
+    const AugmentPlan plan = draw_plan(config_, index, side, side, random);
 
     decode_picture(file, bytes, shrink_for(box, side), work.picture);
     const float shrunk_x = static_cast<float>(work.picture.size.width) / static_cast<float>(size.width);
@@ -146,6 +160,7 @@ class ImageFolder final : public Dataset {
   std::string folder_;
   std::vector<Sample> samples_;
   DataConfig config_;
+  bool random_box_;
   Normalisation normalisation_;
 };
 
@@ -153,7 +168,7 @@ class ImageFolder final : public Dataset {
 
 std::unique_ptr<Dataset> make_image_folder(const DataConfig& config, Split split, std::uint64_t) {
   const auto root = find_root(config, "", "the folder with train/<class>/*.jpg and val/<class>/*.jpg in it");
-  if (!fs::is_directory(root)) throw DataError(root.string(), "is not a folder; data.root must have train/<class>/*.jpg in it");
+  if (!is_folder_at(root)) throw DataError(root.string(), "is not a folder; data.root must have train/<class>/*.jpg in it");
   const auto classes = sorted_names(split_folder(root, Split::train), is_folder);
   if (classes.empty()) throw DataError((root / "train").string(), "has no classes; expected a folder of pictures for each class");
   const auto folder = split_folder(root, split);

@@ -19,7 +19,10 @@ void for_each_sample(const LoaderOptions& options, std::span<const std::int64_t>
 class Loader final : public BatchSource {
  public:
   Loader(const Dataset& dataset, const LoaderOptions& options)
-      : dataset_(dataset), options_(options), sampler_(dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed) {}
+      : dataset_(dataset),
+        options_(options),
+        sampler_(dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed),
+        next_(sampler_.batches()) {}
 
   void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch) override {
     sampler_.start(epoch, batch);
@@ -39,7 +42,7 @@ class Loader final : public BatchSource {
   const Dataset& dataset_;
   LoaderOptions options_;
   Sampler sampler_;
-  std::int64_t epoch_ = 0, next_ = 0;
+  std::int64_t epoch_ = 0, next_;  // there is nothing to take before start()
   Batch batch_;
 };
 

@@ -6,18 +6,30 @@
 #include "paceline/data/loader.h"
 
 namespace paceline::data {
+namespace {
+
+std::int64_t checked_batch(std::int64_t batch) {
+  if (batch < 1) throw ConfigError(fmt::format("data.batch must be at least 1, not {}", batch));
+  return batch;
+}
+
+}  // namespace
 
 Sampler::Sampler(std::int64_t size, std::int64_t batch, bool shuffle, bool drop_last, std::uint64_t seed)
-    : size_(size), batch_(batch), shuffle_(shuffle), drop_last_(drop_last), seed_(seed), order_(static_cast<std::size_t>(size)) {}
+    : size_(size),
+      batch_(checked_batch(batch)),
+      shuffle_(shuffle),
+      drop_last_(drop_last),
+      seed_(seed),
+      order_(static_cast<std::size_t>(size)) {}
 
 void Sampler::start(std::int64_t epoch, std::int64_t batch) {
-  if (batch < 1) throw ConfigError(fmt::format("data.batch must be at least 1, not {}", batch));
-  if (drop_last_ && batch > size_)
+  if (drop_last_ && checked_batch(batch) > size_)
     throw ConfigError(
         fmt::format("data.batch={}, but there are {} samples, and data.drop_last leaves the ragged batch out; lower data.batch or set "
                     "data.drop_last=false",
                     batch, size_));
-  batch_ = batch;
+  batch_ = checked_batch(batch);
   std::iota(order_.begin(), order_.end(), 0);
   if (shuffle_) RandomStream(seed_, Purpose::shuffle, 0, static_cast<std::uint64_t>(epoch)).shuffle(std::span(order_));
 }

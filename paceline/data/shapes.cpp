@@ -116,7 +116,7 @@ std::unique_ptr<Dataset> make_shapes(const DataConfig& config, Split split, std:
     painter.paint(kKinds[images.labels[i]], random, images.bytes.data() + i * image_bytes);
   }
   const auto planes = static_cast<std::size_t>(channels);
-  Info info = image_info(config, config.shape, config.classes, std::vector<float>(planes, 0.5f), std::vector<float>(planes, 0.28f));
+  Info info = image_info(config, config.shape, config.classes, std::vector<float>(planes, 0.5f), std::vector<float>(planes, 0.30f));
   return std::make_unique<ImageSet>(std::move(info), std::move(images), config, split);
 }
 

@@ -51,7 +51,8 @@ class TextSet final : public Dataset {
 
 std::unique_ptr<Dataset> make_text(const DataConfig& config, Split split, std::uint64_t) {
   auto file = find_root(config, "tinyshakespeare/input.txt", "a text file");
-  if (std::filesystem::is_directory(file)) file /= "input.txt";
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) file /= "input.txt";
   const std::string content = read_file(file);
   const auto bytes = bytes_of(content);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "paceline/base/error.h"
+#include "paceline/optim/rules/element.h"
 
 namespace paceline::optim {
 

@@ -18,7 +18,6 @@
 
 #include "paceline/base/config.h"
 #include "paceline/base/registry.h"
-#include "paceline/optim/rules/element.h"
 
 namespace paceline::optim {
 
@@ -63,9 +62,6 @@ struct Hyper {
   float gradient_scale = 1;  // multiplies every gradient: loss scaling, 1/count
   std::int64_t step = 1;     // counts from 1; bias correction of Adam
 };
-
-/// The constants of the formulas at one step.
-Step make_step(const OptimConfig& config, const Hyper& hyper);
 
 class Optimizer {
  public:

@@ -111,6 +111,7 @@ observe::RunEnded Trainer::run() {
   started.train_samples = training_data_->size();
   started.test_samples = test_data_->size();
   started.batch = recipe_.data.batch;
+  started.per_token = info.tokens;
   started.epochs = recipe_.train.epochs;
   started.steps_per_epoch = steps_in(0);
   started.workers = static_cast<int>(recipe_.parallel.workers);
@@ -144,6 +145,7 @@ bool Trainer::train_epoch() {
   const std::int64_t epoch = position_.epoch, steps = steps_in(epoch), last_step = total_steps();
   const std::int64_t batch = std::min(training_data_->size(), optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch));
   const Nanoseconds began = around_.clock.now();
+  const std::int64_t samples_before = position_.samples;
   const std::int64_t report_every = module_->device().is_cpu() ? 1 : kReportEveryOnGpu;
   training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
@@ -177,7 +179,7 @@ bool Trainer::train_epoch() {
   last_train_loss_ = position_.loss_sum / targets;
   observe::EpochDone done{.epoch = epoch + 1, .epochs = recipe_.train.epochs, .train_loss = last_train_loss_,
                           .train_accuracy = position_.right / targets, .duration = around_.clock.now() - began,
-                          .samples = position_.samples};
+                          .samples = position_.samples - samples_before};
   const bool whole = position_.batch >= steps;  // false: train.steps ended the run inside the epoch
   if (whole) {
     ++position_.epoch;

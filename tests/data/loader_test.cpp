@@ -193,6 +193,12 @@ TEST(Prefetch, AnErrorOfAThreadComesOutOfNextInItsTurn) {
   }
 }
 
+TEST(Loader, BeforeTheStartThereIsNothing) {
+  const Numbers numbers(10);
+  for (const int threads : {0, 1}) EXPECT_EQ(make_prefetching_loader(numbers, {.batch = 2}, threads, 2)->next(), nullptr);
+  EXPECT_THROW(make_loader(numbers, {.batch = 0}), ConfigError);
+}
+
 TEST(Loader, PlansAreWhatReadWouldDo) {
   DataConfig config = config_of("random");
   config.train_samples = 40;

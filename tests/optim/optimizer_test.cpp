@@ -8,6 +8,7 @@
 
 #include "paceline/optim/cuda_optimizer.h"
 #include "paceline/optim/memory_bandwidth.h"
+#include "paceline/optim/rules/element.h"
 #include "tests/optim/reference.h"
 
 namespace paceline::optim {

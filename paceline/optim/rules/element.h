@@ -41,6 +41,10 @@ struct Step {
   float root_correction2 = 1;  // 1 / √(1 − β₂ᵗ)
 };
 
+struct OptimConfig;
+struct Hyper;
+Step make_step(const OptimConfig& config, const Hyper& hyper);
+
 /// The numbers that the elements of one tensor share.
 struct TensorFactors {
   float decay = 0;  // λ, or 0 where the tensor is exempt
@@ -69,8 +73,8 @@ PACELINE_ELEMENT float square_root(float x) {
 /// gradient_scale that also keeps the gradient's global norm at most `clip_norm` (0: no limit), with the formula of PyTorch's
 /// clip_grad_norm_. `squared_norm` is of the gradient as it lies in memory, before any scaling.
 PACELINE_ELEMENT float clipped_scale(float gradient_scale, double squared_norm, double clip_norm) {
-  const double factor = clip_norm / (fabs(static_cast<double>(gradient_scale)) * sqrt(squared_norm) + 1e-6);
-  return clip_norm > 0 && factor < 1 ? static_cast<float>(gradient_scale * factor) : gradient_scale;
+  const double scale = gradient_scale, factor = clip_norm / (sqrt(scale * scale * squared_norm) + 1e-6);
+  return clip_norm > 0 && factor < 1 ? static_cast<float>(scale * factor) : gradient_scale;
 }
 
 }  // namespace paceline::optim

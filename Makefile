@@ -1,0 +1,35 @@
+# Two commands: `make train` and `make test`. Both install what is missing, build, and run.
+BUILD ?= build
+JOBS ?= $(shell nproc)
+
+.PHONY: train test quick build install lint format asan tsan clean
+
+train: build
+	$(BUILD)/bin/paceline train
+
+test: build
+	cd $(BUILD) && ctest --output-on-failure
+
+quick: build
+	cd $(BUILD) && ctest --output-on-failure -L quick
+
+build: install
+	cmake -S . -B $(BUILD) -G Ninja
+	cmake --build $(BUILD) -j $(JOBS)
+
+install:
+	@tools/install
+
+lint: build
+	tools/lint $(BUILD)
+
+format:
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+
+asan tsan:
+	cmake -S . --preset $@
+	cmake --build build-$@ -j $(JOBS)
+	cd build-$@ && ctest --output-on-failure -L quick
+
+clean:
+	rm -rf build build-asan build-tsan
