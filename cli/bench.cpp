@@ -60,10 +60,10 @@ Action add_bench(CLI::App& app) {
   std::string names;
   for (const auto& row : bench::benchmarks()) names += fmt::format("{}  {:<8} {}", "\n", row.key, row.help);
   app.add_option("NAME", flags->name, "which:" + names)->required();
-  app.add_option("--threads", flags->options.threads, "0: all cores")->capture_default_str()->check(CLI::NonNegativeNumber);
-  app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--threads", flags->options.threads, "0: all cores")->capture_default_str()->check(whole_number(0));
+  app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")->capture_default_str()->check(whole_number(1));
   app.add_option("--networks", flags->options.networks, "comma-separated, for step");
-  app.add_option("--batch", flags->options.batch, "0: the benchmark's own")->capture_default_str()->check(CLI::NonNegativeNumber);
+  app.add_option("--batch", flags->options.batch, "0: the benchmark's own")->capture_default_str()->check(whole_number(0));
   app.add_option("--device", flags->options.device, "cpu or cuda")->capture_default_str();
   app.add_option("--precision", flags->options.precision, "fp32, tf32 or bf16")->capture_default_str();
   app.add_option("--root", flags->options.root, "folder of a dataset, for data");

@@ -1,5 +1,8 @@
 #include "command.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +12,16 @@ void add_examples(CLI::App& app, std::initializer_list<const char*> lines) {
   std::string text = "Examples:";
   for (const char* line : lines) text += std::string("\n  ") + line;
   app.footer(text);
+}
+
+CLI::Validator whole_number(std::int64_t least) {
+  const auto check = [least](const std::string& text) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool good = error == std::errc() && end == text.data() + text.size() && number >= least;
+    return good ? std::string() : fmt::format("must be a whole number of at least {}, not '{}'", least, text);
+  };
+  return CLI::Validator(check, "");
 }
 
 void add_json_flag(CLI::App& app, bool& json) { app.add_flag("--json", json, "print one JSON document on standard output"); }

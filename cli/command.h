@@ -25,6 +25,9 @@ Action add_completions(CLI::App& app);
 /// "Examples:" under a subcommand's help.
 void add_examples(CLI::App& app, std::initializer_list<const char*> lines);
 
+/// What a flag that takes a count accepts.
+CLI::Validator whole_number(std::int64_t least);
+
 /// Adds --json.
 void add_json_flag(CLI::App& app, bool& json);
 

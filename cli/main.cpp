@@ -64,7 +64,8 @@ int run(int argc, char** argv) {
       std::cerr << app.help();
       return cli::kWrongInput;
     }
-    throw ConfigError(describe(error, app) + "; `paceline --help` shows what there is");
+    const std::string problem = describe(error, app);
+    throw ConfigError(problem.ends_with('?') ? problem : problem + "; `paceline --help` shows what there is");
   }
   return actions.at(app.get_subcommands().front())();
 }

@@ -53,10 +53,9 @@ bool is_assignment(const std::string& word) { return word.find('=') != std::stri
 
 Plan make_plan(const Flags& flags) {
   Plan plan;
-  const bool told_nothing = flags.words.empty() && flags.resume.empty();
   bool has_recipe = false;
   for (const std::string& word : flags.words) has_recipe = has_recipe || !is_assignment(word);
-  if (told_nothing || !has_recipe) plan.recipe = train::Recipe::demonstration();
+  if (!has_recipe) plan.recipe = train::Recipe::demonstration();
   Config config = plan.recipe.config();
   if (!flags.resume.empty()) {
     if (has_recipe) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
@@ -90,12 +89,13 @@ int run_train(const Flags& flags) {
     std::cout << plan.recipe.config().toml();
     return kDone;
   }
-  train::validate(plan.recipe);
+  catch_signals();
   const SteadyClock clock;
   observe::Bus bus;
-  const RunFolder folder = folder_for(plan);
-  train::Trainer trainer(plan.recipe, {.run = folder.path(), .bus = bus, .clock = clock, .stop = stop_requested});
+  train::Trainer trainer(plan.recipe, {.bus = bus, .clock = clock, .stop = stop_requested});
   if (plan.resume_from) trainer.resume(plan.resume_from->second, plan.resume_from->first.string());
+  // From here on the input is known to be good: nothing was written before.
+  const RunFolder folder = folder_for(plan);
   write_atomically(folder.recipe(), plan.recipe.config().toml());
 
   if (!flags.quiet) bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock));
@@ -105,8 +105,7 @@ int run_train(const Flags& flags) {
   bus.add(std::make_unique<observe::Curve>(folder.curve(), clock));
   if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
 
-  catch_signals();
-  const observe::RunEnded ended = trainer.run();
+  const observe::RunEnded ended = trainer.run(folder.path());
   if (flags.json) print_json(observe::to_json(ended));
   return ended.stopped.empty() ? kDone : kStopped;
 }
@@ -116,8 +115,8 @@ int run_train(const Flags& flags) {
 Action add_train(CLI::App& app) {
   auto flags = std::make_shared<Flags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, which win over the file");
-  app.add_option("--workers", flags->workers, "how many workers train together (parallel.workers)")->check(CLI::PositiveNumber);
-  app.add_option("--seed", flags->seed, "seed of the run (train.seed)")->check(CLI::NonNegativeNumber);
+  app.add_option("--workers", flags->workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
+  app.add_option("--seed", flags->seed, "seed of the run (train.seed)")->check(whole_number(0));
   app.add_option("--resume", flags->resume, "go on from a run's folder or a checkpoint");
   app.add_flag("--print-recipe", flags->print_recipe, "print the resolved recipe and do nothing");
   app.add_flag("--quiet", flags->quiet, "show no progress");

@@ -5,6 +5,8 @@
 add_library(paceline_options INTERFACE)
 target_include_directories(paceline_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough>)
+# g++ 12 and 13 see copies past the end in moves of short vectors and strings that cannot happen (GCC bugs 105329, 105651, 107852).
+target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow -Wno-restrict>)
 target_link_libraries(paceline_options INTERFACE Threads::Threads)
 if(PACELINE_SANITIZE)
   target_compile_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE} -fno-omit-frame-pointer -g1 -O1)
@@ -16,6 +18,12 @@ endif()
 add_library(paceline_torch INTERFACE)
 target_include_directories(paceline_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(paceline_torch INTERFACE ${TORCH_LIBRARIES})
+foreach(folder ${TORCH_INCLUDE_DIRS})
+  if(EXISTS ${folder}/fmt/format.h)
+    # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as headers alone.
+    target_compile_definitions(paceline_torch INTERFACE FMT_HEADER_ONLY=1)
+  endif()
+endforeach()
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torch_flags}>)
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/checksum.h"
@@ -32,6 +33,22 @@ Position position_from(const nlohmann::json& json) {
   return p;
 }
 
+/// What a checkpoint should hold: type, shape and checksum of every tensor.
+nlohmann::json inventory(std::span<const safetensors::Tensor> tensors) {
+  nlohmann::json rows = nlohmann::json::object();
+  for (const safetensors::Tensor& tensor : tensors)
+    rows[tensor.name] = {safetensors::name_of(tensor.dtype), tensor.shape, crc32c(tensor.data)};
+  return rows;
+}
+
+/// Checksum of everything in the metadata but the seal itself.
+std::string seal(const safetensors::Metadata& metadata) {
+  std::uint32_t crc = 0;
+  for (const auto& [key, value] : metadata)
+    if (key != "crc32c") crc = crc32c(bytes_of(fmt::format("{}={}\n", key, value)), crc);
+  return std::to_string(crc);
+}
+
 }  // namespace
 
 std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::int64_t step) {
@@ -40,15 +57,12 @@ std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::
 
 FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint) {
   const HostTensors host(checkpoint.tensors);
-  nlohmann::json checksums = nlohmann::json::object();
-  for (const safetensors::Tensor& tensor : host.views()) checksums[tensor.name] = crc32c(tensor.data);
-  const std::string position = to_json(checkpoint.position).dump();
-  const safetensors::Metadata metadata = {{"format", kFormat},
-                                          {"position", position},
-                                          {"recipe", checkpoint.recipe},
-                                          {"network", checkpoint.network},
-                                          {"crc32c", checksums.dump()},
-                                          {"crc32c_of_position_and_recipe", std::to_string(crc32c(bytes_of(position + checkpoint.recipe)))}};
+  safetensors::Metadata metadata = {{"format", kFormat},
+                                    {"position", to_json(checkpoint.position).dump()},
+                                    {"recipe", checkpoint.recipe},
+                                    {"network", checkpoint.network},
+                                    {"tensors", inventory(host.views()).dump()}};
+  metadata["crc32c"] = seal(metadata);
   return safetensors::write(file, host.views(), metadata);
 }
 
@@ -62,18 +76,19 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
     return found->second;
   };
   if (entry("format") != kFormat) throw DataError(file.string(), fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
+  if (entry("crc32c") != seal(metadata))
+    throw DataError(file.string(), "its metadata (position, recipe, list of tensors) is damaged: the checksum does not fit");
   Checkpoint checkpoint;
   try {
+    checkpoint.position = position_from(nlohmann::json::parse(entry("position")));
     checkpoint.recipe = entry("recipe");
     checkpoint.network = entry("network");
-    if (std::to_string(crc32c(bytes_of(entry("position") + checkpoint.recipe))) != entry("crc32c_of_position_and_recipe"))
-      throw DataError(file.string(), "the position or the recipe in it is damaged (its checksum does not fit)");
-    checkpoint.position = position_from(nlohmann::json::parse(entry("position")));
-    const auto checksums = nlohmann::json::parse(entry("crc32c"));
-    if (checksums.size() != opened.tensors().size()) throw DataError(file.string(), "a tensor is missing or too many");
-    for (const safetensors::Tensor& tensor : opened.tensors())
-      if (checksums.at(tensor.name).get<std::uint32_t>() != crc32c(tensor.data))
-        throw DataError(file.string(), fmt::format("tensor '{}' is damaged (its checksum does not fit)", tensor.name));
+    const auto written = nlohmann::json::parse(entry("tensors")), present = inventory(opened.tensors());
+    if (written.size() != present.size())
+      throw DataError(file.string(), fmt::format("holds {} tensors, expected {}", present.size(), written.size()));
+    for (const auto& [name, row] : present.items())
+      if (!written.contains(name) || written[name] != row)
+        throw DataError(file.string(), fmt::format("tensor '{}' is damaged (its name, type, shape or checksum does not fit)", name));
   } catch (const nlohmann::json::exception& problem) {
     throw DataError(file.string(), fmt::format("its metadata is damaged ({})", problem.what()));
   }
@@ -94,7 +109,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 
 std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path) {
   const auto files = list_checkpoints(path);
-  if (files.empty()) throw DataError(path.string(), "no checkpoint here; --resume takes a run's folder, or a checkpoint file");
+  if (files.empty()) throw DataError(path.string(), "no checkpoint here; give a run's folder or a checkpoint file");
   for (const auto& file : files) {
     try {
       return {file, read_checkpoint(file)};
@@ -107,11 +122,12 @@ std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::f
 }
 
 void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep) {
-  const auto files = list_checkpoints(folder);
-  for (std::size_t i = static_cast<std::size_t>(keep); i < files.size(); ++i) {
-    std::error_code ignored;  // one that cannot be removed does no harm
-    std::filesystem::remove(files[i], ignored);
-  }
+  auto files = list_checkpoints(folder);
+  files.erase(files.begin(), files.begin() + std::min(static_cast<std::ptrdiff_t>(keep), std::ssize(files)));
+  std::error_code ignored;  // one that cannot be removed does no harm
+  for (const auto& item : std::filesystem::directory_iterator(folder, ignored))
+    if (item.path().extension() == ".part") files.push_back(item.path());  // a writer was killed
+  for (const auto& file : files) std::filesystem::remove(file, ignored);
 }
 
 void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> targets, const std::string& source) {

@@ -1,7 +1,8 @@
 // Checkpoints: one safetensors file each, with the model under "model.", the strategy's state under its own names, and in the metadata
-// the position of the run, the recipe and a checksum of every tensor. No code in it, nothing of the number of workers in it.
+// the position of the run, the recipe, a checksum of every tensor and one of the metadata. No code in it, nothing of the number of workers.
 //
-// A checkpoint is written beside and renamed, so a kill at any moment leaves the last one whole. A damaged one is noticed by its checksums.
+// A checkpoint is written beside and renamed, so a kill at any moment leaves the last one whole. A damaged one is noticed by its checksums,
+// whichever byte it is.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,12 @@ struct Position {
   std::int64_t epoch = 0;            // epochs done
   std::int64_t batch = 0;            // batches done of the present epoch
   std::int64_t samples = 0;          // seen in all
-  double loss_sum = 0, right = 0;    // of the present epoch so far, so that its means do not depend on where it was cut
+  double loss_sum = 0, right = 0;    // of the last epoch that was begun, so that its means do not depend on where it was cut
   std::int64_t targets = 0;
   double seconds = 0;                // of training so far
+
+  double mean_loss() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
+  double mean_right() const { return targets > 0 ? right / static_cast<double>(targets) : 0; }
 };
 
 struct Checkpoint {
@@ -47,7 +51,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 /// The newest checkpoint that is whole; warns about those that are not. DataError where there is none.
 std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path);
 
-/// Removes all but the newest `keep` of a folder.
+/// Removes all but the newest `keep` of a folder, and what a writer that was killed left half-written.
 void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep);
 
 std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::int64_t step);

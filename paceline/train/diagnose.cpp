@@ -5,9 +5,18 @@
 #include <fmt/format.h>
 
 namespace paceline::train {
+namespace {
+
+bool finite(const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); }
+
+}  // namespace
+
+bool all_finite(nn::GraphModule& module) {
+  const at::Tensor& statistics = module.statistics().parameters();
+  return finite(module.arena().parameters()) && (statistics.numel() == 0 || finite(statistics));
+}
 
 std::string first_not_finite(nn::GraphModule& module, const at::Tensor& inputs) {
-  const auto finite = [](const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); };
   if (inputs.is_floating_point() && !finite(inputs)) return "the batch itself holds values that are not numbers";
   std::string found;
   nn::Pass pass;

@@ -7,7 +7,10 @@
 
 namespace paceline::train {
 
-/// "layer 'conv1': its weights are not finite", in the order of the forward pass on `inputs`.
+/// Whether every parameter and statistic is a number.
+bool all_finite(nn::GraphModule& module);
+
+/// "'conv1.weight' of layer 'conv1' is not finite", in the order of the forward pass on `inputs`.
 std::string first_not_finite(nn::GraphModule& module, const at::Tensor& inputs);
 
 }  // namespace paceline::train

@@ -7,7 +7,7 @@
 namespace paceline::train {
 
 void TrainConfig::describe(Section& section) {
-  section.field("epochs", epochs, "passes over the training data").at_least(1);
+  section.field("epochs", epochs, "passes over the training data").at_least(1).at_most(1e9);
   section.field("steps", steps, "stop after so many steps; 0: as many as the epochs have").at_least(0);
   section.field("seed", seed, "names every random stream of the run").at_least(0);
   section.field("device", device, "auto, cpu, cuda or cuda:N");
@@ -58,6 +58,8 @@ void validate(const Recipe& recipe) {
   if (recipe.train.micro_batches > recipe.data.batch)
     throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample", recipe.train.micro_batches,
                                   recipe.data.batch));
+  optim::validate(recipe.optim);
+  optim::validate(recipe.schedule);
 }
 
 graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info) {

@@ -54,7 +54,7 @@ struct Recipe {
   Config config();
 };
 
-/// Refuses what no single field can see: more workers than the strategy has, micro-batches that do not divide the batch.
+/// Refuses what no single field can see: more workers than the strategy has, more micro-batches than samples, half a schedule.
 void validate(const Recipe& recipe);
 
 /// The graph for a dataset: what the recipe leaves open in [model] (input, classes) comes from the data.

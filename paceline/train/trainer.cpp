@@ -63,6 +63,7 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
                     .record_steps = recipe_.train.record_steps});
   training_feed_ = make_feed(*training_data_, loader_options(recipe_, data::Split::train), recipe_.data, *module_);
   test_feed_ = make_feed(*test_data_, loader_options(recipe_, data::Split::test), recipe_.data, *module_);
+  total_steps_ = count_steps();
 }
 
 Trainer::~Trainer() = default;
@@ -73,9 +74,13 @@ std::int64_t Trainer::steps_in(std::int64_t epoch) const {
   return recipe_.data.drop_last ? size / batch : (size + batch - 1) / batch;
 }
 
-std::int64_t Trainer::total_steps() const {
-  std::int64_t steps = 0;
-  for (std::int64_t epoch = 0; epoch < recipe_.train.epochs; ++epoch) steps += steps_in(epoch);
+std::int64_t Trainer::count_steps() const {
+  // After its last milestone the batch stays as it is; a run that is limited by train.steps may have any number of epochs.
+  const std::int64_t epochs = recipe_.train.epochs;
+  const auto& milestones = recipe_.schedule.batch_milestones;
+  const std::int64_t settled = milestones.empty() ? 0 : static_cast<std::int64_t>(std::min(std::ceil(milestones.back()), static_cast<double>(epochs)));
+  std::int64_t steps = (epochs - settled) * steps_in(settled);
+  for (std::int64_t epoch = 0; epoch < settled; ++epoch) steps += steps_in(epoch);
   return recipe_.train.steps > 0 ? std::min(steps, recipe_.train.steps) : steps;
 }
 
@@ -86,20 +91,24 @@ std::vector<NamedTensor> Trainer::state() const {
 }
 
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
-  restore(checkpoint.tensors, state(), source);
-  strategy_->load(strategy_->save());
+  std::vector<NamedTensor> targets = model_tensors(*module_);
+  const std::vector<NamedTensor> strategys = strategy_->save();
+  targets.insert(targets.end(), strategys.begin(), strategys.end());
+  restore(checkpoint.tensors, targets, source);
+  strategy_->load(strategys);
   module_->refresh();
   position_ = checkpoint.position;
   last_checkpoint_step_ = position_.step;
 }
 
-bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs || position_.step >= total_steps(); }
+bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs || position_.step >= total_steps_; }
 
-observe::RunEnded Trainer::run() {
+observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
+  folder_ = folder;
   const tensor::OwnStream stream(module_->device());
   const data::Info& info = training_data_->info();
   observe::RunStarted started;
-  started.run = around_.run.string();
+  started.run = folder_.string();
   started.network = module_->graph().network();
   started.dataset = info.key;
   started.optimizer = recipe_.optim.name;
@@ -123,6 +132,8 @@ observe::RunEnded Trainer::run() {
   while (!finished() && !stopped) stopped = !train_epoch();
   if (!stopped && evaluated_step_ != position_.step) evaluate(position_.epoch);
   if (last_checkpoint_step_ != position_.step) checkpoint();
+  if (stopped && last_checkpoint_step_ != position_.step)
+    throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
 
   observe::RunEnded ended;
   ended.workers = started.workers;
@@ -131,25 +142,26 @@ observe::RunEnded Trainer::run() {
   ended.samples = position_.samples;
   ended.seconds = position_.seconds;
   ended.samples_per_s = training_seconds_ > 0 ? static_cast<double>(position_.samples - samples_at_start_) / training_seconds_ : 0;
-  ended.train_loss = last_train_loss_;
+  ended.train_loss = position_.mean_loss();
   ended.test_loss = last_test_.loss;
   ended.test_accuracy = last_test_.accuracy;
   ended.state_hash = state_hash(state());
-  ended.run = around_.run.string();
+  ended.run = folder_.string();
   if (stopped) ended.stopped = "stopped on request";
   around_.bus.emit(ended);
   return ended;
 }
 
 bool Trainer::train_epoch() {
-  const std::int64_t epoch = position_.epoch, steps = steps_in(epoch), last_step = total_steps();
+  const std::int64_t epoch = position_.epoch, steps = steps_in(epoch);
   const std::int64_t batch = std::min(training_data_->size(), optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch));
   const Nanoseconds began = around_.clock.now();
   const std::int64_t samples_before = position_.samples;
+  if (position_.batch == 0) position_.loss_sum = position_.right = 0, position_.targets = 0;
   const std::int64_t report_every = module_->device().is_cpu() ? 1 : kReportEveryOnGpu;
   training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
-  while (position_.batch < steps && position_.step < last_step) {
+  while (position_.batch < steps && position_.step < total_steps_) {
     const std::optional<strategies::Batch> next = training_feed_->next();
     ensure(next.has_value(), "an epoch has as many batches as the sampler says");
     last_batch_ = *next;
@@ -175,16 +187,13 @@ bool Trainer::train_epoch() {
     if (stop && position_.batch < steps) return false;
   }
   report();
-  const double targets = static_cast<double>(std::max<std::int64_t>(1, position_.targets));
-  last_train_loss_ = position_.loss_sum / targets;
-  observe::EpochDone done{.epoch = epoch + 1, .epochs = recipe_.train.epochs, .train_loss = last_train_loss_,
-                          .train_accuracy = position_.right / targets, .duration = around_.clock.now() - began,
+  observe::EpochDone done{.epoch = epoch + 1, .epochs = recipe_.train.epochs, .train_loss = position_.mean_loss(),
+                          .train_accuracy = position_.mean_right(), .duration = around_.clock.now() - began,
                           .samples = position_.samples - samples_before};
   const bool whole = position_.batch >= steps;  // false: train.steps ended the run inside the epoch
   if (whole) {
     ++position_.epoch;
-    position_.batch = position_.targets = 0;
-    position_.loss_sum = position_.right = 0;
+    position_.batch = 0;
     around_.bus.emit(done);
     const double every = recipe_.train.evaluate_every;
     const bool evaluation_due = every > 0 && std::floor(static_cast<double>(epoch + 1) / every) > std::floor(static_cast<double>(epoch) / every);
@@ -202,27 +211,24 @@ void Trainer::report() {
   training_seconds_ += seconds(now - reported_at_);
   position_.seconds += seconds(now - reported_at_);
   reported_at_ = now;
-  const std::int64_t steps = total_steps();
   for (std::size_t i = 0; i < unreported_.size(); ++i) {
     const Unreported& step = unreported_[i];
     const double loss = rows[static_cast<std::int64_t>(i)][0], right = rows[static_cast<std::int64_t>(i)][1];
-    check_finite(loss, step.step);
+    if (!std::isfinite(loss)) give_up(fmt::format("the loss is {} at step {}", loss, step.step));
     position_.loss_sum += loss, position_.right += right, position_.targets += step.targets;
     const double targets = static_cast<double>(step.targets);
     observe::StepDone done;
-    done.step = step.step, done.steps = steps, done.epoch = position_.epoch + 1, done.samples = step.samples;
+    done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
     done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;
     around_.bus.emit(done);
   }
-  last_train_loss_ = position_.loss_sum / static_cast<double>(position_.targets);
   unreported_.clear();
 }
 
-void Trainer::check_finite(double loss, std::int64_t step) {
-  if (std::isfinite(loss)) return;
+void Trainer::give_up(const std::string& symptom) {
   const std::string where = first_not_finite(*module_, last_batch_.inputs);
-  const auto kept = list_checkpoints(around_.run);
-  throw Error(fmt::format("the loss is {} at step {}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", loss, step, where,
+  const auto kept = list_checkpoints(folder_);
+  throw Error(fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,
                           kept.empty() ? "There is no checkpoint yet" : fmt::format("The last good checkpoint is {}", kept.front().string())));
 }
 
@@ -248,8 +254,10 @@ Trainer::Score Trainer::evaluate(std::int64_t epoch) {
 
 // A disk that is full must not end a run: the last good checkpoint stays and training goes on, with an alarm.
 void Trainer::checkpoint() {
+  // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
+  if (!all_finite(*module_)) give_up(fmt::format("the update of step {} overflowed", position_.step));
   const Nanoseconds began = around_.clock.now();
-  const auto folder = around_.run / "checkpoints";
+  const auto folder = folder_ / "checkpoints";
   const auto file = checkpoint_file(folder, position_.step);
   try {
     std::filesystem::create_directories(folder);

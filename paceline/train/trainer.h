@@ -17,20 +17,20 @@ namespace paceline::train {
 class Trainer {
  public:
   struct Surroundings {
-    std::filesystem::path run;          // folder of the run
     observe::Bus& bus;
     const Clock& clock;
-    const std::atomic<bool>& stop;      // set by a signal: checkpoint at the next step and leave
+    const std::atomic<bool>& stop;  // set by a signal: checkpoint at the next step and leave
   };
 
-  /// Builds datasets, module and strategy; everything that can be refused is refused here.
+  /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.
   Trainer(const Recipe& recipe, const Surroundings& surroundings);
   ~Trainer();
 
   /// Goes on from a checkpoint of the same recipe.
   void resume(const Checkpoint& checkpoint, const std::string& source);
-  /// Trains to the end, or to the next step after `stop` was set. Error where the loss is no longer a number.
-  observe::RunEnded run();
+  /// Trains to the end, or to the next step after `stop` was set; checkpoints go into the run's `folder`. Error where the loss is no longer
+  /// a number, or where the run was stopped and no checkpoint could be written.
+  observe::RunEnded run(const std::filesystem::path& folder);
 
   const graph::Graph& graph() const { return module_->graph(); }
   const data::Dataset& training_data() const { return *training_data_; }
@@ -38,15 +38,15 @@ class Trainer {
 
  private:
   struct Score {
-    double loss = 0, accuracy = 0;
+    double loss = observe::kUnknown, accuracy = observe::kUnknown;
   };
 
   std::int64_t steps_in(std::int64_t epoch) const;
-  std::int64_t total_steps() const;
+  std::int64_t count_steps() const;
   std::vector<NamedTensor> state() const;
   bool train_epoch();              // false: told to stop
   void report();                   // reads the sums of the last steps back and emits them
-  void check_finite(double loss, std::int64_t step);
+  [[noreturn]] void give_up(const std::string& symptom);
   Score evaluate(std::int64_t epoch);
   void checkpoint();
   bool finished() const;
@@ -54,14 +54,15 @@ class Trainer {
   Recipe recipe_;
   std::string recipe_text_;
   Surroundings around_;
+  std::filesystem::path folder_;  // of the run
   std::unique_ptr<data::Dataset> training_data_, test_data_;
   std::shared_ptr<nn::GraphModule> module_;
   std::unique_ptr<strategies::Strategy> strategy_;
   std::unique_ptr<Feed> training_feed_, test_feed_;
 
+  std::int64_t total_steps_ = 0;
   Position position_;
   Score last_test_;
-  double last_train_loss_ = 0;
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
   std::int64_t samples_at_start_ = 0;
 

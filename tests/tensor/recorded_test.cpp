@@ -1,0 +1,48 @@
+// Recorded work on the CPU, where every run is a plain call.
+#include "paceline/tensor/recorded.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace paceline::tensor {
+namespace {
+
+const c10::Device kCpu(c10::kCPU);
+
+TEST(Recorded, CallsTheWorkEveryTimeOnTheCpu) {
+  for (const bool record : {false, true}) {
+    Recorded recorded(kCpu, record);
+    int calls = 0;
+    for (int i = 0; i < 10; ++i) recorded.run([&] { ++calls; });
+    recorded.forget();
+    recorded.run([&] { ++calls; });
+    EXPECT_EQ(calls, 11);
+  }
+}
+
+TEST(Recorded, MovesAndStillRuns) {
+  Recorded first(kCpu, true);
+  Recorded second(std::move(first));
+  Recorded third(kCpu, false);
+  third = std::move(second);
+  int calls = 0;
+  third.run([&] { ++calls; });
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Recorded, PassesErrorsOn) {
+  Recorded recorded(kCpu, true);
+  EXPECT_THROW(recorded.run([] { throw std::runtime_error("no"); }), std::runtime_error);
+  int calls = 0;
+  recorded.run([&] { ++calls; });
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(OwnStream, IsNothingOnTheCpu) {
+  const OwnStream stream(kCpu);
+  EXPECT_EQ(current_stream(kCpu), nullptr);
+}
+
+}  // namespace
+}  // namespace paceline::tensor

@@ -1,0 +1,243 @@
+// Checkpoints: what goes in comes out, damage anywhere is noticed, and a strange one is refused with the difference.
+#include <ATen/ATen.h>
+
+#include <set>
+
+#include "paceline/base/safetensors.h"
+#include "paceline/train/tensor_file.h"
+#include "support.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Checkpoint sample(std::int64_t step = 7) {
+  Checkpoint checkpoint;
+  checkpoint.position = {.step = step, .epoch = 1, .batch = 2, .samples = 112, .loss_sum = 1.0 / 3, .right = 5, .targets = 32, .seconds = 0.1};
+  checkpoint.recipe = "[train]\nname = \"a \\\" b – ü\"\n";
+  checkpoint.network = "mlp";
+  checkpoint.tensors = {{"model.a.weight", at::arange(6, at::kFloat).reshape({2, 3})},
+                        {"model.b", at::arange(4, at::kDouble)},
+                        {"optim.count", at::scalar_tensor(41, at::kLong)},
+                        {"optim.empty", at::empty({0, 3}, at::kFloat)},
+                        {"optim.half", at::ones({3}, at::kBFloat16)}};
+  return checkpoint;
+}
+
+TEST(Checkpoint, RoundTrip) {
+  const Folder folder;
+  const auto file = folder / "x.safetensors";
+  const Checkpoint written = sample();
+  const FileStamp stamp = write_checkpoint(file, written);
+  EXPECT_EQ(static_cast<std::int64_t>(std::filesystem::file_size(file)), stamp.bytes);
+  const Checkpoint read = read_checkpoint(file);
+  EXPECT_EQ(read.position.step, 7);
+  EXPECT_EQ(read.position.epoch, 1);
+  EXPECT_EQ(read.position.batch, 2);
+  EXPECT_EQ(read.position.samples, 112);
+  EXPECT_EQ(read.position.loss_sum, 1.0 / 3) << "doubles keep all their digits";
+  EXPECT_EQ(read.position.right, 5);
+  EXPECT_EQ(read.position.targets, 32);
+  EXPECT_EQ(read.position.seconds, 0.1);
+  EXPECT_EQ(read.recipe, written.recipe);
+  EXPECT_EQ(read.network, "mlp");
+  ASSERT_EQ(read.tensors.size(), written.tensors.size());
+  for (const NamedTensor& item : written.tensors) {
+    const auto same = std::find_if(read.tensors.begin(), read.tensors.end(), [&](const NamedTensor& other) { return other.name == item.name; });
+    ASSERT_NE(same, read.tensors.end()) << item.name;
+    EXPECT_EQ(same->tensor.scalar_type(), item.tensor.scalar_type()) << item.name;
+    EXPECT_EQ(same->tensor.sizes(), item.tensor.sizes()) << item.name;
+    EXPECT_TRUE(at::equal(same->tensor, item.tensor)) << item.name;
+  }
+}
+
+TEST(Checkpoint, EveryDamagedByteIsNoticed) {
+  const Folder folder;
+  const auto file = folder / "x.safetensors";
+  write_checkpoint(file, sample());
+  const std::string good = bytes_in(file);
+  for (std::size_t offset = 0; offset < good.size(); ++offset)
+    for (unsigned char mask : {0x01, 0x04, 0x80, 0xff}) {
+      std::string bad = good;
+      bad[offset] = static_cast<char>(bad[offset] ^ mask);
+      put_bytes(file, bad);
+      EXPECT_THROW(read_checkpoint(file), DataError) << "byte " << offset << " of " << good.size() << ", mask " << int{mask};
+    }
+  put_bytes(file, good);
+  EXPECT_NO_THROW(read_checkpoint(file));
+}
+
+TEST(Checkpoint, EveryTruncationAndAppendixIsNoticed) {
+  const Folder folder;
+  const auto file = folder / "x.safetensors";
+  write_checkpoint(file, sample());
+  const std::string good = bytes_in(file);
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    put_bytes(file, good.substr(0, length));
+    EXPECT_THROW(read_checkpoint(file), DataError) << length;
+  }
+  put_bytes(file, good + "x");
+  EXPECT_THROW(read_checkpoint(file), DataError);
+}
+
+TEST(Checkpoint, TensorsOfOneTypeThatWereExchangedAreNoticed) {
+  const Folder folder;
+  const auto file = folder / "x.safetensors";
+  Checkpoint checkpoint = sample();
+  checkpoint.tensors = {{"model.a", at::zeros({2}, at::kFloat)}, {"model.b", at::ones({2}, at::kFloat)}};
+  write_checkpoint(file, checkpoint);
+  std::string bytes = bytes_in(file);
+  std::swap_ranges(bytes.end() - 16, bytes.end() - 8, bytes.end() - 8);
+  put_bytes(file, bytes);
+  EXPECT_THAT(message_of<DataError>([&] { read_checkpoint(file); }), AllOf(HasSubstr(file.string()), HasSubstr("'model.a'")));
+}
+
+TEST(Checkpoint, AForeignFileIsRefused) {
+  const Folder folder;
+  const auto weights = folder / "weights.safetensors", text = folder / "notes.txt";
+  const std::vector<NamedTensor> tensors = {{"fc.weight", at::ones({2, 2})}};
+  safetensors::write(weights, HostTensors(tensors).views(), {{"format", "pt"}});
+  EXPECT_THAT(message_of<DataError>([&] { read_checkpoint(weights); }), AllOf(HasSubstr(weights.string()), HasSubstr("format 'pt'")));
+  safetensors::write(weights, HostTensors(tensors).views());
+  EXPECT_THAT(message_of<DataError>([&] { read_checkpoint(weights); }), AllOf(HasSubstr("not a checkpoint"), HasSubstr("model.weights")));
+  put_bytes(text, "these are not the weights you are looking for");
+  EXPECT_THAT(message_of<DataError>([&] { read_checkpoint(text); }), HasSubstr(text.string()));
+  EXPECT_THROW(read_checkpoint(folder / "missing"), DataError);
+}
+
+TEST(NewestGood, FallsBackOverDamagedOnesAndSaysSo) {
+  const Folder folder;
+  for (std::int64_t step : {5, 10, 1'000'000}) write_checkpoint(checkpoint_file(folder.path(), step), sample(step));
+  EXPECT_EQ(newest_good_checkpoint(folder.path()).second.position.step, 1'000'000);
+
+  const auto damage = [&](std::int64_t step) {
+    std::string bytes = bytes_in(checkpoint_file(folder.path(), step));
+    bytes.back() ^= 1;
+    put_bytes(checkpoint_file(folder.path(), step), bytes);
+  };
+  damage(1'000'000);
+  testing::internal::CaptureStderr();
+  const auto [file, checkpoint] = newest_good_checkpoint(folder.path());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(checkpoint.position.step, 10);
+  EXPECT_EQ(file, checkpoint_file(folder.path(), 10));
+  EXPECT_THAT(log, AllOf(HasSubstr("warning"), HasSubstr("step-0001000000"), HasSubstr("falling back")));
+
+  put_bytes(checkpoint_file(folder.path(), 10), "");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(newest_good_checkpoint(folder.path()).second.position.step, 5);
+  damage(5);
+  EXPECT_THROW(newest_good_checkpoint(folder.path()), DataError);
+  testing::internal::GetCapturedStderr();
+}
+
+TEST(NewestGood, OfARunAFolderAFileOrNothing) {
+  const Folder folder;
+  std::filesystem::create_directories(folder / "checkpoints");
+  const auto file = checkpoint_file(folder / "checkpoints", 3);
+  write_checkpoint(file, sample(3));
+  for (const auto& path : {folder.path(), folder / "checkpoints", file}) EXPECT_EQ(newest_good_checkpoint(path).first, file);
+  EXPECT_THAT(message_of<DataError>([&] { newest_good_checkpoint(folder / "nowhere"); }), HasSubstr("nowhere"));
+}
+
+TEST(Prune, KeepsTheNewestAndTouchesNothingElse) {
+  const Folder folder;
+  for (std::int64_t step : {1, 2, 9, 10, 100}) write_checkpoint(checkpoint_file(folder.path(), step), sample(step));
+  put_bytes(folder / "best.safetensors", "mine");
+  put_bytes(folder / ".step-0000000200.safetensors.123-0.part", "a writer was killed");
+  prune_checkpoints(folder.path(), 2);
+  std::set<std::string> left;
+  for (const auto& item : std::filesystem::directory_iterator(folder.path())) left.insert(item.path().filename().string());
+  EXPECT_THAT(left, testing::ElementsAre("best.safetensors", "step-0000000010.safetensors", "step-0000000100.safetensors"));
+  prune_checkpoints(folder.path(), 5);
+  EXPECT_EQ(list_checkpoints(folder.path()).size(), 2u);
+}
+
+TEST(Checkpoint, NamesSayNothingOfTheNumberOfWorkers) {
+  const Folder folder;
+  Recipe recipe = tiny_recipe();
+  recipe.optim.name = "adam";
+  recipe.train.steps = 1;
+  Run run(recipe);
+  run.to_end(folder.path());
+  std::set<std::string> expected, actual;
+  for (const graph::Parameter& parameter : run.trainer.graph().parameters()) {
+    expected.insert("model." + parameter.name);
+    expected.insert("optim.first_moment." + parameter.name);
+    expected.insert("optim.second_moment." + parameter.name);
+  }
+  for (const NamedTensor& item : newest_good_checkpoint(folder.path()).second.tensors) actual.insert(item.name);
+  EXPECT_EQ(actual, expected);
+}
+
+TEST(StateHash, ChangesWithAnyValueNameOrShape) {
+  Checkpoint checkpoint = sample();
+  const std::string hash = state_hash(checkpoint.tensors);
+  EXPECT_EQ(hash.size(), 16u);
+  EXPECT_EQ(hash, state_hash(sample().tensors));
+  for (NamedTensor& item : checkpoint.tensors) {
+    for (std::int64_t i = 0; i < item.tensor.numel(); ++i) {
+      const at::Tensor value = item.tensor.reshape({-1})[i], before = value.clone();
+      value.add_(1);
+      EXPECT_NE(state_hash(checkpoint.tensors), hash) << item.name << " " << i;
+      value.copy_(before);
+    }
+    std::swap(item.name[0], item.name[1]);
+    EXPECT_NE(state_hash(checkpoint.tensors), hash);
+    std::swap(item.name[0], item.name[1]);
+  }
+  checkpoint.tensors[0].tensor = checkpoint.tensors[0].tensor.reshape({3, 2});
+  EXPECT_NE(state_hash(checkpoint.tensors), hash);
+}
+
+TEST(StateHash, DoesNotDependOnTheLayoutInMemory) {
+  const at::Tensor plain = at::arange(2 * 3 * 4 * 5, at::kFloat).reshape({2, 3, 4, 5});
+  const std::vector<NamedTensor> a = {{"w", plain}}, b = {{"w", plain.contiguous(at::MemoryFormat::ChannelsLast)}};
+  EXPECT_EQ(state_hash(a), state_hash(b));
+}
+
+class OtherNetwork : public testing::Test {
+ protected:
+  OtherNetwork() {
+    recipe.train.steps = 1;
+    Run(recipe).to_end(folder.path());
+  }
+  /// Resumes the perceptron's checkpoint with another recipe and returns what it is told; the module stays as it was.
+  std::string resume_with(const std::function<void(Recipe&)>& change) {
+    Recipe other = recipe;
+    change(other);
+    Run run(other);
+    const at::Tensor before = run.parameters().clone();
+    const std::string message = message_of<ConfigError>([&] { run.resume(folder.path()); });
+    EXPECT_TRUE(at::equal(run.parameters(), before));
+    return message;
+  }
+  Recipe recipe = tiny_recipe();
+  Folder folder;
+};
+
+TEST_F(OtherNetwork, ShapesAreNamed) {
+  EXPECT_THAT(resume_with([](Recipe& r) { r.model.hidden = {24}; }),
+              AllOf(HasSubstr("'model.fc1.weight' has shape 16x64 and should have 24x64"), HasSubstr("'model.fc2.weight'")));
+}
+
+TEST_F(OtherNetwork, NamesAreNamed) {
+  const std::string message = resume_with([](Recipe& r) { r.model.hidden = {16, 16}; });
+  EXPECT_THAT(message, AllOf(HasSubstr("'model.fc3.weight' is missing"), HasSubstr(folder.path().string())));
+  EXPECT_THAT(resume_with([](Recipe& r) { r.model.hidden = {}; }), HasSubstr("more"));
+}
+
+TEST_F(OtherNetwork, SoIsAnotherOptimizer) {
+  EXPECT_THAT(resume_with([](Recipe& r) { r.optim.name = "adam"; }), HasSubstr("'optim.first_moment.fc1.weight' is missing"));
+}
+
+TEST(Restore, NamesWhatIsTooMuch) {
+  const std::vector<NamedTensor> saved = {{"a", at::ones({2})}, {"b", at::ones({2})}}, targets = {{"a", at::zeros({2})}};
+  EXPECT_THAT(message_of<ConfigError>([&] { restore(saved, targets, "file"); }), AllOf(HasSubstr("file"), HasSubstr("'b' is not part of this model")));
+  EXPECT_EQ(targets[0].tensor.sum().item<double>(), 0) << "nothing is copied where something does not fit";
+}
+
+}  // namespace
+}  // namespace paceline::train

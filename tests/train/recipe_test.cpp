@@ -1,0 +1,95 @@
+// Recipes: those that come along load and fit their networks, and what cannot be is refused with a reason.
+#include "support.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// What a dataset would say of itself, without its files.
+data::Info info_of(const data::DataConfig& config) {
+  if (config.name == "mnist") return {.key = "mnist", .input = {1, 28, 28}, .classes = 10};
+  if (config.name == "cifar10") return {.key = "cifar10", .input = {3, 32, 32}, .classes = 10};
+  if (config.name == "cifar100") return {.key = "cifar100", .input = {3, 32, 32}, .classes = 100};
+  if (config.name == "text") return {.key = "text", .input = {config.context}, .classes = 65, .tokens = true};
+  if (config.name == "image_folder") return {.key = "image_folder", .input = {3, config.image_size, config.image_size}, .classes = 1000};
+  return {.key = config.name, .input = config.shape, .classes = config.classes};
+}
+
+TEST(Recipes, AllThatComeAlongLoadAndBuild) {
+#if !PACELINE_WITH_TOML
+  GTEST_SKIP() << "built without a TOML reader";
+#endif
+  const auto folder = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "recipes";
+  int found = 0;
+  for (const auto& item : std::filesystem::directory_iterator(folder)) {
+    if (item.path().extension() != ".toml") continue;
+    SCOPED_TRACE(item.path().string());
+    Recipe recipe;
+    Config config = recipe.config();
+    ASSERT_NO_THROW(config.load(item.path()));
+    EXPECT_NO_THROW(validate(recipe));
+    EXPECT_GT(graph_for(recipe.model, info_of(recipe.data)).parameter_count(), 0);
+    ++found;
+  }
+  EXPECT_GE(found, 3);
+}
+
+TEST(Recipes, TheDemonstrationNeedsNoFile) {
+  const Recipe recipe = Recipe::demonstration();
+  EXPECT_NO_THROW(validate(recipe));
+  EXPECT_TRUE(recipe.data.root.empty());
+  EXPECT_GT(graph_for(recipe.model, info_of(recipe.data)).parameter_count(), 0);
+}
+
+TEST(Recipes, TheResolvedRecipeReadsBackAsItself) {
+#if !PACELINE_WITH_TOML
+  GTEST_SKIP() << "built without a TOML reader";
+#endif
+  Recipe written = Recipe::demonstration(), read;
+  written.config().set("schedule.milestones=[1, 2.5]");
+  written.config().set("train.name=a \"quoted\" name");
+  written.optim.rate = 0.1 + 0.2;  // all digits count
+  read.config().load_text(written.config().toml(), "test");
+  EXPECT_EQ(read.config().toml(), written.config().toml());
+  EXPECT_EQ(read.optim.rate, written.optim.rate);
+}
+
+TEST(Recipes, LabelSmoothingIsAShare) {
+  Recipe recipe;
+  for (const char* bad : {"train.label_smoothing=1.5", "train.label_smoothing=-0.1", "train.label_smoothing=nan"})
+    EXPECT_THAT(message_of<ConfigError>([&] { recipe.config().set(bad); }), HasSubstr("train.label_smoothing")) << bad;
+  EXPECT_NO_THROW(recipe.config().set("train.label_smoothing=0.1"));
+  EXPECT_EQ(recipe.train.label_smoothing, 0.1);
+}
+
+TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
+  const auto refused = [](const std::function<void(Recipe&)>& change) {
+    Recipe recipe = tiny_recipe();
+    change(recipe);
+    return message_of<ConfigError>([&] { validate(recipe); });
+  };
+  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2; }), AllOf(HasSubstr("parallel.workers=2"), HasSubstr("single")));
+  EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }), AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16")));
+  EXPECT_THAT(refused([](Recipe& r) {
+                r.optim.nesterov = true;
+                r.optim.momentum = 0;
+              }),
+              HasSubstr("nesterov"));
+  EXPECT_THAT(refused([](Recipe& r) { r.schedule.name = "multi_step"; }), HasSubstr("milestones"));
+  EXPECT_THAT(refused([](Recipe& r) { r.schedule.points_epoch = {0, 1}; }), HasSubstr("points_factor"));
+}
+
+TEST(GraphFor, TakesFromTheDatasetWhatTheRecipeLeavesOpen) {
+  graph::ModelConfig model;
+  model.network = "mlp";
+  const graph::Graph graph = graph_for(model, {.key = "x", .input = {2, 3, 5}, .classes = 7});
+  EXPECT_EQ(graph.input(), (graph::Shape{2, 3, 5}));
+  EXPECT_EQ(graph.output(), graph::Shape{7});
+  model.classes = 12;  // more than the dataset has is allowed: weights of a larger task
+  EXPECT_EQ(graph_for(model, {.key = "x", .input = {2, 3, 5}, .classes = 7}).output(), graph::Shape{12});
+}
+
+}  // namespace
+}  // namespace paceline::train

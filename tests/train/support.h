@@ -1,0 +1,140 @@
+// Small runs for the tests of the trainer: a folder of their own, recipes that take milliseconds, and a way to stop one at any step.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "paceline/base/error.h"
+#include "paceline/train/trainer.h"
+
+namespace paceline::train {
+
+/// A folder of its own for each test, gone afterwards.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "paceline-train-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
+    path_ = pattern;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline constexpr std::int64_t kStepsPerEpoch = 6, kEpochs = 3;
+
+/// A perceptron on small drawn shapes: kEpochs × kStepsPerEpoch steps.
+inline Recipe tiny_recipe() {
+  Recipe recipe;
+  recipe.model.network = "mlp";
+  recipe.model.hidden = {16};
+  recipe.data.name = "shapes";
+  recipe.data.shape = {1, 8, 8};
+  recipe.data.batch = 16;
+  recipe.data.train_samples = 16 * kStepsPerEpoch;
+  recipe.data.test_samples = 40;
+  recipe.data.threads = 0;
+  recipe.optim.rate = 0.05;
+  recipe.schedule.name = "cosine";
+  recipe.schedule.warmup_epochs = 0.5;
+  recipe.train.epochs = kEpochs;
+  recipe.train.device = "cpu";
+  recipe.train.threads = 1;
+  return recipe;
+}
+
+/// Raises a flag once a step is done, as a signal would.
+class StopAfter final : public observe::Listener {
+ public:
+  StopAfter(std::int64_t step, std::atomic<bool>& stop) : step_(step), stop_(stop) {}
+  void on(const observe::Event& event) override {
+    if (const auto* done = std::get_if<observe::StepDone>(&event); done && done->step >= step_) stop_ = true;
+  }
+
+ private:
+  std::int64_t step_;
+  std::atomic<bool>& stop_;
+};
+
+/// Calls a function with every event of a kind.
+template <class Kind>
+class On final : public observe::Listener {
+ public:
+  explicit On(std::function<void(const Kind&)> call) : call_(std::move(call)) {}
+  void on(const observe::Event& event) override {
+    if (const auto* wanted = std::get_if<Kind>(&event)) call_(*wanted);
+  }
+
+ private:
+  std::function<void(const Kind&)> call_;
+};
+
+/// A trainer with what it needs around it.
+struct Run {
+  explicit Run(const Recipe& recipe) : trainer(recipe, {.bus = bus, .clock = clock, .stop = stop}) {}
+
+  Run& stop_after(std::int64_t step) {
+    bus.add(std::make_unique<StopAfter>(step, stop));
+    return *this;
+  }
+  Run& resume(const std::filesystem::path& folder) {
+    const auto [file, checkpoint] = newest_good_checkpoint(folder);
+    trainer.resume(checkpoint, file.string());
+    return *this;
+  }
+  observe::RunEnded to_end(const std::filesystem::path& folder) { return trainer.run(folder); }
+  const at::Tensor& parameters() { return trainer.module().arena().parameters(); }
+
+  observe::Bus bus;
+  SteadyClock clock;
+  std::atomic<bool> stop = false;
+  Trainer trainer;
+};
+
+/// Trains a recipe from start to end in a folder of its own.
+inline observe::RunEnded train(const Recipe& recipe) {
+  const Folder folder;
+  return Run(recipe).to_end(folder.path());
+}
+
+/// The message that `attempt` throws as an `Expected`; a failure if it throws nothing or something else.
+template <class Expected, class Attempt>
+std::string message_of(Attempt&& attempt) {
+  try {
+    attempt();
+  } catch (const Expected& problem) {
+    EXPECT_EQ(std::string(problem.what()).find('\n'), std::string::npos) << "a message is one line";
+    return problem.what();
+  } catch (const std::exception& other) {
+    ADD_FAILURE() << "another error: " << other.what();
+    return "";
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+/// The bytes of a file, to damage some of them.
+inline std::string bytes_in(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+inline void put_bytes(const std::filesystem::path& file, std::string_view bytes) {
+  std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+}  // namespace paceline::train

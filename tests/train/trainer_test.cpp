@@ -1,0 +1,227 @@
+// What a run does and tells: steps, batches, micro-batches, smoothing, events, and how it ends when something goes wrong.
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "support.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::HasSubstr;
+
+/// Largest difference between the parameters of two recipes after training.
+double distance(const Recipe& a, const Recipe& b) {
+  const Folder folder;
+  Run first(a), second(b);
+  first.to_end(folder / "a");
+  second.to_end(folder / "b");
+  return (first.parameters() - second.parameters()).abs().max().item<double>();
+}
+
+TEST(MicroBatches, AddUpToTheWholeBatch) {
+  for (const char* network : {"mlp", "lenet5"}) {
+    Recipe whole = tiny_recipe();
+    whole.model.network = network;
+    if (whole.model.network == "lenet5") whole.data.shape = {1, 28, 28};
+    Recipe parts = whole;
+    parts.train.micro_batches = 4;
+    EXPECT_LT(distance(whole, parts), 1e-5) << network;
+    parts.train.micro_batches = 5;  // does not divide 16: every sample still has the same weight
+    EXPECT_LT(distance(whole, parts), 1e-5) << network;
+  }
+}
+
+TEST(Trainer, LearnsTheShapes) {
+  Recipe recipe = tiny_recipe();
+  recipe.data.train_samples = 640;
+  recipe.data.test_samples = 200;
+  recipe.data.classes = 3;
+  recipe.data.shape = {1, 12, 12};
+  recipe.train.epochs = 6;
+  const Folder folder;
+  Run run(recipe);
+  std::vector<double> losses;
+  run.bus.add(std::make_unique<On<observe::EpochDone>>([&](const observe::EpochDone& e) { losses.push_back(e.train_loss); }));
+  const auto ended = run.to_end(folder.path());
+  ASSERT_EQ(losses.size(), 6u);
+  EXPECT_LT(losses.back(), 0.8 * losses.front());
+  EXPECT_EQ(ended.train_loss, losses.back());
+  EXPECT_GT(ended.test_accuracy, 0.5);
+  EXPECT_EQ(ended.samples, 6 * 640);
+}
+
+TEST(Trainer, LabelSmoothingMixesTheTargetWithAllClasses) {
+  // The loss is linear in the share that is spread, so three shares at the same weights tell.
+  const auto loss_at = [](double share) {
+    Recipe recipe = tiny_recipe();
+    recipe.optim.rate = 0;
+    recipe.train.label_smoothing = share;
+    recipe.train.epochs = 1;
+    return train(recipe).train_loss;
+  };
+  const double none = loss_at(0), all = loss_at(1);
+  EXPECT_NE(none, all);
+  EXPECT_NEAR(loss_at(0.3), 0.7 * none + 0.3 * all, 1e-6);
+}
+
+TEST(Trainer, TheBatchGrowsAtItsMilestones) {
+  Recipe recipe = tiny_recipe();
+  recipe.schedule.batch_milestones = {1, 2};
+  recipe.schedule.largest_batch = 48;
+  const Folder folder;
+  Run run(recipe);
+  std::vector<std::int64_t> samples, epochs;
+  run.bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) {
+    samples.push_back(e.samples), epochs.push_back(e.epoch);
+    EXPECT_EQ(e.steps, 11);
+  }));
+  EXPECT_EQ(run.to_end(folder.path()).steps, 11);
+  EXPECT_THAT(samples, testing::ElementsAre(16, 16, 16, 16, 16, 16, 32, 32, 32, 48, 48));
+  EXPECT_THAT(epochs, testing::ElementsAre(1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3));
+}
+
+TEST(Trainer, EverySampleOfARaggedEpochIsSeen) {
+  Recipe recipe = tiny_recipe();
+  recipe.data.batch = 36;
+  recipe.data.drop_last = false;
+  recipe.train.epochs = 2;
+  const auto ended = train(recipe);
+  EXPECT_EQ(ended.samples, 2 * recipe.data.train_samples);
+  EXPECT_EQ(ended.steps, 2 * 3);
+}
+
+TEST(Trainer, AVeryLongRunThatIsLimitedBySteps) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.epochs = 1'000'000'000;
+  recipe.train.steps = 3;
+  EXPECT_EQ(train(recipe).steps, 3);
+}
+
+TEST(Trainer, EvaluatesWhenTheRecipeSays) {
+  const auto evaluated_epochs = [](double every) {
+    Recipe recipe = tiny_recipe();
+    recipe.train.epochs = 4;
+    recipe.train.evaluate_every = every;
+    const Folder folder;
+    Run run(recipe);
+    std::vector<std::int64_t> epochs;
+    run.bus.add(std::make_unique<On<observe::Evaluated>>([&](const observe::Evaluated& e) { epochs.push_back(e.epoch); }));
+    run.to_end(folder.path());
+    return epochs;
+  };
+  EXPECT_THAT(evaluated_epochs(1), testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(evaluated_epochs(3), testing::ElementsAre(3, 4));
+  EXPECT_THAT(evaluated_epochs(0), testing::ElementsAre(4));
+}
+
+TEST(Trainer, ANumberThatWasNotMeasuredIsNotGiven) {
+  const Folder folder;
+  const auto ended = Run(tiny_recipe()).stop_after(2).to_end(folder.path());
+  EXPECT_TRUE(std::isnan(ended.test_loss));
+  EXPECT_TRUE(std::isnan(ended.test_accuracy));
+  EXPECT_TRUE(std::isfinite(ended.train_loss));
+}
+
+TEST(Trainer, CheckpointsAsOftenAsTheRecipeSaysAndKeepsTheNewest) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.checkpoint_every = 4;
+  recipe.train.keep = 3;
+  const Folder folder;
+  Run run(recipe);
+  std::vector<std::int64_t> steps;
+  run.bus.add(std::make_unique<On<observe::CheckpointWritten>>([&](const observe::CheckpointWritten& e) {
+    steps.push_back(e.step);
+    EXPECT_EQ(static_cast<std::int64_t>(std::filesystem::file_size(e.file)), e.bytes);
+  }));
+  run.to_end(folder.path());
+  EXPECT_THAT(steps, testing::ElementsAre(4, 6, 8, 12, 16, 18)) << "every fourth step and every end of an epoch, each once";
+  const auto folder_of = folder / "checkpoints";
+  EXPECT_THAT(list_checkpoints(folder.path()),
+              testing::ElementsAre(checkpoint_file(folder_of, 18), checkpoint_file(folder_of, 16), checkpoint_file(folder_of, 12)));
+}
+
+TEST(Divergence, StopsAtTheStepAndNamesTheLayer) {
+  Recipe recipe = tiny_recipe();
+  const Folder folder;
+  Run(recipe).stop_after(kStepsPerEpoch).to_end(folder.path());  // one good epoch and its checkpoint
+  const std::string good = bytes_in(checkpoint_file(folder / "checkpoints", kStepsPerEpoch));
+
+  recipe.optim.rate = 1e30;
+  Run run(recipe);
+  run.resume(folder.path());
+  const std::string message = message_of<Error>([&] { run.to_end(folder.path()); });
+  EXPECT_THAT(message, testing::MatchesRegex("the loss is .*(nan|inf) at step [0-9]+: .*layer 'fc[12]'.*"));
+  EXPECT_THAT(message, HasSubstr("optim.rate"));
+  EXPECT_THAT(message, HasSubstr(checkpoint_file(folder / "checkpoints", kStepsPerEpoch).string()));
+
+  const auto [file, kept] = newest_good_checkpoint(folder.path());
+  EXPECT_EQ(kept.position.step, kStepsPerEpoch);
+  EXPECT_EQ(bytes_in(file), good);
+}
+
+TEST(Divergence, AnUpdateThatOverflowedIsNeverACheckpoint) {
+  Recipe recipe = tiny_recipe();
+  recipe.schedule.warmup_epochs = 0;
+  recipe.optim.rate = 1e39;  // infinite in single precision; the first loss is still a number
+  recipe.train.checkpoint_every = 1;
+  const Folder folder;
+  Run run(recipe);
+  const std::string message = message_of<Error>([&] { run.to_end(folder.path()); });
+  EXPECT_THAT(message, HasSubstr("step 1 "));
+  EXPECT_THAT(message, HasSubstr("layer 'fc1'"));
+  EXPECT_THAT(message, HasSubstr("no checkpoint yet"));
+  EXPECT_TRUE(list_checkpoints(folder.path()).empty());
+}
+
+TEST(FullDisk, TrainingGoesOnAndTheNextCheckpointIsTriedAgain) {
+  const Recipe recipe = tiny_recipe();
+  const auto expected = train(recipe);
+  const Folder folder;
+  const auto obstacle = folder / "checkpoints";  // a file where the folder should be
+  put_bytes(obstacle, "in the way");
+  Run run(recipe);
+  run.bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) {
+    if (e.step == kStepsPerEpoch + 1) std::filesystem::remove(obstacle);
+  }));
+  testing::internal::CaptureStderr();
+  const auto ended = run.to_end(folder.path());
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("no checkpoint at step 6"));
+  EXPECT_THAT(log, HasSubstr("training goes on"));
+  EXPECT_EQ(ended.state_hash, expected.state_hash);
+  EXPECT_EQ(newest_good_checkpoint(folder.path()).second.position.step, expected.steps);
+}
+
+TEST(FullDisk, AStopWithoutACheckpointIsAFailure) {
+  const Folder folder;
+  put_bytes(folder / "checkpoints", "in the way");
+  Run run(tiny_recipe());
+  run.stop_after(2);
+  testing::internal::CaptureStderr();
+  const std::string message = message_of<Error>([&] { run.to_end(folder.path()); });
+  testing::internal::GetCapturedStderr();
+  EXPECT_THAT(message, HasSubstr("no checkpoint could be written"));
+}
+
+TEST(Refusal, BeforeAnythingIsWritten) {
+  const auto refused = [](const std::function<void(Recipe&)>& change) {
+    Recipe recipe = tiny_recipe();
+    change(recipe);
+    return message_of<ConfigError>([&] { Run run(recipe); });
+  };
+  EXPECT_THAT(refused([](Recipe& r) { r.data.batch = 1000; }), testing::AllOf(HasSubstr("data.batch=1000"), HasSubstr("96")));
+  EXPECT_THAT(refused([](Recipe& r) { r.model.input = {1, 9, 9}; }), testing::AllOf(HasSubstr("1x9x9"), HasSubstr("1x8x8")));
+  EXPECT_THAT(refused([](Recipe& r) { r.model.classes = 4; }), testing::AllOf(HasSubstr("4 classes"), HasSubstr("10")));
+  EXPECT_THAT(refused([](Recipe& r) { r.train.device = "tpu"; }), HasSubstr("tpu"));
+  EXPECT_THAT(refused([](Recipe& r) { r.data.residency = "device"; }), HasSubstr("data.residency"));
+  EXPECT_THAT(refused([](Recipe& r) { r.schedule.name = "piecewise"; }), HasSubstr("points"));
+  EXPECT_THAT(refused([](Recipe& r) {
+                r.schedule.batch_milestones = {1};
+                r.schedule.batch_factor = 1e20;
+              }),
+              HasSubstr("largest_batch"));
+}
+
+}  // namespace
+}  // namespace paceline::train

@@ -1,0 +1,154 @@
+// Weights to and from safetensors under PyTorch's names.
+#include <ATen/ATen.h>
+
+#include "paceline/base/safetensors.h"
+#include "paceline/train/tensor_file.h"
+#include "paceline/train/weights.h"
+#include "support.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A network with batch norms, small enough for a test.
+graph::Graph normed_graph() {
+  graph::ModelConfig config;
+  config.network = "mobilenet_v1";
+  config.input = {1, 16, 16};
+  config.classes = 3;
+  return graph::make_graph(config);
+}
+
+graph::Graph plain_graph() {
+  graph::ModelConfig config;
+  config.network = "mlp";
+  config.input = {1, 4, 4};
+  config.hidden = {5};
+  config.classes = 3;
+  return graph::make_graph(config);
+}
+
+nn::GraphModule make_module(graph::Graph graph, std::uint64_t seed) {
+  nn::GraphModule::Options options;
+  options.seed = seed;
+  return nn::GraphModule(std::move(graph), options);
+}
+
+at::Tensor output_of(nn::GraphModule& module) {
+  nn::Pass pass;
+  pass.training = false;
+  const auto& shape = module.graph().input();
+  std::vector<std::int64_t> batch = {2};
+  batch.insert(batch.end(), shape.begin(), shape.end());
+  return module.run(at::linspace(-1, 1, 2 * graph::elements(shape)).reshape(batch), pass, nullptr);
+}
+
+std::vector<NamedTensor> weights_of(nn::GraphModule& module) {
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& item : model_tensors(module)) tensors.push_back({item.name.substr(6), item.tensor});
+  return tensors;
+}
+
+void write_weights(const std::filesystem::path& file, std::span<const NamedTensor> tensors) {
+  safetensors::write(file, HostTensors(tensors).views(), {{"format", "pt"}});
+}
+
+Checkpoint checkpoint_of(nn::GraphModule& module) {
+  Checkpoint checkpoint;
+  checkpoint.position.step = 12;
+  checkpoint.network = module.graph().network();
+  checkpoint.tensors = model_tensors(module);
+  checkpoint.tensors.push_back({"optim.momentum.fc.weight", at::ones({3})});
+  return checkpoint;
+}
+
+TEST(Weights, AnExportLoadsAndComputesTheSame) {
+  const Folder folder;
+  nn::GraphModule trained = make_module(normed_graph(), 1), fresh = make_module(normed_graph(), 2);
+  trained.statistics().parameters().add_(0.25);  // as training would have moved them
+  ASSERT_FALSE(at::equal(output_of(trained), output_of(fresh)));
+  export_weights(checkpoint_of(trained), folder / "w.safetensors");
+  load_weights(fresh, folder / "w.safetensors");
+  EXPECT_TRUE(at::equal(output_of(trained), output_of(fresh)));
+}
+
+TEST(Weights, TheExportHasPyTorchsNamesAndNothingElse) {
+  const Folder folder;
+  nn::GraphModule module = make_module(normed_graph(), 1);
+  export_weights(checkpoint_of(module), folder / "w.safetensors");
+  const safetensors::File file(folder / "w.safetensors");
+  std::size_t norms = 0;
+  for (const NamedTensor& item : weights_of(module)) {
+    ASSERT_NE(file.find(item.name), nullptr) << item.name;
+    if (!item.name.ends_with("running_mean")) continue;
+    ++norms;
+    const safetensors::Tensor* tracked = file.find(item.name.substr(0, item.name.size() - 12) + "num_batches_tracked");
+    ASSERT_NE(tracked, nullptr) << "PyTorch's strict loading asks for it";
+    EXPECT_EQ(tracked->dtype, safetensors::Dtype::I64);
+    EXPECT_TRUE(tracked->shape.empty());
+    EXPECT_EQ(to_torch(*tracked).item<std::int64_t>(), 12);
+  }
+  EXPECT_GT(norms, 0u);
+  EXPECT_EQ(file.tensors().size(), weights_of(module).size() + norms) << "nothing of the optimizer";
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+}
+
+TEST(Weights, ACheckpointLoadsAsItIs) {
+  const Folder folder;
+  nn::GraphModule trained = make_module(plain_graph(), 1), fresh = make_module(plain_graph(), 2);
+  write_checkpoint(folder / "c.safetensors", checkpoint_of(trained));
+  load_weights(fresh, folder / "c.safetensors");
+  EXPECT_TRUE(at::equal(output_of(trained), output_of(fresh)));
+}
+
+TEST(Weights, OtherPrecisionsAreConverted) {
+  const Folder folder;
+  nn::GraphModule trained = make_module(plain_graph(), 1), fresh = make_module(plain_graph(), 2);
+  auto weights = weights_of(trained);
+  for (NamedTensor& item : weights) item.tensor = item.tensor.to(at::kDouble);
+  write_weights(folder / "w.safetensors", weights);
+  load_weights(fresh, folder / "w.safetensors");
+  EXPECT_TRUE(at::equal(output_of(trained), output_of(fresh)));
+}
+
+TEST(Weights, WhatDoesNotFitIsNamed) {
+  const Folder folder;
+  const auto file = folder / "w.safetensors";
+  nn::GraphModule module = make_module(plain_graph(), 1);
+  const at::Tensor before = module.arena().parameters().clone();
+  const auto refused = [&](const std::vector<NamedTensor>& weights) {
+    write_weights(file, weights);
+    const std::string message = message_of<ConfigError>([&] { load_weights(module, file); });
+    EXPECT_THAT(message, HasSubstr(file.string()));
+    EXPECT_TRUE(at::equal(module.arena().parameters(), before)) << "a file that does not fit changes nothing";
+    return message;
+  };
+  auto weights = weights_of(module);
+  weights.erase(weights.begin());
+  EXPECT_THAT(refused(weights), HasSubstr("'model.fc1.weight' is missing"));
+  weights = weights_of(module);
+  weights.push_back({"fc9.weight", at::ones({2})});
+  EXPECT_THAT(refused(weights), HasSubstr("'model.fc9.weight' is not part of this model"));
+  weights = weights_of(module);
+  weights[0].tensor = weights[0].tensor.t();
+  EXPECT_THAT(refused(weights), HasSubstr("has shape 16x5 and should have 5x16"));
+  put_bytes(file, "nothing of the kind");
+  EXPECT_THROW(load_weights(module, file), DataError);
+}
+
+TEST(Weights, ARecipeStartsFromThem) {
+  const Folder folder;
+  Recipe recipe = tiny_recipe();
+  Run first(recipe);
+  first.to_end(folder.path());
+  export_weights(newest_good_checkpoint(folder.path()).second, folder / "w.safetensors");
+  recipe.model.weights = (folder / "w.safetensors").string();
+  recipe.train.seed = 77;
+  Run second(recipe);
+  EXPECT_TRUE(at::equal(second.parameters(), first.parameters()));
+}
+
+}  // namespace
+}  // namespace paceline::train
