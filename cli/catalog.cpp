@@ -5,6 +5,7 @@
 #include "paceline/optim/optimizer.h"
 #include "paceline/optim/schedule.h"
 #include "paceline/strategies/strategy.h"
+#include "paceline/train/recipe.h"
 
 namespace paceline::cli {
 
@@ -22,6 +23,16 @@ std::vector<Shelf> catalog() {
       {"strategies", listing(strategies::strategies())},
       {"pipelines", {}},
   };
+}
+
+std::vector<RecipeKey> recipe_keys() {
+  train::Recipe recipe;
+  const Config config = recipe.config();
+  std::vector<RecipeKey> keys;
+  for (const Section& section : config.sections())
+    for (const Field& field : section.fields())
+      keys.push_back({section.name() + "." + field.key(), field.type(), field.toml(), field.allowed(), field.help()});
+  return keys;
 }
 
 }  // namespace paceline::cli

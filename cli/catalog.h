@@ -1,6 +1,7 @@
 // All registries side by side: what `paceline list`, the completions and the tables in docs/ show.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,5 +15,13 @@ struct Shelf {
 };
 
 std::vector<Shelf> catalog();
+
+/// A key of a recipe, with its default as TOML writes it.
+struct RecipeKey {
+  std::string key, type, value, allowed, help;  // key: "section.key"
+};
+
+/// Every key of every section, in the order of the resolved recipe.
+std::vector<RecipeKey> recipe_keys();
 
 }  // namespace paceline::cli

@@ -105,9 +105,16 @@ int run_train(const Flags& flags) {
   bus.add(std::make_unique<observe::Curve>(folder.curve(), clock));
   if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
 
-  const observe::RunEnded ended = trainer.run(folder.path());
-  if (flags.json) print_json(observe::to_json(ended));
-  return ended.stopped.empty() ? kDone : kStopped;
+  try {
+    const observe::RunEnded ended = trainer.run(folder.path());
+    if (flags.json) print_json(observe::to_json(ended));
+    return ended.stopped.empty() ? kDone : kStopped;
+  } catch (const DataError&) {
+    // A damaged picture shows when its turn comes. Wrong input leaves nothing behind, unless there is a checkpoint to go on from.
+    std::error_code ignored;
+    if (train::list_checkpoints(folder.path()).empty()) std::filesystem::remove_all(folder.path(), ignored);
+    throw;
+  }
 }
 
 }  // namespace
@@ -121,11 +128,12 @@ Action add_train(CLI::App& app) {
   app.add_flag("--print-recipe", flags->print_recipe, "print the resolved recipe and do nothing");
   app.add_flag("--quiet", flags->quiet, "show no progress");
   add_json_flag(app, flags->json);
-  add_examples(app, {"paceline train                                               the built-in demonstration",
-                     "paceline train recipes/mnist_lenet5.toml data.root=DIR",
-                     "paceline train model.network=resnet18 data.name=cifar10 data.root=DIR optim.rate=0.05",
-                     "paceline train --resume runs/lenet5-shapes-20300101-120000", "paceline train recipes/text_gpt.toml --json > result.json",
-                     "", "`paceline list` names networks, datasets, optimizers and schedules; docs/recipes.md lists every key."});
+  add_examples(
+      app, {"paceline train                                               the built-in demonstration",
+            "paceline train recipes/mnist_lenet5.toml data.root=DIR",
+            "paceline train model.network=resnet18 data.name=cifar10 data.root=DIR optim.rate=0.05",
+            "paceline train --resume runs/lenet5-shapes-20300101-120000", "paceline train recipes/text_gpt.toml --json > result.json", "",
+            "`paceline list` names networks, datasets, optimizers and schedules; docs/recipes.md lists every key."});
   return [flags] { return run_train(*flags); };
 }
 

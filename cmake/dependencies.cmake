@@ -1,5 +1,6 @@
 # What Paceline stands on. Required: LibTorch, fmt, spdlog, nlohmann-json, CLI11, OpenMP, zlib. Optional, each a PACELINE_WITH_* definition of
 # the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), CUDA.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # a project that has Paceline as a subfolder links against them too
 find_package(Torch REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)

@@ -3,8 +3,11 @@
 #   paceline_room(data DEPS base LIBS ZLIB::ZLIB)       a room without LibTorch: compiles in seconds
 #   paceline_room(nn DEPS base graph tensor TORCH)      a room with LibTorch: shares the one precompiled header
 add_library(paceline_options INTERFACE)
-target_include_directories(paceline_options INTERFACE ${CMAKE_SOURCE_DIR})
-target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough>)
+target_include_directories(paceline_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_features(paceline_options INTERFACE cxx_std_20)
+if(PROJECT_IS_TOP_LEVEL)  # whoever has Paceline as a subfolder keeps warnings of their own
+  target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough>)
+endif()
 # g++ 12 and 13 see copies past the end in moves of short vectors and strings that cannot happen (GCC bugs 105329, 105651, 107852).
 target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow -Wno-restrict>)
 target_link_libraries(paceline_options INTERFACE Threads::Threads)
@@ -19,7 +22,7 @@ add_library(paceline_torch INTERFACE)
 target_include_directories(paceline_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(paceline_torch INTERFACE ${TORCH_LIBRARIES})
 foreach(folder ${TORCH_INCLUDE_DIRS})
-  if(EXISTS ${folder}/fmt/format.h)
+  if(EXISTS ${folder}/fmt/format.h AND NOT folder STREQUAL "/usr/include")
     # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as headers alone.
     target_compile_definitions(paceline_torch INTERFACE FMT_HEADER_ONLY=1)
   endif()
@@ -27,8 +30,8 @@ endforeach()
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torch_flags}>)
 
-file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// the translation unit that carries the precompiled header\n")
-add_library(paceline_torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
+file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "// the translation unit that carries the precompiled header\n")
+add_library(paceline_torch_pch STATIC ${PROJECT_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(paceline_torch_pch PRIVATE paceline_options paceline_torch OpenMP::OpenMP_CXX)
 target_precompile_headers(paceline_torch_pch PRIVATE <torch/torch.h>)
 

@@ -30,10 +30,8 @@ std::string quote(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n')
-      out += "\\n";
-    else
-      out += c;
+    if (c == '\n') out += "\\n";
+    else out += c;
   }
   return out + '"';
 }
@@ -159,7 +157,8 @@ void Field::assign(const Value& value) {
           for (auto number : *integers) check(static_cast<double>(number));
           target->assign(integers->begin(), integers->end());
         } else {
-          throw ConfigError(fmt::format("must be {} {}, not {} ({})", type() == "integer" ? "an" : "a", type(), kind_of(value), show(value)));
+          throw ConfigError(
+              fmt::format("must be {} {}, not {} ({})", type() == "integer" ? "an" : "a", type(), kind_of(value), show(value)));
         }
       },
       target_);

@@ -26,8 +26,7 @@ using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<
 
 class Field {
  public:
-  using Target =
-      std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*, std::vector<double>*>;
+  using Target = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::int64_t>*, std::vector<double>*>;
 
   Field(std::string key, Target target, std::string help) : key_(std::move(key)), help_(std::move(help)), target_(target) {}
 
@@ -87,7 +86,7 @@ class Config {
 
   void load(const std::filesystem::path& toml_file);
   void load_text(const std::string& toml, const std::string& source);  ///< `source` stands in the messages
-  void set(std::string_view assignment);  ///< "section.key=value"; a value need not be quoted
+  void set(std::string_view assignment);                               ///< "section.key=value"; a value need not be quoted
 
   std::string toml() const;  ///< the whole recipe, every key with its present value
   const std::deque<Section>& sections() const { return sections_; }

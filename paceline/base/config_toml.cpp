@@ -35,13 +35,12 @@ Value to_value(const toml::node& node) {
 
 void Config::load_text(const std::string& text, const std::string& name) {
   const toml::parse_result parsed = toml::parse(text);
-  if (!parsed)
-    throw ConfigError(fmt::format("{}, line {}: {}", name, parsed.error().source().begin.line, parsed.error().description()));
+  if (!parsed) throw ConfigError(fmt::format("{}, line {}: {}", name, parsed.error().source().begin.line, parsed.error().description()));
   for (const auto& [section, node] : parsed.table()) {
     const auto* table = node.as_table();
     if (!table)
-      throw ConfigError(fmt::format("{}, line {}: '{}' stands outside a section; write [section] above it", name,
-                                    node.source().begin.line, section.str()));
+      throw ConfigError(fmt::format("{}, line {}: '{}' stands outside a section; write [section] above it", name, node.source().begin.line,
+                                    section.str()));
     for (const auto& [key, value] : *table) {
       try {
         assign(section.str(), key.str(), to_value(value));

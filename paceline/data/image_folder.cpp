@@ -108,7 +108,7 @@ int shrink_for(const Box& box, std::int64_t side) {
 
 class ImageFolder final : public Dataset {
  public:
-  ImageFolder(Info info, fs::path folder, std::vector<Sample> samples, const DataConfig& config)
+  ImageFolder(Info info, const fs::path& folder, std::vector<Sample> samples, const DataConfig& config)
       : info_(std::move(info)),
         folder_(folder.string() + '/'),
         samples_(std::move(samples)),

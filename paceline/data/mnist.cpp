@@ -14,7 +14,7 @@ constexpr std::int64_t kSide = 28, kClasses = 10;
 /// The file as it is, or with .gz behind its name.
 std::filesystem::path find_file(const std::filesystem::path& root, const std::string& name) {
   for (const std::string suffix : {"", ".gz"}) {
-    const auto file = root / (name + suffix);
+    auto file = root / (name + suffix);
     std::error_code ignored;
     if (std::filesystem::exists(file, ignored)) return file;
   }

@@ -22,7 +22,7 @@ class PrefetchingLoader final : public BatchSource {
         sampler_(dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed),
         slots_(static_cast<std::size_t>(std::max(ahead, 1)) + 1) {
     threads_.reserve(static_cast<std::size_t>(threads));
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this](std::stop_token stop) { work(stop); });
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
 
   ~PrefetchingLoader() override {

@@ -10,8 +10,8 @@ namespace paceline::graph {
 
 Builder::Builder(std::string network, Shape input, std::int64_t classes) : graph_(std::move(network), std::move(input), classes) {}
 
-Builder::Builder(const ModelConfig& config, Shape input, std::int64_t classes)
-    : Builder(config.network, config.input.empty() ? std::move(input) : config.input, config.classes == 0 ? classes : config.classes) {}
+Builder::Builder(const ModelConfig& config, const Shape& input, std::int64_t classes)
+    : Builder(config.network, config.input.empty() ? input : config.input, config.classes == 0 ? classes : config.classes) {}
 
 void Builder::require_image(std::int64_t least_side) {
   const Shape& shape = input();

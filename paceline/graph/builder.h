@@ -72,7 +72,7 @@ class Builder {
  public:
   Builder(std::string network, Shape input, std::int64_t classes);
   /// The network a recipe asks for; `input` and `classes` stand in where it leaves them open.
-  Builder(const ModelConfig& config, Shape input, std::int64_t classes);
+  Builder(const ModelConfig& config, const Shape& input, std::int64_t classes);
 
   std::int64_t classes() const { return graph_.classes(); }
   const Shape& input() const { return graph_.input(); }

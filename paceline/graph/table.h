@@ -1,4 +1,4 @@
-// A graph for people and for programs: what `paceline model` prints.
+// A graph for people and for programs: what `paceline graph` prints.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,8 +1,10 @@
 #include "paceline/nn/graph_module.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <map>
+#include <utility>
 
 #include "paceline/base/error.h"
 #include "paceline/nn/init.h"
@@ -30,6 +32,17 @@ tensor::Arena::Options arena_options(const GraphModule::Options& options, bool t
 
 /// The graph's own softmax_loss is computed with the target, outside the module.
 std::size_t layers_to_run(const graph::Graph& graph) { return static_cast<std::size_t>(graph.logits()) + 1; }
+
+/// A layer that does not lead to the logits would never get a gradient.
+void require_all_read(const graph::Graph& graph) {
+  const auto logits = static_cast<std::size_t>(graph.logits());
+  std::vector<bool> read(graph.layers().size(), false);
+  for (const graph::Layer& layer : graph.layers())
+    for (int input : layer.inputs) read[static_cast<std::size_t>(input)] = true;
+  for (std::size_t i = 1; i < read.size(); ++i)
+    if (!read[i] && i != logits && graph.layers()[i].kind != Kind::softmax_loss)
+      throw ConfigError(fmt::format("network '{}': nothing reads layer '{}'; leave it out", graph.network(), graph.layers()[i].name));
+}
 
 }  // namespace
 
@@ -68,6 +81,7 @@ std::vector<bool> GraphModule::overwritable_inputs() const {
 
 void GraphModule::build_nodes() {
   const auto& layers = graph_.layers();
+  require_all_read(graph_);
   const std::vector<bool> in_place = overwritable_inputs();
   nodes_.resize(layers_to_run(graph_));
   last_use_.assign(nodes_.size(), 0);
@@ -117,11 +131,20 @@ void GraphModule::register_names() {
   };
   for (std::size_t i = 0; i < arena_.entries().size(); ++i) {
     const auto [owner, name] = place(arena_.entries()[i].name);
-    owner->register_parameter(name, arena_.parameter(i)).mutable_grad() = arena_.gradient(i);
+    leaves_.push_back(owner->register_parameter(name, arena_.parameter(i)));
+    leaves_.back().mutable_grad() = arena_.gradient(i);
   }
   for (std::size_t i = 0; i < statistics_.entries().size(); ++i) {
     const auto [owner, name] = place(statistics_.entries()[i].name);
     owner->register_buffer(name, statistics_.parameter(i));
+  }
+}
+
+void GraphModule::restore_gradients() {
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    if (leaves_[i].grad().defined()) continue;
+    arena_.gradient(i).zero_();
+    leaves_[i].mutable_grad() = arena_.gradient(i);
   }
 }
 
@@ -145,22 +168,69 @@ at::Tensor GraphModule::run(const at::Tensor& input, const Pass& pass, Trace* tr
   return outputs.back();
 }
 
+namespace {
+
+/// Gradients on their way into the arena. On a GPU they go in groups, to save launches; whoever waits for them is told after.
+class Deliveries {
+ public:
+  Deliveries(const Pass& pass, const GradientReady& ready, bool in_groups) : pass_(pass), ready_(ready), in_groups_(in_groups) {
+    if (in_groups_) pass_.later = &pieces_;
+  }
+
+  const Pass& pass() const { return pass_; }
+
+  void layer_done(std::size_t first_entry, std::size_t last_entry) {
+    if (first_entry == last_entry) return;
+    waiting_.emplace_back(first_entry, last_entry);
+    for (; counted_ < pieces_.size(); ++counted_) elements_ += pieces_[counted_].place.numel();
+    if (!in_groups_ || (ready_ && elements_ >= kGroup)) flush();
+  }
+
+  void flush() {
+    if (!pieces_.empty()) tensor::deliver_pieces(pieces_, pass_.accumulate);
+    if (ready_)
+      for (const auto& [first, last] : waiting_) ready_(first, last);
+    pieces_.clear(), waiting_.clear();
+    counted_ = 0, elements_ = 0;
+  }
+
+ private:
+  static constexpr std::int64_t kGroup = 1 << 20;  // elements: early enough to overlap with the rest of the pass
+
+  Pass pass_;
+  const GradientReady& ready_;
+  bool in_groups_;
+  std::vector<tensor::Piece> pieces_;
+  std::vector<std::pair<std::size_t, std::size_t>> waiting_;
+  std::size_t counted_ = 0;
+  std::int64_t elements_ = 0;
+};
+
+}  // namespace
+
 at::Tensor GraphModule::back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready, bool wants_input) {
   at::NoGradGuard no_grad;
   const auto& layers = graph_.layers();
+  if (trace.saved.size() != nodes_.size())
+    throw ConfigError("a backward pass needs the trace of a forward pass of its own, and uses it up; make another forward pass first");
+  std::vector<Tensors> saved = std::exchange(trace.saved, {});
+  Deliveries deliveries(pass, ready, device_.is_cuda());
   std::vector<at::Tensor> gradients(nodes_.size());
   gradients.back() = logits_gradient;
   for (std::size_t i = nodes_.size() - 1; i > 0; --i) {
     Node& node = nodes_[i];
-    const Tensors inputs = node.op->backward(gradients[i], node.weights, pass, trace.saved[i], node.wants_input || wants_input);
+    if (!gradients[i].defined()) continue;  // nothing before it is trained: the flatten in front of a perceptron
+    const Tensors inputs = node.op->backward(gradients[i], node.weights, deliveries.pass(), saved[i], node.wants_input || wants_input);
     gradients[i].reset();
-    trace.saved[i].clear();
+    saved[i].clear();
     for (std::size_t k = 0; k < inputs.size(); ++k) {
+      if (!inputs[k].defined()) continue;
       at::Tensor& sum = gradients[static_cast<std::size_t>(layers[i].inputs[k])];
       sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add hands the same tensor to both of its inputs
     }
-    if (ready && node.last_entry > node.first_entry) ready(node.first_entry, node.last_entry);
+    deliveries.layer_done(node.first_entry, node.last_entry);
   }
+  deliveries.flush();
   return gradients[0];
 }
 
@@ -169,7 +239,7 @@ namespace {
 /// The whole module as one node of a user's autograd graph. Gradients of parameters go to the arena, which the parameters' .grad views.
 class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
  public:
-  // `anchor` is any parameter: it makes autograd call backward() even when the input needs no gradient.
+  // The second tensor is any parameter: it makes autograd call backward() even when the input needs no gradient.
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const at::Tensor&, GraphModule* module) {
     auto trace = std::make_shared<Trace>();
     Pass pass;
@@ -178,7 +248,7 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
     context->saved_data["module"] = reinterpret_cast<std::int64_t>(module);
     context->saved_data["wants_input"] = input.requires_grad();
     context->saved_data["training"] = pass.training;
-    context->saved_data["trace"] = c10::make_intrusive<Holder>(trace);
+    context->saved_data["trace"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(trace));
     return out;
   }
 
@@ -187,6 +257,7 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
     Pass pass;
     pass.training = context->saved_data["training"].toBool();
     pass.accumulate = true;  // as autograd does: zero_grad() is the user's to call
+    module->restore_gradients();
     const bool wants_input = context->saved_data["wants_input"].toBool();
     auto trace = c10::static_intrusive_pointer_cast<Holder>(context->saved_data["trace"].toCapsule())->trace;
     at::Tensor input = module->back(gradients[0], pass, *trace, nullptr, wants_input);
@@ -203,7 +274,7 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
 }  // namespace
 
 at::Tensor GraphModule::forward(const at::Tensor& input) {
-  if (at::GradMode::is_enabled() && is_training()) return ModuleFunction::apply(input, parameters().front(), this);
+  if (at::GradMode::is_enabled()) return ModuleFunction::apply(input, leaves_.empty() ? at::Tensor() : leaves_.front(), this);
   Pass pass;
   pass.training = is_training();
   return run(input, pass, nullptr);

@@ -47,6 +47,8 @@ class GraphModule : public torch::nn::Module {
 
   /// Tells the module that the arena's parameters changed: refreshes the copies in lower precision.
   void refresh();
+  /// Gives parameters that lost their .grad (zero_grad() of newer LibTorch drops it) their place in the arena back, zeroed.
+  void restore_gradients();
 
   const graph::Graph& graph() const { return graph_; }
   tensor::Arena& arena() { return arena_; }
@@ -73,6 +75,7 @@ class GraphModule : public torch::nn::Module {
   bool channels_last_;
   tensor::Arena arena_, statistics_;
   at::Tensor compute_copy_;  // the arena in compute_, where that differs
+  std::vector<at::Tensor> leaves_;  // by arena entry: the parameters that users and their optimizers hold
   std::vector<Node> nodes_;  // by layer
   std::vector<int> last_use_;  // by layer: the last layer that reads its output
   bool uses_chance_ = false;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "paceline/graph/graph.h"
+#include "paceline/tensor/pieces.h"
 
 namespace paceline::nn {
 
@@ -30,6 +31,7 @@ struct Pass {
   bool training = true;
   bool accumulate = false;   // add to the gradients instead of overwriting them
   at::Generator generator;   // for dropout
+  std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
 };
 
 class Op {
@@ -53,7 +55,8 @@ const OpKind& op_kind(graph::Kind kind);
 
 /// Puts a weight's gradient in its place.
 inline void deliver(const at::Tensor& place, const at::Tensor& gradient, const Pass& pass) {
-  if (pass.accumulate) place.add_(gradient);
+  if (pass.later) pass.later->push_back({place, gradient});
+  else if (pass.accumulate) place.add_(gradient);
   else place.copy_(gradient);
 }
 

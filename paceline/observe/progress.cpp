@@ -134,7 +134,7 @@ void Progress::see(const RunEnded& event) {
   const bool done = event.stopped.empty();
   print(box(terminal_, done ? "done" : "stopped: " + event.stopped, done ? Ink::good : Ink::warn, rows));
   if (!event.run.empty()) run_.run = event.run;
-  print_next();
+  print_next(!done);
 }
 
 Standing Progress::standing() const {
@@ -207,12 +207,14 @@ void Progress::print_epoch(const Evaluated* test) {
   header_printed_ = true;
 }
 
-void Progress::print_next() {
+void Progress::print_next(bool stopped) {
+  const std::string resumable = checkpoint_.empty() ? "" : run_.run;
   std::size_t width = 0;
   for (const Row& row : options_.next) width = std::max(width, row.label.size());
   std::string text;
   for (Row row : options_.next)
-    if (fill(row.value, "{run}", run_.run) && fill(row.value, "{checkpoint}", checkpoint_))
+    if (fill(row.value, "{run}", run_.run) && fill(row.value, "{checkpoint}", resumable) &&
+        fill(row.value, "{stopped}", stopped ? resumable : ""))
       text += fmt::format("   {}  {}\n", terminal_.ink(fit(row.label, static_cast<int>(width)), Ink::dim),
                           terminal_.ink(row.value, Ink::accent));
   print(text);

@@ -36,12 +36,13 @@ struct ProgressOptions {
   Nanoseconds line_every = std::chrono::seconds(10);  // where nothing can be drawn over
   std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: by time alone
   std::function<std::int64_t()> memory = resident_bytes;
-  /// Where to look when it is over: label and command. {run} stands for the run's folder, {checkpoint} for the last checkpoint; a row whose
-  /// word stands for nothing is left out.
+  /// Where to look when it is over: label and command. {run} stands for the run's folder; {checkpoint} for the same where it has a
+  /// checkpoint, {stopped} where it also ended early. A row whose word stands for nothing is left out.
   std::vector<Row> next = {{"run", "{run}"},
                            {"curve", "{run}/curve.svg"},
                            {"tensorboard", "tensorboard --logdir {run}"},
-                           {"checkpoint", "paceline checkpoint show {checkpoint}"}};
+                           {"checkpoint", "paceline checkpoint show {checkpoint}"},
+                           {"go on", "paceline train --resume {stopped}"}};
 };
 
 class Progress final : public Listener {
@@ -64,7 +65,7 @@ class Progress final : public Listener {
   void draw();
   void print(const std::string& permanent);  ///< above the live line, which it wipes
   void print_epoch(const Evaluated* test);
-  void print_next();
+  void print_next(bool stopped);
 
   Terminal terminal_;
   const Clock& clock_;

@@ -24,7 +24,8 @@ bool locale_has_unicode() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = variable(name);
     if (value.empty()) continue;
-    return value.find("UTF-8") != value.npos || value.find("utf8") != value.npos || value.find("UTF8") != value.npos;
+    const auto has = [value](std::string_view part) { return value.find(part) != std::string_view::npos; };
+    return has("UTF-8") || has("utf8") || has("UTF8");
   }
   return true;
 }

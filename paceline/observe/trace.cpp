@@ -14,7 +14,7 @@
 namespace paceline::observe {
 namespace {
 
-constexpr std::string_view kOpening = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", kClosing = "\n]}\n";
+constexpr std::string_view kOpening = R"({"displayTimeUnit":"ms","traceEvents":[)", kClosing = "\n]}\n";
 constexpr std::size_t kBlock = 256 * 1024;
 
 std::string reason() { return std::system_category().message(errno); }

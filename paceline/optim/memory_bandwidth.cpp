@@ -21,7 +21,7 @@ struct Triad {
 
   [[gnu::always_inline]] static void run(const Arguments& arguments) {
     const auto [a, b, c, n] = arguments;
-    for_each_element(n, [=](std::int64_t i) PACELINE_INLINE { a[i] = b[i] + 0.5f * c[i]; });
+    for_each_element(n, [a = a, b = b, c = c](std::int64_t i) PACELINE_INLINE { a[i] = b[i] + 0.5f * c[i]; });
   }
 };
 

@@ -37,7 +37,7 @@ void validate(const OptimConfig& config) {
 
 Step make_step(const OptimConfig& config, const Hyper& hyper) {
   ensure(hyper.step >= 1, "the steps of an optimizer count from 1");
-  const double t = static_cast<double>(hyper.step);
+  const auto t = static_cast<double>(hyper.step);
   const double correction1 = 1 / (1 - std::pow(config.beta1, t)), correction2 = 1 / (1 - std::pow(config.beta2, t));
   return {
       .rate = hyper.rate,

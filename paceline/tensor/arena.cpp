@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "paceline/base/error.h"
 
 namespace paceline::tensor {
@@ -60,6 +62,7 @@ Arena adopt(torch::nn::Module& module, Allocate allocate) {
   std::vector<at::Tensor> tensors;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad()) continue;  // frozen: nobody trains it
+    if (std::ranges::any_of(tensors, [&](const at::Tensor& seen) { return seen.is_same(item.value()); })) continue;  // shared: one place
     specs.push_back({item.key(), item.value().sizes().vec(), item.value().dim() >= 2});
     tensors.push_back(item.value());
     if (tensors.front().options().dtype() != item.value().dtype() || tensors.front().device() != item.value().device())

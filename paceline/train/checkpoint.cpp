@@ -22,8 +22,8 @@ constexpr const char* kFormat = "paceline-checkpoint-1";
 constexpr const char* kExtension = ".safetensors";
 
 nlohmann::json to_json(const Position& p) {
-  return {{"step", p.step},   {"epoch", p.epoch},     {"batch", p.batch},   {"samples", p.samples}, {"loss_sum", p.loss_sum},
-          {"right", p.right}, {"targets", p.targets}, {"seconds", p.seconds}};
+  return {{"step", p.step},         {"epoch", p.epoch}, {"batch", p.batch},     {"samples", p.samples},
+          {"loss_sum", p.loss_sum}, {"right", p.right}, {"targets", p.targets}, {"seconds", p.seconds}};
 }
 
 Position position_from(const nlohmann::json& json) {
@@ -72,7 +72,8 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   const auto entry = [&](const char* key) -> const std::string& {
     const auto found = metadata.find(key);
     if (found == metadata.end())
-      throw DataError(file.string(), fmt::format("not a checkpoint of Paceline (no '{}' in its metadata); weights alone load with model.weights=", key));
+      throw DataError(file.string(),
+                      fmt::format("not a checkpoint of Paceline (no '{}' in its metadata); weights alone load with model.weights=", key));
     return found->second;
   };
   if (entry("format") != kFormat) throw DataError(file.string(), fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
@@ -148,7 +149,8 @@ void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> ta
   if (!problems.empty()) {
     constexpr std::size_t kShown = 4;
     const std::size_t shown = std::min(kShown, problems.size());
-    throw ConfigError(fmt::format("{} does not fit: {}{}", source, fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
+    throw ConfigError(fmt::format("{} does not fit: {}{}", source,
+                                  fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
                                   problems.size() > shown ? fmt::format("; and {} more", problems.size() - shown) : ""));
   }
   at::NoGradGuard no_grad;
@@ -158,7 +160,8 @@ void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> ta
 std::string state_hash(std::span<const NamedTensor> tensors) {
   const HostTensors host(tensors);
   ContentHash hash;
-  for (const safetensors::Tensor& tensor : host.views()) hash.update(tensor.name).update(graph::to_string(tensor.shape)).update(tensor.data);
+  for (const safetensors::Tensor& tensor : host.views())
+    hash.update(tensor.name).update(graph::to_string(tensor.shape)).update(tensor.data);
   return hash.hex();
 }
 

@@ -21,13 +21,13 @@ using strategies::NamedTensor;
 
 /// Where a run stands between two steps.
 struct Position {
-  std::int64_t step = 0;             // steps done
-  std::int64_t epoch = 0;            // epochs done
-  std::int64_t batch = 0;            // batches done of the present epoch
-  std::int64_t samples = 0;          // seen in all
-  double loss_sum = 0, right = 0;    // of the last epoch that was begun, so that its means do not depend on where it was cut
+  std::int64_t step = 0;           // steps done
+  std::int64_t epoch = 0;          // epochs done
+  std::int64_t batch = 0;          // batches done of the present epoch
+  std::int64_t samples = 0;        // seen in all
+  double loss_sum = 0, right = 0;  // of the last epoch that was begun, so that its means do not depend on where it was cut
   std::int64_t targets = 0;
-  double seconds = 0;                // of training so far
+  double seconds = 0;  // of training so far
 
   double mean_loss() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
   double mean_right() const { return targets > 0 ? right / static_cast<double>(targets) : 0; }
@@ -35,7 +35,7 @@ struct Position {
 
 struct Checkpoint {
   Position position;
-  std::string recipe;                // TOML
+  std::string recipe;  // TOML
   std::string network;
   std::vector<NamedTensor> tensors;  // "model.…" and the strategy's
 };

@@ -53,11 +53,12 @@ Config Recipe::config() {
 
 void validate(const Recipe& recipe) {
   if (recipe.parallel.workers > 1 && recipe.strategy.name == "single")
-    throw ConfigError(fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use parallel.workers=1",
-                                  recipe.parallel.workers));
+    throw ConfigError(
+        fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use parallel.workers=1",
+                    recipe.parallel.workers));
   if (recipe.train.micro_batches > recipe.data.batch)
-    throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample", recipe.train.micro_batches,
-                                  recipe.data.batch));
+    throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample",
+                                  recipe.train.micro_batches, recipe.data.batch));
   optim::validate(recipe.optim);
   optim::validate(recipe.schedule);
 }

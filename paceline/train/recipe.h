@@ -13,12 +13,12 @@ namespace paceline::train {
 /// [train] of a recipe.
 struct TrainConfig {
   std::int64_t epochs = 3;
-  std::int64_t steps = 0;             // 0: as many as the epochs have; otherwise stop after so many
+  std::int64_t steps = 0;  // 0: as many as the epochs have; otherwise stop after so many
   std::int64_t seed = 1;
   std::string device = "auto";
   std::string precision = "fp32";
-  std::int64_t threads = 0;           // 0: all cores
-  std::int64_t micro_batches = 1;     // gradient accumulation
+  std::int64_t threads = 0;        // 0: all cores
+  std::int64_t micro_batches = 1;  // gradient accumulation
   double label_smoothing = 0;
   double evaluate_every = 1;          // epochs; 0: only at the end
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end of every epoch

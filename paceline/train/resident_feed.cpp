@@ -48,7 +48,8 @@ class ResidentFeed final : public Feed {
 
   std::optional<strategies::Batch> next() override {
     if (next_ >= batches()) return std::nullopt;
-    const std::int64_t begin = first_plan_[static_cast<std::size_t>(next_)], count = first_plan_[static_cast<std::size_t>(next_) + 1] - begin;
+    const std::int64_t begin = first_plan_[static_cast<std::size_t>(next_)],
+                       count = first_plan_[static_cast<std::size_t>(next_) + 1] - begin;
     ++next_;
     const auto& shape = dataset_.info().input;  // {C, H, W}
     if (!batch_.inputs.defined() || batch_.inputs.size(0) != count) {

@@ -78,7 +78,8 @@ std::int64_t Trainer::count_steps() const {
   // After its last milestone the batch stays as it is; a run that is limited by train.steps may have any number of epochs.
   const std::int64_t epochs = recipe_.train.epochs;
   const auto& milestones = recipe_.schedule.batch_milestones;
-  const std::int64_t settled = milestones.empty() ? 0 : static_cast<std::int64_t>(std::min(std::ceil(milestones.back()), static_cast<double>(epochs)));
+  const std::int64_t settled =
+      milestones.empty() ? 0 : static_cast<std::int64_t>(std::min(std::ceil(milestones.back()), static_cast<double>(epochs)));
   std::int64_t steps = (epochs - settled) * steps_in(settled);
   for (std::int64_t epoch = 0; epoch < settled; ++epoch) steps += steps_in(epoch);
   return recipe_.train.steps > 0 ? std::min(steps, recipe_.train.steps) : steps;
@@ -187,8 +188,11 @@ bool Trainer::train_epoch() {
     if (stop && position_.batch < steps) return false;
   }
   report();
-  observe::EpochDone done{.epoch = epoch + 1, .epochs = recipe_.train.epochs, .train_loss = position_.mean_loss(),
-                          .train_accuracy = position_.mean_right(), .duration = around_.clock.now() - began,
+  observe::EpochDone done{.epoch = epoch + 1,
+                          .epochs = recipe_.train.epochs,
+                          .train_loss = position_.mean_loss(),
+                          .train_accuracy = position_.mean_right(),
+                          .duration = around_.clock.now() - began,
                           .samples = position_.samples - samples_before};
   const bool whole = position_.batch >= steps;  // false: train.steps ended the run inside the epoch
   if (whole) {
@@ -196,7 +200,8 @@ bool Trainer::train_epoch() {
     position_.batch = 0;
     around_.bus.emit(done);
     const double every = recipe_.train.evaluate_every;
-    const bool evaluation_due = every > 0 && std::floor(static_cast<double>(epoch + 1) / every) > std::floor(static_cast<double>(epoch) / every);
+    const bool evaluation_due =
+        every > 0 && std::floor(static_cast<double>(epoch + 1) / every) > std::floor(static_cast<double>(epoch) / every);
     if (evaluation_due || position_.epoch >= recipe_.train.epochs) evaluate(epoch + 1);
     checkpoint();
   }
@@ -228,8 +233,9 @@ void Trainer::report() {
 void Trainer::give_up(const std::string& symptom) {
   const std::string where = first_not_finite(*module_, last_batch_.inputs);
   const auto kept = list_checkpoints(folder_);
-  throw Error(fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,
-                          kept.empty() ? "There is no checkpoint yet" : fmt::format("The last good checkpoint is {}", kept.front().string())));
+  throw Error(
+      fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,
+                  kept.empty() ? "There is no checkpoint yet" : fmt::format("The last good checkpoint is {}", kept.front().string())));
 }
 
 Trainer::Score Trainer::evaluate(std::int64_t epoch) {

@@ -44,8 +44,8 @@ class Trainer {
   std::int64_t steps_in(std::int64_t epoch) const;
   std::int64_t count_steps() const;
   std::vector<NamedTensor> state() const;
-  bool train_epoch();              // false: told to stop
-  void report();                   // reads the sums of the last steps back and emits them
+  bool train_epoch();  // false: told to stop
+  void report();       // reads the sums of the last steps back and emits them
   [[noreturn]] void give_up(const std::string& symptom);
   Score evaluate(std::int64_t epoch);
   void checkpoint();

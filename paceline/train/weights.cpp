@@ -42,7 +42,8 @@ FileStamp export_weights(const Checkpoint& checkpoint, const std::filesystem::pa
     tensors.push_back({name, item.tensor});
     // PyTorch's strict loading misses this one otherwise.
     if (name.ends_with(kRunningMean))
-      tensors.push_back({name.substr(0, name.size() - kRunningMean.size()) + std::string(kTracked), at::scalar_tensor(checkpoint.position.step, at::kLong)});
+      tensors.push_back({name.substr(0, name.size() - kRunningMean.size()) + std::string(kTracked),
+                         at::scalar_tensor(checkpoint.position.step, at::kLong)});
   }
   const HostTensors host(tensors);
   return safetensors::write(file, host.views(), {{"format", "pt"}, {"network", checkpoint.network}});

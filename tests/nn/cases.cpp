@@ -118,8 +118,7 @@ at::Tensor reference_embedding(const Layer& l, const at::Tensor& tokens, const W
 }
 
 at::Tensor reference_attention(const Layer& l, const at::Tensor& x, const Weights& w, bool training) {
-  torch::nn::MultiheadAttention module(
-      torch::nn::MultiheadAttentionOptions(x.size(2), l.heads).bias(l.bias).dropout(l.probability));
+  torch::nn::MultiheadAttention module(torch::nn::MultiheadAttentionOptions(x.size(2), l.heads).bias(l.bias).dropout(l.probability));
   const std::size_t out = l.bias ? 2 : 1;
   module->in_proj_weight = w.values[0];
   module->out_proj->weight = w.values[out];
@@ -130,7 +129,8 @@ at::Tensor reference_attention(const Layer& l, const at::Tensor& x, const Weight
   module->train(training);
   const at::Tensor future = at::full({x.size(1), x.size(1)}, -INFINITY, x.options()).triu(1);
   const at::Tensor rows = x.transpose(0, 1);  // the module has the positions first
-  return std::get<0>(module(rows, rows, rows, /*key_padding_mask=*/{}, /*need_weights=*/false, l.causal ? future : at::Tensor())).transpose(0, 1);
+  return std::get<0>(module(rows, rows, rows, /*key_padding_mask=*/at::Tensor(), /*need_weights=*/false, l.causal ? future : at::Tensor()))
+      .transpose(0, 1);
 }
 
 at::Tensor reference_pool(const Layer& l, const at::Tensor& x) {
@@ -221,7 +221,8 @@ at::Tensor reference(const Case& row, const at::Tensor& x, const Weights& w) {
     case Kind::embedding: return reference_embedding(l, x, w);
     case Kind::attention: return reference_attention(l, x, w, row.training);
     case Kind::softmax_loss:
-      return F::cross_entropy(x.reshape({-1, x.size(-1)}), targets_of(row).flatten(), F::CrossEntropyFuncOptions().label_smoothing(row.smoothing));
+      return F::cross_entropy(x.reshape({-1, x.size(-1)}), targets_of(row).flatten(),
+                              F::CrossEntropyFuncOptions().label_smoothing(row.smoothing));
     case Kind::input: break;
   }
   throw InternalError("no reference for this kind of layer");

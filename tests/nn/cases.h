@@ -17,15 +17,16 @@ struct Case {
   /// Settings of the layer under test.
   void (*set)(graph::Layer&) = [](graph::Layer&) {};
 
-  int joined = 1;          // how many inputs the layer has: the sample, its tanh, its sigmoid
-  bool training = true;    // how the pass is made
-  double spread = 1;       // deviation of the sample's values
-  double smoothing = 0;    // of the labels, softmax_loss
+  int joined = 1;        // how many inputs the layer has: the sample, its tanh, its sigmoid
+  bool training = true;  // how the pass is made
+  double spread = 1;     // deviation of the sample's values
+  double smoothing = 0;  // of the labels, softmax_loss
 };
 
 const std::vector<Case>& cases();
 
-/// The layer under test comes last. `behind_norm`: its first input is a layer norm's output, which it may overwrite, in place of the sample.
+/// The layer under test comes last. `behind_norm`: its first input is a layer norm's output, which it may overwrite, in place of the
+/// sample.
 graph::Graph graph_of(const Case& row, bool behind_norm = false);
 
 /// A batch of samples in double precision, or of tokens; the same one in each call.

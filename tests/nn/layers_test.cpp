@@ -20,7 +20,7 @@ using graph::Kind;
 
 /// The gradients of the row's objective: a weighted sum of the outputs, or the mean loss.
 struct Gradients {
-  at::Tensor input;   // undefined for tokens
+  at::Tensor input;  // undefined for tokens
   Tensors weights;
 };
 
@@ -154,7 +154,8 @@ TEST_P(Layers, GivesTheSameBitsWhenItOverwritesItsInput) {
   const at::Tensor kept = sample_.clone();
   std::map<std::string, void*> memory;
   Trace trace;
-  const at::Tensor out = module.run(sample_, pass_, &trace, [&](const graph::Layer& layer, const at::Tensor& t) { memory[layer.name] = t.data_ptr(); });
+  const at::Tensor out =
+      module.run(sample_, pass_, &trace, [&](const graph::Layer& layer, const at::Tensor& t) { memory[layer.name] = t.data_ptr(); });
   const at::Tensor input = module.back(probe_, pass_, trace, nullptr, /*wants_input=*/true);
   EXPECT_EQ(memory["layer"], memory["before"]) << "the test is about a layer that overwrites";
 
@@ -165,7 +166,7 @@ TEST_P(Layers, GivesTheSameBitsWhenItOverwritesItsInput) {
   for (std::size_t i = 0; i < plain.gradients.size(); ++i) EXPECT_TRUE(at::equal(module.arena().gradient(i), plain.gradients[i]));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Layers, testing::ValuesIn(cases()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(, Layers, testing::ValuesIn(cases()), [](const auto& row) { return row.param.name; });
 
 TEST(LayerKinds, EachHasARowInTheTable) {
   for (int number = 1;; ++number) {  // 0 is the input

@@ -220,7 +220,7 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
             "   run          runs/lenet-mnist\n"
             "   curve        runs/lenet-mnist/curve.svg\n"
             "   tensorboard  tensorboard --logdir runs/lenet-mnist\n"
-            "   checkpoint   paceline checkpoint show runs/lenet-mnist/checkpoints/8\n");
+            "   checkpoint   paceline checkpoint show runs/lenet-mnist\n");
 }
 
 TEST_F(ProgressTest, ARunThatStoppedSaysWhyAndHidesWhatItDoesNotKnow) {
@@ -233,6 +233,16 @@ TEST_F(ProgressTest, ARunThatStoppedSaysWhyAndHidesWhatItDoesNotKnow) {
   EXPECT_THAT(text, HasSubstr("stopped: SIGTERM"));
   EXPECT_THAT(text, Not(HasSubstr("test")));
   EXPECT_THAT(text, Not(HasSubstr("checkpoint")));
+}
+
+TEST_F(ProgressTest, ARunThatStoppedWithACheckpointSaysHowToGoOn) {
+  start(false);
+  step(1);
+  told(CheckpointWritten{1, "runs/lenet-mnist/checkpoints/1", 100, milliseconds(1)});
+  RunEnded end;
+  end.run = "runs/lenet-mnist";
+  end.stopped = "SIGTERM";
+  EXPECT_THAT(told(end), HasSubstr("paceline train --resume runs/lenet-mnist\n"));
 }
 
 TEST(RecentMean, StartsAtTheFirstValueAndFollows) {

@@ -13,8 +13,8 @@ using testing::HasSubstr;
 
 torch::nn::Sequential make_module() {
   torch::manual_seed(3);
-  return torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)), torch::nn::BatchNorm2d(4), torch::nn::ReLU(),
-                               torch::nn::Flatten(), torch::nn::Linear(4 * 5 * 5, 3));
+  return torch::nn::Sequential(torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).padding(1)), torch::nn::BatchNorm2d(4),
+                               torch::nn::ReLU(), torch::nn::Flatten(), torch::nn::Linear(4 * 5 * 5, 3));
 }
 
 at::Tensor sample_loss(torch::nn::Sequential& module) {

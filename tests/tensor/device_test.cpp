@@ -38,7 +38,8 @@ TEST(Device, ReadsItsNames) {
 
 TEST(Device, RefusesUnknownNames) {
   for (const char* text : {"", "gpu", "CPU", "cpu:0", "cpu ", "tpu", "cuda0"})
-    EXPECT_THAT(refusal([&] { parse_device(text); }), AllOf(HasSubstr("unknown device '" + std::string(text) + "'"), HasSubstr("auto, cpu, cuda")));
+    EXPECT_THAT(refusal([&] { parse_device(text); }),
+                AllOf(HasSubstr("unknown device '" + std::string(text) + "'"), HasSubstr("auto, cpu, cuda")));
 }
 
 TEST(Device, RefusesACudaDeviceThatIsNotThere) {

@@ -15,7 +15,8 @@ using testing::HasSubstr;
 
 Checkpoint sample(std::int64_t step = 7) {
   Checkpoint checkpoint;
-  checkpoint.position = {.step = step, .epoch = 1, .batch = 2, .samples = 112, .loss_sum = 1.0 / 3, .right = 5, .targets = 32, .seconds = 0.1};
+  checkpoint.position = {
+      .step = step, .epoch = 1, .batch = 2, .samples = 112, .loss_sum = 1.0 / 3, .right = 5, .targets = 32, .seconds = 0.1};
   checkpoint.recipe = "[train]\nname = \"a \\\" b – ü\"\n";
   checkpoint.network = "mlp";
   checkpoint.tensors = {{"model.a.weight", at::arange(6, at::kFloat).reshape({2, 3})},
@@ -45,7 +46,8 @@ TEST(Checkpoint, RoundTrip) {
   EXPECT_EQ(read.network, "mlp");
   ASSERT_EQ(read.tensors.size(), written.tensors.size());
   for (const NamedTensor& item : written.tensors) {
-    const auto same = std::find_if(read.tensors.begin(), read.tensors.end(), [&](const NamedTensor& other) { return other.name == item.name; });
+    const auto same =
+        std::find_if(read.tensors.begin(), read.tensors.end(), [&](const NamedTensor& other) { return other.name == item.name; });
     ASSERT_NE(same, read.tensors.end()) << item.name;
     EXPECT_EQ(same->tensor.scalar_type(), item.tensor.scalar_type()) << item.name;
     EXPECT_EQ(same->tensor.sizes(), item.tensor.sizes()) << item.name;
@@ -160,7 +162,7 @@ TEST(Checkpoint, NamesSayNothingOfTheNumberOfWorkers) {
   Recipe recipe = tiny_recipe();
   recipe.optim.name = "adam";
   recipe.train.steps = 1;
-  Run run(recipe);
+  Session run(recipe);
   run.to_end(folder.path());
   std::set<std::string> expected, actual;
   for (const graph::Parameter& parameter : run.trainer.graph().parameters()) {
@@ -202,13 +204,13 @@ class OtherNetwork : public testing::Test {
  protected:
   OtherNetwork() {
     recipe.train.steps = 1;
-    Run(recipe).to_end(folder.path());
+    Session(recipe).to_end(folder.path());
   }
   /// Resumes the perceptron's checkpoint with another recipe and returns what it is told; the module stays as it was.
   std::string resume_with(const std::function<void(Recipe&)>& change) {
     Recipe other = recipe;
     change(other);
-    Run run(other);
+    Session run(other);
     const at::Tensor before = run.parameters().clone();
     const std::string message = message_of<ConfigError>([&] { run.resume(folder.path()); });
     EXPECT_TRUE(at::equal(run.parameters(), before));
@@ -235,7 +237,8 @@ TEST_F(OtherNetwork, SoIsAnotherOptimizer) {
 
 TEST(Restore, NamesWhatIsTooMuch) {
   const std::vector<NamedTensor> saved = {{"a", at::ones({2})}, {"b", at::ones({2})}}, targets = {{"a", at::zeros({2})}};
-  EXPECT_THAT(message_of<ConfigError>([&] { restore(saved, targets, "file"); }), AllOf(HasSubstr("file"), HasSubstr("'b' is not part of this model")));
+  EXPECT_THAT(message_of<ConfigError>([&] { restore(saved, targets, "file"); }),
+              AllOf(HasSubstr("file"), HasSubstr("'b' is not part of this model")));
   EXPECT_EQ(targets[0].tensor.sum().item<double>(), 0) << "nothing is copied where something does not fit";
 }
 

@@ -7,14 +7,22 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+data::Info image_info(const std::string& key, std::vector<std::int64_t> shape, std::int64_t classes) {
+  data::Info info;
+  info.key = key, info.input = std::move(shape), info.classes = classes;
+  return info;
+}
+
 /// What a dataset would say of itself, without its files.
 data::Info info_of(const data::DataConfig& config) {
-  if (config.name == "mnist") return {.key = "mnist", .input = {1, 28, 28}, .classes = 10};
-  if (config.name == "cifar10") return {.key = "cifar10", .input = {3, 32, 32}, .classes = 10};
-  if (config.name == "cifar100") return {.key = "cifar100", .input = {3, 32, 32}, .classes = 100};
-  if (config.name == "text") return {.key = "text", .input = {config.context}, .classes = 65, .tokens = true};
-  if (config.name == "image_folder") return {.key = "image_folder", .input = {3, config.image_size, config.image_size}, .classes = 1000};
-  return {.key = config.name, .input = config.shape, .classes = config.classes};
+  if (config.name == "mnist") return image_info("mnist", {1, 28, 28}, 10);
+  if (config.name == "cifar10") return image_info("cifar10", {3, 32, 32}, 10);
+  if (config.name == "cifar100") return image_info("cifar100", {3, 32, 32}, 100);
+  if (config.name == "image_folder") return image_info("image_folder", {3, config.image_size, config.image_size}, 1000);
+  if (config.name != "text") return image_info(config.name, config.shape, config.classes);
+  data::Info info = image_info("text", {config.context}, 65);
+  info.tokens = true;
+  return info;
 }
 
 TEST(Recipes, AllThatComeAlongLoadAndBuild) {
@@ -71,7 +79,8 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
     return message_of<ConfigError>([&] { validate(recipe); });
   };
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2; }), AllOf(HasSubstr("parallel.workers=2"), HasSubstr("single")));
-  EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }), AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16")));
+  EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }),
+              AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16")));
   EXPECT_THAT(refused([](Recipe& r) {
                 r.optim.nesterov = true;
                 r.optim.momentum = 0;
@@ -84,11 +93,11 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
 TEST(GraphFor, TakesFromTheDatasetWhatTheRecipeLeavesOpen) {
   graph::ModelConfig model;
   model.network = "mlp";
-  const graph::Graph graph = graph_for(model, {.key = "x", .input = {2, 3, 5}, .classes = 7});
+  const graph::Graph graph = graph_for(model, image_info("x", {2, 3, 5}, 7));
   EXPECT_EQ(graph.input(), (graph::Shape{2, 3, 5}));
   EXPECT_EQ(graph.output(), graph::Shape{7});
   model.classes = 12;  // more than the dataset has is allowed: weights of a larger task
-  EXPECT_EQ(graph_for(model, {.key = "x", .input = {2, 3, 5}, .classes = 7}).output(), graph::Shape{12});
+  EXPECT_EQ(graph_for(model, image_info("x", {2, 3, 5}, 7)).output(), graph::Shape{12});
 }
 
 }  // namespace

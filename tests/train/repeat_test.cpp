@@ -123,11 +123,11 @@ TEST_P(Repeat, ARunThatIsStoppedAndResumedEndsAsOneThatWasNot) {
   for (std::int64_t step : {std::int64_t{1}, std::int64_t{4}, kStepsPerEpoch, kStepsPerEpoch + 2}) {
     if (step >= expected.steps) continue;
     const Folder folder;
-    const auto stopped = Run(recipe).stop_after(step).to_end(folder.path());
+    const auto stopped = Session(recipe).stop_after(step).to_end(folder.path());
     EXPECT_EQ(stopped.steps, step);
     EXPECT_FALSE(stopped.stopped.empty());
     EXPECT_NE(stopped.state_hash, expected.state_hash);
-    expect_same(Run(recipe).resume(folder.path()).to_end(folder.path()), expected);
+    expect_same(Session(recipe).resume(folder.path()).to_end(folder.path()), expected);
   }
 }
 
@@ -137,12 +137,12 @@ TEST(Resume, AfterEverySingleStep) {
   const Recipe recipe = tiny_recipe();
   const auto expected = train(recipe);
   const Folder folder;
-  auto ended = Run(recipe).stop_after(1).to_end(folder.path());
+  auto ended = Session(recipe).stop_after(1).to_end(folder.path());
   for (std::int64_t step = 2; step < expected.steps; ++step) {
-    ended = Run(recipe).resume(folder.path()).stop_after(step).to_end(folder.path());
+    ended = Session(recipe).resume(folder.path()).stop_after(step).to_end(folder.path());
     ASSERT_EQ(ended.steps, step);
   }
-  expect_same(Run(recipe).resume(folder.path()).to_end(folder.path()), expected);
+  expect_same(Session(recipe).resume(folder.path()).to_end(folder.path()), expected);
 }
 
 TEST(Resume, AfterTheStepsThatTheRecipeAllowedWithMoreOfThem) {
@@ -150,19 +150,19 @@ TEST(Resume, AfterTheStepsThatTheRecipeAllowedWithMoreOfThem) {
   const auto expected = train(recipe);
   const Folder folder;
   recipe.train.steps = kStepsPerEpoch + 3;
-  const auto part = Run(recipe).to_end(folder.path());
+  const auto part = Session(recipe).to_end(folder.path());
   EXPECT_EQ(part.steps, kStepsPerEpoch + 3);
   EXPECT_TRUE(part.stopped.empty()) << "the end that the recipe asked for is no interruption";
   EXPECT_TRUE(std::isfinite(part.test_loss));
   recipe.train.steps = 0;
-  expect_same(Run(recipe).resume(folder.path()).to_end(folder.path()), expected);
+  expect_same(Session(recipe).resume(folder.path()).to_end(folder.path()), expected);
 }
 
 TEST(Resume, OfAFinishedRunChangesNothing) {
   const Recipe recipe = tiny_recipe();
   const Folder folder;
-  const auto expected = Run(recipe).to_end(folder.path());
-  expect_same(Run(recipe).resume(folder.path()).to_end(folder.path()), expected);
+  const auto expected = Session(recipe).to_end(folder.path());
+  expect_same(Session(recipe).resume(folder.path()).to_end(folder.path()), expected);
 }
 
 TEST(Resume, AsAKilledProcessWould) {  // from a checkpoint in the middle of which nobody was told
@@ -170,10 +170,10 @@ TEST(Resume, AsAKilledProcessWould) {  // from a checkpoint in the middle of whi
   recipe.train.checkpoint_every = 4;
   recipe.train.keep = 10;
   const Folder folder;
-  const auto expected = Run(recipe).to_end(folder.path());
+  const auto expected = Session(recipe).to_end(folder.path());
   for (const auto& file : list_checkpoints(folder.path())) {
     const Folder other;
-    expect_same(Run(recipe).resume(file).to_end(other.path()), expected);
+    expect_same(Session(recipe).resume(file).to_end(other.path()), expected);
   }
 }
 
@@ -187,18 +187,19 @@ TEST(Resume, BatchNormStatisticsGoOnWhereTheyStood) {
   recipe.train.epochs = 1;
   const auto expected = train(recipe);
   const Folder folder;
-  Run(recipe).stop_after(2).to_end(folder.path());
-  expect_same(Run(recipe).resume(folder.path()).to_end(folder.path()), expected);
+  Session(recipe).stop_after(2).to_end(folder.path());
+  expect_same(Session(recipe).resume(folder.path()).to_end(folder.path()), expected);
 }
 
 TEST(Resume, TellsWhereItStarted) {
   const Recipe recipe = tiny_recipe();
   const Folder folder;
-  Run(recipe).stop_after(5).to_end(folder.path());
-  Run again(recipe);
+  Session(recipe).stop_after(5).to_end(folder.path());
+  Session again(recipe);
   std::int64_t first_step = -1, first_done = -1;
   again.bus.add(std::make_unique<On<observe::RunStarted>>([&](const observe::RunStarted& e) { first_step = e.first_step; }));
-  again.bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) { first_done = first_done < 0 ? e.step : first_done; }));
+  again.bus.add(
+      std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) { first_done = first_done < 0 ? e.step : first_done; }));
   again.resume(folder.path()).to_end(folder.path());
   EXPECT_EQ(first_step, 5);
   EXPECT_EQ(first_done, 6);

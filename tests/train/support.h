@@ -85,14 +85,14 @@ class On final : public observe::Listener {
 };
 
 /// A trainer with what it needs around it.
-struct Run {
-  explicit Run(const Recipe& recipe) : trainer(recipe, {.bus = bus, .clock = clock, .stop = stop}) {}
+struct Session {
+  explicit Session(const Recipe& recipe) : trainer(recipe, {.bus = bus, .clock = clock, .stop = stop}) {}
 
-  Run& stop_after(std::int64_t step) {
+  Session& stop_after(std::int64_t step) {
     bus.add(std::make_unique<StopAfter>(step, stop));
     return *this;
   }
-  Run& resume(const std::filesystem::path& folder) {
+  Session& resume(const std::filesystem::path& folder) {
     const auto [file, checkpoint] = newest_good_checkpoint(folder);
     trainer.resume(checkpoint, file.string());
     return *this;
@@ -109,7 +109,7 @@ struct Run {
 /// Trains a recipe from start to end in a folder of its own.
 inline observe::RunEnded train(const Recipe& recipe) {
   const Folder folder;
-  return Run(recipe).to_end(folder.path());
+  return Session(recipe).to_end(folder.path());
 }
 
 /// The message that `attempt` throws as an `Expected`; a failure if it throws nothing or something else.

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 /// Largest difference between the parameters of two recipes after training.
 double distance(const Recipe& a, const Recipe& b) {
   const Folder folder;
-  Run first(a), second(b);
+  Session first(a), second(b);
   first.to_end(folder / "a");
   second.to_end(folder / "b");
   return (first.parameters() - second.parameters()).abs().max().item<double>();
@@ -40,7 +40,7 @@ TEST(Trainer, LearnsTheShapes) {
   recipe.data.shape = {1, 12, 12};
   recipe.train.epochs = 6;
   const Folder folder;
-  Run run(recipe);
+  Session run(recipe);
   std::vector<double> losses;
   run.bus.add(std::make_unique<On<observe::EpochDone>>([&](const observe::EpochDone& e) { losses.push_back(e.train_loss); }));
   const auto ended = run.to_end(folder.path());
@@ -70,7 +70,7 @@ TEST(Trainer, TheBatchGrowsAtItsMilestones) {
   recipe.schedule.batch_milestones = {1, 2};
   recipe.schedule.largest_batch = 48;
   const Folder folder;
-  Run run(recipe);
+  Session run(recipe);
   std::vector<std::int64_t> samples, epochs;
   run.bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) {
     samples.push_back(e.samples), epochs.push_back(e.epoch);
@@ -104,7 +104,7 @@ TEST(Trainer, EvaluatesWhenTheRecipeSays) {
     recipe.train.epochs = 4;
     recipe.train.evaluate_every = every;
     const Folder folder;
-    Run run(recipe);
+    Session run(recipe);
     std::vector<std::int64_t> epochs;
     run.bus.add(std::make_unique<On<observe::Evaluated>>([&](const observe::Evaluated& e) { epochs.push_back(e.epoch); }));
     run.to_end(folder.path());
@@ -117,7 +117,7 @@ TEST(Trainer, EvaluatesWhenTheRecipeSays) {
 
 TEST(Trainer, ANumberThatWasNotMeasuredIsNotGiven) {
   const Folder folder;
-  const auto ended = Run(tiny_recipe()).stop_after(2).to_end(folder.path());
+  const auto ended = Session(tiny_recipe()).stop_after(2).to_end(folder.path());
   EXPECT_TRUE(std::isnan(ended.test_loss));
   EXPECT_TRUE(std::isnan(ended.test_accuracy));
   EXPECT_TRUE(std::isfinite(ended.train_loss));
@@ -128,7 +128,7 @@ TEST(Trainer, CheckpointsAsOftenAsTheRecipeSaysAndKeepsTheNewest) {
   recipe.train.checkpoint_every = 4;
   recipe.train.keep = 3;
   const Folder folder;
-  Run run(recipe);
+  Session run(recipe);
   std::vector<std::int64_t> steps;
   run.bus.add(std::make_unique<On<observe::CheckpointWritten>>([&](const observe::CheckpointWritten& e) {
     steps.push_back(e.step);
@@ -144,11 +144,11 @@ TEST(Trainer, CheckpointsAsOftenAsTheRecipeSaysAndKeepsTheNewest) {
 TEST(Divergence, StopsAtTheStepAndNamesTheLayer) {
   Recipe recipe = tiny_recipe();
   const Folder folder;
-  Run(recipe).stop_after(kStepsPerEpoch).to_end(folder.path());  // one good epoch and its checkpoint
+  Session(recipe).stop_after(kStepsPerEpoch).to_end(folder.path());  // one good epoch and its checkpoint
   const std::string good = bytes_in(checkpoint_file(folder / "checkpoints", kStepsPerEpoch));
 
   recipe.optim.rate = 1e30;
-  Run run(recipe);
+  Session run(recipe);
   run.resume(folder.path());
   const std::string message = message_of<Error>([&] { run.to_end(folder.path()); });
   EXPECT_THAT(message, testing::MatchesRegex("the loss is .*(nan|inf) at step [0-9]+: .*layer 'fc[12]'.*"));
@@ -166,7 +166,7 @@ TEST(Divergence, AnUpdateThatOverflowedIsNeverACheckpoint) {
   recipe.optim.rate = 1e39;  // infinite in single precision; the first loss is still a number
   recipe.train.checkpoint_every = 1;
   const Folder folder;
-  Run run(recipe);
+  Session run(recipe);
   const std::string message = message_of<Error>([&] { run.to_end(folder.path()); });
   EXPECT_THAT(message, HasSubstr("step 1 "));
   EXPECT_THAT(message, HasSubstr("layer 'fc1'"));
@@ -180,7 +180,7 @@ TEST(FullDisk, TrainingGoesOnAndTheNextCheckpointIsTriedAgain) {
   const Folder folder;
   const auto obstacle = folder / "checkpoints";  // a file where the folder should be
   put_bytes(obstacle, "in the way");
-  Run run(recipe);
+  Session run(recipe);
   run.bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) {
     if (e.step == kStepsPerEpoch + 1) std::filesystem::remove(obstacle);
   }));
@@ -196,7 +196,7 @@ TEST(FullDisk, TrainingGoesOnAndTheNextCheckpointIsTriedAgain) {
 TEST(FullDisk, AStopWithoutACheckpointIsAFailure) {
   const Folder folder;
   put_bytes(folder / "checkpoints", "in the way");
-  Run run(tiny_recipe());
+  Session run(tiny_recipe());
   run.stop_after(2);
   testing::internal::CaptureStderr();
   const std::string message = message_of<Error>([&] { run.to_end(folder.path()); });
@@ -208,7 +208,7 @@ TEST(Refusal, BeforeAnythingIsWritten) {
   const auto refused = [](const std::function<void(Recipe&)>& change) {
     Recipe recipe = tiny_recipe();
     change(recipe);
-    return message_of<ConfigError>([&] { Run run(recipe); });
+    return message_of<ConfigError>([&] { Session run(recipe); });
   };
   EXPECT_THAT(refused([](Recipe& r) { r.data.batch = 1000; }), testing::AllOf(HasSubstr("data.batch=1000"), HasSubstr("96")));
   EXPECT_THAT(refused([](Recipe& r) { r.model.input = {1, 9, 9}; }), testing::AllOf(HasSubstr("1x9x9"), HasSubstr("1x8x8")));

@@ -141,12 +141,12 @@ TEST(Weights, WhatDoesNotFitIsNamed) {
 TEST(Weights, ARecipeStartsFromThem) {
   const Folder folder;
   Recipe recipe = tiny_recipe();
-  Run first(recipe);
+  Session first(recipe);
   first.to_end(folder.path());
   export_weights(newest_good_checkpoint(folder.path()).second, folder / "w.safetensors");
   recipe.model.weights = (folder / "w.safetensors").string();
   recipe.train.seed = 77;
-  Run second(recipe);
+  Session second(recipe);
   EXPECT_TRUE(at::equal(second.parameters(), first.parameters()));
 }
 

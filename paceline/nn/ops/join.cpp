@@ -8,16 +8,21 @@ namespace {
 
 class Add final : public Op {
  public:
-  explicit Add(bool in_place) : in_place_(in_place) {}
+  Add(std::size_t inputs, bool in_place) : inputs_(inputs), in_place_(in_place) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors&) const override {
     at::Tensor first = inputs[0];
-    return in_place_ ? first.add_(inputs[1]) : first + inputs[1];
+    at::Tensor sum = in_place_ ? first.add_(inputs[1]) : first + inputs[1];
+    for (std::size_t i = 2; i < inputs_; ++i) sum.add_(inputs[i]);
+    return sum;
   }
 
-  Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors&, bool) const override { return {gradient, gradient}; }
+  Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors&, bool) const override {
+    return Tensors(inputs_, gradient);
+  }
 
  private:
+  std::size_t inputs_;
   bool in_place_;
 };
 
@@ -53,7 +58,7 @@ class Flatten final : public Op {
 
 }  // namespace
 
-MadeOp make_add(const graph::Layer&, bool in_place) { return std::make_unique<Add>(in_place); }
+MadeOp make_add(const graph::Layer& layer, bool in_place) { return std::make_unique<Add>(layer.inputs.size(), in_place); }
 MadeOp make_concat(const graph::Layer&, bool) { return std::make_unique<Concat>(); }
 MadeOp make_flatten(const graph::Layer&, bool) { return std::make_unique<Flatten>(); }
 

@@ -1,0 +1,39 @@
+// A whole training run from C++: the recipe as a struct, a listener for what one wants to see, and the Trainer that `paceline train` uses.
+#include <iostream>
+
+#include "paceline/observe/event.h"
+#include "paceline/observe/run_folder.h"
+#include "paceline/train/trainer.h"
+
+namespace {
+
+struct PrintEpochs final : paceline::observe::Listener {
+  void on(const paceline::observe::Event& event) override {
+    if (const auto* epoch = std::get_if<paceline::observe::EpochDone>(&event))
+      std::cout << "epoch " << epoch->epoch << ": train loss " << epoch->train_loss << '\n';
+  }
+};
+
+}  // namespace
+
+int main() {
+  paceline::train::Recipe recipe;
+  recipe.model.network = "mlp";
+  recipe.data.name = "shapes";  // drawn pictures, no file
+  recipe.data.train_samples = 2000;
+  recipe.data.test_samples = 500;
+  recipe.optim.name = "adamw";
+  recipe.optim.rate = 1e-3;
+  recipe.train.epochs = 2;
+  recipe.config().set("model.hidden=[256,64]");  // what the command line can set, a program can set in the same words
+
+  const paceline::SteadyClock clock;
+  const std::atomic<bool> stop = false;  // set it from a signal or another thread: checkpoint, then leave
+  paceline::observe::Bus bus;
+  bus.add(std::make_unique<PrintEpochs>());
+
+  paceline::train::Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop});
+  const auto folder = paceline::observe::RunFolder::create("runs", "train_from_cpp");  // now that the recipe is accepted
+  const paceline::observe::RunEnded ended = trainer.run(folder.path());
+  std::cout << "test accuracy " << 100 * ended.test_accuracy << "%, state " << ended.state_hash << ", everything in " << ended.run << '\n';
+}

@@ -1,0 +1,22 @@
+// The kernel behind deliver_pieces. No CUDA header here: a stream is the void* behind cudaStream_t.
+#pragma once
+
+#include <cstdint>
+
+namespace paceline::tensor {
+
+/// Goes to the kernel by value, so that a recorded launch needs no memory of its own; hence the limit.
+struct PieceTable {
+  static constexpr int kMost = 128;
+  struct {
+    const void* values;
+    float* place;
+    int count;
+    bool bf16;
+  } piece[kMost];
+  int count = 0;
+};
+
+void launch_pieces(const PieceTable& table, bool add, void* stream);
+
+}  // namespace paceline::tensor

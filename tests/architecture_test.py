@@ -1,0 +1,135 @@
+"""The plan of the house, held against the code: an #include may only follow an edge that paceline/CMakeLists.txt declares.
+
+    python3 architecture_test.py [SOURCE_FOLDER]
+"""
+
+import pathlib
+import re
+import sys
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[1]
+ENDINGS = {".h", ".cpp", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(?P<name>"[^"]+"|<[^>]+>)', re.MULTILINE)
+LIBTORCH = ("torch/", "ATen/", "c10/")
+
+
+class Room:
+    def __init__(self, arguments):
+        self.name, *words = arguments.split()
+        self.edges, self.torch, heading = set(), False, None
+        for word in words:
+            if word in ("DEPS", "LIBS", "DEFINITIONS", "TORCH"):
+                heading = word
+                self.torch = self.torch or word == "TORCH"
+            elif heading == "DEPS":
+                self.edges.add(word)
+
+
+def rooms_in(text):
+    """The rooms of a CMakeLists.txt by name."""
+    plain = re.sub(r"#.*", "", text)
+    return {room.name: room for room in map(Room, re.findall(r"paceline_room\(([^)]*)\)", plain))}
+
+
+def reachable(rooms, name):
+    """A room, and all that it may see, directly or through others."""
+    seen, waiting = set(), [name]
+    while waiting:
+        room = waiting.pop()
+        if room not in seen:
+            seen.add(room)
+            waiting += rooms[room].edges
+    return seen
+
+
+def includes_of(text):
+    """(name, whether in quotes) of every #include."""
+    return [(found[1:-1], found[0] == '"') for found in INCLUDE.findall(text)]
+
+
+def problems_in(rooms, room, path, text):
+    """What is wrong with the includes of one file of a room."""
+    problems, allowed = [], reachable(rooms, room)
+    for name, quoted in includes_of(text):
+        if quoted and not name.startswith("paceline/"):
+            problems.append(f'{path}: "{name}" is not included from the root, as "paceline/…"')
+        elif quoted and name.split("/")[1] not in allowed:
+            problems.append(f'{path}: room {room} must not include "{name}"; its DEPS in paceline/CMakeLists.txt allow {sorted(allowed)}')
+        if name.startswith(LIBTORCH) and not rooms[room].torch:
+            problems.append(f"{path}: room {room} has no LibTorch, but includes <{name}>")
+        if name == "torch/torch.h" and path.endswith((".h", ".cuh")):
+            problems.append(f"{path}: a header must not include all of LibTorch; forward-declare, or include the part that is needed")
+    return problems
+
+
+class Architecture(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rooms = rooms_in((SOURCE / "paceline/CMakeLists.txt").read_text())
+
+    def files(self, folder):
+        return sorted(path for path in (SOURCE / folder).rglob("*") if path.suffix in ENDINGS)
+
+    def test_rooms_are_declared_before_they_are_used(self):
+        self.assertIn("base", self.rooms)
+        before = set()
+        for room in self.rooms.values():  # in the order of the file, so there can be no circle
+            self.assertLessEqual(room.edges, before, f"room {room.name}")
+            before.add(room.name)
+        folders = {path.name for path in (SOURCE / "paceline").iterdir() if path.is_dir()}
+        self.assertLessEqual(folders, set(self.rooms), "a folder of paceline/ is no room")
+
+    def test_includes_follow_the_edges(self):
+        problems = []
+        for room in self.rooms:
+            for path in self.files(f"paceline/{room}"):
+                problems += problems_in(self.rooms, room, str(path.relative_to(SOURCE)), path.read_text())
+        self.assertEqual(problems, [])
+
+    def test_what_is_included_is_there(self):
+        for folder in ["paceline", "cli", "bench", "tests", "examples"]:
+            for path in self.files(folder):
+                for name, quoted in includes_of(path.read_text()):
+                    if quoted:
+                        self.assertTrue((SOURCE / name).is_file() or (path.parent / name).is_file(), f"{path} includes {name}")
+
+    def test_no_header_includes_all_of_libtorch(self):
+        for folder in ["cli", "bench", "examples"]:
+            for path in self.files(folder):
+                if path.suffix in (".h", ".cuh"):
+                    self.assertNotIn("torch/torch.h", [name for name, _ in includes_of(path.read_text())], str(path))
+
+
+class TheTestItself(unittest.TestCase):
+    """A guard that never barks is no guard."""
+
+    ROOMS = rooms_in("""
+        paceline_room(base LIBS fmt::fmt DEFINITIONS X=1)
+        # paceline_room(ghost DEPS base)
+        paceline_room(tensor DEPS base TORCH)
+        paceline_room(nn DEPS tensor
+                      TORCH)
+    """)
+
+    def problems(self, room, include, path="paceline/x/y.cpp"):
+        return len(problems_in(self.ROOMS, room, path, f"#pragma once\n  # include {include}\n"))
+
+    def test_reads_rooms(self):
+        self.assertEqual(list(self.ROOMS), ["base", "tensor", "nn"])
+        self.assertEqual(reachable(self.ROOMS, "nn"), {"nn", "tensor", "base"})
+
+    def test_barks(self):
+        self.assertEqual(self.problems("nn", '"paceline/base/error.h"'), 0)
+        self.assertEqual(self.problems("nn", "<torch/torch.h>"), 0)
+        self.assertEqual(self.problems("base", '"paceline/nn/op.h"'), 1)
+        self.assertEqual(self.problems("tensor", '"paceline/nn/op.h"'), 1)
+        self.assertEqual(self.problems("nn", '"op.h"'), 1)
+        self.assertEqual(self.problems("base", "<ATen/ATen.h>"), 1)
+        self.assertEqual(self.problems("nn", "<torch/torch.h>", "paceline/nn/op.h"), 1)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+        SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""The docs against the code: generated tables are those of the binary, links lead somewhere, and what is shown exists.
+
+    tests/docs_test.py BINARY
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARY = ""
+SKIPPED = {".git", "build", "build-asan", "build-tsan", "build-cuda", "runs"}
+
+
+def pages():
+    return [page for page in sorted(ROOT.rglob("*.md")) if not SKIPPED & set(page.relative_to(ROOT).parts)]
+
+
+def code_of(text):
+    """Everything that a page shows as code: fenced blocks and `spans`."""
+    blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+    return blocks + spans
+
+
+def anchors_of(page):
+    """The ids that a heading gets on the web: lower case, no punctuation, spaces as dashes."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def run(*arguments):
+    return subprocess.run([BINARY, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+class Docs(unittest.TestCase):
+    def test_generated_tables_are_those_of_the_code(self):
+        done = subprocess.run([sys.executable, ROOT / "tools/generate_docs", BINARY, "--check"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, f"run tools/generate_docs {BINARY}\n{done.stdout}{done.stderr}")
+
+    def test_links_lead_somewhere(self):
+        for page in pages():
+            for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                path, _, anchor = target.partition("#")
+                file = (page.parent / path) if path else page
+                with self.subTest(page=page.relative_to(ROOT), link=target):
+                    self.assertTrue(file.exists(), "no such file")
+                    if anchor and file.suffix == ".md":
+                        self.assertIn(anchor, anchors_of(file))
+
+    def test_commands_that_are_shown_exist(self):
+        listed = run("--help").split("Subcommands:\n")[1].split("\n\n")[0]
+        known = set(re.findall(r"^  (\w+)", listed, re.MULTILINE)) | {"COMMAND"}
+        self.assertIn("train", known)
+        for page in pages():
+            for code in code_of(page.read_text()):
+                for command in re.findall(r"(?:^|[ /(])paceline ([a-zA-Z]+)", code, re.MULTILINE):
+                    with self.subTest(page=page.relative_to(ROOT), code=code.strip()):
+                        self.assertIn(command, known)
+
+    def test_recipe_keys_that_are_shown_exist(self):
+        known = {row["key"] for row in json.loads(run("list", "keys", "--json"))["keys"]}
+        sections = "|".join({key.split(".")[0] for key in known})
+        for page in pages():
+            for code in code_of(page.read_text()):
+                for key in re.findall(rf"(?:^|[ `])((?:{sections})\.\w+)=", code, re.MULTILINE):
+                    with self.subTest(page=page.relative_to(ROOT), code=code.strip()):
+                        self.assertIn(key, known)
+
+    def test_architecture_names_the_rooms_and_their_edges(self):
+        declared = {}
+        for room, words in re.findall(r"^paceline_room\((\w+)(.*)\)", (ROOT / "paceline/CMakeLists.txt").read_text(), re.MULTILINE):
+            edges = re.search(r"DEPS ((?:[a-z_]+ ?)+)", words)
+            declared[room] = (set(edges[1].split()) if edges else set(), "TORCH" in words)
+        told = {}
+        for room, sees, torch in re.findall(r"^\| \[(\w+)\]\(paceline/\w+\) \|.*\| (.*) \| (yes|no) \|$", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE):
+            told[room] = (set(re.findall(r"\w+", sees)), torch == "yes")
+        self.assertEqual(told, declared)
+
+    def test_recipes_resolve(self):
+        recipes = sorted((ROOT / "recipes").glob("*.toml"))
+        self.assertTrue(recipes)
+        for recipe in recipes:
+            with self.subTest(recipe=recipe.name):
+                resolved = tomllib.loads(run("train", str(recipe), "--print-recipe"))
+                for section, values in tomllib.loads(recipe.read_text()).items():
+                    for key, value in values.items():
+                        self.assertEqual(resolved[section][key], value, f"{section}.{key}")
+
+
+if __name__ == "__main__":
+    BINARY = sys.argv.pop(1)
+    unittest.main()
