@@ -18,14 +18,13 @@ struct PrintEpochs final : paceline::observe::Listener {
 
 int main() {
   paceline::train::Recipe recipe;
-  recipe.model.network = "mlp";
+  recipe.model.network = "lenet5";
   recipe.data.name = "shapes";  // drawn pictures, no file
-  recipe.data.train_samples = 2000;
-  recipe.data.test_samples = 500;
+  recipe.data.train_samples = 4000;
+  recipe.data.test_samples = 1000;
   recipe.optim.name = "adamw";
-  recipe.optim.rate = 1e-3;
-  recipe.train.epochs = 2;
-  recipe.config().set("model.hidden=[256,64]");  // what the command line can set, a program can set in the same words
+  recipe.optim.rate = 3e-3;
+  recipe.config().set("train.epochs=3");  // a key in the words of the command line
 
   const paceline::SteadyClock clock;
   const std::atomic<bool> stop = false;  // set it from a signal or another thread: checkpoint, then leave

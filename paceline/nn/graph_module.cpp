@@ -8,6 +8,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/nn/init.h"
+#include "paceline/nn/ops/fused_norm.h"
 
 namespace paceline::nn {
 namespace {
@@ -87,7 +88,7 @@ void GraphModule::build_nodes() {
   last_use_.assign(nodes_.size(), 0);
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     nodes_[i].op = op_kind(layers[i].kind).make(layers[i], in_place[i]);
-    for (int input : layers[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
+    nodes_[i].inputs = layers[i].inputs;
     const bool may_drop = layers[i].kind == Kind::dropout || layers[i].kind == Kind::attention;
     uses_chance_ = uses_chance_ || (may_drop && layers[i].probability > 0);
   }
@@ -107,13 +108,56 @@ void GraphModule::build_nodes() {
     node.last_entry = ++entry;
   }
 
+  fuse_norms();
+  for (std::size_t i = 1; i < nodes_.size(); ++i)
+    for (int input : nodes_[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
+
   // The gradient of an input is wanted where parameters lie before it.
   std::vector<bool> depends(nodes_.size(), false);
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     nodes_[i].wants_input = false;
-    for (int input : layers[i].inputs) nodes_[i].wants_input = nodes_[i].wants_input || depends[static_cast<std::size_t>(input)];
+    for (int input : nodes_[i].inputs) nodes_[i].wants_input = nodes_[i].wants_input || depends[static_cast<std::size_t>(input)];
     depends[i] = nodes_[i].wants_input || !nodes_[i].weights.values.empty();
   }
+}
+
+// On a GPU a batch norm takes the relu behind it, and the residual sum between them, into its own kernels. The node of the last of
+// these layers does the work of all.
+void GraphModule::fuse_norms() {
+  const auto& layers = graph_.layers();
+  std::vector<int> readers(layers.size(), 0);
+  for (const graph::Layer& layer : layers)
+    for (int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
+  const auto norm_at = [&](int index) {  // a norm that nobody else reads, not yet part of another node
+    const auto i = static_cast<std::size_t>(index);
+    return layers[i].kind == Kind::batch_norm && readers[i] == 1 && nodes_[i].op && can_fuse(layers[i], device_, compute_);
+  };
+  const auto fuse = [&](int norm, std::size_t into, const FusedNorm& with, std::vector<int> inputs) {
+    Node taken = std::move(nodes_[static_cast<std::size_t>(norm)]);
+    nodes_[static_cast<std::size_t>(norm)] = {};
+    taken.op = make_fused_norm(layers[static_cast<std::size_t>(norm)], with);
+    taken.inputs = std::move(inputs);
+    nodes_[into] = std::move(taken);
+  };
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    if (layers[i].kind != Kind::relu) continue;
+    const int before = layers[i].inputs[0];
+    if (norm_at(before)) {
+      fuse(before, i, {.relu = true}, {layers[static_cast<std::size_t>(before)].inputs[0]});
+      continue;
+    }
+    const graph::Layer& sum = layers[static_cast<std::size_t>(before)];
+    if (sum.kind != Kind::add || readers[static_cast<std::size_t>(before)] != 1) continue;
+    for (std::size_t side = 0; side < 2; ++side) {
+      if (!norm_at(sum.inputs[side])) continue;
+      fuse(sum.inputs[side], i, {.relu = true, .residual = true},
+           {layers[static_cast<std::size_t>(sum.inputs[side])].inputs[0], sum.inputs[1 - side]});
+      nodes_[static_cast<std::size_t>(before)] = {};
+      break;
+    }
+  }
+  for (std::size_t i = 1; i < nodes_.size(); ++i)  // those with nothing to take along
+    if (norm_at(static_cast<int>(i))) fuse(static_cast<int>(i), i, {}, {layers[i].inputs[0]});
 }
 
 // "layer1.0.conv1.weight" becomes parameter `weight` of module `conv1` of module `0` of module `layer1`: PyTorch's state_dict.
@@ -132,7 +176,7 @@ void GraphModule::register_names() {
   for (std::size_t i = 0; i < arena_.entries().size(); ++i) {
     const auto [owner, name] = place(arena_.entries()[i].name);
     leaves_.push_back(owner->register_parameter(name, arena_.parameter(i)));
-    leaves_.back().mutable_grad() = arena_.gradient(i);
+    leaves_.back().mutable_grad() = arena_.gradient_leaf(i);
   }
   for (std::size_t i = 0; i < statistics_.entries().size(); ++i) {
     const auto [owner, name] = place(statistics_.entries()[i].name);
@@ -144,7 +188,7 @@ void GraphModule::restore_gradients() {
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     if (leaves_[i].grad().defined()) continue;
     arena_.gradient(i).zero_();
-    leaves_[i].mutable_grad() = arena_.gradient(i);
+    leaves_[i].mutable_grad() = arena_.gradient_leaf(i);
   }
 }
 
@@ -159,10 +203,11 @@ at::Tensor GraphModule::run(const at::Tensor& input, const Pass& pass, Trace* tr
   Tensors inputs, unused;
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     inputs.clear();
-    for (int source : layers[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
+    if (!nodes_[i].op) continue;
+    for (int source : nodes_[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
     outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
     if (inspect) inspect(layers[i], outputs[i]);
-    for (int source : layers[i].inputs)
+    for (int source : nodes_[i].inputs)
       if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
   }
   return outputs.back();
@@ -210,7 +255,6 @@ class Deliveries {
 
 at::Tensor GraphModule::back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready, bool wants_input) {
   at::NoGradGuard no_grad;
-  const auto& layers = graph_.layers();
   if (trace.saved.size() != nodes_.size())
     throw ConfigError("a backward pass needs the trace of a forward pass of its own, and uses it up; make another forward pass first");
   std::vector<Tensors> saved = std::exchange(trace.saved, {});
@@ -225,7 +269,7 @@ at::Tensor GraphModule::back(const at::Tensor& logits_gradient, const Pass& pass
     saved[i].clear();
     for (std::size_t k = 0; k < inputs.size(); ++k) {
       if (!inputs[k].defined()) continue;
-      at::Tensor& sum = gradients[static_cast<std::size_t>(layers[i].inputs[k])];
+      at::Tensor& sum = gradients[static_cast<std::size_t>(node.inputs[k])];
       sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add hands the same tensor to both of its inputs
     }
     deliveries.layer_done(node.first_entry, node.last_entry);
@@ -274,7 +318,7 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
 }  // namespace
 
 at::Tensor GraphModule::forward(const at::Tensor& input) {
-  if (at::GradMode::is_enabled()) return ModuleFunction::apply(input, leaves_.empty() ? at::Tensor() : leaves_.front(), this);
+  if (at::GradMode::is_enabled()) return ModuleFunction::apply(input, leaves_.empty() ? input : leaves_.front(), this);
   Pass pass;
   pass.training = is_training();
   return run(input, pass, nullptr);

@@ -20,7 +20,7 @@ struct Trace {
   std::vector<Tensors> saved;  // by layer
 };
 
-/// Called when the gradients of arena entries [first, last) are complete; entries come from the last to the first.
+/// Called when the gradients of arena entries [first, last) are complete, once for each entry; the entries of the last layers come first.
 using GradientReady = std::function<void(std::size_t first, std::size_t last)>;
 /// Called with each layer's output in the forward pass.
 using Inspect = std::function<void(const graph::Layer&, const at::Tensor&)>;
@@ -59,13 +59,15 @@ class GraphModule : public torch::nn::Module {
 
  private:
   struct Node {
-    std::unique_ptr<Op> op;
+    std::unique_ptr<Op> op;    // null: a later node does this layer's work
+    std::vector<int> inputs;   // layers; those of the graph, or of what was fused into this node
     Weights weights;
     std::size_t first_entry = 0, last_entry = 0;  // in the arena
     bool wants_input = true;                      // some parameter or wish lies before it
   };
 
   void build_nodes();
+  void fuse_norms();
   void register_names();
   std::vector<bool> overwritable_inputs() const;
 

@@ -57,6 +57,11 @@ at::Tensor Arena::view(const at::Tensor& flat, std::size_t index) const {
   return range.view({s[0], s[2], s[3], s[1]}).permute({0, 3, 1, 2});
 }
 
+at::Tensor Arena::gradient_leaf(std::size_t index) const {
+  const at::Tensor place = gradient(index);
+  return at::empty({0}, place.options()).set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
+}
+
 Arena adopt(torch::nn::Module& module, Allocate allocate) {
   std::vector<Spec> specs;
   std::vector<at::Tensor> tensors;
@@ -79,7 +84,7 @@ Arena adopt(torch::nn::Module& module, Allocate allocate) {
     at::Tensor home = arena.parameter(i);
     home.copy_(tensors[i]);
     tensors[i].set_data(home);
-    tensors[i].mutable_grad() = arena.gradient(i);
+    tensors[i].mutable_grad() = arena.gradient_leaf(i);
   }
   return arena;
 }

@@ -62,6 +62,8 @@ class Arena {
   /// Views of one entry, in its shape.
   at::Tensor parameter(std::size_t index) const { return view(parameters_, index); }
   at::Tensor gradient(std::size_t index) const { return view(gradients_, index); }
+  /// gradient(index) for a parameter's .grad: the same memory, but no view to autograd, which LibTorch's optimizers refuse to zero.
+  at::Tensor gradient_leaf(std::size_t index) const;
   /// The same view into another flat buffer of this length: optimizer state, a copy in another precision.
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 

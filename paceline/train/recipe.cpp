@@ -32,7 +32,7 @@ Recipe Recipe::demonstration() {
   recipe.model.network = "lenet5";
   recipe.data.name = "shapes";
   recipe.data.batch = 64;
-  recipe.optim.rate = 0.05;
+  recipe.optim.rate = 0.08;
   recipe.schedule.name = "cosine";
   recipe.schedule.warmup_epochs = 0.2;
   recipe.train.epochs = 3;

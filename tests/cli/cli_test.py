@@ -20,13 +20,13 @@ import unittest
 
 DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
 BINARY = ""  # set by main()
-DEADLINE_S = 120
+DEADLINE_S = 120  # of one invocation; only a hang takes so long
 
 # A run of a second: twelve steps of a small perceptron on drawn shapes.
 SMALL = ["model.network=mlp", "model.hidden=[16]", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=32", "data.batch=16",
          "train.epochs=2", "train.threads=1", "train.device=cpu"]
 # One that lasts long enough to be interrupted.
-LONG = SMALL + ["data.train_samples=3200", "train.epochs=6", "train.checkpoint_every=50"]
+LONG = SMALL + ["data.train_samples=1600", "train.epochs=40", "train.checkpoint_every=25"]
 
 RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_s", "train_loss", "test_loss", "test_accuracy", "state_hash",
                "run"]
@@ -35,6 +35,8 @@ RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_
 class CliTest(unittest.TestCase):
     """Runs the program in an empty folder of its own."""
 
+    deadline_s = DEADLINE_S
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="paceline-cli-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -42,7 +44,7 @@ class CliTest(unittest.TestCase):
 
     def run_paceline(self, *arguments, code=DONE):
         done = subprocess.run([BINARY, *arguments], cwd=self.folder, env=self.environment, capture_output=True, text=True,
-                              timeout=DEADLINE_S, check=False)
+                              timeout=self.deadline_s, check=False)
         self.assertEqual(done.returncode, code, f"paceline {' '.join(arguments)}\n{done.stdout}\n{done.stderr}")
         return done
 
@@ -235,34 +237,28 @@ class Training(CliTest):
 
 
 class Resuming(CliTest):
-    def test_stopped_by_a_signal(self):
+    def test_stopped_or_killed(self):
         whole = self.json_of("train", *LONG, "train.name=whole", "--quiet")
-        for number in [signal.SIGTERM, signal.SIGUSR1]:
+        for number in [signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL]:
             name = f"runs/{number.name}"
             process = self.start("train", *LONG, f"train.name={number.name}", "--quiet", "--json")
             self.wait_for_checkpoint(process, name)
             process.send_signal(number)
             out, err = process.communicate(timeout=DEADLINE_S)
-            self.assertEqual(process.returncode, STOPPED, err)
-            stopped = json.loads(out)
-            self.assertLess(stopped["steps"], whole["steps"])
-            shown = self.json_of("checkpoint", "show", name)
-            self.assertEqual((shown["step"], shown["state_hash"]), (stopped["steps"], stopped["state_hash"]))
+            if number == signal.SIGKILL:
+                self.assertEqual(process.returncode, -number)
+            else:
+                self.assertEqual(process.returncode, STOPPED, err)
+                stopped = json.loads(out)
+                self.assertLess(stopped["steps"], whole["steps"])
+                shown = self.json_of("checkpoint", "show", name)
+                self.assertEqual((shown["step"], shown["state_hash"]), (stopped["steps"], stopped["state_hash"]))
 
             resumed = self.json_of("train", "--resume", name, "--quiet")
             self.assertEqual(resumed["run"], str(self.folder / name))
             for key in ["state_hash", "steps", "samples", "train_loss", "test_loss", "test_accuracy"]:
                 self.assertEqual(resumed[key], whole[key], key)
-
-    def test_killed(self):
-        whole = self.json_of("train", *LONG, "train.name=whole", "--quiet")
-        process = self.start("train", *LONG, "train.name=killed", "--quiet")
-        self.wait_for_checkpoint(process, "runs/killed")
-        process.kill()
-        process.communicate(timeout=DEADLINE_S)
-        self.assertEqual(process.returncode, -signal.SIGKILL)
-        self.assertEqual(self.json_of("train", "--resume", "runs/killed", "--quiet")["state_hash"], whole["state_hash"])
-        self.assertFalse([name for name in self.files() if name.endswith(".part")])  # nor what the kill left half-written
+            self.assertFalse([file for file in self.files() if file.endswith(".part")])  # nor what the kill left half-written
 
     def wait_for_checkpoint(self, process, run):
         end = time.monotonic() + DEADLINE_S
@@ -332,7 +328,6 @@ class WrongWords(CliTest):
         self.refused("train", "optm.rate=1", says=["'optm'", "did you mean 'optim'?"])
         self.refused("train", "model.network=resnet", says=["model.network", "'resnet'", "did you mean 'resnet18'?"])
         self.refused("train", "data.name=cifar", says=["data.name", "did you mean 'cifar10'?"])
-        self.refused("train", "optim.name=adm", says=["did you mean 'adam'?"])
         self.refused("graph", "resnet5", says=["unknown network 'resnet5'", "did you mean 'resnet50'?"])
         self.refused("graph", "vgg16", "model.hiden=[3]", says=["did you mean 'hidden'?"])
         self.refused("bench", "optm", says=["did you mean 'optim'?"])
@@ -346,21 +341,15 @@ class WrongWords(CliTest):
         self.refused("train", "data.batch=1.5", says=["data.batch", "integer"])
         self.refused("train", "data.augment=3", says=["data.augment", "boolean"])
         self.refused("train", "data.batch=0", says=["data.batch", "at least 1"])
-        self.refused("train", "train.label_smoothing=2", says=["train.label_smoothing", "at most 1"])
         self.refused("train", "data.shape=[3,32]", says=["data.shape"])
         self.refused("train", "nonsense=1", says=["section.key=value"])
         self.refused("train", "--seed", "x", says=["--seed", "whole number", "'x'"])
         self.refused("train", "--seed", "-1", says=["--seed", "at least 0"])
-        self.refused("train", "--workers", "0", says=["--workers", "at least 1"])
         self.refused("train", "--workers", "2", says=["parallel.workers=2"])
         self.refused("train", "train.device=cuda:99", says=["cuda:99"])
         self.refused("train", "data.batch=20000", says=["data.batch=20000", "10000"])
-        self.refused("train", "train.micro_batches=65", says=["train.micro_batches=65"])
         self.refused("train", "schedule.name=piecewise", says=["points"])
-        self.refused("train", "schedule.name=multi_step", says=["milestones"])
-        self.refused("train", "optim.nesterov=true", "optim.momentum=0", says=["nesterov"])
         self.refused("train", "model.network=gpt", says=["gpt"])
-        self.refused("graph", "gpt", "model.heads=3", says=["3 heads"])
         self.refused("bench", "data", "--rounds", "0", says=["--rounds", "at least 1"])
 
     def test_recipes(self):
@@ -442,6 +431,8 @@ class WrongFiles(CliTest):
 
 class SlowTraining(CliTest):
     """What a user is promised, on the real data; minutes."""
+
+    deadline_s = 850
 
     def data(self, name):
         shelf = os.environ.get("PACELINE_DATA", "")

@@ -34,6 +34,9 @@ at::Tensor sample_of(const Case& row);
 /// Classes for the samples of a softmax_loss row.
 at::Tensor targets_of(const Case& row);
 
+/// To be called before each pass, so that all of them drop the same.
+void reseed();
+
 /// The layer's function in LibTorch's own modules, differentiable by autograd; `weights` are leaves in the arena's order.
 at::Tensor reference(const Case& row, const at::Tensor& sample, const Weights& weights);
 

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 
@@ -44,9 +45,6 @@ class Layers : public testing::TestWithParam<Case> {
     for (std::size_t i = 0; i < module.arena().entries().size(); ++i) module.arena().parameter(i).normal_(0.3, 0.8);
     for (std::size_t i = 0; i < module.statistics().entries().size(); ++i) module.statistics().parameter(i).uniform_(0.5, 1.5);
   }
-
-  /// The same chance in each pass.
-  static void reseed() { torch::manual_seed(14); }
 
   at::Tensor output(Trace* trace = nullptr) {
     reseed();
@@ -147,8 +145,19 @@ TEST_P(Layers, OverwritesGradientsOrAddsToThem) {
   for (std::size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(at::allclose(added.weights[i], 2 * once[i], 1e-12, 1e-14));
 }
 
-TEST_P(Layers, GivesTheSameBitsWhenItOverwritesItsInput) {
-  if (is_loss() || !op_kind(GetParam().kind).can_overwrite_input) GTEST_SKIP() << "never writes over its input";
+INSTANTIATE_TEST_SUITE_P(, Layers, testing::ValuesIn(cases()), [](const auto& row) { return row.param.name; });
+
+/// The rows of the kinds whose table entry has this flag.
+std::vector<Case> cases_with(bool OpKind::*flag) {
+  std::vector<Case> rows;
+  std::ranges::copy_if(cases(), std::back_inserter(rows),
+                       [flag](const Case& row) { return row.kind != Kind::softmax_loss && op_kind(row.kind).*flag; });
+  return rows;
+}
+
+class OverwritingLayers : public Layers {};
+
+TEST_P(OverwritingLayers, GiveTheSameBitsAsThoseThatDoNot) {
   GraphModule module(graph_of(GetParam(), /*behind_norm=*/true), double_precision());
   spread(module);
   const at::Tensor kept = sample_.clone();
@@ -166,7 +175,27 @@ TEST_P(Layers, GivesTheSameBitsWhenItOverwritesItsInput) {
   for (std::size_t i = 0; i < plain.gradients.size(); ++i) EXPECT_TRUE(at::equal(module.arena().gradient(i), plain.gradients[i]));
 }
 
-INSTANTIATE_TEST_SUITE_P(, Layers, testing::ValuesIn(cases()), [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(, OverwritingLayers, testing::ValuesIn(cases_with(&OpKind::can_overwrite_input)),
+                         [](const auto& row) { return row.param.name; });
+
+class OverwrittenLayers : public Layers {};
+
+TEST_P(OverwrittenLayers, DoNotNeedTheirOutputAgain) {
+  Tensors expected;
+  for (const at::Tensor& gradient : gradients().weights) expected.push_back(gradient.clone());
+  Trace trace;
+  const at::Tensor out = output(&trace);
+  EXPECT_FALSE(out.is_alias_of(sample_)) << "whoever writes over the output would write over the batch";
+  out.fill_(std::numeric_limits<double>::quiet_NaN());
+  const at::Tensor input = module_.back(probe_, pass_, trace, nullptr, /*wants_input=*/true);
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(at::equal(module_.arena().gradient(i), expected[i]));
+  if (sample_.is_floating_point()) {
+    EXPECT_TRUE(at::equal(input, gradients().input));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, OverwrittenLayers, testing::ValuesIn(cases_with(&OpKind::output_may_be_overwritten)),
+                         [](const auto& row) { return row.param.name; });
 
 TEST(LayerKinds, EachHasARowInTheTable) {
   for (int number = 1;; ++number) {  // 0 is the input

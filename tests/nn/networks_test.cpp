@@ -129,10 +129,11 @@ TEST(NetworkNames, AreThoseOfPyTorchsStateDict) {
   std::vector<std::string> in_arena;
   for (const tensor::Entry& entry : module.arena().entries()) in_arena.push_back(entry.name);
   EXPECT_THAT(in_arena, testing::ElementsAreArray(parameters)) << "in the order of the state_dict";
-  EXPECT_THAT(module.named_parameters().keys(), testing::UnorderedElementsAreArray(parameters));
+  const auto named = module.named_parameters();
+  EXPECT_THAT(named.keys(), testing::UnorderedElementsAreArray(parameters));
   EXPECT_THAT(module.named_buffers().keys(), testing::UnorderedElementsAreArray(buffers));
   for (std::size_t i = 0; i < in_arena.size(); ++i) {
-    const at::Tensor parameter = module.named_parameters()[in_arena[i]];
+    const at::Tensor& parameter = named[in_arena[i]];
     EXPECT_EQ(parameter.data_ptr(), module.arena().parameter(i).data_ptr()) << in_arena[i];
     EXPECT_EQ(parameter.grad().data_ptr(), module.arena().gradient(i).data_ptr()) << in_arena[i];
   }

@@ -70,6 +70,7 @@ TEST(Adopt, AnOptimizerOfTheUserMovesTheArena) {
   torch::nn::Sequential module = make_module();
   const Arena arena = adopt(*module);
   torch::optim::SGD optimizer(module->parameters(), 0.1);
+  optimizer.zero_grad();
   const at::Tensor before = arena.parameters().clone();
   sample_loss(module).backward();
   optimizer.step();

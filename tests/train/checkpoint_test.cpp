@@ -61,7 +61,7 @@ TEST(Checkpoint, EveryDamagedByteIsNoticed) {
   write_checkpoint(file, sample());
   const std::string good = bytes_in(file);
   for (std::size_t offset = 0; offset < good.size(); ++offset)
-    for (unsigned char mask : {0x01, 0x04, 0x80, 0xff}) {
+    for (unsigned char mask : {0x01, 0x0f, 0x80}) {
       std::string bad = good;
       bad[offset] = static_cast<char>(bad[offset] ^ mask);
       put_bytes(file, bad);

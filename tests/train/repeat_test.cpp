@@ -131,7 +131,7 @@ TEST_P(Repeat, ARunThatIsStoppedAndResumedEndsAsOneThatWasNot) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Recipes, Repeat, testing::ValuesIn(kCases), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Recipes, Repeat, testing::ValuesIn(kCases), [](const auto& test) { return test.param.name; });
 
 TEST(Resume, AfterEverySingleStep) {
   const Recipe recipe = tiny_recipe();
