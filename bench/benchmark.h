@@ -16,12 +16,12 @@
 namespace paceline::bench {
 
 struct Options {
-  int threads = 0;       // 0: all cores
-  int rounds = 5;        // of which the median counts
+  int threads = 0;         // 0: all cores
+  int rounds = 5;          // of which the median counts
   std::int64_t batch = 0;  // 0: the benchmark's own
-  std::string networks;  // comma-separated; empty: the benchmark's own
+  std::string networks;    // comma-separated; empty: the benchmark's own
   std::string device = "cpu", precision = "fp32";
-  std::string root;      // of a dataset
+  std::string root;  // of a dataset
   std::string python = "python3";
   bool peer = true;
 };

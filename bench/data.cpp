@@ -22,9 +22,11 @@ double images_per_s(const data::Dataset& dataset, std::int64_t batch, bool augme
   for (int round = 0; round < rounds; ++round) {
     std::int64_t images = 0;
     loader->start(round, batch);
-    const double took = time_of([&] {
-      while (const data::Batch* made = loader->next()) images += made->count;
-    }, 0);
+    const double took = time_of(
+        [&] {
+          while (const data::Batch* made = loader->next()) images += made->count;
+        },
+        0);
     rates.push_back(static_cast<double>(images) / took);
   }
   return median(rates);
@@ -46,9 +48,11 @@ std::vector<Row> bench_data(const Options& options, const Say& say) {
   }
   say(config.name);
   const auto images = data::make_dataset(config, data::Split::train, 0);
-  rows.push_back({{"what", fmt::format("{} 3x32x32, crop and flip", config.name)}, {"images_per_s", images_per_s(*images, batch, true, options.rounds)}});
+  rows.push_back({{"what", fmt::format("{} 3x32x32, crop and flip", config.name)},
+                  {"images_per_s", images_per_s(*images, batch, true, options.rounds)}});
   config.augment = false;
-  rows.push_back({{"what", fmt::format("{} 3x32x32, as it is", config.name)}, {"images_per_s", images_per_s(*images, batch, false, options.rounds)}});
+  rows.push_back(
+      {{"what", fmt::format("{} 3x32x32, as it is", config.name)}, {"images_per_s", images_per_s(*images, batch, false, options.rounds)}});
   return rows;
 }
 

@@ -33,7 +33,8 @@ optim::OptimConfig config_of(const std::string& name) {
 }
 
 std::unique_ptr<torch::optim::Optimizer> torch_optimizer(const std::string& name, const std::vector<at::Tensor>& parameters) {
-  if (name == "sgd") return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(1e-4).momentum(0.9).weight_decay(1e-4));
+  if (name == "sgd")
+    return std::make_unique<torch::optim::SGD>(parameters, torch::optim::SGDOptions(1e-4).momentum(0.9).weight_decay(1e-4));
   return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(1e-4).weight_decay(1e-4));
 }
 
@@ -70,7 +71,8 @@ std::vector<Row> bench_optim(const Options& options, const Say& say) {
     }
     const double seconds_ours = median(ours);
     const double bandwidth = streams.count * 4.0 * static_cast<double>(module.arena().count()) / seconds_ours / 1e9;
-    Row row = {{"optimizer", streams.optimizer}, {"parameters", module.arena().count()}, {"ms", seconds_ours * 1e3}, {"gb_per_s", bandwidth},
+    Row row = {{"optimizer", streams.optimizer}, {"parameters", module.arena().count()},
+               {"ms", seconds_ours * 1e3},       {"gb_per_s", bandwidth},
                {"memory_gb_per_s", memory},      {"share_of_memory", bandwidth / memory}};
     if (options.peer) {
       row["peer"] = "torch::optim";

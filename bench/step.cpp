@@ -44,16 +44,17 @@ graph::ModelConfig model_of(const Case& item) {
 /// What the peer prints: {"seconds": one step, "torch": version}.
 nlohmann::json run_peer(const Options& options, const Case& item, std::int64_t batch, const std::string& mode) {
   const std::string command =
-      fmt::format("{} {}/bench/peers/pytorch_step.py --network {} --batch {} --threads {} --device {} --precision {} --mode {}", options.python,
-                  PACELINE_SOURCE_DIR, item.network, batch, at::get_num_threads(), options.device, options.precision, mode);
+      fmt::format("{} {}/bench/peers/pytorch_step.py --network {} --batch {} --threads {} --device {} --precision {} --mode {}",
+                  options.python, PACELINE_SOURCE_DIR, item.network, batch, at::get_num_threads(), options.device, options.precision, mode);
   std::FILE* pipe = popen(command.c_str(), "r");
   if (!pipe) throw Error("cannot start " + options.python);
   std::string output;
   std::array<char, 4096> buffer;
   while (std::fgets(buffer.data(), buffer.size(), pipe)) output += buffer.data();
   if (pclose(pipe) != 0)
-    throw ConfigError(fmt::format("the peer failed: {}; does '{}' have PyTorch (apt-get install python3-torch)? --python names another, --no-peer leaves it out",
-                                  command, options.python));
+    throw ConfigError(fmt::format(
+        "the peer failed: {}; does '{}' have PyTorch (apt-get install python3-torch)? --python names another, --no-peer leaves it out",
+        command, options.python));
   return nlohmann::json::parse(output);
 }
 
@@ -82,11 +83,12 @@ class Ours {
   double seconds_a_step() {
     tensor::synchronize(device_);
     return time_of(
-        [this] {
-          for (int i = 0; i < (device_.is_cuda() ? 50 : 1); ++i) step();
-          tensor::synchronize(device_);
-        },
-        1.0) / (device_.is_cuda() ? 50 : 1);
+               [this] {
+                 for (int i = 0; i < (device_.is_cuda() ? 50 : 1); ++i) step();
+                 tensor::synchronize(device_);
+               },
+               1.0) /
+           (device_.is_cuda() ? 50 : 1);
   }
 
  private:
@@ -112,7 +114,8 @@ std::vector<Row> bench_step(const Options& options, const Say& say) {
     if (!known) throw ConfigError(fmt::format("bench step has no network '{}'; it has lenet5, resnet18 and gpt", name));
   }
   // A peer on the CPU is measured as it comes and with the convolution library that Paceline chose, and the faster one counts.
-  const std::vector<std::string> modes = options.device == "cpu" ? std::vector<std::string>{"eager", "eager-no-mkldnn"} : std::vector<std::string>{"eager", "graph"};
+  const std::vector<std::string> modes =
+      options.device == "cpu" ? std::vector<std::string>{"eager", "eager-no-mkldnn"} : std::vector<std::string>{"eager", "graph"};
   for (const Case& item : cases()) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), item.network) == wanted.end()) continue;
     const std::int64_t batch = options.batch > 0 ? options.batch : item.batch;
@@ -131,7 +134,11 @@ std::vector<Row> bench_step(const Options& options, const Say& say) {
       }
     }
     const double mine = median(own), samples = static_cast<double>(batch);
-    const Row base = {{"network", item.network}, {"batch", batch}, {"precision", options.precision}, {"ms", mine * 1e3}, {"samples_per_s", samples / mine}};
+    const Row base = {{"network", item.network},
+                      {"batch", batch},
+                      {"precision", options.precision},
+                      {"ms", mine * 1e3},
+                      {"samples_per_s", samples / mine}};
     if (!options.peer) rows.push_back(base);
     for (const auto& [mode, times] : peers) {
       Row row = base;

@@ -61,7 +61,9 @@ Action add_bench(CLI::App& app) {
   for (const auto& row : bench::benchmarks()) names += fmt::format("{}  {:<8} {}", "\n", row.key, row.help);
   app.add_option("NAME", flags->name, "which:" + names)->required();
   app.add_option("--threads", flags->options.threads, "0: all cores")->capture_default_str()->check(whole_number(0));
-  app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")->capture_default_str()->check(whole_number(1));
+  app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")
+      ->capture_default_str()
+      ->check(whole_number(1));
   app.add_option("--networks", flags->options.networks, "comma-separated, for step");
   app.add_option("--batch", flags->options.batch, "0: the benchmark's own")->capture_default_str()->check(whole_number(0));
   app.add_option("--device", flags->options.device, "cpu or cuda")->capture_default_str();
@@ -70,8 +72,9 @@ Action add_bench(CLI::App& app) {
   app.add_option("--python", flags->options.python, "the Python that has PyTorch, for peers")->capture_default_str();
   app.add_flag("--no-peer", flags->no_peer, "measure Paceline alone");
   add_json_flag(app, flags->json);
-  add_examples(app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
-                     "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128", "paceline bench data --root DIR --json"});
+  add_examples(
+      app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
+            "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128", "paceline bench data --root DIR --json"});
   return [flags] {
     flags->options.peer = !flags->no_peer;
     const auto& entry = find(bench::benchmarks(), "benchmark", flags->name);
@@ -83,7 +86,8 @@ Action add_bench(CLI::App& app) {
     };
     const std::vector<bench::Row> rows = entry.make(flags->options, say);
     if (live) std::cerr << "\r\033[K";
-    const nlohmann::ordered_json machine = {{"cores", std::thread::hardware_concurrency()}, {"threads", at::get_num_threads()}, {"device", tensor::device_name(device)}};
+    const nlohmann::ordered_json machine = {
+        {"cores", std::thread::hardware_concurrency()}, {"threads", at::get_num_threads()}, {"device", tensor::device_name(device)}};
     if (flags->json) print_json({{"benchmark", flags->name}, {"machine", machine}, {"rows", rows}});
     else print_table(rows);
     return kDone;

@@ -46,9 +46,9 @@ int show(const Flags& flags) {
     bytes += static_cast<std::int64_t>(tensor.nbytes());
     if (name.starts_with("model.")) elements += tensor.numel();
   }
-  std::cout << fmt::format("{}\n  network     {}\n  step        {} (epoch {}, batch {}; {} samples in {:.1f} s)\n", file.string(), checkpoint.network,
-                           checkpoint.position.step, checkpoint.position.epoch + 1, checkpoint.position.batch, checkpoint.position.samples,
-                           checkpoint.position.seconds);
+  std::cout << fmt::format("{}\n  network     {}\n  step        {} (epoch {}, batch {}; {} samples in {:.1f} s)\n", file.string(),
+                           checkpoint.network, checkpoint.position.step, checkpoint.position.epoch + 1, checkpoint.position.batch,
+                           checkpoint.position.samples, checkpoint.position.seconds);
   std::cout << fmt::format("  tensors     {}, {:.1f} MB; {} values in the model\n  state hash  {}\n\n", checkpoint.tensors.size(),
                            static_cast<double>(bytes) / 1e6, elements, document["state_hash"].get<std::string>());
   for (const auto& [name, tensor] : checkpoint.tensors)
@@ -81,7 +81,9 @@ int convert(const Flags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
   const FileStamp stamp = train::export_weights(checkpoint, flags.output);
   if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", stamp.bytes}});
-  else std::cout << fmt::format("{} → {} ({:.1f} MB of weights under PyTorch's names)\n", file.string(), flags.output, static_cast<double>(stamp.bytes) / 1e6);
+  else
+    std::cout << fmt::format("{} → {} ({:.1f} MB of weights under PyTorch's names)\n", file.string(), flags.output,
+                             static_cast<double>(stamp.bytes) / 1e6);
   return kDone;
 }
 
@@ -104,7 +106,8 @@ Action add_checkpoint(CLI::App& app) {
   sub->add_option("OUTPUT", flags->output, "the file to write")->required();
   add_examples(*sub, {"paceline checkpoint convert runs/demo weights.safetensors",
                       "python3 -c 'from safetensors.torch import load_file; model.load_state_dict(load_file(\"weights.safetensors\"))'"});
-  add_examples(app, {"paceline checkpoint show runs/demo", "paceline checkpoint verify runs/demo", "paceline checkpoint convert runs/demo weights.safetensors"});
+  add_examples(app, {"paceline checkpoint show runs/demo", "paceline checkpoint verify runs/demo",
+                     "paceline checkpoint convert runs/demo weights.safetensors"});
   return [flags, chosen] { return (*chosen)(*flags); };
 }
 

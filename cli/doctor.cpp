@@ -79,7 +79,8 @@ int run_doctor(bool json) {
   std::vector<std::string> advice;
   // The reference BLAS gives about 2 GFLOP/s a core, a tuned one twenty or more.
   if (product / cores < 10)
-    advice.push_back(fmt::format("matrix products run at {:.0f} GFLOP/s: install OpenBLAS (apt-get install libopenblas0-pthread)", product));
+    advice.push_back(
+        fmt::format("matrix products run at {:.0f} GFLOP/s: install OpenBLAS (apt-get install libopenblas0-pthread)", product));
 #if !PACELINE_WITH_TOML
   advice.push_back("built without toml++: recipes as files are not read (apt-get install libtomlplusplus-dev, build again)");
 #endif
@@ -113,7 +114,9 @@ int run_doctor(bool json) {
   }
   for (const auto& [key, value] : document.items()) {
     if (key == "advice") continue;
-    std::string text = value.is_number_float() ? fmt::format("{:.1f}", value.get<double>()) : value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = value.is_number_float() ? fmt::format("{:.1f}", value.get<double>())
+                       : value.is_string()     ? value.get<std::string>()
+                                               : value.dump();
     std::cout << fmt::format("  {:<20} {}\n", key, text);
   }
   std::cout << (advice.empty() ? "\n  Everything is as it should be.\n" : "\n");

@@ -48,8 +48,8 @@ int run(int argc, char** argv) {
   CLI::App app("Paceline trains deep networks on many workers, from C++, on LibTorch.", "paceline");
   app.set_version_flag("--version", std::string("paceline ") + PACELINE_VERSION);
   app.require_subcommand(1);
-  cli::add_examples(app, {"paceline train                                   the built-in demonstration", "paceline train recipes/mnist_lenet5.toml data.root=DIR",
-                          "paceline graph resnet50", "paceline COMMAND --help"});
+  cli::add_examples(app, {"paceline train                                   the built-in demonstration",
+                          "paceline train recipes/mnist_lenet5.toml data.root=DIR", "paceline graph resnet50", "paceline COMMAND --help"});
   std::map<const CLI::App*, cli::Action> actions;
   for (const Row& row : kCommands) {
     CLI::App* sub = app.add_subcommand(row.name, row.help);

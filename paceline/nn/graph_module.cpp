@@ -253,7 +253,8 @@ class Deliveries {
 
 }  // namespace
 
-at::Tensor GraphModule::back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready, bool wants_input) {
+at::Tensor GraphModule::back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready,
+                             bool wants_input) {
   at::NoGradGuard no_grad;
   if (trace.saved.size() != nodes_.size())
     throw ConfigError("a backward pass needs the trace of a forward pass of its own, and uses it up; make another forward pass first");

@@ -43,7 +43,8 @@ class GraphModule : public torch::nn::Module {
   /// Forward pass without autograd. `trace` null: keep nothing (evaluation).
   at::Tensor run(const at::Tensor& input, const Pass& pass, Trace* trace, const Inspect& inspect = nullptr);
   /// Backward pass of `trace`, which it consumes; fills the arena's gradients. Returns the input's gradient where it is wanted.
-  at::Tensor back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready = nullptr, bool wants_input = false);
+  at::Tensor back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready = nullptr,
+                  bool wants_input = false);
 
   /// Tells the module that the arena's parameters changed: refreshes the copies in lower precision.
   void refresh();
@@ -55,12 +56,12 @@ class GraphModule : public torch::nn::Module {
   tensor::Arena& statistics() { return statistics_; }  // running means and variances
   const c10::Device& device() const { return device_; }
   c10::ScalarType compute_type() const { return compute_; }  // of activations
-  bool uses_chance() const { return uses_chance_; }    // has dropout
+  bool uses_chance() const { return uses_chance_; }          // has dropout
 
  private:
   struct Node {
-    std::unique_ptr<Op> op;    // null: a later node does this layer's work
-    std::vector<int> inputs;   // layers; those of the graph, or of what was fused into this node
+    std::unique_ptr<Op> op;   // null: a later node does this layer's work
+    std::vector<int> inputs;  // layers; those of the graph, or of what was fused into this node
     Weights weights;
     std::size_t first_entry = 0, last_entry = 0;  // in the arena
     bool wants_input = true;                      // some parameter or wish lies before it
@@ -76,10 +77,10 @@ class GraphModule : public torch::nn::Module {
   c10::ScalarType compute_;  // of activations and of the products
   bool channels_last_;
   tensor::Arena arena_, statistics_;
-  at::Tensor compute_copy_;  // the arena in compute_, where that differs
+  at::Tensor compute_copy_;         // the arena in compute_, where that differs
   std::vector<at::Tensor> leaves_;  // by arena entry: the parameters that users and their optimizers hold
-  std::vector<Node> nodes_;  // by layer
-  std::vector<int> last_use_;  // by layer: the last layer that reads its output
+  std::vector<Node> nodes_;         // by layer
+  std::vector<int> last_use_;       // by layer: the last layer that reads its output
   bool uses_chance_ = false;
 };
 

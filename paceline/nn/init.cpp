@@ -41,7 +41,8 @@ void draw_weight(const graph::Layer& layer, const graph::Parameter& parameter, s
   };
   switch (layer.init) {
     case Init::kaiming_fan_out: return normal(std::sqrt(2 / fan_out));
-    case Init::normal: return normal(parameter.name.ends_with("c_proj.weight") && layer.kind == Kind::attention ? layer.projection_std : layer.init_std);
+    case Init::normal:
+      return normal(parameter.name.ends_with("c_proj.weight") && layer.kind == Kind::attention ? layer.projection_std : layer.init_std);
     case Init::truncated_normal: {
       // By inversion: uniform between Φ(−2) and Φ(2); two draws whatever comes out, so chunks stay independent.
       const double low = 0.02275013194817921, scale = layer.init_std;

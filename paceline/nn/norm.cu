@@ -67,7 +67,8 @@ struct Walk {
 /// Sums two values a channel over the threads of the block, then, in the block that comes last, over all blocks; calls
 /// finish(channel, first, second) there for every channel.
 template <class Finish>
-__device__ void reduce_over_all(const Eight& first, const Eight& second, int channels, float* partial, unsigned* counter, const Finish& finish) {
+__device__ void reduce_over_all(const Eight& first, const Eight& second, int channels, float* partial, unsigned* counter,
+                                const Finish& finish) {
   __shared__ float shared[2][kThreads * kVector];
   __shared__ bool last;
   const int groups = channels / kVector, rows_a_block = kThreads / groups;
@@ -117,8 +118,8 @@ __device__ void reduce_over_all(const Eight& first, const Eight& second, int cha
 }
 
 template <class T>
-__global__ void statistics(const T* x, std::int64_t rows, int channels, float epsilon, float momentum, float* mean, float* inverse_deviation,
-                           float* running_mean, float* running_variance, float* partial, unsigned* counter) {
+__global__ void statistics(const T* x, std::int64_t rows, int channels, float epsilon, float momentum, float* mean,
+                           float* inverse_deviation, float* running_mean, float* running_variance, float* partial, unsigned* counter) {
   const Walk walk(channels);
   Eight sum{}, squares{};
 #pragma unroll 4
@@ -167,7 +168,10 @@ __global__ void apply(const T* x, const T* residual, std::int64_t rows, int chan
 struct Constants {
   Eight centre, inverse, weight, bias;
   __device__ Constants(const NormBackward& pass, int channel)
-      : centre(load(pass.mean + channel)), inverse(load(pass.inverse_deviation + channel)), weight(load(pass.weight + channel)), bias(load(pass.bias + channel)) {}
+      : centre(load(pass.mean + channel)),
+        inverse(load(pass.inverse_deviation + channel)),
+        weight(load(pass.weight + channel)),
+        bias(load(pass.bias + channel)) {}
   __device__ float normalised(float x, int i) const { return (x - centre.v[i]) * inverse.v[i]; }
 };
 
@@ -260,7 +264,8 @@ void launch_norm_statistics(const NormShape& shape, const void* x, float epsilon
 void launch_norm_apply(const NormShape& shape, const void* x, const void* residual, const float* mean, const float* inverse_deviation,
                        const float* weight, const float* bias, bool relu, void* y, void* stream) {
   with_type(shape, [&]<class T>(T*) {
-    const auto kernel = relu ? (residual ? apply<T, true, true> : apply<T, true, false>) : (residual ? apply<T, false, true> : apply<T, false, false>);
+    const auto kernel =
+        relu ? (residual ? apply<T, true, true> : apply<T, true, false>) : (residual ? apply<T, false, true> : apply<T, false, false>);
     kernel<<<blocks_for(shape, 2, kMostBlocksElementwise), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
         static_cast<const T*>(x), static_cast<const T*>(residual), shape.rows, shape.channels, mean, inverse_deviation, weight, bias,
         static_cast<T*>(y));
@@ -270,9 +275,12 @@ void launch_norm_apply(const NormShape& shape, const void* x, const void* residu
 void launch_norm_backward_reduce(const NormShape& shape, const NormBackward& pass, bool add, float* weight_gradient, float* bias_gradient,
                                  float* sums, void* masked, const NormScratch& scratch, void* stream) {
   with_type(shape, [&]<class T>(T*) {
-    const auto kernel = !pass.relu ? backward_reduce<T, false, false> : masked ? backward_reduce<T, true, true> : backward_reduce<T, true, false>;
+    const auto kernel = !pass.relu ? backward_reduce<T, false, false>
+                        : masked   ? backward_reduce<T, true, true>
+                                   : backward_reduce<T, true, false>;
     kernel<<<blocks_for(shape, 16, kMostNormBlocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        pass, shape.rows, shape.channels, add, weight_gradient, bias_gradient, sums, static_cast<T*>(masked), scratch.partial, scratch.counter);
+        pass, shape.rows, shape.channels, add, weight_gradient, bias_gradient, sums, static_cast<T*>(masked), scratch.partial,
+        scratch.counter);
   });
 }
 

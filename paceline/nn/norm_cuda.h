@@ -1,4 +1,5 @@
-// Batch norm with the activation and the residual sum that follow it, for channels-last tensors on a GPU: two kernels forward, two backward.
+// Batch norm with the activation and the residual sum that follow it, for channels-last tensors on a GPU: two kernels forward, two
+// backward.
 //
 //   y = [relu](w · (x − mean)/deviation + b [+ residual])
 //

@@ -29,8 +29,8 @@ struct Weights {
 /// How a pass is made.
 struct Pass {
   bool training = true;
-  bool accumulate = false;   // add to the gradients instead of overwriting them
-  at::Generator generator;   // for dropout
+  bool accumulate = false;                      // add to the gradients instead of overwriting them
+  at::Generator generator;                      // for dropout
   std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
 };
 
@@ -39,7 +39,8 @@ class Op {
   virtual ~Op() = default;
   virtual at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const = 0;
   /// Writes the weights' gradients and returns those of the inputs; where `wants_input` is false the result may be empty.
-  virtual Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool wants_input) const = 0;
+  virtual Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
+                           bool wants_input) const = 0;
 };
 
 /// One row a kind, in ops/registry.cpp.

@@ -25,7 +25,8 @@ class Single final : public Strategy {
 
   StepResult step(const Batch& batch, const Point& point) override {
     // A recorded step works on the memory it was recorded with.
-    if (!batch_.inputs.defined() || batch.inputs.data_ptr() != batch_.inputs.data_ptr() || batch.inputs.sizes() != batch_.inputs.sizes()) recorded_->forget();
+    if (!batch_.inputs.defined() || batch.inputs.data_ptr() != batch_.inputs.data_ptr() || batch.inputs.sizes() != batch_.inputs.sizes())
+      recorded_->forget();
     batch_ = batch;
     if (context_->module.uses_chance()) seed_dropout(point.step);
     updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});

@@ -49,8 +49,8 @@ struct Point {
 };
 
 struct StepResult {
-  at::Tensor sums;             // [2] double on the device: sum of losses, right answers; good until the next step
-  std::int64_t targets = 0;    // how many they are sums over
+  at::Tensor sums;           // [2] double on the device: sum of losses, right answers; good until the next step
+  std::int64_t targets = 0;  // how many they are sums over
 };
 
 /// A tensor of the training state under a name that says nothing of the number of workers.

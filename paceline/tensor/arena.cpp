@@ -29,7 +29,8 @@ at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& option
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw ConfigError(fmt::format("no memory for {} MB of parameters; choose a smaller model", bytes >> 20));
   madvise(memory, bytes, MADV_HUGEPAGE);  // advice: an update streams through all of it, and few page-table entries then suffice
-  return at::from_blob(memory, {elements}, [bytes](void* pages) { munmap(pages, bytes); }, options);
+  return at::from_blob(
+      memory, {elements}, [bytes](void* pages) { munmap(pages, bytes); }, options);
 }
 
 Arena::Arena(const std::vector<Spec>& specs, const Options& options) : channels_last_(options.channels_last) {

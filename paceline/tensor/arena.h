@@ -45,9 +45,9 @@ class Arena {
   static constexpr std::int64_t kAlignment = 16;  // elements: a cache line of floats
 
   struct Options {
-    at::TensorOptions tensor;        // device and dtype
-    bool channels_last = false;      // 4-D entries are laid out {out, h, w, in}
-    bool gradients = true;           // statistics need none
+    at::TensorOptions tensor;    // device and dtype
+    bool channels_last = false;  // 4-D entries are laid out {out, h, w, in}
+    bool gradients = true;       // statistics need none
     Allocate allocate = allocate_pages;
   };
 

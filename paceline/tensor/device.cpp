@@ -32,7 +32,8 @@ c10::Device parse_device(const std::string& text) {
   if (text == "cpu") return c10::Device(c10::kCPU);
   const bool is_cuda = text == "cuda" || text.starts_with("cuda:");
   if (!is_cuda) throw ConfigError(fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:N", text));
-  if (!cuda_available()) throw ConfigError(fmt::format("device '{}': this build or machine has no CUDA device; use train.device=cpu", text));
+  if (!cuda_available())
+    throw ConfigError(fmt::format("device '{}': this build or machine has no CUDA device; use train.device=cpu", text));
 #if PACELINE_WITH_CUDA
   int index = 0;
   if (text.size() > 5) {

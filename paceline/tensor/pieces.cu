@@ -16,7 +16,8 @@ constexpr int kBlocksAPiece = 64;  // the largest layer has 2.4 M values: 144 a 
 __global__ void copy_pieces(const __grid_constant__ PieceTable table, bool add) {
   const auto& piece = table.piece[blockIdx.y];
   for (int i = blockIdx.x * kThreads + threadIdx.x; i < piece.count; i += gridDim.x * kThreads) {
-    const float value = piece.bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(piece.values)[i]) : static_cast<const float*>(piece.values)[i];
+    const float value =
+        piece.bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(piece.values)[i]) : static_cast<const float*>(piece.values)[i];
     piece.place[i] = add ? piece.place[i] + value : value;
   }
 }

@@ -1,7 +1,8 @@
 // A piece of work that is asked for again and again with the same tensors: a training step.
 //
-// On a GPU the first runs are made as they come (LibTorch and cuDNN set themselves up), then one is recorded in a CUDA graph, and from then on a
-// run is a single launch: the hundreds of small launches of a step cost more than many of its kernels. On the CPU every run is a plain call.
+// On a GPU the first runs are made as they come (LibTorch and cuDNN set themselves up), then one is recorded in a CUDA graph, and from then
+// on a run is a single launch: the hundreds of small launches of a step cost more than many of its kernels. On the CPU every run is a plain
+// call.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -25,7 +25,8 @@ Outcome run_once(const c10::Device& device, const at::Tensor& input, const at::T
   module.back(softmax_loss(logits, targets.to(device), 0, 1.0 / 8, true).gradient, pass, trace);
   std::vector<at::Tensor> gradients, statistics;
   for (std::size_t i = 0; i < module.arena().entries().size(); ++i) gradients.push_back(module.arena().gradient(i).cpu().flatten());
-  for (std::size_t i = 0; i < module.statistics().entries().size(); ++i) statistics.push_back(module.statistics().parameter(i).cpu().flatten());
+  for (std::size_t i = 0; i < module.statistics().entries().size(); ++i)
+    statistics.push_back(module.statistics().parameter(i).cpu().flatten());
   return {logits.cpu(), at::cat(gradients), at::cat(statistics)};
 }
 

@@ -16,7 +16,8 @@ namespace {
 
 class Attention final : public Op {
  public:
-  explicit Attention(const graph::Layer& layer) : heads_(layer.heads), causal_(layer.causal), bias_(layer.bias), keep_(1 - layer.probability) {}
+  explicit Attention(const graph::Layer& layer)
+      : heads_(layer.heads), causal_(layer.causal), bias_(layer.bias), keep_(1 - layer.probability) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
     const at::Tensor& x = inputs[0];
@@ -38,8 +39,10 @@ class Attention final : public Op {
     return linear_forward(mixed, weights.values[out_], bias_ ? weights.values[out_ + 1] : at::Tensor()).view({batch, time, width});
   }
 
-  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool wants_input) const override {
-    const at::Tensor &rows = saved[0], &q = saved[1], &k = saved[2], &v = saved[3], &attention = saved[4], &mixed = saved[5], &used = saved[6], &mask = saved[7];
+  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
+                   bool wants_input) const override {
+    const at::Tensor &rows = saved[0], &q = saved[1], &k = saved[2], &v = saved[3], &attention = saved[4], &mixed = saved[5],
+                     &used = saved[6], &mask = saved[7];
     const std::int64_t batch = gradient.size(0), time = gradient.size(1), width = gradient.size(2), head = width / heads_;
     const auto bias_place = [&](std::size_t weight) { return bias_ ? weights.gradients[weight + 1] : at::Tensor(); };
 
@@ -54,13 +57,11 @@ class Attention final : public Op {
     at::bmm_out(dv, used.transpose(1, 2), mixed_gradient);
     at::Tensor attention_gradient = at::bmm(mixed_gradient, v.transpose(1, 2));
     if (mask.defined()) attention_gradient.mul_(mask);
-    const at::Tensor scores_gradient =
-        at::_softmax_backward_data(attention_gradient, attention, -1, attention.scalar_type())
-            .mul_(1 / std::sqrt(static_cast<double>(head)));
+    const at::Tensor scores_gradient = at::_softmax_backward_data(attention_gradient, attention, -1, attention.scalar_type())
+                                           .mul_(1 / std::sqrt(static_cast<double>(head)));
     at::bmm_out(dq, scores_gradient, k);
     at::bmm_out(dk, scores_gradient.transpose(1, 2), q);
-    const at::Tensor qkv_gradient =
-        parts.view({3, batch, heads_, time, head}).permute({1, 3, 0, 2, 4}).reshape({batch * time, 3 * width});
+    const at::Tensor qkv_gradient = parts.view({3, batch, heads_, time, head}).permute({1, 3, 0, 2, 4}).reshape({batch * time, 3 * width});
     const at::Tensor input = linear_backward(qkv_gradient, rows, weights.values[0], weights.gradients[0], bias_place(0), pass, wants_input);
     return {wants_input ? input.view({batch, time, width}) : input};
   }
@@ -77,7 +78,7 @@ class Attention final : public Op {
 
   std::int64_t heads_;
   bool causal_, bias_;
-  double keep_;              // share of the attention weights that dropout keeps
+  double keep_;                      // share of the attention weights that dropout keeps
   std::size_t out_ = bias_ ? 2 : 1;  // index of the output projection among the weights
 };
 

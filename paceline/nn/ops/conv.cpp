@@ -12,15 +12,17 @@ class Conv final : public Op {
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
     saved = {inputs[0]};
-    return at::convolution(inputs[0], weights.values[0], bias_ ? weights.values[1] : at::Tensor(), stride_, padding_, {1, 1}, false, {0, 0}, groups_);
+    return at::convolution(inputs[0], weights.values[0], bias_ ? weights.values[1] : at::Tensor(), stride_, padding_, {1, 1}, false, {0, 0},
+                           groups_);
   }
 
-  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool wants_input) const override {
+  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
+                   bool wants_input) const override {
     c10::OptionalArrayRef<std::int64_t> bias_sizes;
     const std::int64_t channels[] = {gradient.size(1)};
     if (bias_) bias_sizes = c10::IntArrayRef(channels);
-    auto [input, weight, bias] = at::convolution_backward(gradient, saved[0], weights.values[0], bias_sizes, stride_, padding_, {1, 1}, false,
-                                                          {0, 0}, groups_, {wants_input, true, bias_});
+    auto [input, weight, bias] = at::convolution_backward(gradient, saved[0], weights.values[0], bias_sizes, stride_, padding_, {1, 1},
+                                                          false, {0, 0}, groups_, {wants_input, true, bias_});
     deliver(weights.gradients[0], weight, pass);
     if (bias_) deliver(weights.gradients[1], bias, pass);
     return {input};

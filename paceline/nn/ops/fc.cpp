@@ -35,10 +35,10 @@ class Fc final : public Op {
     return out.view(shape);
   }
 
-  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool wants_input) const override {
-    const at::Tensor input =
-        linear_backward(gradient.reshape({-1, gradient.size(-1)}), saved[0], weights.values[0], weights.gradients[0],
-                        bias_ ? weights.gradients[1] : at::Tensor(), pass, wants_input);
+  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
+                   bool wants_input) const override {
+    const at::Tensor input = linear_backward(gradient.reshape({-1, gradient.size(-1)}), saved[0], weights.values[0], weights.gradients[0],
+                                             bias_ ? weights.gradients[1] : at::Tensor(), pass, wants_input);
     if (!wants_input || gradient.dim() == 2) return {input};
     auto shape = gradient.sizes().vec();
     shape.back() = input.size(1);

@@ -34,8 +34,9 @@ class FusedNormOp final : public Op {
       inverse = at::rsqrt(weights.statistics[1] + epsilon_);
     }
     at::Tensor y = at::empty_like(x);
-    launch_norm_apply(shape, x.data_ptr(), with_.residual ? residual.data_ptr() : nullptr, mean.data_ptr<float>(), inverse.data_ptr<float>(),
-                      weights.values[0].data_ptr<float>(), weights.values[1].data_ptr<float>(), with_.relu, y.data_ptr(), stream);
+    launch_norm_apply(shape, x.data_ptr(), with_.residual ? residual.data_ptr() : nullptr, mean.data_ptr<float>(),
+                      inverse.data_ptr<float>(), weights.values[0].data_ptr<float>(), weights.values[1].data_ptr<float>(), with_.relu,
+                      y.data_ptr(), stream);
     saved = {x, mean, inverse, with_.residual ? y : at::Tensor()};
     return y;
   }
@@ -57,8 +58,9 @@ class FusedNormOp final : public Op {
     const at::Tensor sums = at::empty({2 * shape.channels}, mean.options()), partial = scratch(mean, shape);
     const at::Tensor masked = with_.residual ? at::empty_like(x) : at::Tensor();
     void* masked_place = with_.residual ? masked.data_ptr() : nullptr;
-    launch_norm_backward_reduce(shape, backward, pass.accumulate, weights.gradients[0].data_ptr<float>(), weights.gradients[1].data_ptr<float>(),
-                                sums.data_ptr<float>(), masked_place, {partial.data_ptr<float>(), counter(x)}, stream);
+    launch_norm_backward_reduce(shape, backward, pass.accumulate, weights.gradients[0].data_ptr<float>(),
+                                weights.gradients[1].data_ptr<float>(), sums.data_ptr<float>(), masked_place,
+                                {partial.data_ptr<float>(), counter(x)}, stream);
     const at::Tensor x_gradient = at::empty_like(x);
     launch_norm_backward_apply(shape, backward, sums.data_ptr<float>(), masked_place, x_gradient.data_ptr(), stream);
     return with_.residual ? Tensors{x_gradient, masked} : Tensors{x_gradient};
@@ -88,7 +90,8 @@ class FusedNormOp final : public Op {
 
 bool can_fuse(const graph::Layer& layer, const c10::Device& device, c10::ScalarType type) {
   const std::int64_t channels = layer.output[0];
-  return device.is_cuda() && (type == c10::kBFloat16 || type == c10::kFloat) && layer.scale && channels % 8 == 0 && channels <= kMostNormChannels;
+  return device.is_cuda() && (type == c10::kBFloat16 || type == c10::kFloat) && layer.scale && channels % 8 == 0 &&
+         channels <= kMostNormChannels;
 }
 
 std::unique_ptr<Op> make_fused_norm(const graph::Layer& layer, const FusedNorm& with) { return std::make_unique<FusedNormOp>(layer, with); }

@@ -13,8 +13,8 @@ class BatchNorm final : public Op {
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
     auto [out, mean, inverse_deviation, reserve, implementation] =
-        at::_batch_norm_impl_index(inputs[0], scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1], pass.training,
-                                   momentum_, epsilon_, at::globalContext().userEnabledCuDNN());
+        at::_batch_norm_impl_index(inputs[0], scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1],
+                                   pass.training, momentum_, epsilon_, at::globalContext().userEnabledCuDNN());
     saved = {inputs[0], mean, inverse_deviation, reserve, at::scalar_tensor(implementation, at::kLong)};
     return out;
   }
@@ -49,8 +49,9 @@ class LayerNorm final : public Op {
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
     const bool shifted = weights.values.size() > 1;
-    auto [input, scale, shift] = at::native_layer_norm_backward(gradient.contiguous(), saved[0], features_, saved[1], saved[2], weights.values[0],
-                                                                shifted ? weights.values[1] : at::Tensor(), {true, true, shifted});
+    auto [input, scale, shift] =
+        at::native_layer_norm_backward(gradient.contiguous(), saved[0], features_, saved[1], saved[2], weights.values[0],
+                                       shifted ? weights.values[1] : at::Tensor(), {true, true, shifted});
     deliver(weights.gradients[0], scale, pass);
     if (shifted) deliver(weights.gradients[1], shift, pass);
     return {input};

@@ -10,8 +10,11 @@ struct Window {
   bool ceil_mode, count_padding;
 
   explicit Window(const graph::Layer& layer)
-      : kernel{layer.kernel_h, layer.kernel_w}, stride{layer.stride, layer.stride}, padding{layer.padding_h, layer.padding_w},
-        ceil_mode(layer.ceil_mode), count_padding(layer.count_padding) {}
+      : kernel{layer.kernel_h, layer.kernel_w},
+        stride{layer.stride, layer.stride},
+        padding{layer.padding_h, layer.padding_w},
+        ceil_mode(layer.ceil_mode),
+        count_padding(layer.count_padding) {}
 };
 
 class MaxPool final : public Op {
@@ -19,13 +22,15 @@ class MaxPool final : public Op {
   explicit MaxPool(const graph::Layer& layer) : window_(layer) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors& saved) const override {
-    auto [out, indices] = at::max_pool2d_with_indices(inputs[0], window_.kernel, window_.stride, window_.padding, {1, 1}, window_.ceil_mode);
+    auto [out, indices] =
+        at::max_pool2d_with_indices(inputs[0], window_.kernel, window_.stride, window_.padding, {1, 1}, window_.ceil_mode);
     saved = {inputs[0], indices};
     return out;
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors& saved, bool) const override {
-    return {at::max_pool2d_with_indices_backward(gradient, saved[0], window_.kernel, window_.stride, window_.padding, {1, 1}, window_.ceil_mode, saved[1])};
+    return {at::max_pool2d_with_indices_backward(gradient, saved[0], window_.kernel, window_.stride, window_.padding, {1, 1},
+                                                 window_.ceil_mode, saved[1])};
   }
 
  private:
@@ -38,12 +43,13 @@ class AvgPool final : public Op {
 
   at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors& saved) const override {
     saved = {inputs[0]};
-    return at::avg_pool2d(inputs[0], window_.kernel, window_.stride, window_.padding, window_.ceil_mode, window_.count_padding, c10::nullopt);
+    return at::avg_pool2d(inputs[0], window_.kernel, window_.stride, window_.padding, window_.ceil_mode, window_.count_padding,
+                          c10::nullopt);
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors& saved, bool) const override {
-    return {at::avg_pool2d_backward(gradient, saved[0], window_.kernel, window_.stride, window_.padding, window_.ceil_mode, window_.count_padding,
-                                    c10::nullopt)};
+    return {at::avg_pool2d_backward(gradient, saved[0], window_.kernel, window_.stride, window_.padding, window_.ceil_mode,
+                                    window_.count_padding, c10::nullopt)};
   }
 
  private:
