@@ -1,4 +1,4 @@
-// relu, relu6, tanh and sigmoid know their slope from their output and may overwrite their input; gelu needs its input again.
+// relu, relu6, tanh and sigmoid: they know their slope from their output and may overwrite their input.
 #include <torch/torch.h>
 
 #include "paceline/base/error.h"
@@ -43,24 +43,8 @@ class Activation final : public Op {
   bool in_place_;
 };
 
-/// The tanh form, as in GPT-2.
-class Gelu final : public Op {
- public:
-  at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors& saved) const override {
-    saved = {inputs[0]};
-    return at::gelu(inputs[0], "tanh");
-  }
-
-  Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors& saved, bool) const override {
-    return {at::gelu_backward(gradient, saved[0], "tanh")};
-  }
-};
-
 }  // namespace
 
-MadeOp make_activation(const graph::Layer& layer, bool in_place) {
-  if (layer.kind == Kind::gelu) return std::make_unique<Gelu>();
-  return std::make_unique<Activation>(layer.kind, in_place);
-}
+MadeOp make_activation(const graph::Layer& layer, bool in_place) { return std::make_unique<Activation>(layer.kind, in_place); }
 
 }  // namespace paceline::nn

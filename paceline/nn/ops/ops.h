@@ -12,6 +12,7 @@ MadeOp make_fc(const graph::Layer& layer, bool in_place);
 MadeOp make_batch_norm(const graph::Layer& layer, bool in_place);
 MadeOp make_layer_norm(const graph::Layer& layer, bool in_place);
 MadeOp make_activation(const graph::Layer& layer, bool in_place);
+MadeOp make_gelu(const graph::Layer& layer, bool in_place);
 MadeOp make_pool(const graph::Layer& layer, bool in_place);
 MadeOp make_lrn(const graph::Layer& layer, bool in_place);
 MadeOp make_dropout(const graph::Layer& layer, bool in_place);

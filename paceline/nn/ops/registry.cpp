@@ -14,7 +14,7 @@ constexpr OpKind kKinds[] = {
     {Kind::layer_norm, make_layer_norm, false, true},
     {Kind::relu, make_activation, true, false},
     {Kind::relu6, make_activation, true, false},
-    {Kind::gelu, make_activation, false, true},
+    {Kind::gelu, make_gelu, false, true},
     {Kind::tanh, make_activation, true, false},
     {Kind::sigmoid, make_activation, true, false},
     {Kind::max_pool, make_pool, false, true},
