@@ -21,7 +21,7 @@ std::string flags_of(const CLI::App& app) {
 }
 
 std::string bash_script(const CLI::App& root) {
-  std::string keys, networks, lists, benchmarks, cases, commands;
+  std::string keys, networks, lists = " keys", cases, commands;
   train::Recipe recipe;
   const Config config = recipe.config();
   for (const Section& section : config.sections())
