@@ -148,7 +148,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   ended.test_accuracy = last_test_.accuracy;
   ended.state_hash = state_hash(state());
   ended.run = folder_.string();
-  if (stopped) ended.stopped = "stopped on request";
+  if (stopped) ended.stopped = "on request";
   around_.bus.emit(ended);
   return ended;
 }
