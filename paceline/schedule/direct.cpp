@@ -1,0 +1,46 @@
+// direct: every rank exchanges with every other at once. The least number of rounds; the choice where messages cost nothing (shared memory)
+// or are short. p ranks, n elements:
+//
+//                    rounds   sent           reduced
+//   allreduce        2        2(p−1)/p·n     (p−1)/p·n
+//   reduce_scatter   1        (p−1)/p·n      (p−1)/p·n
+//   all_gather       1        (p−1)/p·n      0
+//   broadcast        1        (p−1)·n        0
+//   reduce           1        n              (p−1)·n
+//   all_to_all       1        (p−1)/p·n      0
+//   barrier          1        0              0
+//
+// Invariant: an element is reduced on one rank, its part's owner or the root, which takes the others' in the order r+1, r+2, … (mod p).
+#include "paceline/schedule/passes/direct.h"
+#include "paceline/schedule/all.h"
+#include "paceline/schedule/method.h"
+#include "paceline/schedule/passes/rotation.h"
+#include "paceline/schedule/passes/tree.h"
+
+namespace paceline::schedule {
+namespace {
+
+void exchange(StepList& list, const Problem& p) { direct_pass(list, everyone(p), parts(p), p.collective, 0); }
+Counts exchange_counts(const Problem& p) { return direct_counts(p.size, p.count, p.collective); }
+
+void broadcast(StepList& list, const Problem& p) { tree_broadcast(list, star(from_root(p)), whole(p), 1, 0); }
+Counts broadcast_counts(const Problem& p) { return {1, (p.size - 1) * p.count, 0}; }
+
+void reduce(StepList& list, const Problem& p) { tree_reduce(list, star(from_root(p)), whole(p), 1, 0); }
+Counts reduce_counts(const Problem& p) { return {1, p.count, (p.size - 1) * p.count}; }
+
+void all_to_all(StepList& list, const Problem& p) { rotation_pass(list, p, 0); }
+Counts all_to_all_counts(const Problem& p) { return {1, p.count * (p.size - 1) / p.size, 0}; }
+
+constexpr Method kMethods[] = {
+    {Collective::allreduce, exchange, exchange_counts},  {Collective::reduce_scatter, exchange, exchange_counts},
+    {Collective::all_gather, exchange, exchange_counts}, {Collective::broadcast, broadcast, broadcast_counts},
+    {Collective::reduce, reduce, reduce_counts},         {Collective::all_to_all, all_to_all, all_to_all_counts},
+    {Collective::barrier, exchange, exchange_counts},
+};
+
+}  // namespace
+
+Algorithm direct() { return algorithm<kMethods>(); }
+
+}  // namespace paceline::schedule

@@ -1,0 +1,176 @@
+// hierarchical: inside a host, across hosts, inside again, so that the network between hosts carries only what it must. p ranks, k a host,
+// H = ⌈p/k⌉ hosts, n elements, C chunks. Where k divides p each rank carries its slice, a k-th, across (n/k in a ring of H), after and
+// before direct exchanges inside:
+//
+//                    rounds           sent by a rank                      reduced                             across, by a host
+//   allreduce        2(H−1) + 2       2(k−1)/k·n + 2(H−1)/H·n/k           (k−1)/k·n + (H−1)/H·n/k             2(H−1)/H·n
+//   reduce_scatter   H−1 + 1          (k−1)/k·n + (H−1)/H·n/k             (k−1)/k·n + (H−1)/H·n/k             (H−1)/H·n
+//   all_gather       H−1 + 1          (H−1)/H·n/k + (k−1)/k·n             0                                   (H−1)/H·n
+//
+// (no round inside where k = 1). Where the last host is smaller (q < k ranks) the first rank of each host leads: it reduces or gathers for
+// its host, goes round the ring of leaders, and broadcasts or scatters:
+//
+//   allreduce        2(H−1) + 2       (k−1)·n + 2(H−1)/H·n                (k−1)·n + (H−1)/H·n                 2(H−1)/H·n
+//   reduce_scatter   H−1 + 2          n                                   k·n − q/p·n                         n − its own ranks' parts
+//   all_gather       H−1 + 2          k·n − q/p·n                         0                                   n − the next host's parts
+//
+// Rooted collectives go along a chain of hosts, in which each host's head (the root, or the first rank) also serves its host; l is the
+// number of levels, H, or H−1 where the chain's last host has one rank; b the most peers that one head serves:
+//
+//   broadcast        l+C−1            b·n                                 0                                   n
+//   reduce           l+C−1            n                                   b·n                                 n
+//   barrier          2l               0                                   0                                   0
+//
+// Invariant: what leaves a host has been reduced over it, and what enters it enters once.
+#include <algorithm>
+
+#include "paceline/schedule/all.h"
+#include "paceline/schedule/method.h"
+#include "paceline/schedule/passes/direct.h"
+#include "paceline/schedule/passes/ring.h"
+#include "paceline/schedule/passes/tree.h"
+
+namespace paceline::schedule {
+namespace {
+
+struct Hosts {
+  explicit Hosts(const Problem& p)
+      : size(p.size), each(std::min(p.per_host, p.size)), count((p.size + each - 1) / each), mine(p.rank / each), local(p.rank % each) {}
+
+  int size, each, count;  // p, k, H
+  int mine, local;        // my host and my index in it
+
+  bool even() const { return size % each == 0; }
+  int ranks(int host) const { return std::min(each, size - host * each); }
+  Team inside() const { return {.size = ranks(mine), .me = local, .first = mine * each, .around = size}; }
+  /// The ranks of all hosts that have my index.
+  Team across() const { return {.size = count, .me = mine, .first = local, .stride = each, .around = size}; }
+};
+
+// Where all hosts have k ranks
+// -----------------------------------------------------------------------------------------------------------------
+
+/// In an allreduce a slice is one range. In its halves it is the parts of all ranks of an index, which lie k parts apart.
+void by_slices(StepList& list, const Problem& p, const Hosts& hosts) {
+  const bool one_range = p.collective == Collective::allreduce;
+  const Range slice = cut(whole(p), hosts.each, hosts.local);
+  const Blocks across = [&](int host) {
+    return one_range ? cut(slice, hosts.count, host) : part(p.count, p.size, host * hosts.each + hosts.local);
+  };
+  const auto inside = [&](Collective collective, int round) {
+    int next = round;
+    for (int stretch = 0; stretch < (one_range ? 1 : hosts.count); ++stretch) {
+      const Blocks blocks = [&](int local) {
+        return one_range ? cut(whole(p), hosts.each, local) : part(p.count, p.size, stretch * hosts.each + local);
+      };
+      next = direct_pass(list, hosts.inside(), blocks, collective, round);
+    }
+    return next;
+  };
+  int round = 0;
+  if (scatters(p.collective)) round = inside(Collective::reduce_scatter, round);
+  round = ring_pass(list, hosts.across(), across, p.collective, round, p.chunks);
+  if (gathers(p.collective)) inside(Collective::all_gather, round);
+}
+
+// Where the last host is smaller
+// ---------------------------------------------------------------------------------------------------------------
+
+void by_leaders(StepList& list, const Problem& p, const Hosts& hosts) {
+  const Node star_inside = star(hosts.inside());
+  const Blocks inside = [&](int local) { return part(p.count, p.size, hosts.mine * hosts.each + local); };
+  const Blocks across = [&](int host) {
+    if (p.collective == Collective::allreduce) return cut(whole(p), hosts.count, host);
+    return stretch(parts(p), host * hosts.each, host * hosts.each + hosts.ranks(host));
+  };
+  if (scatters(p.collective)) tree_reduce(list, star_inside, whole(p), 1, 0);
+  else tree_gather(list, star_inside, inside, 0);
+  if (hosts.local == 0) ring_pass(list, hosts.across(), across, p.collective, 1, p.chunks);
+  const int round = 1 + halves(p.collective) * (hosts.count - 1);
+  if (gathers(p.collective)) tree_broadcast(list, star_inside, whole(p), 1, round);
+  else tree_scatter(list, star_inside, inside, round);
+}
+
+void in_three_phases(StepList& list, const Problem& p) {
+  const Hosts hosts(p);
+  if (hosts.even()) by_slices(list, p, hosts);
+  else by_leaders(list, p, hosts);
+}
+
+Counts in_three_phases_counts(const Problem& p) {
+  const Hosts hosts(p);
+  const std::int64_t n = p.count, k = hosts.each, last = hosts.ranks(hosts.count - 1) * n / p.size;
+  if (hosts.even()) return direct_counts(hosts.each, n, p.collective) + ring_counts(hosts.count, n / k, p.collective);
+  const int rounds = halves(p.collective) * (hosts.count - 1) + 2;
+  if (p.collective == Collective::reduce_scatter) return {rounds, n, k * n - last};
+  if (p.collective == Collective::all_gather) return {rounds, k * n - last, 0};
+  return ring_counts(hosts.count, n, p.collective) + Counts{2, (k - 1) * n, (k - 1) * n};
+}
+
+// With a root
+// ----------------------------------------------------------------------------------------------------------------------------------
+
+/// The hosts as a chain that begins at the root's.
+struct HostChain {
+  explicit HostChain(const Problem& p) : hosts(p), root(p.root), first(p.root / hosts.each) {}
+
+  Hosts hosts;
+  int root, first;
+
+  int host(int index) const { return (first + index) % hosts.count; }
+  int head(int index) const { return index == 0 ? root : host(index) * hosts.each; }
+  int levels() const { return hosts.count - 1 + (hosts.ranks(host(hosts.count - 1)) > 1); }
+  /// Peers that the head of this host serves: the next head and its host's other ranks.
+  int serves(int index) const { return hosts.ranks(host(index)) - 1 + (index + 1 < hosts.count); }
+};
+
+Node place(const Problem& p) {
+  const HostChain chain(p);
+  const Hosts& hosts = chain.hosts;
+  const int index = (hosts.mine - chain.first + hosts.count) % hosts.count, head = chain.head(index);
+  Node node{.levels = chain.levels()};
+  if (p.rank != head) {
+    node.parent = Edge{.peer = head, .level = index};
+    return node;
+  }
+  if (index > 0) node.parent = Edge{.peer = chain.head(index - 1), .level = index - 1};
+  if (index + 1 < hosts.count) node.children.push_back({.peer = chain.head(index + 1), .level = index});
+  for (int local = 0; local < hosts.ranks(hosts.mine); ++local) {
+    const int rank = hosts.mine * hosts.each + local;
+    if (rank != head) node.children.push_back({.peer = rank, .level = index});
+  }
+  return node;
+}
+
+template <auto pass>
+void along_chain(StepList& list, const Problem& p) {
+  pass(list, place(p), whole(p), p.chunks, 0);
+}
+
+/// b.
+std::int64_t most_served(const HostChain& chain) {
+  int most = 0;
+  for (int index = 0; index < chain.hosts.count; ++index) most = std::max(most, chain.serves(index));
+  return most;
+}
+
+int chain_rounds(const Problem& p, int passes) { return passes * HostChain(p).levels() + static_cast<int>(p.chunks) - 1; }
+
+Counts broadcast_counts(const Problem& p) { return {chain_rounds(p, 1), most_served(HostChain(p)) * p.count, 0}; }
+Counts reduce_counts(const Problem& p) { return {chain_rounds(p, 1), p.count, most_served(HostChain(p)) * p.count}; }
+Counts barrier_counts(const Problem& p) { return {chain_rounds(p, 2), 0, 0}; }
+
+constexpr Method kMethods[] = {
+    {Collective::allreduce, in_three_phases, in_three_phases_counts},
+    {Collective::reduce_scatter, in_three_phases, in_three_phases_counts},
+    {Collective::all_gather, in_three_phases, in_three_phases_counts},
+    {Collective::broadcast, along_chain<tree_broadcast>, broadcast_counts},
+    {Collective::reduce, along_chain<tree_reduce>, reduce_counts},
+    {Collective::barrier, along_chain<tree_allreduce>, barrier_counts},
+};
+
+}  // namespace
+
+Algorithm hierarchical() { return algorithm<kMethods>(); }
+
+}  // namespace paceline::schedule

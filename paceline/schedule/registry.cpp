@@ -1,0 +1,35 @@
+#include <string>
+
+#include "paceline/schedule/all.h"
+
+namespace paceline::schedule {
+
+std::span<const Entry<Algorithm>> algorithms() {
+  static const Entry<Algorithm> table[] = {
+      {"direct", "everybody with everybody, in one round or two", direct()},
+      {"ring", "parts go round; least traffic, most rounds; chains for broadcast and reduce", ring()},
+      {"bucket", "rings, and a tree that scatters or gathers for broadcast and reduce (BKT)", bucket()},
+      {"tree", "minimum spanning tree (MST), pipelined by chunks", tree()},
+      {"butterfly", "recursive halving, then recursive doubling (Rabenseifner)", butterfly()},
+      {"recursive_doubling", "fewest rounds; whole buffers travel", recursive_doubling()},
+      {"double_binary_tree", "two trees, each with half of the buffer, pipelined by chunks", double_binary_tree()},
+      {"hierarchical", "inside a host, across hosts, inside again", hierarchical()},
+      {"torus2d", "rings along both sides of a grid", torus2d()},
+  };
+  return table;
+}
+
+const Entry<Algorithm>& algorithm_for(std::string_view key, Collective collective) {
+  const auto& entry = find(algorithms(), "algorithm", key);
+  if (entry.make.offer(collective)) return entry;
+  std::string message = "algorithm '" + std::string(key) + "' does not offer " + std::string(name_of(collective)) + "; these do:";
+  const char* comma = " ";
+  for (const auto& other : algorithms()) {
+    if (!other.make.offer(collective)) continue;
+    message.append(comma).append(other.key);
+    comma = ", ";
+  }
+  throw ConfigError(message);
+}
+
+}  // namespace paceline::schedule

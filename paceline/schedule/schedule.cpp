@@ -1,0 +1,33 @@
+#include "paceline/schedule/schedule.h"
+
+#include <algorithm>
+
+namespace paceline::schedule {
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::allreduce: return "allreduce";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_gather: return "all_gather";
+    case Collective::broadcast: return "broadcast";
+    case Collective::reduce: return "reduce";
+    case Collective::all_to_all: return "all_to_all";
+    case Collective::barrier: return "barrier";
+  }
+  throw InternalError("a collective without a name");
+}
+
+Counts count(std::span<const Step> steps) {
+  Counts counts;
+  for (const Step& step : steps) {
+    if (step.kind == Step::Kind::copy) continue;
+    counts.rounds = std::max(counts.rounds, step.round + 1);
+    if (step.kind == Step::Kind::send || step.kind == Step::Kind::give) counts.sent += step.range.size();
+    if (step.kind == Step::Kind::reduce) counts.reduced += step.range.size();
+  }
+  return counts;
+}
+
+bool Algorithm::offer(Collective collective) const { return std::ranges::find(offers, collective) != offers.end(); }
+
+}  // namespace paceline::schedule
