@@ -1,0 +1,60 @@
+// A group of ranks that talk to one another, be they threads, processes or hosts.
+//
+//   auto comm = connect(config);
+//   comm->run(allreduce(gradients, {.op = ReduceOp::mean}));             // waits
+//   Work work = comm->start(allreduce(bucket)); …; work.wait();         // goes on meanwhile
+//
+// Collectives must be called in the same order on all ranks; sends and receives match by peer and tag and wait for nobody else. An
+// operation that does not end within its deadline, or whose peer died, throws PeerError with rank, operation and sequence; the communicator
+// is then of no more use. Nothing aborts and nothing hangs.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "paceline/base/config.h"
+#include "paceline/base/error.h"
+#include "paceline/comm/operation.h"
+#include "paceline/comm/topology.h"
+#include "paceline/comm/work.h"
+
+namespace paceline::comm {
+
+/// [comm] of a recipe.
+struct CommConfig {
+  std::string engine = "auto";
+  std::string algorithm = "auto";
+  double deadline_s = 30;
+  bool record = true;
+  bool check = false;
+  std::vector<std::int64_t> fail_at;  // rank, operation
+  std::int64_t per_host = 0;          // 0: as it is; otherwise so many neighbours count as a host
+  double link_gbit_per_s = 0;         // of each host; 0: as it is
+  double link_latency_us = 0, link_jitter_us = 0;
+
+  bool shapes() const { return link_gbit_per_s > 0 || link_latency_us > 0 || link_jitter_us > 0; }
+  void describe(Section& section);
+};
+
+/// Zeroed memory that lives as long as somebody holds it.
+using Memory = std::shared_ptr<void>;
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual Topology topology() const = 0;
+  virtual std::string engine() const = 0;
+
+  virtual Work start(const Operation& operation) = 0;
+  /// Starts and waits; quicker than start(…).wait() because the caller's thread does the work.
+  virtual void run(const Operation& operation) { start(operation).wait(); }
+
+  /// The ranks that give the same colour become a communicator of their own, in the order of (key, rank). Collective.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  /// Memory in which this group's collectives are fastest: on one host, memory that all its ranks can read.
+  virtual Memory allocate(std::int64_t bytes) = 0;
+};
+
+}  // namespace paceline::comm

@@ -1,0 +1,54 @@
+// Decorators: a communicator (or its endpoint) with something more around it. CommConfig says which; connect() and local_group() put them
+// on.
+#pragma once
+
+#include <memory>
+
+#include "paceline/comm/communicator.h"
+#include "paceline/comm/endpoint.h"
+#include "paceline/comm/store.h"
+
+namespace paceline::comm {
+
+/// Hands everything on to another communicator. Decorators override what they change.
+class Decorator : public Communicator {
+ public:
+  explicit Decorator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  Topology topology() const override { return inner_->topology(); }
+  std::string engine() const override { return inner_->engine(); }
+  Work start(const Operation& operation) override { return inner_->start(operation); }
+  void run(const Operation& operation) override { inner_->run(operation); }
+  std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
+  Memory allocate(std::int64_t bytes) override { return inner_->allocate(bytes); }
+
+ protected:
+  Communicator& inner() const { return *inner_; }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+};
+
+/// record: keeps the last operations with the times of their arrival and end. When one fails, its message says what the missing rank did
+/// last (ranks tell the store a few times a second), and the log shows what this rank did.
+std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store);
+
+/// check: before each collective all ranks compare what they are about to call; a mismatch is named on every rank, and nobody hangs.
+std::unique_ptr<Communicator> check(std::unique_ptr<Communicator> inner);
+
+/// fault: the n-th operation of a rank fails there, as if the rank had a bug.
+std::unique_ptr<Communicator> fault(std::unique_ptr<Communicator> inner, int rank, std::int64_t operation);
+
+/// A network to play: what one host can send, and how long a message takes to arrive.
+struct Link {
+  double bytes_per_s = 0;  // 0: as fast as it goes
+  double latency_s = 0;
+  double jitter_s = 0;  // each message takes up to so much longer, by chance
+  std::uint64_t seed = 0;
+};
+
+/// shape: messages between hosts take as long as they would over the link. Messages within a host are not touched.
+std::unique_ptr<Endpoint> shape(std::unique_ptr<Endpoint> inner, const Link& link);
+
+}  // namespace paceline::comm

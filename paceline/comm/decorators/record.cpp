@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/base/log.h"
+#include "paceline/comm/decorators/decorators.h"
+
+namespace paceline::comm {
+namespace {
+
+constexpr std::size_t kKept = 256;  // operations
+constexpr std::size_t kShown = 8;   // in the log, when one fails
+constexpr auto kTellEvery = std::chrono::milliseconds(250);
+
+struct Entry {
+  Operation operation;
+  std::int64_t number = 0;  // of this rank's operations
+  Nanoseconds arrived{0};   // before it waits for anybody: who arrives last makes the others wait
+  Nanoseconds ended{0};     // 0: still under way
+};
+
+Nanoseconds now() { return SteadyClock().now(); }
+
+/// The last operations of a rank, and a thread that tells the store about the very last.
+class Journal {
+ public:
+  Journal(int rank, std::shared_ptr<Store> store) : rank_(rank), store_(std::move(store)) {
+    if (store_) teller_ = std::thread([this] { tell(); });
+  }
+  ~Journal() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    wake_.notify_all();
+    if (teller_.joinable()) teller_.join();
+  }
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  std::int64_t begin(const Operation& operation) {
+    const std::lock_guard lock(mutex_);
+    const std::int64_t number = ++count_;
+    at(number) = {operation, number, now(), Nanoseconds(0)};
+    return number;
+  }
+  void end(std::int64_t number) {
+    const std::lock_guard lock(mutex_);
+    if (at(number).number == number) at(number).ended = now();
+  }
+
+  /// The error with what its culprit did last, after this rank's own last operations went to the log.
+  [[noreturn]] void rethrow(const PeerError& error) {
+    {
+      const std::lock_guard lock(mutex_);
+      const std::int64_t first = std::max<std::int64_t>(1, count_ - static_cast<std::int64_t>(kShown) + 1);
+      for (std::int64_t number = first; number <= count_; ++number)
+        log::error("rank {}, operation {}: {}", rank_, number, text(at(number)));
+    }
+    std::string told;
+    if (store_ && error.rank() >= 0) {
+      try {
+        told = store_->get(key(error.rank())).value_or("");
+      } catch (const std::exception&) {
+        // The store is on rank 0, which may be the very rank that is gone.
+      }
+    }
+    throw PeerError(error.rank(), error.operation(), error.step(),
+                    fmt::format("{}{}", error.what(),
+                                told.empty() ? "" : fmt::format("; the last that rank {} was known to do: {}", error.rank(), told)));
+  }
+
+ private:
+  Entry& at(std::int64_t number) { return entries_[static_cast<std::size_t>(number) % kKept]; }
+  static std::string key(int rank) { return fmt::format("record/{}", rank); }
+
+  std::string text(const Entry& entry) const {
+    if (entry.ended.count() == 0)
+      return fmt::format("{}, under way for {:.3f} s", describe(entry.operation), seconds(now() - entry.arrived));
+    return fmt::format("{}, took {:.6f} s, ended {:.3f} s ago", describe(entry.operation), seconds(entry.ended - entry.arrived),
+                       seconds(now() - entry.ended));
+  }
+
+  void tell() {
+    std::unique_lock lock(mutex_);
+    std::int64_t told = 0;
+    while (!wake_.wait_for(lock, kTellEvery, [this] { return closing_; })) {
+      if (count_ == told) continue;
+      told = count_;
+      const Entry& last = at(count_);
+      const std::string line =
+          fmt::format("{} (its operation {}, {})", describe(last.operation), last.number, last.ended.count() ? "ended" : "begun");
+      lock.unlock();
+      try {
+        store_->set(key(rank_), line);
+      } catch (const std::exception&) {
+        return;  // the store is gone, and with it whoever could ask
+      }
+      lock.lock();
+    }
+  }
+
+  int rank_;
+  std::shared_ptr<Store> store_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool closing_ = false;
+  std::int64_t count_ = 0;
+  std::array<Entry, kKept> entries_;
+  std::thread teller_;
+};
+
+/// Calls f; a PeerError leaves with what the journal knows.
+template <class F>
+void guarded(Journal& journal, std::int64_t number, F f) {
+  try {
+    f();
+  } catch (const PeerError& error) {
+    journal.rethrow(error);
+  }
+  journal.end(number);
+}
+
+class RecordedWork final : public Work::State {
+ public:
+  RecordedWork(Work inner, std::shared_ptr<Journal> journal, std::int64_t number)
+      : inner_(std::move(inner)), journal_(std::move(journal)), number_(number) {}
+  bool done() override { return inner_.done(); }
+  void wait() override {
+    guarded(*journal_, number_, [this] { inner_.wait(); });
+  }
+
+ private:
+  Work inner_;
+  std::shared_ptr<Journal> journal_;
+  std::int64_t number_;
+};
+
+class Record final : public Decorator {
+ public:
+  Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<Store> store)
+      : Decorator(std::move(communicator)), journal_(std::make_shared<Journal>(rank(), std::move(store))) {}
+
+  Work start(const Operation& operation) override {
+    const std::int64_t number = journal_->begin(operation);
+    return Work(std::make_shared<RecordedWork>(inner().start(operation), journal_, number));
+  }
+  void run(const Operation& operation) override {
+    const std::int64_t number = journal_->begin(operation);
+    guarded(*journal_, number, [&] { inner().run(operation); });
+  }
+
+ private:
+  std::shared_ptr<Journal> journal_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store) {
+  return std::make_unique<Record>(std::move(inner), std::move(store));
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,117 @@
+// A message is held back by its sender until it would have left the link, then goes on its way over the engine, which costs next to nothing
+// in comparison. What a host sends leaves it in order, at the link's rate: ranks of one host share their host's share evenly.
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "paceline/base/random.h"
+#include "paceline/comm/decorators/decorators.h"
+
+namespace paceline::comm {
+namespace {
+
+Nanoseconds now() { return SteadyClock().now(); }
+Nanoseconds from_seconds(double value) { return Nanoseconds(static_cast<std::int64_t>(value * 1e9)); }
+
+/// When messages leave, and when the next one is due, so that who sleeps knows when to wake.
+class Gate {
+ public:
+  Gate(const Link& link, int rank, int sharers)
+      : link_(link), sharers_(sharers), chance_(link.seed, Purpose::delay, static_cast<std::uint64_t>(rank)) {}
+
+  Nanoseconds depart(std::int64_t bytes) {
+    if (link_.bytes_per_s > 0) {
+      free_ = std::max(free_, now()) + from_seconds(static_cast<double>(bytes) * sharers_ / link_.bytes_per_s);
+    } else {
+      free_ = now();
+    }
+    return free_ + from_seconds(link_.latency_s + link_.jitter_s * chance_.uniform_double());
+  }
+  void held(Nanoseconds until) {
+    if (until.count() < due_.load()) due_.store(until.count());
+  }
+  /// Until the next message is due, at most `at_most`; asked once before sleeping. Whoever is still held then says so again.
+  Nanoseconds patience(Nanoseconds at_most) {
+    const std::int64_t due = due_.exchange(kNever);
+    return due == kNever ? at_most : std::clamp(Nanoseconds(due) - now(), Nanoseconds(0), at_most);
+  }
+
+ private:
+  Link link_;
+  int sharers_;
+  RandomStream chance_;
+  Nanoseconds free_{0};
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> due_ = kNever;  // the only word that is read by who sleeps while others send
+};
+
+class Held final : public Transport::Request {
+ public:
+  Held(Transport& inner, Gate& gate, int peer, Tag tag, const void* data, std::int64_t bytes)
+      : inner_(inner), gate_(gate), peer_(peer), tag_(tag), data_(data), bytes_(bytes), leaves_(gate.depart(bytes)) {}
+
+  bool test() override {
+    if (!sent_) {
+      if (now() < leaves_) return gate_.held(leaves_), false;
+      sent_ = inner_.send(peer_, tag_, data_, bytes_);
+    }
+    return sent_->test();
+  }
+
+ private:
+  Transport& inner_;
+  Gate& gate_;
+  int peer_;
+  Tag tag_;
+  const void* data_;
+  std::int64_t bytes_;
+  Nanoseconds leaves_;
+  std::unique_ptr<Request> sent_;
+};
+
+class Shape final : public Endpoint, public Transport, public Waiter {
+ public:
+  Shape(std::unique_ptr<Endpoint> inner, const Link& link)
+      : inner_(std::move(inner)), link_(link), per_host_(inner_->topology().per_host), gate_(link, inner_->rank(), per_host_) {}
+
+  std::string engine() const override { return inner_->engine(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  Topology topology() const override { return inner_->topology(); }
+  Transport& transport() override { return *this; }
+  Waiter& waiter() override { return *this; }
+  shared::Group* host_group() override { return inner_->host_group(); }
+  std::unique_ptr<Endpoint> split(const std::vector<int>& members, Communicator& via) override {
+    return shape(inner_->split(members, via), link_);
+  }
+  Memory allocate(std::int64_t bytes) override { return inner_->allocate(bytes); }
+
+  std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
+    if (peer / per_host_ == rank() / per_host_) return inner_->transport().send(peer, tag, data, bytes);
+    return std::make_unique<Held>(inner_->transport(), gate_, peer, tag, data, bytes);
+  }
+  std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) override {
+    return inner_->transport().receive(peer, tag, data, bytes, arrival);
+  }
+
+  int spins() const override { return inner_->waiter().spins(); }
+  std::uint32_t announce() override { return inner_->waiter().announce(); }
+  void sleep(std::uint32_t announced, Nanoseconds at_most) override { inner_->waiter().sleep(announced, gate_.patience(at_most)); }
+  void retract() override { inner_->waiter().retract(); }
+  void wake() override { inner_->waiter().wake(); }
+  std::string gone(int peer) override { return inner_->waiter().gone(peer); }
+
+ private:
+  std::unique_ptr<Endpoint> inner_;
+  Link link_;
+  int per_host_;
+  Gate gate_;
+};
+
+}  // namespace
+
+std::unique_ptr<Endpoint> shape(std::unique_ptr<Endpoint> inner, const Link& link) {
+  return std::make_unique<Shape>(std::move(inner), link);
+}
+
+}  // namespace paceline::comm

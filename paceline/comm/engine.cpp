@@ -1,0 +1,126 @@
+#include "paceline/comm/engine.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/comm/decorators/decorators.h"
+#include "paceline/comm/engines/all.h"
+#include "paceline/comm/rank_communicator.h"
+
+#ifndef PACELINE_WITH_MPI
+#define PACELINE_WITH_MPI 0
+#endif
+#ifndef PACELINE_WITH_GLOO
+#define PACELINE_WITH_GLOO 0
+#endif
+
+namespace paceline::comm {
+namespace {
+
+constexpr Nanoseconds kConnectDeadline = std::chrono::seconds(30);
+
+constexpr Entry<Engine> kEngines[] = {
+    {"local", "ranks are threads of one process", {.connect = nullptr}},
+    {"shm", "ranks are processes of one host; collectives run directly on memory that all of them map", {.connect = connect_shm}},
+#if PACELINE_WITH_MPI
+    {"mpi",
+     "ranks started by mpirun or srun; shared memory within a host, MPI across hosts",
+     {.connect = connect_mpi, .needs_store = false, .spans_hosts = true}},
+#endif
+#if PACELINE_WITH_GLOO
+    {"gloo",
+     "processes of many hosts without MPI; shared memory within a host, Gloo over TCP across hosts",
+     {.connect = connect_gloo, .spans_hosts = true}},
+#endif
+};
+
+bool has_engine(std::string_view key) {
+  return std::any_of(std::begin(kEngines), std::end(kEngines), [&](const auto& row) { return row.key == key; });
+}
+
+/// The fastest engine that can carry this world.
+std::string engine_for(const World& world) {
+  if (world.one_host()) return "shm";
+  if (world.source == "mpi" && has_engine("mpi")) return "mpi";
+  if (has_engine("gloo")) return "gloo";
+  if (has_engine("mpi")) return "mpi";
+  throw ConfigError(fmt::format(
+      "{} ranks on several hosts, but this build has neither Gloo nor MPI; install libgloo-dev or libopenmpi-dev and build again",
+      world.size));
+}
+
+}  // namespace
+
+std::span<const Entry<Engine>> engines() { return kEngines; }
+
+CommConfig with_hosts(CommConfig config) {
+  if (config.shapes() && config.per_host == 0) config.per_host = 1;
+  return config;
+}
+
+std::unique_ptr<Communicator> connect(const CommConfig& config, const World& world) {
+  if (world.size == 1) return std::move(local_group(1, config).front());
+  const std::string key = config.engine == "auto" ? engine_for(world) : config.engine;
+  const Engine& engine = find(engines(), "engine", key).make;
+  if (!engine.connect)
+    throw ConfigError(fmt::format("comm.engine={} carries threads of one process, but {} started {} processes; use comm.engine={}", key,
+                                  world.source, world.size, engine_for(world)));
+  if (!engine.spans_hosts && !world.one_host())
+    throw ConfigError(fmt::format("comm.engine={} needs all ranks on one host, but only {} of {} are on this one; use comm.engine={}", key,
+                                  world.local_size, world.size, engine_for(world)));
+  const std::shared_ptr<Store> store = engine.needs_store ? connect_store(world, kConnectDeadline) : nullptr;
+  return decorated(engine.connect(with_hosts(config), world, store), config, store);
+}
+
+std::unique_ptr<Communicator> decorated(std::unique_ptr<Endpoint> endpoint, const CommConfig& config, const std::shared_ptr<Store>& store) {
+  if (config.shapes())
+    endpoint = shape(std::move(endpoint), {.bytes_per_s = config.link_gbit_per_s * 1e9 / 8,
+                                           .latency_s = config.link_latency_us * 1e-6,
+                                           .jitter_s = config.link_jitter_us * 1e-6,
+                                           .seed = 1});
+  std::unique_ptr<Communicator> communicator = std::make_unique<RankCommunicator>(std::move(endpoint), config);
+  if (config.check) communicator = check(std::move(communicator));
+  if (config.record && communicator->size() > 1) communicator = record(std::move(communicator), store);
+  if (config.fail_at.size() == 2) communicator = fault(std::move(communicator), static_cast<int>(config.fail_at[0]), config.fail_at[1]);
+  return communicator;
+}
+
+void CommConfig::describe(Section& section) {
+  std::vector<std::string_view> engine_keys{"auto"}, algorithm_keys{"auto"};
+  for (const auto& row : engines()) engine_keys.push_back(row.key);
+  for (const auto& row : schedule::algorithms()) algorithm_keys.push_back(row.key);
+  section.field("engine", engine, "how ranks are carried; auto: the fastest that can").one_of(engine_keys);
+  section.field("algorithm", algorithm, "of the collectives; auto: the cheapest for each message, by measured costs")
+      .one_of(algorithm_keys);
+  section.field("deadline_s", deadline_s, "seconds after which a missing rank is an error").above(0);
+  section.field("record", record, "keep the last operations, and say at a deadline what the missing rank did last");
+  section.field("check", check, "compare what all ranks call before each collective (slower)");
+  section.field("fail_at", fail_at, "[rank, n]: this rank's n-th operation fails, to try what happens then");
+  section
+      .field("per_host", per_host,
+             "0: hosts as they are; otherwise so many neighbours count as a host, to try a cluster's shape on one machine")
+      .at_least(0);
+  section.field("link_gbit_per_s", link_gbit_per_s, "what a host can send; 0: as it is. With per_host=0 every rank counts as a host")
+      .at_least(0);
+  section.field("link_latency_us", link_latency_us, "how long a message between hosts takes to arrive").at_least(0);
+  section.field("link_jitter_us", link_jitter_us, "up to how much longer, by chance").at_least(0);
+}
+
+shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const World& world, const std::string& name) {
+  return [store, world, name, round = 0](const std::string& own) mutable {
+    const std::string prefix = fmt::format("exchange/{}/{}/", name, round++);
+    store->set(prefix + std::to_string(world.rank), own);
+    std::vector<std::string> all;
+    for (int peer = 0; peer < world.size; ++peer) {
+      const auto value = store->wait(prefix + std::to_string(peer), kConnectDeadline);
+      if (!value)
+        throw PeerError(peer, "connect", 0,
+                        fmt::format("rank {} did not come to the start within {:.0f} s", peer, seconds(kConnectDeadline)));
+      all.push_back(*value);
+    }
+    return all;
+  };
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,80 @@
+#include "paceline/comm/engines/address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/world.h"
+
+namespace paceline::comm {
+namespace {
+
+std::string numbers(const sockaddr* address) {
+  char text[NI_MAXHOST] = "";
+  const socklen_t length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  getnameinfo(address, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+std::string address_of_interface(const std::string& variable, const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw ConfigError(fmt::format("the network interfaces of host {} can not be listed", host_name()));
+  std::set<std::string> names;
+  std::string v4, v6;
+  for (const ifaddrs* row = list; row; row = row->ifa_next) {
+    names.insert(row->ifa_name);
+    if (name != row->ifa_name || !row->ifa_addr) continue;
+    if (row->ifa_addr->sa_family == AF_INET && v4.empty()) v4 = numbers(row->ifa_addr);
+    if (row->ifa_addr->sa_family == AF_INET6 && v6.empty()) v6 = numbers(row->ifa_addr);
+  }
+  freeifaddrs(list);
+  if (!names.contains(name))
+    throw ConfigError(fmt::format("{}={}: host {} has no such interface; it has {}", variable, name, host_name(), fmt::join(names, ", ")));
+  if (v4.empty() && v6.empty()) throw ConfigError(fmt::format("{}={}: this interface of host {} has no address", variable, name, host_name()));
+  return v4.empty() ? v6 : v4;
+}
+
+/// Connecting a datagram socket sends nothing; it only asks for the route.
+std::string source_of_route(const addrinfo& to) {
+  const int probe = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return {};
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  auto* address = reinterpret_cast<sockaddr*>(&own);
+  const bool found = connect(probe, to.ai_addr, to.ai_addrlen) == 0 && getsockname(probe, address, &length) == 0;
+  close(probe);
+  return found ? numbers(address) : "";
+}
+
+std::string address_towards(const std::string& peer) {
+  addrinfo hints{}, *candidates = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (getaddrinfo(peer.c_str(), "9", &hints, &candidates) != 0)
+    throw ConfigError(fmt::format("host {} can not resolve '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
+  std::string address;
+  for (const addrinfo* row = candidates; row && address.empty(); row = row->ai_next) address = source_of_route(*row);
+  freeaddrinfo(candidates);
+  if (address.empty()) throw ConfigError(fmt::format("host {} has no route to '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
+  return address;
+}
+
+}  // namespace
+
+bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+std::string own_address(const std::string& peer, bool several_hosts) {
+  for (const char* variable : {"PACELINE_INTERFACE", "GLOO_SOCKET_IFNAME"})
+    if (const char* name = std::getenv(variable); name && *name) return address_of_interface(variable, name);
+  return several_hosts ? address_towards(peer) : "127.0.0.1";
+}
+
+}  // namespace paceline::comm

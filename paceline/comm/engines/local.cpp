@@ -1,0 +1,53 @@
+// local: ranks are threads of one process. All memory is shared, so nothing is ever copied to be shown.
+#include <sys/mman.h>
+
+#include <mutex>
+#include <new>
+
+#include "paceline/comm/engines/all.h"
+#include "paceline/comm/shared/shared_endpoint.h"
+
+namespace paceline::comm {
+namespace {
+
+/// Pages that are zero and untouched until somebody writes to them.
+Memory map_pages(std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
+  void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) throw std::bad_alloc();
+  madvise(pages, size, MADV_HUGEPAGE);
+  return {pages, [size](void* memory) { munmap(memory, size); }};
+}
+
+class ProcessMemory final : public shared::HostMemory {
+ public:
+  shared::Location locate(const void* data, std::int64_t) const override { return {1, reinterpret_cast<std::uint64_t>(data)}; }
+  std::byte* address(shared::Location location) override { return reinterpret_cast<std::byte*>(location.offset); }
+  Memory allocate(std::int64_t bytes) override { return map_pages(bytes); }
+  shared::Location allocate_block(std::int64_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    return locate(blocks_.emplace_back(map_pages(bytes)).get(), bytes);
+  }
+  std::string gone(int) override { return {}; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Memory> blocks_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfig& config) {
+  auto memory = std::make_shared<ProcessMemory>();
+  const std::shared_ptr<Store> store = memory_store();
+  shared::SharedEndpoint::Plan plan{
+      .engine = "local", .host_ranks = {}, .hosts = shared::played_hosts(size, with_hosts(config).per_host), .block = {}};
+  for (int i = 0; i < size; ++i) plan.host_ranks.push_back(i);
+  plan.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(plan.hosts));
+  std::vector<std::unique_ptr<Communicator>> group;
+  for (int rank = 0; rank < size; ++rank)
+    group.push_back(decorated(std::make_unique<shared::SharedEndpoint>(plan, rank, memory), config, store));
+  return group;
+}
+
+}  // namespace paceline::comm

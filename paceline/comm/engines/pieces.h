@@ -1,0 +1,57 @@
+// Messages of any length over a network library that carries pieces.
+//
+// A message begins with a head: its length, and as many of its bytes as fit. Pieces of kPiece bytes follow, the last with what is left over. A
+// few of them are on their way at a time, so that the receiver reduces one while the next ones come.
+//
+// Invariants. The pieces of all messages between two ranks with one tag form a line: they are posted, and end, one after the other, in the
+// order in which the library matches them. No piece is longer than the memory that waits for it, whatever the sender sends (Gloo would abort
+// the process): only whole pieces are received where they belong, heads and leftovers where there is room for the longest.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "paceline/comm/transport.h"
+
+namespace paceline::comm {
+
+/// A network library between the ranks of a group.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  virtual std::unique_ptr<Transport::Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) = 0;
+  /// `room` bytes or fewer.
+  virtual std::unique_ptr<Transport::Request> receive(int peer, Tag tag, void* data, std::int64_t room) = 0;
+};
+
+class PieceTransport final : public Transport {
+ public:
+  PieceTransport(Wire& wire, int rank);
+  ~PieceTransport() override;
+
+  std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override;
+  std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) override;
+
+ private:
+  class Line;
+  class Message;
+  class Sending;
+  class Receiving;
+  struct Piece;
+  using Lines = std::map<std::pair<int, Tag>, Line>;
+
+  /// Memory for a head or a piece, used again and again.
+  struct GiveBack {
+    std::vector<std::unique_ptr<std::byte[]>>* to;
+    void operator()(std::byte* memory) const { to->emplace_back(memory); }
+  };
+  using Scratch = std::unique_ptr<std::byte[], GiveBack>;
+  Scratch scratch();
+
+  Wire& wire_;
+  int rank_;
+  std::vector<std::unique_ptr<std::byte[]>> unused_;
+  Lines sending_, receiving_;
+};
+
+}  // namespace paceline::comm

@@ -1,0 +1,25 @@
+// shm: ranks are processes of one host. Collectives run directly on memory that all of them map.
+#include <set>
+
+#include <fmt/format.h>
+
+#include "paceline/comm/engines/all.h"
+#include "paceline/comm/shared/process_memory.h"
+#include "paceline/comm/shared/shared_endpoint.h"
+
+namespace paceline::comm {
+
+std::unique_ptr<Endpoint> connect_shm(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
+  using shared::SharedEndpoint;
+  SharedEndpoint::Plan plan{.engine = "shm", .host_ranks = {}, .hosts = shared::played_hosts(world.size, config.per_host), .block = {}};
+  const auto neighbours = shared::meet_neighbours(world.rank, exchange_through(store, world, "shm"),
+                                                  [&](int) { return SharedEndpoint::block_bytes(plan.hosts); });
+  if (static_cast<int>(neighbours.ranks.size()) != world.size)
+    throw ConfigError(fmt::format("comm.engine=shm needs all ranks on one host, but they sit on {}; use comm.engine=gloo or mpi",
+                                  std::set<int>(neighbours.hosts.begin(), neighbours.hosts.end()).size()));
+  plan.host_ranks = neighbours.ranks;
+  plan.block = neighbours.block;
+  return std::make_unique<SharedEndpoint>(std::move(plan), world.rank, neighbours.memory);
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,180 @@
+#include "paceline/comm/engines/two_level.h"
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/comm/shared/mailbox.h"
+#include "paceline/comm/shared/shared_endpoint.h"
+
+namespace paceline::comm {
+namespace {
+
+using shared::Group;
+using shared::HostMemory;
+using shared::Location;
+
+int at(const std::vector<int>& values, int index) { return values[static_cast<std::size_t>(index)]; }
+
+std::vector<int> picked(const std::vector<int>& from, const std::vector<int>& indices) {
+  std::vector<int> values;
+  for (int index : indices) values.push_back(at(from, index));
+  return values;
+}
+
+/// A group of ranks by number: which of them are this rank's neighbours on its host, and what these are called where.
+struct Plan {
+  std::string engine;
+  int rank = 0;
+  Places places;
+  std::vector<int> memory_ranks;  // by rank: what the machine's memory calls it; −1 on other machines
+
+  std::vector<int> neighbours() const {
+    std::vector<int> ranks;
+    for (int peer = 0; peer < size(); ++peer)
+      if (at(places.hosts, peer) == at(places.hosts, rank)) ranks.push_back(peer);
+    return ranks;
+  }
+  /// By rank: the place among the neighbours; −1 on other hosts.
+  std::vector<int> seats() const {
+    std::vector<int> seats(places.hosts.size(), -1);
+    int next = 0;
+    for (int peer : neighbours()) seats[static_cast<std::size_t>(peer)] = next++;
+    return seats;
+  }
+  int size() const { return static_cast<int>(places.hosts.size()); }
+  bool has_core_each() const {
+    const auto sharing = std::count(places.machines.begin(), places.machines.end(), at(places.machines, rank));
+    return sharing <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
+  }
+};
+
+/// Tells all ranks of a group a location, and returns everybody's.
+using Tell = std::function<std::vector<Location>(Location own)>;
+
+/// The neighbours as a group. The first of them provides the block.
+std::unique_ptr<Group> meet_host(const Plan& plan, const std::shared_ptr<HostMemory>& memory, const Tell& tell) {
+  const std::vector<int> ranks = plan.neighbours();
+  Location block;
+  if (ranks.front() == plan.rank) block = memory->allocate_block(shared::Block::bytes(static_cast<int>(ranks.size())));
+  block = tell(block)[static_cast<std::size_t>(ranks.front())];
+  return std::make_unique<Group>(at(plan.seats(), plan.rank), picked(plan.memory_ranks, ranks), memory, memory->address(block));
+}
+
+/// Messages to neighbours go through memory, others over the network.
+class Fork final : public Transport {
+ public:
+  Fork(Group& host, std::vector<int> seats, Network* network) : mailbox_(host), seats_(std::move(seats)), network_(network) {}
+
+  std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
+    const int seat = at(seats_, peer);
+    return seat < 0 ? network_->transport().send(peer, tag, data, bytes) : mailbox_.send(seat, tag, data, bytes);
+  }
+  std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) override {
+    const int seat = at(seats_, peer);
+    return seat < 0 ? network_->transport().receive(peer, tag, data, bytes, arrival) : mailbox_.receive(seat, tag, data, bytes, arrival);
+  }
+
+ private:
+  shared::Mailbox mailbox_;
+  std::vector<int> seats_;
+  Network* network_;
+};
+
+/// Sleeps where the neighbours wake it, and no longer than the network may be left alone.
+class ForkWaiter final : public Waiter {
+ public:
+  ForkWaiter(Group& host, const Plan& plan, Network* network)
+      : host_(host), seats_(plan.seats()), network_(network), spins_(plan.has_core_each() ? host.spins() : 0) {}
+
+  int spins() const override { return spins_; }
+  std::uint32_t announce() override { return host_.announce(); }
+  void sleep(std::uint32_t announced, Nanoseconds at_most) override { host_.sleep(announced, network_ ? std::min(at_most, network_->patience()) : at_most); }
+  void retract() override { host_.retract(); }
+  void wake() override { host_.wake(); }
+  std::string gone(int peer) override {
+    const int seat = at(seats_, peer);
+    return seat < 0 ? network_->gone(peer) : host_.gone(seat);
+  }
+
+ private:
+  Group& host_;
+  std::vector<int> seats_;
+  Network* network_;
+  int spins_;
+};
+
+class TwoLevelEndpoint final : public Endpoint {
+ public:
+  TwoLevelEndpoint(Plan plan, std::unique_ptr<Group> host, std::unique_ptr<Network> network)
+      : plan_(std::move(plan)),
+        host_(std::move(host)),
+        network_(std::move(network)),
+        transport_(*host_, plan_.seats(), network_.get()),
+        waiter_(*host_, plan_, network_.get()) {}
+
+  std::string engine() const override { return plan_.engine; }
+  int rank() const override { return plan_.rank; }
+  int size() const override { return plan_.size(); }
+  Topology topology() const override { return topology_of(plan_.places.hosts); }
+  Transport& transport() override { return transport_; }
+  Waiter& waiter() override { return waiter_; }
+  Group* host_group() override { return host_.get(); }
+  Memory allocate(std::int64_t bytes) override { return host_->host().allocate(bytes); }
+  std::unique_ptr<Endpoint> split(const std::vector<int>& members, Communicator& via) override;
+
+ private:
+  Plan plan_;
+  std::unique_ptr<Group> host_;
+  std::unique_ptr<Network> network_;  // null where all ranks are of one host
+  Fork transport_;
+  ForkWaiter waiter_;
+};
+
+std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& members, Communicator& via) {
+  const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  Plan plan{plan_.engine, place, {picked(plan_.places.machines, members), picked(plan_.places.hosts, members)},
+            picked(plan_.memory_ranks, members)};
+  const Tell tell = [&](Location own) {
+    std::vector<std::int64_t> words(static_cast<std::size_t>(2 * size()));
+    const auto word = [&](int peer) { return words.data() + 2 * peer; };
+    word(rank())[0] = static_cast<std::int64_t>(own.file), word(rank())[1] = static_cast<std::int64_t>(own.offset);
+    via.run(all_gather(words));
+    std::vector<Location> all;
+    for (int member : members) all.push_back({static_cast<std::uint64_t>(word(member)[0]), static_cast<std::uint64_t>(word(member)[1])});
+    return all;
+  };
+  auto host = meet_host(plan, host_->shared_host(), tell);
+  auto network = network_ ? network_->split(members, via, *host) : nullptr;
+  return std::make_unique<TwoLevelEndpoint>(std::move(plan), std::move(host), std::move(network));
+}
+
+}  // namespace
+
+std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world, const shared::Exchange& exchange,
+                                    const ConnectNetwork& connect) {
+  const shared::Neighbours found = shared::meet_neighbours(world.rank, exchange, [](int) { return 0; });
+  Plan plan{engine, world.rank, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
+  // A played host never reaches beyond its machine.
+  const std::vector<int> played = shared::played_hosts(world.size, config.per_host);
+  for (int peer = 0; peer < world.size; ++peer) plan.places.hosts[static_cast<std::size_t>(peer)] += world.size * at(played, peer);
+  for (std::size_t place = 0; place < found.ranks.size(); ++place)
+    plan.memory_ranks[static_cast<std::size_t>(found.ranks[place])] = static_cast<int>(place);
+
+  const Tell tell = [&](Location own) {
+    std::vector<Location> all;
+    for (const std::string& text : exchange(fmt::format("{} {}", own.file, own.offset))) {
+      Location location;
+      std::istringstream(text) >> location.file >> location.offset;
+      all.push_back(location);
+    }
+    return all;
+  };
+  auto host = meet_host(plan, found.memory, tell);
+  auto network = host->size() == world.size ? nullptr : connect(plan.places, *host);
+  return std::make_unique<TwoLevelEndpoint>(std::move(plan), std::move(host), std::move(network));
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,33 @@
+// Ranks of several hosts: shared memory within a host, a network library between hosts.
+#pragma once
+
+#include "paceline/comm/engines/all.h"
+
+namespace paceline::comm {
+
+/// Where each rank is. Two ranks of one machine may count to different hosts, where a cluster is being played; then they talk over the network.
+struct Places {
+  std::vector<int> machines, hosts;  // by rank
+};
+
+/// A network library's group of ranks.
+class Network {
+ public:
+  virtual ~Network() = default;
+  virtual Transport& transport() = 0;
+  /// For how long nobody needs to look at its requests.
+  virtual Nanoseconds patience() const = 0;
+  /// Of a rank of another host; as Waiter::gone().
+  virtual std::string gone(int peer) = 0;
+  /// The network of `members`, as Endpoint::split(). `host` are this rank's neighbours among them.
+  virtual std::unique_ptr<Network> split(const std::vector<int>& members, Communicator& via, const shared::Group& host) = 0;
+};
+
+/// Connects to the ranks of other hosts. Who has a thread of its own rings this rank's bell in `host` when something changed.
+using ConnectNetwork = std::function<std::unique_ptr<Network>(const Places& places, const shared::Group& host)>;
+
+/// The endpoint of this process. `connect` is called where there is more than one host. Collective.
+std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world, const shared::Exchange& exchange,
+                                    const ConnectNetwork& connect);
+
+}  // namespace paceline::comm

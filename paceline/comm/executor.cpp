@@ -1,0 +1,114 @@
+#include "paceline/comm/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <span>
+
+#include "paceline/comm/reduce.h"
+
+namespace paceline::comm {
+namespace {
+
+using schedule::Range;
+using schedule::Step;
+using Kind = Step::Kind;
+
+bool overlap(Range a, Range b) { return a.begin < b.end && b.begin < a.end; }
+
+}  // namespace
+
+Executor::Executor(Transport& transport, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base, int stride)
+    : transport_(transport), steps_(std::move(steps)), op_(operation), tag_(tag), divisor_(divisor), base_(base), stride_(stride) {}
+
+bool Executor::advance() {
+  while (true) {
+    if (!under_way_) {
+      if (next_ == steps_.size()) {
+        if (divisor_ != 1) divide(op_.buffer.dtype, op_.buffer.data, op_.buffer.count, divisor_);
+        return true;
+      }
+      post_round();
+    }
+    bool all = true;
+    for (Message& message : round_) {
+      if (!message.done) message.done = message.request->test();
+      all = all && message.done;
+    }
+    if (!all) return false;
+    end_round();
+  }
+}
+
+int Executor::waits_for() const {
+  // A receive says more about who is late than a send does.
+  int sending_to = -1;
+  for (const Message& message : round_) {
+    if (message.done) continue;
+    if (message.step->kind == Kind::receive || message.step->kind == Kind::reduce) return name_of_peer(*message.step);
+    sending_to = name_of_peer(*message.step);
+  }
+  return sending_to;
+}
+
+void Executor::post_round() {
+  const std::size_t first = next_;
+  while (next_ < steps_.size() && steps_[next_].round == steps_[first].round) ++next_;
+  const std::span<const Step> steps(steps_.data() + first, next_ - first);
+  const std::int64_t width = size_of(op_.buffer.dtype);
+  const auto is_sent = [&](Range range) {
+    return std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.kind == Kind::send && overlap(s.range, range); });
+  };
+  const auto reduced_before = [&](const Step& step) {
+    return std::any_of(steps.data(), &step, [&](const Step& s) { return s.kind == Kind::reduce && overlap(s.range, step.range); });
+  };
+  round_.clear();
+  round_.reserve(steps.size());
+  for (const Step& step : steps) {
+    const std::int64_t bytes = step.range.size() * width;
+    std::byte* own = static_cast<std::byte*>(op_.buffer.data) + step.range.begin * width;
+    Message message{.request = nullptr, .step = &step, .scratch = {}};
+    switch (step.kind) {
+      case Kind::copy: copy_own(step.range); continue;
+      case Kind::send: message.request = transport_.send(name_of_peer(step), tag_, own, bytes); break;
+      case Kind::give:
+        message.request =
+            transport_.send(name_of_peer(step), tag_, static_cast<const std::byte*>(op_.input.data) + step.range.begin * width, bytes);
+        break;
+      case Kind::receive: message.request = transport_.receive(name_of_peer(step), tag_, own, bytes, {}); break;
+      case Kind::reduce:
+        // In place as it arrives, unless the old value is still on its way out or another one comes before it in the order of the list.
+        if (is_sent(step.range) || reduced_before(step)) {
+          message.scratch.resize(static_cast<std::size_t>(bytes));
+          message.request = transport_.receive(name_of_peer(step), tag_, message.scratch.data(), bytes, {});
+        } else {
+          message.request =
+              transport_.receive(name_of_peer(step), tag_, own, bytes, {.reduces = true, .dtype = op_.buffer.dtype, .op = op_.op});
+        }
+        break;
+    }
+    round_.push_back(std::move(message));
+  }
+  under_way_ = true;
+}
+
+void Executor::end_round() {
+  const std::int64_t width = size_of(op_.buffer.dtype);
+  for (const Message& message : round_) {
+    const Step& step = *message.step;
+    if (!message.scratch.empty())
+      combine(op_.buffer.dtype, op_.op, static_cast<std::byte*>(op_.buffer.data) + step.range.begin * width, message.scratch.data(),
+              step.range.size());
+  }
+  round_.clear();
+  under_way_ = false;
+}
+
+void Executor::copy_own(Range range) {
+  if (range.size() == 0) return;
+  const std::int64_t width = size_of(op_.buffer.dtype);
+  std::memcpy(static_cast<std::byte*>(op_.buffer.data) + range.begin * width,
+              static_cast<const std::byte*>(op_.input.data) + range.begin * width, static_cast<std::size_t>(range.size() * width));
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,42 @@
+// Executes a schedule: one rank's list of steps as messages of a transport.
+#pragma once
+
+#include "paceline/comm/activity.h"
+#include "paceline/comm/operation.h"
+#include "paceline/comm/transport.h"
+
+namespace paceline::comm {
+
+class Executor final : public Activity {
+ public:
+  /// `base` is what the schedule's rank 0 is called by the transport, `stride` the distance to the next: a schedule may run on every k-th
+  /// rank. `divisor` ends a mean. Messages carry `tag`, which no other operation in flight may have.
+  Executor(Transport& transport, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base = 0, int stride = 1);
+
+  bool advance() override;
+  int waits_for() const override;
+
+ private:
+  struct Message {
+    std::unique_ptr<Transport::Request> request;
+    const schedule::Step* step;
+    std::vector<std::byte> scratch;  // of a reduction that must wait until its range has been sent
+    bool done = false;
+  };
+
+  void post_round();
+  void end_round();
+  void copy_own(schedule::Range range);
+  int name_of_peer(const schedule::Step& step) const { return base_ + step.peer * stride_; }
+
+  Transport& transport_;
+  schedule::Steps steps_;
+  Operation op_;
+  Tag tag_;
+  int divisor_, base_, stride_;
+  std::size_t next_ = 0;
+  std::vector<Message> round_;
+  bool under_way_ = false;
+};
+
+}  // namespace paceline::comm

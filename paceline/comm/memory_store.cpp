@@ -1,0 +1,67 @@
+#include <charconv>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "paceline/comm/store.h"
+
+namespace paceline::comm {
+namespace {
+
+std::int64_t counter_value(const std::string& key, const std::string& value) {
+  if (value.empty()) return 0;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) throw ConfigError("the store's '" + key + "' is text, not a counter");
+  return number;
+}
+
+class MemoryStore final : public Store {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    {
+      const std::lock_guard lock(mutex_);
+      values_[key] = value;
+    }
+    changed_.notify_all();
+  }
+
+  std::optional<std::string> get(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    return find(key);
+  }
+
+  std::optional<std::string> wait(const std::string& key, Nanoseconds deadline) override {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, deadline, [&] { return values_.contains(key); });
+    return find(key);
+  }
+
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    std::int64_t sum = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      std::string& value = values_[key];
+      sum = counter_value(key, value) + amount;
+      value = std::to_string(sum);
+    }
+    changed_.notify_all();
+    return sum;
+  }
+
+ private:
+  std::optional<std::string> find(const std::string& key) const {
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace
+
+std::shared_ptr<Store> memory_store() { return std::make_shared<MemoryStore>(); }
+
+}  // namespace paceline::comm

@@ -1,0 +1,75 @@
+// What ranks ask of one another. Every call is one Operation, so that engines and decorators have one function to write and nothing to
+// forget.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "paceline/base/clock.h"
+#include "paceline/comm/dtype.h"
+#include "paceline/schedule/schedule.h"
+
+namespace paceline::comm {
+
+/// Memory that an operation reads and writes. Whoever starts the operation keeps it alive and untouched until the Work is done.
+struct Buffer {
+  void* data = nullptr;
+  std::int64_t count = 0;
+  DType dtype = DType::f32;
+  bool on_gpu = false;
+
+  Buffer() = default;
+  Buffer(void* memory, std::int64_t elements, DType type, bool gpu = false) : data(memory), count(elements), dtype(type), on_gpu(gpu) {}
+  template <class T>
+  Buffer(T* memory, std::int64_t elements) : Buffer(memory, elements, dtype_of<T>()) {}
+  template <class T>
+  Buffer(std::vector<T>& values) : Buffer(values.data(), static_cast<std::int64_t>(values.size())) {}  // NOLINT: a vector is a buffer
+
+  std::int64_t bytes() const { return count * size_of(dtype); }
+  Buffer slice(schedule::Range range) const {
+    return {static_cast<std::byte*>(data) + range.begin * size_of(dtype), range.size(), dtype, on_gpu};
+  }
+};
+
+struct Operation {
+  enum class Kind : std::uint8_t { allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, barrier, send, receive };
+
+  Kind kind = Kind::barrier;
+  Buffer buffer;
+  Buffer input;  // all_to_all reads here
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;             // broadcast, reduce
+  int peer = 0;             // send, receive
+  int tag = 0;              // send, receive
+  std::string algorithm;    // empty: the communicator's own choice
+  Nanoseconds deadline{0};  // 0: the communicator's
+
+  bool is_collective() const { return kind != Kind::send && kind != Kind::receive; }
+  bool reduces() const { return kind == Kind::allreduce || kind == Kind::reduce_scatter || kind == Kind::reduce; }
+  schedule::Collective collective() const { return static_cast<schedule::Collective>(kind); }  // of a collective
+};
+std::string_view name_of(Operation::Kind kind);
+/// "allreduce of 1024 fp32" …, for messages.
+std::string describe(const Operation& operation);
+
+struct Options {
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  std::string algorithm;
+  Nanoseconds deadline{0};
+};
+
+// What the buffers hold before and after is said in schedule/schedule.h.
+Operation allreduce(Buffer buffer, const Options& options = {});
+Operation reduce_scatter(Buffer buffer, const Options& options = {});
+Operation all_gather(Buffer buffer, const Options& options = {});
+Operation broadcast(Buffer buffer, const Options& options = {});
+Operation reduce(Buffer buffer, const Options& options = {});
+Operation all_to_all(Buffer input, Buffer output, const Options& options = {});
+Operation barrier(const Options& options = {});
+Operation send(Buffer buffer, int peer, int tag = 0, const Options& options = {});
+Operation receive(Buffer buffer, int peer, int tag = 0, const Options& options = {});
+
+}  // namespace paceline::comm

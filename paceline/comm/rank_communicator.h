@@ -1,0 +1,46 @@
+// The communicator of every CPU engine: turns operations into activities over an endpoint, and drives them.
+//
+// `direct` on ranks that all share memory, and `hierarchical` on hosts whose ranks do, run straight on that memory; any other algorithm is
+// a schedule, executed step by step.
+#pragma once
+
+#include <optional>
+
+#include "paceline/comm/driver.h"
+#include "paceline/comm/endpoint.h"
+#include "paceline/comm/tuning.h"
+
+namespace paceline::comm {
+
+class RankCommunicator final : public Communicator {
+ public:
+  RankCommunicator(std::unique_ptr<Endpoint> endpoint, const CommConfig& config);
+
+  int rank() const override { return endpoint_->rank(); }
+  int size() const override { return endpoint_->size(); }
+  Topology topology() const override { return endpoint_->topology(); }
+  std::string engine() const override { return endpoint_->engine(); }
+  Work start(const Operation& operation) override;
+  void run(const Operation& operation) override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  Memory allocate(std::int64_t bytes) override { return endpoint_->allocate(bytes); }
+
+ private:
+  Call prepare(const Operation& operation);
+  void validate(const Operation& operation) const;
+  bool is_direct(const Operation& operation) const;
+  std::unique_ptr<Activity> activity_for(const Call& call);
+  std::unique_ptr<Activity> scheduled(const Call& call);
+  std::unique_ptr<Activity> two_level(const Call& call);
+  schedule::Problem problem(const Operation& operation) const;
+  std::string choose(const Operation& operation);
+
+  std::unique_ptr<Endpoint> endpoint_;
+  CommConfig config_;
+  std::optional<Costs> costs_;  // measured when a choice depends on them
+  // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.
+  std::int64_t collectives_ = 0, messages_ = 0;
+  Driver driver_;  // last: its thread uses everything above
+};
+
+}  // namespace paceline::comm

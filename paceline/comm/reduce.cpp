@@ -1,0 +1,141 @@
+#include "paceline/comm/reduce.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/half.h"
+
+namespace paceline::comm {
+namespace {
+
+constexpr std::int64_t kBlock = 1024;  // elements that stay in the first cache while several inputs are added to them
+
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
+
+template <ReduceOp op, class T>
+inline T combined(T a, T b) {
+  if constexpr (kIsHalf<T>) {
+    return T::from(combined<op>(a.value(), b.value()));
+  } else if constexpr (op == ReduceOp::min) {
+    return b < a ? b : a;
+  } else if constexpr (op == ReduceOp::max) {
+    return b > a ? b : a;
+  } else if constexpr (std::is_integral_v<T>) {  // integers wrap around
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
+  } else {
+    return a + b;
+  }
+}
+
+template <class T>
+inline T divided(T value, int divisor) {
+  if constexpr (kIsHalf<T>) {
+    return T::from(value.value() / static_cast<float>(divisor));
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::int64_t>(value) / divisor);
+  } else {
+    return value / static_cast<T>(divisor);
+  }
+}
+
+template <ReduceOp op, class T>
+void combine_two(T* into, const T* from, std::int64_t count) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) into[i] = combined<op>(into[i], from[i]);
+}
+
+// Two ranks, the commonest case on one host: both results leave from the registers that hold the sum.
+template <ReduceOp op, class T>
+void combine_pair(const T* a, const T* b, T* x, T* y, std::int64_t count, int divisor) {
+  if (divisor == 1) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) x[i] = y[i] = combined<op>(a[i], b[i]);
+  } else {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) x[i] = y[i] = divided(combined<op>(a[i], b[i]), divisor);
+  }
+}
+
+template <class T>
+void divide_by(T* values, std::int64_t count, int divisor) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) values[i] = divided(values[i], divisor);
+}
+
+template <ReduceOp op, class T>
+void combine_many(std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor) {
+  if (in.size() == 2 && out.size() == 2) {
+    combine_pair<op>(static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<T*>(out[0]), static_cast<T*>(out[1]), count,
+                     divisor);
+    return;
+  }
+  T block[kBlock];
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const std::int64_t size = std::min(kBlock, count - begin);
+    std::copy_n(static_cast<const T*>(in[0]) + begin, size, block);
+    for (std::size_t k = 1; k < in.size(); ++k) combine_two<op>(block, static_cast<const T*>(in[k]) + begin, size);
+    if (divisor != 1) divide_by(block, size, divisor);
+    for (void* result : out) std::copy_n(block, size, static_cast<T*>(result) + begin);
+  }
+}
+
+/// Calls f with a null pointer of the element's type.
+template <class F>
+void with_type(DType dtype, F f) {
+  switch (dtype) {
+    case DType::f32: return f(static_cast<float*>(nullptr));
+    case DType::f64: return f(static_cast<double*>(nullptr));
+    case DType::f16: return f(static_cast<Float16*>(nullptr));
+    case DType::bf16: return f(static_cast<BFloat16*>(nullptr));
+    case DType::i8: return f(static_cast<std::int8_t*>(nullptr));
+    case DType::u8: return f(static_cast<std::uint8_t*>(nullptr));
+    case DType::i32: return f(static_cast<std::int32_t*>(nullptr));
+    case DType::i64: return f(static_cast<std::int64_t*>(nullptr));
+  }
+  throw InternalError("no such element type");
+}
+
+/// Calls f with the type and the operation, as constants.
+template <class F>
+void with_type_and_op(DType dtype, ReduceOp op, F f) {
+  with_type(dtype, [&](auto* type) {
+    switch (op) {
+      case ReduceOp::sum:
+      case ReduceOp::mean: return f(type, std::integral_constant<ReduceOp, ReduceOp::sum>());
+      case ReduceOp::min: return f(type, std::integral_constant<ReduceOp, ReduceOp::min>());
+      case ReduceOp::max: return f(type, std::integral_constant<ReduceOp, ReduceOp::max>());
+    }
+  });
+}
+
+}  // namespace
+
+void combine(DType dtype, ReduceOp op, void* into, const void* from, std::int64_t count) {
+  with_type_and_op(dtype, op, [&]<class T, ReduceOp kOp>(T*, std::integral_constant<ReduceOp, kOp>) {
+    combine_two<kOp>(static_cast<T*>(into), static_cast<const T*>(from), count);
+  });
+}
+
+void combine_all(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor) {
+  with_type_and_op(
+      dtype, op, [&]<class T, ReduceOp kOp>(T*, std::integral_constant<ReduceOp, kOp>) { combine_many<kOp, T>(in, out, count, divisor); });
+}
+
+void divide(DType dtype, void* values, std::int64_t count, int divisor) {
+  with_type(dtype, [&]<class T>(T*) { divide_by(static_cast<T*>(values), count, divisor); });
+}
+
+std::string_view name_of(DType dtype) {
+  constexpr std::string_view kNames[] = {"fp32", "fp64", "fp16", "bf16", "int8", "uint8", "int32", "int64"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+std::string_view name_of(ReduceOp op) {
+  constexpr std::string_view kNames[] = {"sum", "mean", "min", "max"};
+  return kNames[static_cast<int>(op)];
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,274 @@
+#include "paceline/comm/shared/direct.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "paceline/comm/reduce.h"
+
+namespace paceline::comm::shared {
+namespace {
+
+using Kind = Operation::Kind;
+using schedule::Range;
+
+Range intersection(Range a, Range b) {
+  const std::int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+}  // namespace
+
+bool Direct::advance() {
+  while (true) {
+    switch (state_) {
+      case State::arrive:
+        arrive();
+        state_ = State::meet;
+        break;
+      case State::meet: {
+        if (!all_arrived()) return false;
+        if (op_.kind == Kind::barrier) return true;
+        auto& bases = group_.bases;
+        if (op_.buffer.bytes() <= kSmall) {
+          for (int i = 0; i < size(); ++i) bases[static_cast<std::size_t>(i)] = group_.block().slot(i, static_cast<int>(turn_ & 1));
+          make_own(bases);
+          return true;
+        }
+        windowed_ = !everything_is_shared();
+        if (windowed_) {
+          state_ = State::show;
+          break;
+        }
+        const bool from_input = op_.kind == Kind::all_to_all;
+        for (int i = 0; i < size(); ++i)
+          bases[static_cast<std::size_t>(i)] = group_.host().address(from_input ? notice(i).input : notice(i).buffer);
+        if (from_input) {
+          exchange({0, op_.buffer.count / size()}, bases, op_.buffer.count / size());
+        } else {
+          share_work({0, op_.buffer.count}, bases);
+        }
+        reach_next_phase();
+        state_ = State::meet_used;
+        break;
+      }
+      case State::show:
+        if (!next_window()) return true;
+        show_window();
+        reach_next_phase();
+        state_ = State::meet_shown;
+        break;
+      case State::meet_shown:
+        if (!all_reached()) return false;
+        use_window();
+        reach_next_phase();
+        state_ = State::meet_used;
+        break;
+      case State::meet_used:
+        if (!all_reached()) return false;
+        if (!windowed_) return true;
+        fetch_window();
+        state_ = State::show;
+        break;
+    }
+  }
+}
+
+// What a rank brings to the first meeting: its notice, and where that is all there is to it, its data in a slot.
+void Direct::arrive() {
+  turn_ = ++group_.turns;
+  Notice& own = notice(rank());
+  own.kind = op_.kind, own.dtype = op_.buffer.dtype, own.op = op_.op, own.root = op_.root, own.count = op_.buffer.count;
+  if (op_.buffer.bytes() <= kSmall) {
+    std::byte* slot = group_.block().slot(rank(), static_cast<int>(turn_ & 1));
+    if (op_.kind == Kind::all_to_all) {
+      copy(slot, op_.input.data, {0, op_.input.count});
+    } else if (op_.kind == Kind::all_gather) {
+      copy(slot, op_.buffer.data, my_part());
+    } else if (op_.kind != Kind::broadcast || is_root()) {
+      copy(slot, op_.buffer.data, {0, op_.buffer.count});
+    }
+  } else {
+    own.buffer = group_.host().locate(op_.buffer.data, op_.buffer.bytes());
+    own.input = op_.kind == Kind::all_to_all ? group_.host().locate(op_.input.data, op_.input.bytes()) : own.buffer;
+  }
+  own.turn.store(turn_, std::memory_order_seq_cst);
+  group_.ring_all();
+}
+
+bool Direct::all_arrived() {
+  for (int step = 1; step < size(); ++step) {  // everybody looks at his neighbour first, not all at rank 0
+    const int peer = (rank() + step) % size();
+    if (notice(peer).turn.load(std::memory_order_seq_cst) < turn_) {
+      waits_for_ = peer;
+      return false;
+    }
+  }
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank()) check(notice(peer), peer);
+  waits_for_ = -1;
+  return true;
+}
+
+// Ranks that call different things would hang or mix their data: both are told who called what.
+void Direct::check(const Notice& theirs, int peer) const {
+  const Notice& own = notice(rank());
+  if (theirs.kind == own.kind && theirs.dtype == own.dtype && theirs.count == own.count && theirs.root == own.root &&
+      (theirs.op == own.op || !op_.reduces()))
+    return;
+  Operation other;
+  other.kind = theirs.kind, other.op = theirs.op, other.root = theirs.root;
+  other.buffer.dtype = theirs.dtype, other.buffer.count = theirs.count;
+  throw PeerError(
+      peer, std::string(name_of(op_.kind)), sequence_,
+      fmt::format("rank {} called {} where rank {} called {} (sequence {}); all ranks must call the same collectives in the same order",
+                  peer, describe(other), rank(), describe(op_), sequence_));
+}
+
+void Direct::reach_next_phase() {
+  group_.seat(rank()).phase.store(++group_.phases, std::memory_order_seq_cst);
+  group_.ring_all();
+}
+
+bool Direct::all_reached() {
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    if (group_.seat(peer).phase.load(std::memory_order_seq_cst) < group_.phases) {
+      waits_for_ = peer;
+      return false;
+    }
+  }
+  waits_for_ = -1;
+  return true;
+}
+
+bool Direct::everything_is_shared() {
+  for (int i = 0; i < size(); ++i)
+    if (!notice(i).buffer || !notice(i).input) return false;
+  return true;
+}
+
+// Small buffers: everybody reads the slots and makes what he needs.
+void Direct::make_own(std::span<std::byte* const> bases) {
+  void* own = op_.buffer.data;
+  const Range all{0, op_.buffer.count};
+  switch (op_.kind) {
+    case Kind::allreduce: return combine_into(all, bases, {&own, 1});
+    case Kind::reduce: return is_root() ? combine_into(all, bases, {&own, 1}) : void();
+    case Kind::broadcast: return is_root() ? void() : copy(own, bases[static_cast<std::size_t>(op_.root)], all);
+    case Kind::all_to_all: return exchange({0, op_.buffer.count / size()}, bases, op_.buffer.count / size());
+    default: return share_work(all, bases);
+  }
+}
+
+// Large buffers: the work on a range is shared out among the ranks.
+void Direct::share_work(Range range, std::span<std::byte* const> bases) {
+  void* own = op_.buffer.data;
+  auto& outs = group_.outs;
+  switch (op_.kind) {
+    case Kind::allreduce: std::copy(bases.begin(), bases.end(), outs.begin()); return combine_into(my_share(range), bases, outs);
+    case Kind::reduce: {
+      void* root = bases[static_cast<std::size_t>(op_.root)];
+      return combine_into(my_share(range), bases, {&root, 1});
+    }
+    case Kind::reduce_scatter: return combine_into(intersection(range, my_part()), bases, {&own, 1});
+    case Kind::all_gather: return gather(range, bases);
+    case Kind::broadcast:
+      for (int peer = 0; peer < size(); ++peer)
+        if (peer != op_.root) copy(bases[static_cast<std::size_t>(peer)], bases[static_cast<std::size_t>(op_.root)], my_share(range));
+      return;
+    default: throw InternalError("not a collective that shares its work");
+  }
+}
+
+Range Direct::my_share(Range range) const {
+  const Range share = schedule::part(range.size(), size(), rank());
+  return {range.begin + share.begin, range.begin + share.end};
+}
+
+void Direct::combine_into(Range range, std::span<std::byte* const> bases, std::span<void* const> out_bases) {
+  const int divisor = op_.op == ReduceOp::mean ? size() : 1;
+  auto& ins = group_.ins;
+  auto& outs = group_.shifted_outs;
+  for (int owner = 0; owner < size(); ++owner) {
+    const Range piece = intersection(range, schedule::part(op_.buffer.count, size(), owner));
+    if (piece.size() == 0) continue;
+    for (int k = 0; k < size(); ++k)
+      ins[static_cast<std::size_t>(k)] = bases[static_cast<std::size_t>((owner + k) % size())] + piece.begin * width();
+    for (std::size_t k = 0; k < out_bases.size(); ++k) outs[k] = static_cast<std::byte*>(out_bases[k]) + piece.begin * width();
+    combine_all(op_.buffer.dtype, op_.op, ins, std::span(outs).first(out_bases.size()), piece.size(), divisor);
+  }
+}
+
+void Direct::gather(Range range, std::span<std::byte* const> bases) {
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    copy(op_.buffer.data, bases[static_cast<std::size_t>(peer)], intersection(range, schedule::part(op_.buffer.count, size(), peer)));
+  }
+}
+
+// all_to_all: from every rank's input the part that is ours. `stride` elements lie between two parts of an input.
+void Direct::exchange(Range within_part, std::span<std::byte* const> inputs, std::int64_t stride) {
+  const std::int64_t part = op_.buffer.count / size();
+  if (within_part.size() == 0) return;
+  for (int step = 0; step < size(); ++step) {
+    const int peer = (rank() + step) % size();
+    std::memcpy(static_cast<std::byte*>(op_.buffer.data) + (peer * part + within_part.begin) * width(),
+                inputs[static_cast<std::size_t>(peer)] + (rank() * stride) * width(),
+                static_cast<std::size_t>(within_part.size() * width()));
+  }
+}
+
+bool Direct::next_window() {
+  const bool by_part = op_.kind == Kind::all_to_all;
+  const std::int64_t count = by_part ? op_.buffer.count / size() : op_.buffer.count;
+  const std::int64_t most = kWindow / width() / (by_part ? size() : 1);
+  window_ = {window_.end, std::min(count, window_.end + most)};
+  return window_.size() > 0;
+}
+
+/// Where element 0 of each rank's buffer would lie, if the window were a part of the whole.
+std::vector<std::byte*> Direct::windows() const {
+  std::vector<std::byte*> bases;
+  for (int i = 0; i < size(); ++i) bases.push_back(group_.block().window(i) - (op_.kind == Kind::all_to_all ? 0 : window_.begin * width()));
+  return bases;
+}
+
+void Direct::show_window() {
+  std::byte* base = windows()[static_cast<std::size_t>(rank())];
+  switch (op_.kind) {
+    case Kind::all_to_all:
+      for (int peer = 0; peer < size(); ++peer) {
+        const std::int64_t from = peer * (op_.input.count / size()) + window_.begin;
+        std::memcpy(base + peer * window_.size() * width(), static_cast<const std::byte*>(op_.input.data) + from * width(),
+                    static_cast<std::size_t>(window_.size() * width()));
+      }
+      return;
+    case Kind::all_gather: return copy(base, op_.buffer.data, intersection(window_, my_part()));
+    case Kind::broadcast: return is_root() ? copy(base, op_.buffer.data, window_) : void();
+    default: return copy(base, op_.buffer.data, window_);
+  }
+}
+
+void Direct::use_window() {
+  if (op_.kind == Kind::all_to_all) {
+    exchange(window_, windows(), window_.size());
+  } else {
+    share_work(window_, windows());
+  }
+}
+
+// Gathered and scattered parts went straight into the buffer.
+void Direct::fetch_window() {
+  const bool wanted = op_.kind == Kind::allreduce || (op_.kind == Kind::reduce && is_root()) || (op_.kind == Kind::broadcast && !is_root());
+  if (wanted) copy(op_.buffer.data, windows()[static_cast<std::size_t>(rank())], window_);
+}
+
+void Direct::copy(void* to_base, const void* from_base, Range range) const {
+  if (range.size() == 0) return;
+  std::memcpy(static_cast<std::byte*>(to_base) + range.begin * width(), static_cast<const std::byte*>(from_base) + range.begin * width(),
+              static_cast<std::size_t>(range.size() * width()));
+}
+
+}  // namespace paceline::comm::shared

@@ -1,0 +1,69 @@
+// Collectives straight on memory that all ranks reach: the `direct` schedule without its messages. Each rank combines its part from all
+// buffers and writes it where it is wanted: one pass over memory, no copy.
+//
+// Two meetings frame it: nobody reads a buffer before it was brought, nobody leaves before the others stopped touching his. Small buffers
+// are copied into slots instead and everybody makes what he needs himself, which takes one meeting. Private buffers are shown to the others
+// window by window.
+//
+// Element i is always combined in the order owner, owner + 1, …, where owner is the rank whose part it lies in: the order of the schedule.
+#pragma once
+
+#include <span>
+
+#include "paceline/comm/activity.h"
+#include "paceline/comm/shared/group.h"
+
+namespace paceline::comm::shared {
+
+class Direct final : public Activity {
+ public:
+  Direct(Group& group, const Operation& operation, std::int64_t sequence) : group_(group), op_(operation), sequence_(sequence) {}
+
+  bool advance() override;
+  int waits_for() const override { return waits_for_; }
+
+ private:
+  enum class State { arrive, meet, show, meet_shown, meet_used };
+
+  // Meetings.
+  void arrive();
+  bool all_arrived();
+  bool all_reached();
+  void reach_next_phase();
+  void check(const Notice& notice, int peer) const;
+
+  // The work between them. `bases[i]` is where element 0 of rank i's buffer lies, or would lie.
+  void make_own(std::span<std::byte* const> bases);
+  void share_work(schedule::Range range, std::span<std::byte* const> bases);
+  void combine_into(schedule::Range range, std::span<std::byte* const> bases, std::span<void* const> outs);
+  void gather(schedule::Range range, std::span<std::byte* const> bases);
+  void exchange(schedule::Range within_part, std::span<std::byte* const> inputs, std::int64_t stride);
+
+  // Windows of private memory.
+  bool next_window();
+  void show_window();
+  void use_window();
+  void fetch_window();
+  schedule::Range my_share(schedule::Range range) const;
+  schedule::Range my_part() const { return schedule::part(op_.buffer.count, size(), rank()); }
+  bool everything_is_shared();
+  std::vector<std::byte*> windows() const;
+
+  void copy(void* to_base, const void* from_base, schedule::Range range) const;
+  int rank() const { return group_.rank(); }
+  int size() const { return group_.size(); }
+  bool is_root() const { return rank() == op_.root; }
+  std::int64_t width() const { return size_of(op_.buffer.dtype); }
+  Notice& notice(int rank) const { return group_.seat(rank).notices[turn_ & 1]; }
+
+  Group& group_;
+  const Operation op_;
+  const std::int64_t sequence_;
+  State state_ = State::arrive;
+  std::uint64_t turn_ = 0;
+  int waits_for_ = -1;
+  bool windowed_ = false;
+  schedule::Range window_;  // elements shown now; of every part for all_to_all
+};
+
+}  // namespace paceline::comm::shared

@@ -1,0 +1,101 @@
+// Memory that all ranks of a host can reach, and what they keep in it.
+//
+// A group's block begins as zeros, which is the state "nothing has happened": no rank needs to prepare it. Ranks write only into their own
+// seat, their own slots and the mail they send, so that no lock is ever taken: a rank stores its data, then a number that says so, and the
+// others read the number first. These numbers are stored and loaded in sequential order, which also makes sleeping safe (group.cpp).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "paceline/comm/communicator.h"
+
+namespace paceline::comm::shared {
+
+/// Where memory lies, in words that mean the same to every rank of the host.
+struct Location {
+  std::uint64_t file = 0;  // 0: private memory, which the others can not reach
+  std::uint64_t offset = 0;
+  explicit operator bool() const { return file != 0; }
+};
+
+/// Memory of one host, as one of its ranks sees it.
+class HostMemory {
+ public:
+  virtual ~HostMemory() = default;
+  /// Where this rank's memory lies; nothing if it is private.
+  virtual Location locate(const void* data, std::int64_t bytes) const = 0;
+  /// The address of any rank's memory in this process.
+  virtual std::byte* address(Location location) = 0;
+  virtual Memory allocate(std::int64_t bytes) = 0;
+  /// Zeroed memory for a group's block, which stays as long as any rank of the host may look at it.
+  virtual Location allocate_block(std::int64_t bytes) = 0;
+  /// Whether a rank (of the whole host) is known to be gone, and how that is known; empty while it lives.
+  virtual std::string gone(int host_rank) = 0;
+};
+
+inline constexpr std::int64_t kSmall = 16 << 10;    // bytes: up to here a collective goes through slots, in one meeting
+inline constexpr std::int64_t kWindow = 512 << 10;  // bytes of private memory that are shown to the others at a time
+inline constexpr std::int64_t kPiece = 32 << 10;    // bytes of private memory in one piece of mail
+inline constexpr int kPieces = 4;                   // pieces on their way between two ranks
+
+/// What a rank brings to a collective: one cache line, so that who waits for `turn` has the rest as well.
+struct alignas(64) Notice {
+  std::atomic<std::uint64_t> turn;  // of the group's collectives, from 1
+  Operation::Kind kind;
+  DType dtype;
+  ReduceOp op;
+  std::int32_t root;
+  std::int64_t count;
+  Location buffer, input;
+};
+static_assert(sizeof(Notice) == 64);
+
+struct alignas(64) Seat {
+  Notice notices[2];                             // of this turn and the one before, which others may still read
+  alignas(64) std::atomic<std::uint64_t> phase;  // meetings after the first of a turn
+  alignas(64) std::atomic<std::uint32_t> bell;   // a futex
+  std::atomic<std::uint32_t> sleepers;
+  std::atomic<std::uint32_t> left;  // 1: closed its communicator
+};
+
+struct alignas(64) Mail {
+  enum State : std::uint32_t { kFree, kFull, kTaken };
+  std::atomic<std::uint32_t> state;
+  std::uint32_t message;  // number of the message between these two ranks
+  std::uint64_t tag;
+  std::int64_t bytes;   // of the whole message
+  std::int64_t offset;  // of this piece
+  std::int64_t size;    // of this piece
+  Location at;          // nowhere: the piece lies in `data`
+  alignas(64) std::byte data[kPiece];
+};
+
+/// The shared block of a group of `size` ranks.
+class Block {
+ public:
+  Block(std::byte* memory, int size) : memory_(memory), size_(size) {}
+  static std::int64_t bytes(int size) {
+    const std::int64_t ranks = size;
+    return ranks * (static_cast<std::int64_t>(sizeof(Seat)) + 2 * kSmall + kWindow) +
+           ranks * ranks * kPieces * static_cast<std::int64_t>(sizeof(Mail));
+  }
+
+  Seat& seat(int rank) const { return reinterpret_cast<Seat*>(memory_)[rank]; }
+  std::byte* slot(int rank, int parity) const { return slots() + (2 * rank + parity) * kSmall; }
+  std::byte* window(int rank) const { return slots() + size_ * 2 * kSmall + rank * kWindow; }
+  Mail& mail(int from, int to, int piece) const {
+    auto* first = reinterpret_cast<Mail*>(slots() + size_ * (2 * kSmall + kWindow));
+    return first[(from * size_ + to) * kPieces + piece];
+  }
+
+ private:
+  std::byte* slots() const { return memory_ + size_ * sizeof(Seat); }
+
+  std::byte* memory_;
+  int size_;
+};
+
+}  // namespace paceline::comm::shared

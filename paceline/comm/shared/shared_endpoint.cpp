@@ -1,0 +1,68 @@
+#include "paceline/comm/shared/shared_endpoint.h"
+
+#include <functional>
+
+namespace paceline::comm::shared {
+namespace {
+
+std::vector<int> ranks_of(const std::vector<int>& hosts, int host) {
+  std::vector<int> ranks;
+  for (int i = 0; i < static_cast<int>(hosts.size()); ++i)
+    if (hosts[static_cast<std::size_t>(i)] == host) ranks.push_back(i);
+  return ranks;
+}
+
+std::vector<int> picked(const std::vector<int>& from, const std::vector<int>& indices) {
+  std::vector<int> values;
+  for (int index : indices) values.push_back(from[static_cast<std::size_t>(index)]);
+  return values;
+}
+
+int place_in(const std::vector<int>& ranks, int rank) {
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+bool several(const std::vector<int>& hosts) { return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) != hosts.end(); }
+
+}  // namespace
+
+std::vector<int> played_hosts(int size, std::int64_t per_host) {
+  std::vector<int> hosts(static_cast<std::size_t>(size));
+  for (int i = 0; i < size && per_host > 0; ++i) hosts[static_cast<std::size_t>(i)] = i / static_cast<int>(per_host);
+  return hosts;
+}
+
+// The block of everybody, then one for the ranks of each host.
+std::int64_t SharedEndpoint::block_bytes(const std::vector<int>& hosts) {
+  const auto size = static_cast<int>(hosts.size());
+  return Block::bytes(size) * (several(hosts) ? 1 + size : 1);
+}
+
+SharedEndpoint::SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> memory)
+    : plan_(std::move(plan)),
+      memory_(std::move(memory)),
+      everyone_(std::make_unique<Group>(rank, plan_.host_ranks, memory_, memory_->address(plan_.block))),
+      mailbox_(*everyone_) {
+  if (!several(plan_.hosts)) return;
+  const std::vector<int> neighbours = ranks_of(plan_.hosts, plan_.hosts[static_cast<std::size_t>(rank)]);
+  // Each host's block lies where its first rank says, so that no two are the same.
+  std::byte* block = memory_->address(plan_.block) + Block::bytes(size()) * (1 + neighbours.front());
+  host_ = std::make_unique<Group>(place_in(neighbours, rank), picked(plan_.host_ranks, neighbours), memory_, block);
+  host_->ring_in(*everyone_, neighbours);
+}
+
+std::unique_ptr<Endpoint> SharedEndpoint::split(const std::vector<int>& members, Communicator& via) {
+  Plan plan{plan_.engine, picked(plan_.host_ranks, members), picked(plan_.hosts, members), {}};
+  // The first member of each group provides the block and tells all.
+  std::vector<std::int64_t> places(static_cast<std::size_t>(2 * size()));
+  const auto own = static_cast<std::size_t>(2 * rank()), first = static_cast<std::size_t>(2 * members.front());
+  if (members.front() == rank()) {
+    const Location block = memory_->allocate_block(block_bytes(plan.hosts));
+    places[own] = static_cast<std::int64_t>(block.file), places[own + 1] = static_cast<std::int64_t>(block.offset);
+  }
+  via.run(all_gather(places));
+  plan.block = {static_cast<std::uint64_t>(places[first]), static_cast<std::uint64_t>(places[first + 1])};
+  return std::make_unique<SharedEndpoint>(std::move(plan), place_in(members, rank()), memory_);
+}
+
+}  // namespace paceline::comm::shared

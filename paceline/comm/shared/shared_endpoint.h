@@ -1,0 +1,43 @@
+// The endpoint of ranks that share memory, threads or processes.
+#pragma once
+
+#include "paceline/comm/endpoint.h"
+#include "paceline/comm/shared/mailbox.h"
+
+namespace paceline::comm::shared {
+
+class SharedEndpoint final : public Endpoint {
+ public:
+  /// What all ranks of a group agree on. `hosts[i]` is the host of rank i: where there are several, a cluster is being played on one
+  /// machine, and memory counts as shared only within a host.
+  struct Plan {
+    std::string engine;
+    std::vector<int> host_ranks;  // what the memory calls rank i
+    std::vector<int> hosts;
+    Location block;  // of block_bytes(hosts)
+  };
+  static std::int64_t block_bytes(const std::vector<int>& hosts);
+
+  SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> memory);
+
+  std::string engine() const override { return plan_.engine; }
+  int rank() const override { return everyone_->rank(); }
+  int size() const override { return everyone_->size(); }
+  Topology topology() const override { return topology_of(plan_.hosts); }
+  Transport& transport() override { return mailbox_; }
+  Waiter& waiter() override { return *everyone_; }
+  Group* host_group() override { return host_ ? host_.get() : everyone_.get(); }
+  std::unique_ptr<Endpoint> split(const std::vector<int>& members, Communicator& via) override;
+  Memory allocate(std::int64_t bytes) override { return memory_->allocate(bytes); }
+
+ private:
+  Plan plan_;
+  std::shared_ptr<HostMemory> memory_;
+  std::unique_ptr<Group> everyone_, host_;  // host_: only where there are several hosts
+  Mailbox mailbox_;
+};
+
+/// Hosts of `size` ranks, `per_host` neighbours each; 0: all on one.
+std::vector<int> played_hosts(int size, std::int64_t per_host);
+
+}  // namespace paceline::comm::shared

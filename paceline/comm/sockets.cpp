@@ -1,0 +1,167 @@
+#include "paceline/comm/sockets.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <system_error>
+
+namespace paceline::comm {
+namespace {
+
+constexpr int kFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+constexpr int kBacklog = 1024;
+
+[[noreturn]] void fail(const char* attempt, int number = errno) { throw std::system_error(number, std::system_category(), attempt); }
+
+const sockaddr* raw(const Endpoint& endpoint) { return reinterpret_cast<const sockaddr*>(&endpoint.address); }
+
+Socket open_socket(const Endpoint& endpoint) {
+  Socket socket(::socket(endpoint.address.ss_family, kFlags, 0));
+  if (!socket) fail("socket");
+  return socket;
+}
+
+/// Small messages go at once.
+void no_delay(const Socket& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // not for unix sockets, which do not need it
+}
+
+void wait_for(const Socket& socket, short events, const Deadline& deadline) {
+  pollfd entry{socket.get(), events, 0};
+  for (;;) {
+    const int ready = ::poll(&entry, 1, deadline.poll_ms());
+    if (ready > 0) return;
+    if (ready == 0) fail("wait", ETIMEDOUT);
+    if (errno != EINTR) fail("poll");
+  }
+}
+
+}  // namespace
+
+int Deadline::poll_ms() const {
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left()).count();
+  return static_cast<int>(std::min<std::int64_t>(ms, std::numeric_limits<int>::max()));
+}
+
+Socket::~Socket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool Endpoint::is_loopback() const {
+  if (address.ss_family == AF_UNIX) return true;
+  if (address.ss_family == AF_INET) {
+    const auto& ip = reinterpret_cast<const sockaddr_in&>(address);
+    return (ntohl(ip.sin_addr.s_addr) >> 24) == 127;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+Endpoint tcp_endpoint(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (error != 0)
+    throw ConfigError(fmt::format("cannot find the address of '{}': {}; set MASTER_ADDR to a name or number that every host knows", host,
+                                  error == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(error)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(found, ::freeaddrinfo);
+  const addrinfo* best = found;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
+    if (one->ai_family == AF_INET) {
+      best = one;
+      break;
+    }
+
+  Endpoint endpoint;
+  std::memcpy(&endpoint.address, best->ai_addr, best->ai_addrlen);
+  endpoint.length = best->ai_addrlen;
+  char number[NI_MAXHOST] = "?";
+  ::getnameinfo(best->ai_addr, best->ai_addrlen, number, sizeof(number), nullptr, 0, NI_NUMERICHOST);
+  endpoint.name = best->ai_family == AF_INET6 ? fmt::format("[{}]:{}", number, port) : fmt::format("{}:{}", number, port);
+  return endpoint;
+}
+
+Endpoint abstract_endpoint(const std::string& name) {
+  Endpoint endpoint;
+  auto& address = reinterpret_cast<sockaddr_un&>(endpoint.address);
+  ensure(name.size() < sizeof(address.sun_path), "an abstract socket's name is short");
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // the zero in front is what makes it abstract
+  endpoint.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  endpoint.name = "@" + name;
+  return endpoint;
+}
+
+Socket listen_at(const Endpoint& endpoint) {
+  Socket socket = open_socket(endpoint);
+  const int on = 1;  // a job that ended a moment ago does not hold its port
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), raw(endpoint), endpoint.length) != 0) fail("bind");
+  if (::listen(socket.get(), kBacklog) != 0) fail("listen");
+  return socket;
+}
+
+Socket dial(const Endpoint& endpoint, const Deadline& deadline) {
+  Socket socket = open_socket(endpoint);
+  if (::connect(socket.get(), raw(endpoint), endpoint.length) != 0) {
+    if (errno != EINPROGRESS) fail("connect");
+    wait_for(socket, POLLOUT, deadline);
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) fail("connect");
+    if (error != 0) fail("connect", error);
+  }
+  no_delay(socket);
+  return socket;
+}
+
+std::pair<Socket, Socket> socket_pair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, kFlags, 0, ends) != 0) fail("socketpair");
+  return {Socket(ends[0]), Socket(ends[1])};
+}
+
+bool same_user(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  if (address.ss_family != AF_UNIX) return true;
+  ucred peer{};
+  length = sizeof(peer);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+}
+
+void send_all(const Socket& socket, std::string_view bytes, const Deadline& deadline) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
+    else if (errno == EAGAIN) wait_for(socket, POLLOUT, deadline);
+    else if (errno != EINTR) fail("send");
+  }
+}
+
+std::string receive_exactly(const Socket& socket, std::size_t bytes, const Deadline& deadline) {
+  std::string data(bytes, '\0');
+  for (std::size_t have = 0; have < bytes;) {
+    const ssize_t got = ::recv(socket.get(), data.data() + have, bytes - have, 0);
+    if (got > 0) have += static_cast<std::size_t>(got);
+    else if (got == 0) fail("receive", ECONNRESET);
+    else if (errno == EAGAIN) wait_for(socket, POLLIN, deadline);
+    else if (errno != EINTR) fail("receive");
+  }
+  return data;
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,74 @@
+// Sockets with deadlines: TCP, and the abstract unix names of Linux, which need no port and no file and vanish with their owner.
+//
+// Every socket here is non-blocking and closes on exec; whoever waits does so in poll() and no longer than a Deadline. Failures are
+// std::system_error with the system's number (ETIMEDOUT once a deadline passed, ECONNRESET where the peer closed): the caller knows whom to
+// name.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "paceline/base/clock.h"
+
+namespace paceline::comm {
+
+/// A moment, as what is left until then.
+class Deadline {
+ public:
+  explicit Deadline(Nanoseconds from_now) : moment_(SteadyClock().now() + from_now) {}
+
+  bool passed() const { return SteadyClock().now() >= moment_; }
+  Nanoseconds left() const { return std::max(moment_ - SteadyClock().now(), Nanoseconds(0)); }
+  int poll_ms() const;  ///< rounded up, for poll()
+  Deadline or_sooner(Nanoseconds from_now) const { return Deadline(std::min(left(), from_now)); }
+
+ private:
+  Nanoseconds moment_;
+};
+
+/// Owns a descriptor.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int descriptor) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket();
+
+  int get() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+/// Where somebody listens.
+struct Endpoint {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  std::string name;  // "10.0.0.1:29500" or "@paceline-…"
+
+  bool is_loopback() const;  ///< reaches this host alone
+};
+
+/// Resolves the host, preferring IPv4 so that all ranks choose alike. Throws ConfigError.
+Endpoint tcp_endpoint(const std::string& host, int port);
+Endpoint abstract_endpoint(const std::string& name);
+
+Socket listen_at(const Endpoint& endpoint);
+Socket dial(const Endpoint& endpoint, const Deadline& deadline);
+std::pair<Socket, Socket> socket_pair();
+
+/// True where the other end of a unix socket is a process of this user; TCP has no such knowledge and is always true.
+bool same_user(const Socket& socket);
+
+void send_all(const Socket& socket, std::string_view bytes, const Deadline& deadline);
+std::string receive_exactly(const Socket& socket, std::size_t bytes, const Deadline& deadline);
+
+}  // namespace paceline::comm

@@ -1,0 +1,219 @@
+#include "paceline/comm/tcp_store.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "paceline/base/log.h"
+#include "paceline/comm/tcp_store_server.h"
+
+namespace paceline::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using wire::Op;
+using wire::Reply;
+
+constexpr Nanoseconds kGreetingTime = 2s;      // a server of ours greets at once; over a slow link this is plenty
+constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may sit at our address: a job that is about to end, perhaps
+constexpr Nanoseconds kProbeTime = 500ms;      // to find out whom a taken address belongs to, on this host
+constexpr Nanoseconds kSlack = 1s;             // the server ends a wait; only where it is gone does the client
+
+/// Somebody else's server, or another job's.
+class StrangerError : public Error {
+ public:
+  using Error::Error;
+};
+
+[[noreturn]] void raise(const Reply& reply) {
+  if (reply.status == Reply::Status::lost) throw PeerError(static_cast<int>(reply.number), "rendezvous", 0, reply.text);
+  throw ConfigError(reply.text);
+}
+
+Reply receive_reply(const Socket& socket, const Deadline& deadline) {
+  const std::size_t length = wire::frame_length(receive_exactly(socket, wire::kHeaderBytes, deadline));
+  if (length > wire::kMaxFrame + wire::kMaxHello) throw std::system_error(EPROTO, std::system_category());
+  const std::optional<Reply> reply = wire::decode_reply(receive_exactly(socket, length, deadline));
+  if (!reply) throw std::system_error(EPROTO, std::system_category());
+  return *reply;
+}
+
+/// Makes itself known on a fresh connection. Throws StrangerError where the other end is none of ours.
+void introduce(const Socket& socket, const StoreJob& job, const Deadline& deadline) {
+  if (!same_user(socket)) throw StrangerError("a process of another user");
+  std::string greeting;
+  try {
+    greeting = receive_exactly(socket, wire::kGreetingBytes, deadline.or_sooner(kGreetingTime));
+  } catch (const std::system_error&) {
+    throw StrangerError("another program, which does not greet like Paceline's store");
+  }
+  if (!greeting.starts_with(wire::kMagic)) throw StrangerError("another program, or another version of Paceline");
+  const std::string_view nonce = std::string_view(greeting).substr(wire::kMagic.size());
+  send_all(socket, wire::frame(wire::encode(job.hello, job.token, nonce)), deadline);
+  const Reply reply = receive_reply(socket, deadline);
+  if (reply.status == Reply::Status::stranger) throw StrangerError("another job of Paceline");
+  if (reply.status != Reply::Status::ok) raise(reply);
+}
+
+class TcpStore final : public Store {
+ public:
+  using Connect = std::function<Socket()>;  // a connection that is already introduced
+
+  TcpStore(Connect connect, Socket first, std::string where, Nanoseconds deadline)
+      : connect_(std::move(connect)), where_(std::move(where)), deadline_(deadline) {
+    idle_.push_back(std::move(first));
+  }
+
+  void set(const std::string& key, const std::string& value) override { call({Op::set, key, value, 0}, deadline_); }
+
+  std::optional<std::string> get(const std::string& key) override { return value_of(call({Op::get, key, {}, 0}, deadline_)); }
+
+  std::optional<std::string> wait(const std::string& key, Nanoseconds deadline) override {
+    return value_of(call({Op::wait, key, {}, deadline.count()}, deadline + kSlack));
+  }
+
+  std::int64_t add(const std::string& key, std::int64_t amount) override { return call({Op::add, key, {}, amount}, deadline_).number; }
+
+  void join(Nanoseconds deadline) { call({Op::join, {}, {}, deadline.count()}, deadline + kSlack); }
+
+ private:
+  static std::optional<std::string> value_of(const Reply& reply) {
+    return reply.status == Reply::Status::ok ? std::optional(reply.text) : std::nullopt;
+  }
+
+  /// A connection that no other thread uses: a wait must not keep a set from being heard.
+  Socket take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        Socket socket = std::move(idle_.back());
+        idle_.pop_back();
+        return socket;
+      }
+    }
+    return connect_();
+  }
+
+  Reply call(const wire::Request& request, Nanoseconds deadline) {
+    const std::string payload = wire::encode(request);
+    if (payload.size() > wire::kMaxFrame)
+      throw ConfigError(fmt::format("the store takes keys and values of {} bytes together, not {} ('{:.40}')", wire::kMaxFrame,
+                                    payload.size(), request.key));
+    try {
+      const Deadline until(deadline);
+      Socket socket = take();
+      send_all(socket, wire::frame(payload), until);
+      const Reply reply = receive_reply(socket, until);
+      const std::lock_guard lock(mutex_);
+      idle_.push_back(std::move(socket));
+      if (reply.status == Reply::Status::ok || reply.status == Reply::Status::none) return reply;
+      raise(reply);
+    } catch (const std::system_error& error) {
+      throw PeerError(0, "store", 0,
+                      fmt::format("rank 0, which serves the store at {}, is gone or does not answer ({})", where_, error.code().message()));
+    } catch (const StrangerError& error) {
+      throw PeerError(0, "store", 0, fmt::format("rank 0, which served the store at {}, is gone; there is now {}", where_, error.what()));
+    }
+  }
+
+  Connect connect_;  // before the connections: it may own the server, which they leave first
+  const std::string where_;
+  const Nanoseconds deadline_;
+  std::mutex mutex_;
+  std::vector<Socket> idle_;
+};
+
+/// Listens at the first candidate that is free. Where one is taken by this very job, its server says who is there already.
+std::pair<Socket, Endpoint> listen_at_first(const StoreJob& job) {
+  for (const Endpoint& endpoint : job.candidates) {
+    try {
+      return {listen_at(endpoint), endpoint};
+    } catch (const std::system_error& error) {
+      if (error.code() == std::errc::address_not_available)
+        throw ConfigError(
+            fmt::format("{} is not an address of rank 0's host ({}); set MASTER_ADDR to one that is", endpoint.name, job.hello.host_name));
+      if (error.code() != std::errc::address_in_use)
+        throw ConfigError(fmt::format("rank 0 cannot listen at {}: {}; choose another MASTER_PORT", endpoint.name, error.code().message()));
+    }
+    try {
+      const Deadline deadline(kProbeTime);
+      introduce(dial(endpoint, deadline), job, deadline);
+    } catch (const std::system_error&) {
+    } catch (const StrangerError&) {
+    }
+  }
+  const std::string last = job.candidates.size() > 1 ? " (and up to " + job.candidates.back().name + ")" : "";
+  throw ConfigError(fmt::format(
+      "{}{} is in use by another program; choose another port with MASTER_PORT=… or --master-port, or leave it to `paceline run`",
+      job.candidates.front().name, last));
+}
+
+/// One try at every candidate. Nothing there yet: no socket, and `why` says what was met.
+Socket try_candidates(const StoreJob& job, const Deadline& deadline, Endpoint& found, std::string& why, bool& stranger) {
+  stranger = false;
+  for (const Endpoint& endpoint : job.candidates) {
+    try {
+      const Deadline limit = job.candidates.size() > 1 ? deadline.or_sooner(1s) : deadline;  // one that is silent must not hide the next
+      Socket socket = dial(endpoint, limit);
+      introduce(socket, job, limit);
+      found = endpoint;
+      return socket;
+    } catch (const std::system_error& error) {
+      why = error.code().message();
+    } catch (const StrangerError& error) {
+      why = fmt::format("{} is {}", endpoint.name, error.what());
+      stranger = true;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline) {
+  auto [listener, endpoint] = listen_at_first(job);
+  if (endpoint.address.ss_family != AF_UNIX) log::info("rank 0 serves the store at {}", endpoint.name);
+  const auto server = std::make_shared<StoreServer>(std::move(listener), job.token, job.hello, endpoint.is_loopback());
+  const auto connect = [server, job, deadline] {
+    Socket socket = server->connect();
+    introduce(socket, job, Deadline(deadline));
+    return socket;
+  };
+  const auto store = std::make_shared<TcpStore>(connect, connect(), endpoint.name, deadline);
+  store->join(deadline);
+  return store;
+}
+
+std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline) {
+  const Deadline until(deadline), patience(kStrangerTime);
+  Endpoint endpoint = job.candidates.front();
+  Socket first;
+  std::string why;
+  for (Nanoseconds pause = 10ms;; pause = std::min<Nanoseconds>(2 * pause, 200ms)) {
+    bool stranger = false;
+    first = try_candidates(job, until, endpoint, why, stranger);
+    if (first) break;
+    if (stranger && job.candidates.size() == 1 && patience.passed())
+      throw ConfigError(fmt::format("{}; choose another port with MASTER_PORT=… or --master-port, or leave it to `paceline run`", why));
+    if (until.passed())
+      throw PeerError(
+          0, "rendezvous", 0,
+          fmt::format("{} cannot reach rank 0 at {} within {:.0f} s ({}); is rank 0 running, and can this host reach that address?",
+                      job.hello.who(), endpoint.name, seconds(deadline), why));
+    std::this_thread::sleep_for(std::min(pause, until.left()));
+  }
+  const auto connect = [job, endpoint, deadline] {
+    const Deadline limit(deadline);
+    Socket socket = dial(endpoint, limit);
+    introduce(socket, job, limit);
+    return socket;
+  };
+  const auto store = std::make_shared<TcpStore>(connect, std::move(first), endpoint.name, deadline);
+  store->join(until.left());
+  return store;
+}
+
+}  // namespace paceline::comm

@@ -1,0 +1,27 @@
+// The store of a world of processes, over TCP or an abstract unix socket: rank 0 serves it (tcp_store_server.h), everybody is a client.
+// connect_store() of world.h chooses the endpoints; these two open the store at them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paceline/comm/sockets.h"
+#include "paceline/comm/store.h"
+#include "paceline/comm/tcp_store_wire.h"
+
+namespace paceline::comm {
+
+/// Who opens the store, of which job, and where: candidates in the order in which they are tried.
+struct StoreJob {
+  wire::Hello hello;
+  std::string token;
+  std::vector<Endpoint> candidates;
+};
+
+/// Both return once all ranks have come, or throw: ConfigError where the ranks do not mean the same job or a port is taken, PeerError where
+/// somebody has not come by the deadline. Calls of the store without a deadline of their own get the same time.
+std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline);
+std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline);
+
+}  // namespace paceline::comm

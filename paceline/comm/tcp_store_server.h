@@ -1,0 +1,75 @@
+// The server of a store of processes: one thread in rank 0, one poll(), a table of keys.
+//
+// It also holds the ranks against one another as they arrive. Until the last of them is there, whatever makes the job impossible (a number
+// given twice, another world size, a rank that leaves again) is told to everybody at once; afterwards a stranger is sent away and the job
+// does not notice. Memory is bounded: a frame by kMaxFrame, what is stored by kMaxStored, strangers by kMaxGuests and kGuestTime.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "paceline/comm/sockets.h"
+#include "paceline/comm/store.h"
+#include "paceline/comm/tcp_store_wire.h"
+
+namespace paceline::comm {
+
+class StoreServer {
+ public:
+  /// `host` is the hello of rank 0 itself. `one_host`: the listener reaches this host alone, so nobody else can belong to the job.
+  StoreServer(Socket listener, std::string job, wire::Hello host, bool one_host);
+  /// Waits a moment for the clients to leave first: they may still be writing down what went wrong.
+  ~StoreServer();
+
+  /// A connection from within the process.
+  Socket connect();
+
+ private:
+  struct Connection;
+  struct Peer {
+    wire::Hello hello;
+    int connections = 0;
+  };
+
+  void serve();
+  void poll_once(int timeout_ms);
+  int next_timeout_ms() const;
+  void accept_all();
+  void admit(Socket socket);
+  void expire();
+  void drop_closed();
+
+  // Of one connection. False: it is to be closed.
+  bool receive(Connection& connection);
+  bool send_pending(Connection& connection);
+  bool handle(Connection& connection, std::string_view payload);
+  bool greet(Connection& connection, std::string_view payload);
+  void answer(Connection& connection, const wire::Request& request);
+
+  wire::Reply objection(const wire::Hello& hello) const;
+  wire::Reply change(const wire::Request& request);
+  void fail_all(wire::Reply why);
+  void release(const std::string& key);  // whoever waits for it
+  wire::Reply late() const;              // names the ranks that are not there
+
+  Socket listener_, wake_;
+  const std::string job_;
+  const wire::Hello host_;
+  const bool one_host_;
+
+  std::vector<Connection> connections_;
+  std::map<int, Peer> peers_;
+  std::shared_ptr<Store> values_ = memory_store();
+  std::size_t stored_bytes_ = 0;
+  wire::Reply fault_;      // other than ok: the job cannot be, and why
+  bool complete_ = false;  // all ranks have been there together
+
+  std::mutex mutex_;  // guards the two below
+  std::vector<Socket> arriving_;
+  bool stop_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace paceline::comm

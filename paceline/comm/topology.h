@@ -1,0 +1,32 @@
+// Where ranks sit.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace paceline::comm {
+
+/// Ranks of one host are neighbours, and every host but the last has `per_host` of them.
+struct Topology {
+  int per_host = 1;
+  int hosts = 1;
+};
+
+/// The topology of ranks of which hosts[i] is the host. Ranks that do not sit neatly side by side count as one a host.
+template <class Host>
+Topology topology_of(const std::vector<Host>& hosts) {
+  const int size = static_cast<int>(hosts.size());
+  int per_host = 1;
+  while (per_host < size && hosts[static_cast<std::size_t>(per_host)] == hosts[0]) ++per_host;
+  std::vector<Host> seen;
+  for (int i = 0; i < size; ++i) {
+    const Host& host = hosts[static_cast<std::size_t>(i)];
+    const bool first = i % per_host == 0;
+    if (first ? std::find(seen.begin(), seen.end(), host) != seen.end() : host != seen.back()) return {1, size};
+    if (first) seen.push_back(host);
+  }
+  return {per_host, static_cast<int>(seen.size())};
+}
+
+}  // namespace paceline::comm

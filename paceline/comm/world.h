@@ -1,0 +1,46 @@
+// Who am I among how many? Found in this order: what the command line says, torchrun's variables (ours too: `paceline run` sets them), Open
+// MPI's and PMI's, SLURM's, else one process. Half of a set of variables is an error that names the missing half, never a guess.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "paceline/comm/store.h"
+
+namespace paceline::comm {
+
+struct World {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // among the ranks of this host
+  std::string address;                 // where rank 0 can be reached; empty: unknown (MPI finds its ranks by itself)
+  int port = 0;
+  int more_ports = 0;            // rank 0 may listen at one of so many ports after `port` where others hold it
+  std::string job;               // what no other job on these hosts has: names and guards the store; empty: nobody gave one
+  std::string source = "alone";  // who said so: "torchrun", "paceline run", "mpi", "slurm", "alone"
+
+  bool one_host() const { return local_size == size; }
+};
+
+/// Reads one variable; nothing where it is not set. Tests give their own.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment process_environment();
+
+/// Throws ConfigError: RANK ≥ WORLD_SIZE, a set of variables half there, something that is not a number.
+World discover(const Environment& environment = process_environment());
+
+/// The same for processes that can share memory, another for all others: the boot, the process namespace and the network namespace, so that
+/// two network namespaces of one machine count as two hosts.
+std::string host_id();
+std::string host_name();
+
+/// The store of a world of processes. Rank 0 serves it, the others connect; it is there once all ranks have come. All check that they mean
+/// the same job: two ranks with one number, different world sizes, a port in use and several hosts that resolve to loopback are a
+/// ConfigError within two seconds on the ranks that see them; a rank that has not come by the deadline is a PeerError on all others.
+///
+/// Where all ranks are on one host and the job has a name (`paceline run`, mpirun, srun), the store is an abstract unix socket and needs no
+/// port; else it is TCP at address:port, on loopback where all ranks are on one host. Call it once a process.
+std::shared_ptr<Store> connect_store(const World& world, Nanoseconds deadline);
+
+}  // namespace paceline::comm

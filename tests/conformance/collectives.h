@@ -1,0 +1,38 @@
+// What every engine must do, told by one oracle: data that each rank can make for any other, and results worked out from them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "paceline/comm/communicator.h"
+
+namespace paceline::comm {
+
+struct Case {
+  schedule::Collective collective = schedule::Collective::allreduce;
+  std::string algorithm = "auto";
+  DType dtype = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  std::int64_t count = 0;
+  int root = 0;
+  bool shared_memory = false;  // in memory of the communicator's own, not in the caller's
+  bool asynchronous = false;
+};
+std::string describe(const Case& tried);
+
+/// Every algorithm for the collective, types, operations, sizes from nothing to more than any internal buffer holds, both kinds of memory.
+std::vector<Case> all_cases(int size);
+
+/// Runs the case on this rank; an explanation of the first wrong element, or empty. All ranks call it.
+std::string conform(Communicator& communicator, const Case& tried);
+
+/// Sends and receives with tags out of order, many at once, in rings; groups within groups; operations that overlap. An explanation, or
+/// empty.
+std::string conform_messages(Communicator& communicator);
+std::string conform_split(Communicator& communicator);
+std::string conform_overlap(Communicator& communicator);
+
+/// All of it. The first explanation, or empty.
+std::string conform_all(Communicator& communicator);
+
+}  // namespace paceline::comm
