@@ -21,9 +21,14 @@ struct Options {
   std::int64_t batch = 0;  // 0: the benchmark's own
   std::string networks;    // comma-separated; empty: the benchmark's own
   std::string device = "cpu", precision = "fp32";
-  std::string root;  // of a dataset
-  std::string python = "python3";
+  std::string root;    // of a dataset
+  std::string python;  // for peers; empty: the first one that has PyTorch
   bool peer = true;
+  int ranks = 2;                      // of collectives
+  std::string engines = "local,shm";  // comma-separated, of collectives
+  std::string algorithms;             // comma-separated; empty: auto
+  std::string sizes;                  // comma-separated; empty: 1 KiB to 256 MiB
+  bool peers = false;                 // measure other libraries' collectives too
 };
 
 using Row = nlohmann::ordered_json;
@@ -36,6 +41,10 @@ std::span<const Entry<Run>> benchmarks();
 std::vector<Row> bench_optim(const Options& options, const Say& say);
 std::vector<Row> bench_step(const Options& options, const Say& say);
 std::vector<Row> bench_data(const Options& options, const Say& say);
+std::vector<Row> bench_allreduce(const Options& options, const Say& say);
+std::vector<Row> bench_reduce_scatter(const Options& options, const Say& say);
+std::vector<Row> bench_all_gather(const Options& options, const Say& say);
+std::vector<Row> bench_broadcast(const Options& options, const Say& say);
 
 double median(std::vector<double> values);
 

@@ -10,6 +10,10 @@ constexpr Entry<Run> kBenchmarks[] = {
     {"optim", "fused updates over ResNet-50's parameters against torch::optim and the memory's speed", bench_optim},
     {"step", "one worker's training step against the same step in Python's PyTorch", bench_step},
     {"data", "images a second from one core: crop and flip, JPEG folders", bench_data},
+    {"allreduce", "by message size, against Open MPI, MPICH and Gloo (--peers) and the memory's floor", bench_allreduce},
+    {"reduce_scatter", "the same", bench_reduce_scatter},
+    {"all_gather", "the same", bench_all_gather},
+    {"broadcast", "the same", bench_broadcast},
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ Action add_bench(CLI::App& app) {
   };
   auto flags = std::make_shared<Flags>();
   std::string names;
-  for (const auto& row : bench::benchmarks()) names += fmt::format("{}  {:<8} {}", "\n", row.key, row.help);
+  for (const auto& row : bench::benchmarks()) names += fmt::format("{}  {:<14} {}", "\n", row.key, row.help);
   app.add_option("NAME", flags->name, "which:" + names)->required();
   app.add_option("--threads", flags->options.threads, "0: all cores")->capture_default_str()->check(whole_number(0));
   app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")
@@ -69,12 +69,18 @@ Action add_bench(CLI::App& app) {
   app.add_option("--device", flags->options.device, "cpu or cuda")->capture_default_str();
   app.add_option("--precision", flags->options.precision, "fp32, tf32 or bf16")->capture_default_str();
   app.add_option("--root", flags->options.root, "folder of a dataset, for data");
-  app.add_option("--python", flags->options.python, "the Python that has PyTorch, for peers")->capture_default_str();
+  app.add_option("--python", flags->options.python, "for peers; left out: the first of python3 and /usr/bin/python3 that has PyTorch");
+  app.add_option("--ranks", flags->options.ranks, "of allreduce and its kin")->capture_default_str()->check(whole_number(1));
+  app.add_option("--engines", flags->options.engines, "comma-separated, of the same")->capture_default_str();
+  app.add_option("--algorithms", flags->options.algorithms, "comma-separated; each but auto is also held against its formula");
+  app.add_option("--sizes", flags->options.sizes, "comma-separated, as 1024, 64K or 16M; left out: 1 KiB to 256 MiB");
+  app.add_flag("--peers", flags->options.peers, "measure Open MPI, MPICH and Gloo in the same run, those that are installed");
   app.add_flag("--no-peer", flags->no_peer, "measure Paceline alone");
   add_json_flag(app, flags->json);
-  add_examples(
-      app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
-            "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128", "paceline bench data --root DIR --json"});
+  add_examples(app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
+                     "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128",
+                     "paceline bench data --root DIR --json", "paceline bench allreduce --ranks 2 --peers",
+                     "paceline bench allreduce --ranks 4 --engines shm --algorithms ring,tree,butterfly"});
   return [flags] {
     flags->options.peer = !flags->no_peer;
     const auto& entry = find(bench::benchmarks(), "benchmark", flags->name);

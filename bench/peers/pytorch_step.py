@@ -123,10 +123,12 @@ def main():
         make = lambda **extra: torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9, **extra)
         if cuda:
             model, inputs = model.to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last)
+    # AdamW counts its steps, and in a graph the count has to live on the GPU. SGD has no such option and needs none.
+    in_graph = {"capturable": True} if options.network == "gpt" and options.mode == "graph" else {}
     try:
-        optimizer = make(fused=True) if cuda else make()
-    except (TypeError, RuntimeError):
-        optimizer = make()
+        optimizer = make(fused=True, **in_graph) if cuda else make()
+    except (TypeError, RuntimeError):  # a version without fused optimizers
+        optimizer = make(**in_graph)
 
     def step():
         optimizer.zero_grad(set_to_none=True)

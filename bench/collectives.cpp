@@ -1,0 +1,158 @@
+// Collectives by message size: Paceline's engines, the peers (Open MPI, MPICH, Gloo) and the memory's own floor, measured in one run in
+// alternating rounds. Ranks are programs of their own (bench/ranks, bench/peers), started by `paceline run` or mpirun.
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "benchmark.h"
+#include "fit.h"
+#include "paceline/base/error.h"
+#include "paceline/comm/engine.h"
+
+namespace paceline::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One side of the comparison: who, and the command that prints "BYTES SECONDS" lines.
+struct Side {
+  std::string engine, algorithm, peer;
+  std::string command;
+  std::map<std::int64_t, std::vector<double>> seconds;  // by bytes, one a round
+};
+
+std::string program(const std::string& name) { return (fs::canonical("/proc/self/exe").parent_path() / name).string(); }
+
+bool on_path(const std::string& name) {
+  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((fs::path(folder) / name).c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+std::vector<std::int64_t> sizes_of(const Options& options) {
+  std::vector<std::int64_t> sizes;
+  for (const std::string& text : split(options.sizes)) {
+    std::size_t used = 0;
+    const std::int64_t number = std::stoll(text, &used);
+    const std::string unit = text.substr(used);
+    const int shift = unit == "K" || unit == "KiB" ? 10 : unit == "M" || unit == "MiB" ? 20 : 0;
+    if (number <= 0 || (shift == 0 && !unit.empty()))
+      throw ConfigError(fmt::format("--sizes: '{}' is no size; write 1024, 64K or 16M", text));
+    sizes.push_back(number << shift);
+  }
+  if (!sizes.empty()) return sizes;
+  for (std::int64_t bytes = 1 << 10; bytes <= 256 << 20; bytes *= 4) sizes.push_back(bytes);
+  return sizes;
+}
+
+std::string mpirun(const std::string& runner, int ranks) {
+  const bool open_mpi = runner == "mpirun";
+  // Open MPI refuses root and more ranks than cores unless it is told that both are meant.
+  return open_mpi ? fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} --oversubscribe -np {}", runner, ranks)
+                  : fmt::format("{} -np {}", runner, ranks);
+}
+
+std::string launched(int ranks) { return fmt::format("{} run --no-prefix -np {} --", program("paceline"), ranks); }
+
+std::vector<Side> sides_of(const std::string& collective, const Options& options, const std::string& size_list, const fs::path& scratch) {
+  const int ranks = options.ranks;
+  const std::string rank = program("bench_rank");
+  std::vector<Side> sides;
+  std::vector<std::string> algorithms = split(options.algorithms);
+  if (algorithms.empty()) algorithms = {"auto"};
+  for (const std::string& engine : split(options.engines)) {
+    find(comm::engines(), "engine", engine);
+    for (const std::string& algorithm : algorithms) {
+      const std::string words = fmt::format("{} {} {} {} {} {}", rank, engine, ranks, collective, algorithm, size_list);
+      const std::string start = engine == "local" ? "" : engine == "mpi" ? mpirun("mpirun", ranks) : launched(ranks);
+      sides.push_back({engine, algorithm, "", start + " " + words, {}});
+    }
+  }
+  if (options.peers) {
+    const auto add = [&](const std::string& peer, const std::string& runner, const std::string& binary) {
+      if (on_path(runner) && fs::exists(program(binary)))
+        sides.push_back({"", "", peer, fmt::format("{} {} {} {}", mpirun(runner, ranks), program(binary), collective, size_list), {}});
+    };
+    add("Open MPI", "mpirun", "bench_peer_mpi");
+    add("MPICH", "mpiexec.mpich", "bench_peer_mpich");
+    if (fs::exists(program("bench_peer_gloo")))
+      sides.push_back({"",
+                       "",
+                       "Gloo",
+                       fmt::format("{} {} {} {} {}", launched(ranks), program("bench_peer_gloo"), collective, size_list, scratch.string()),
+                       {}});
+  }
+  if (collective == "allreduce")
+    sides.push_back({"", "", "memory roofline", fmt::format("{} roofline {} - - {}", rank, ranks, size_list), {}});
+  return sides;
+}
+
+void measure(Side& side, const fs::path& scratch) {
+  fs::remove_all(scratch);
+  fs::create_directories(scratch);
+  FILE* output = popen(side.command.c_str(), "r");
+  if (!output) throw Error("cannot start: " + side.command);
+  long long bytes = 0;
+  double seconds = 0;
+  while (std::fscanf(output, "%lld %lf", &bytes, &seconds) == 2) side.seconds[bytes].push_back(seconds);
+  const int status = pclose(output);
+  if (status != 0) throw Error(fmt::format("a rank failed ({}): {}", WIFEXITED(status) ? WEXITSTATUS(status) : status, side.command));
+}
+
+/// What the links carry for each byte of the message (NCCL's "bus bandwidth").
+double bus_factor(const std::string& collective, int ranks) {
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  if (collective == "allreduce") return 2 * share;
+  return collective == "broadcast" ? 1 : share;
+}
+
+std::vector<Row> bench_collective(const std::string& collective, const Options& options, const Say& say) {
+  const std::vector<std::int64_t> sizes = sizes_of(options);
+  const fs::path scratch = fs::temp_directory_path() / fmt::format("paceline-bench-{}", getpid());
+  std::vector<Side> sides = sides_of(collective, options, fmt::format("{}", fmt::join(sizes, ",")), scratch);
+  for (int round = 0; round < options.rounds; ++round)
+    for (Side& side : sides) {
+      say(fmt::format("{} by {}, round {} of {}", collective, side.peer.empty() ? side.engine + " " + side.algorithm : side.peer, round + 1,
+                      options.rounds));
+      measure(side, scratch);
+    }
+  fs::remove_all(scratch);
+  std::vector<Row> rows;
+  for (const Side& side : sides)
+    for (const auto& [bytes, seconds] : side.seconds) {
+      const double time = median(seconds), rate = static_cast<double>(bytes) / time;
+      Row row = {{"engine", side.engine},
+                 {"algorithm", side.algorithm},
+                 {"peer", side.peer},
+                 {"ranks", options.ranks},
+                 {"bytes", bytes},
+                 {"seconds", time},
+                 {"algbw_bytes_per_s", rate},
+                 {"busbw_bytes_per_s", rate * bus_factor(collective, options.ranks)}};
+      if (side.peer.empty())
+        for (const Side& other : sides)  // how many times as long each peer takes
+          if (!other.peer.empty() && other.seconds.contains(bytes)) row["vs " + other.peer] = median(other.seconds.at(bytes)) / time;
+      rows.push_back(row);
+    }
+  for (const Side& side : sides)
+    if (side.peer.empty() && side.algorithm != "auto") {
+      std::map<std::int64_t, double> times;
+      for (const auto& [bytes, seconds] : side.seconds) times[bytes] = median(seconds);
+      if (const auto fit = fit_costs(collective, side.algorithm, options.ranks, times)) rows.push_back(fit->row(side.engine));
+    }
+  return rows;
+}
+
+}  // namespace
+
+std::vector<Row> bench_allreduce(const Options& options, const Say& say) { return bench_collective("allreduce", options, say); }
+std::vector<Row> bench_reduce_scatter(const Options& options, const Say& say) { return bench_collective("reduce_scatter", options, say); }
+std::vector<Row> bench_all_gather(const Options& options, const Say& say) { return bench_collective("all_gather", options, say); }
+std::vector<Row> bench_broadcast(const Options& options, const Say& say) { return bench_collective("broadcast", options, say); }
+
+}  // namespace paceline::bench
