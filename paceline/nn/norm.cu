@@ -1,6 +1,10 @@
-// Every kernel lays its threads out alike: a thread owns eight neighbouring channels (one 16-byte load of bf16) and walks down the rows, so
-// that a channel's constants stay in registers and a warp reads whole lines.
-#include <cuda_bf16.h>
+// Every kernel lays its threads out alike. A thread owns eight neighbouring channels (16 bytes of bf16) and walks down the rows, so that a
+// channel's constants stay in registers; up to eight threads side by side make a whole line of memory. blockIdx.y counts such strips of
+// channels, blockIdx.x the blocks that share the rows of a strip: a block then has few channels to sum, however many the tensor has.
+//
+// Memory is what limits these kernels: each thread asks for several rows before it uses the first, as they lie in memory, and turns them
+// into floats only then. The second kernel of a pair walks up the rows, since the last ones that the first kernel read are still in the
+// cache, and it starts while the first forms its last sum.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -8,238 +12,278 @@
 
 #include "paceline/base/error.h"
 #include "paceline/nn/norm_cuda.h"
+#include "paceline/nn/norm_rows.cuh"
 
 namespace paceline::nn {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kVector = 8;
+constexpr int kWarp = 32;
+constexpr int kMostStrip = kMostLanes * kVector;      // channels
+constexpr int kReduceThreads = 512;                   // one block a multiprocessor, which leaves a thread 128 registers
+constexpr int kApplyThreads = 256, kApplyBlocks = 4;  // blocks a multiprocessor: 64 registers
+constexpr int kMostApplyBlocks = 132 * kApplyBlocks;  // of an H100 or H200
+constexpr int kWarpsOfReduction = kReduceThreads / kWarp;
 
-struct Eight {
-  float v[kVector];
-};
-
-__device__ Eight load(const __nv_bfloat16* from) {
-  const uint4 raw = *reinterpret_cast<const uint4*>(from);
-  const __nv_bfloat162* pairs = reinterpret_cast<const __nv_bfloat162*>(&raw);
-  Eight out;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = __bfloat1622float2(pairs[i]);
-    out.v[2 * i] = pair.x, out.v[2 * i + 1] = pair.y;
-  }
-  return out;
+/// In the first kernel of a pair: the second may start where there is room. It sees nothing of the first until it waits.
+__device__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
 }
 
-__device__ Eight load(const float* from) {
-  const float4 a = reinterpret_cast<const float4*>(from)[0], b = reinterpret_cast<const float4*>(from)[1];
-  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+/// In the second: returns when the first has ended and its results are visible. Every thread calls it before all else.
+__device__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
 }
-
-__device__ void store(__nv_bfloat16* to, const Eight& values) {
-  uint4 raw;
-  __nv_bfloat162* pairs = reinterpret_cast<__nv_bfloat162*>(&raw);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) pairs[i] = __floats2bfloat162_rn(values.v[2 * i], values.v[2 * i + 1]);
-  *reinterpret_cast<uint4*>(to) = raw;
-}
-
-__device__ void store(float* to, const Eight& v) {
-  reinterpret_cast<float4*>(to)[0] = make_float4(v.v[0], v.v[1], v.v[2], v.v[3]);
-  reinterpret_cast<float4*>(to)[1] = make_float4(v.v[4], v.v[5], v.v[6], v.v[7]);
-}
-
-/// Where a thread stands: its first channel, its first row, and how far to the next.
-struct Walk {
-  int channel;
-  std::int64_t row, step;
-
-  __device__ explicit Walk(int channels) {
-    const int groups = channels / kVector, rows_a_block = kThreads / groups;
-    channel = static_cast<int>(threadIdx.x) % groups * kVector;
-    const int row_in_block = static_cast<int>(threadIdx.x) / groups;
-    row = static_cast<std::int64_t>(blockIdx.x) * rows_a_block + row_in_block;
-    step = static_cast<std::int64_t>(gridDim.x) * rows_a_block;
-    if (row_in_block >= rows_a_block) row = INT64_MAX / 2;  // groups that do not divide the block leave some threads over
-  }
-};
 
 /// Sums two values a channel over the threads of the block, then, in the block that comes last, over all blocks; calls
-/// finish(channel, first, second) there for every channel.
+/// finish(channel, first, second) there for every channel. All threads of all blocks must come here.
 template <class Finish>
-__device__ void reduce_over_all(const Eight& first, const Eight& second, int channels, float* partial, unsigned* counter,
+__device__ void reduce_over_all(Eight first, Eight second, const Walk& walk, int channels, const NormScratch& scratch,
                                 const Finish& finish) {
-  __shared__ float shared[2][kThreads * kVector];
+  __shared__ float of_warps[kWarpsOfReduction][2 * kMostStrip];
+  __shared__ double of_parts[2 * kMostNormChannels];
   __shared__ bool last;
-  const int groups = channels / kVector, rows_a_block = kThreads / groups;
+  let_next_kernel_start();
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
+  const int strip = walk.lanes * kVector;
+  for (int distance = kWarp / 2; distance >= walk.lanes; distance /= 2) {
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) {
-    shared[0][threadIdx.x * kVector + i] = first.v[i];
-    shared[1][threadIdx.x * kVector + i] = second.v[i];
+    for (int i = 0; i < kVector; ++i) {
+      first.v[i] += __shfl_xor_sync(0xffffffffu, first.v[i], distance);
+      second.v[i] += __shfl_xor_sync(0xffffffffu, second.v[i], distance);
+    }
+  }
+  if (lane < walk.lanes) {
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      of_warps[warp][lane * kVector + i] = first.v[i];
+      of_warps[warp][strip + lane * kVector + i] = second.v[i];
+    }
   }
   __syncthreads();
-  float* mine = partial + static_cast<std::int64_t>(blockIdx.x) * 2 * channels;
-  for (int c = threadIdx.x; c < channels; c += kThreads) {
-    float a = 0, b = 0;
-    for (int r = 0; r < rows_a_block; ++r) {  // thread (r, group) holds channel c at this place
-      const int at = (r * groups + c / kVector) * kVector + c % kVector;
-      a += shared[0][at], b += shared[1][at];
-    }
-    mine[c] = a, mine[channels + c] = b;
+  // partial: [blockIdx.x][first or second][channels]
+  const int channel = static_cast<int>(blockIdx.y) * strip + thread % strip;
+  if (thread < 2 * strip && channel < channels) {
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarpsOfReduction; ++w) sum += of_warps[w][thread];
+    scratch.partial[(static_cast<std::int64_t>(blockIdx.x) * 2 + thread / strip) * channels + channel] = sum;
   }
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(counter, 1u) == gridDim.x - 1;
+  if (thread == 0) last = atomicAdd(scratch.counter, 1u) == gridDim.x * gridDim.y - 1;
   __syncthreads();
   if (!last) return;
-  // The last block to come adds the partial sums in the order of the blocks: parts of them by several threads, then the parts.
-  const int parts = max(1, kThreads / channels);
-  double* sums = reinterpret_cast<double*>(shared);  // [2][parts × channels], parts × channels ≤ 2048 where parts > 1
-  for (int t = threadIdx.x; t < parts * channels; t += kThreads) {
-    const int c = t % channels, part = t / channels;
-    const int begin = static_cast<int>(gridDim.x) * part / parts, end = static_cast<int>(gridDim.x) * (part + 1) / parts;
-    double a = 0, b = 0;
+  // Four sums of a row of `partial` a thread; where threads are left, several share the rows. parts × 2 × channels fits: it is at most
+  // four doubles a thread where parts > 1.
+  const int columns = 2 * channels / 4, parts = max(1, kReduceThreads / columns), rows = static_cast<int>(gridDim.x);
+  for (int t = thread; t < parts * columns; t += kReduceThreads) {
+    const int part = t / columns, column = t % columns;
+    double sums[4] = {};
 #pragma unroll 8
-    for (int block = begin; block < end; ++block) {
-      const float* row = partial + static_cast<std::int64_t>(block) * 2 * channels;
-      a += __ldcg(row + c), b += __ldcg(row + channels + c);
+    for (int row = part; row < rows; row += parts) {
+      const float4 four = __ldcg(reinterpret_cast<const float4*>(scratch.partial) + static_cast<std::int64_t>(row) * columns + column);
+      sums[0] += four.x, sums[1] += four.y, sums[2] += four.z, sums[3] += four.w;
     }
-    if (parts == 1) finish(c, a, b);
-    else sums[t] = a, sums[parts * channels + t] = b;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) of_parts[4 * t + i] = sums[i];  // [part][first or second][channels]
   }
-  if (threadIdx.x == 0) *counter = 0;  // ready for the next launch
-  if (parts == 1) return;
+  if (thread == 0) *scratch.counter = 0;  // ready for the next launch
   __syncthreads();
-  for (int c = threadIdx.x; c < channels; c += kThreads) {
+  for (int c = thread; c < channels; c += kReduceThreads) {
     double a = 0, b = 0;
-    for (int part = 0; part < parts; ++part) a += sums[part * channels + c], b += sums[(parts + part) * channels + c];
+#pragma unroll 4
+    for (int part = 0; part < parts; ++part) a += of_parts[2 * part * channels + c], b += of_parts[(2 * part + 1) * channels + c];
     finish(c, a, b);
   }
 }
 
 template <class T>
-__global__ void statistics(const T* x, std::int64_t rows, int channels, float epsilon, float momentum, float* mean,
-                           float* inverse_deviation, float* running_mean, float* running_variance, float* partial, unsigned* counter) {
-  const Walk walk(channels);
+__global__ void __launch_bounds__(kReduceThreads)
+    statistics(const T* x, std::int64_t rows, int channels, float epsilon, float momentum, float* mean, float* inverse_deviation,
+               float* running_mean, float* running_variance, NormScratch scratch) {
+  constexpr int kBatch = 16 / sizeof(T);
+  const Walk walk(rows, channels, Order::down);
   Eight sum{}, squares{};
-#pragma unroll 4
-  for (std::int64_t row = walk.row; row < rows; row += walk.step) {
-    const Eight value = load(x + row * channels + walk.channel);
+  for (std::int64_t row = walk.row; row < rows; row += kBatch * walk.step) {
+    Packed<T> batch[kBatch];
+    fetch<Cache::keep>(batch, x, walk, row);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) sum.v[i] += value.v[i], squares.v[i] += value.v[i] * value.v[i];
+    for (int b = 0; b < kBatch; ++b) {
+      const Eight value = unpack(batch[b]);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) sum.v[i] += value.v[i], squares.v[i] += value.v[i] * value.v[i];
+    }
   }
-  reduce_over_all(sum, squares, channels, partial, counter, [&](int c, double total, double total_squares) {
+  reduce_over_all(sum, squares, walk, channels, scratch, [&](int c, double total, double total_squares) {
+    const float mean_before = running_mean[c], variance_before = running_variance[c];
     const double n = static_cast<double>(rows), average = total / n;
     const double variance = fmax(total_squares / n - average * average, 0.0);
     mean[c] = static_cast<float>(average);
     inverse_deviation[c] = static_cast<float>(rsqrt(variance + epsilon));
-    running_mean[c] += momentum * (static_cast<float>(average) - running_mean[c]);
-    running_variance[c] += momentum * (static_cast<float>(variance * n / fmax(n - 1, 1.0)) - running_variance[c]);
+    running_mean[c] = mean_before + momentum * (static_cast<float>(average) - mean_before);
+    running_variance[c] = variance_before + momentum * (static_cast<float>(variance * n / fmax(n - 1, 1.0)) - variance_before);
   });
 }
 
-template <class T, bool kRelu, bool kResidual>
-__global__ void apply(const T* x, const T* residual, std::int64_t rows, int channels, const float* mean, const float* inverse_deviation,
-                      const float* weight, const float* bias, T* y) {
-  const Walk walk(channels);
-  if (walk.row >= rows) return;
-  Eight scale = load(weight + walk.channel), shift = load(bias + walk.channel);
-  const Eight centre = load(mean + walk.channel), inverse = load(inverse_deviation + walk.channel);
+/// The norm of a thread's channels as x · scale + shift. Both directions use it: the relu is open backward just where it was forward.
+struct Affine {
+  Eight scale, shift;
+};
+
+__device__ Affine affine_of(const float* mean, const float* inverse_deviation, const float* weight, const float* bias, int channel) {
+  Affine out = {load(weight + channel), load(bias + channel)};
+  const Eight centre = load(mean + channel), inverse = load(inverse_deviation + channel);
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    scale.v[i] *= inverse.v[i];
-    shift.v[i] -= centre.v[i] * scale.v[i];
+    out.scale.v[i] *= inverse.v[i];
+    out.shift.v[i] -= centre.v[i] * out.scale.v[i];
   }
-#pragma unroll 2
-  for (std::int64_t row = walk.row; row < rows; row += walk.step) {
-    const std::int64_t at = row * channels + walk.channel;
-    Eight value = load(x + at), other{};
-    if constexpr (kResidual) other = load(residual + at);
+  return out;
+}
+
+template <class T, bool kRelu, bool kResidual>
+__global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
+    apply(const T* x, const T* residual, std::int64_t rows, int channels, const float* mean, const float* inverse_deviation,
+          const float* weight, const float* bias, T* y) {
+  wait_for_previous_kernel();
+  constexpr int kBatch = 8 / sizeof(T) / (kResidual ? 2 : 1);
+  const Walk walk(rows, channels, Order::up);
+  Packed<T> inputs[kBatch], residuals[kBatch];
+  const auto fetch_both = [&](std::int64_t row) {
+    fetch<Cache::pass>(inputs, x, walk, row);
+    if constexpr (kResidual) fetch<Cache::pass>(residuals, residual, walk, row);
+  };
+  fetch_both(walk.row);  // on its way together with the constants
+  const Affine affine = affine_of(mean, inverse_deviation, weight, bias, walk.channel);
+  for (std::int64_t row = walk.row; row < rows; fetch_both(row += kBatch * walk.step)) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      value.v[i] = value.v[i] * scale.v[i] + shift.v[i] + other.v[i];
-      if constexpr (kRelu) value.v[i] = fmaxf(value.v[i], 0.0f);
+    for (int b = 0; b < kBatch; ++b) {
+      Eight value = unpack(inputs[b]), other;
+      if constexpr (kResidual) other = unpack(residuals[b]);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        value.v[i] = value.v[i] * affine.scale.v[i] + affine.shift.v[i];
+        if constexpr (kResidual) value.v[i] += other.v[i];
+        if constexpr (kRelu) value.v[i] = fmaxf(value.v[i], 0.0f);
+      }
+      if (walk.has(row, b)) store(y + walk.at(row, b), value);
     }
-    store(y + at, value);
   }
 }
 
-/// The constants of the backward pass for a thread's eight channels.
-struct Constants {
-  Eight centre, inverse, weight, bias;
-  __device__ Constants(const NormBackward& pass, int channel)
-      : centre(load(pass.mean + channel)),
-        inverse(load(pass.inverse_deviation + channel)),
-        weight(load(pass.weight + channel)),
-        bias(load(pass.bias + channel)) {}
-  __device__ float normalised(float x, int i) const { return (x - centre.v[i]) * inverse.v[i]; }
-};
-
-template <class T, bool kRelu, bool kResidual>
-__global__ void backward_reduce(NormBackward pass, std::int64_t rows, int channels, bool add, float* weight_gradient, float* bias_gradient,
-                                float* sums, T* masked, float* partial, unsigned* counter) {
-  const Walk walk(channels);
-  const Constants constants(pass, walk.channel);
+/// With n rows, g the gradient behind the relu and x̂ the normalised x, the gradient of x is scale · (g − Σg/n − x̂ · Σ(g·x̂)/n), which is
+/// g · scale + x · slope + offset: `terms` takes slope and offset. The rows give Σ g·(x − mean), which the inverse deviation makes Σ g·x̂.
+/// `kMasked`: y tells where the relu was open, and the gradient behind it is stored.
+template <class T, bool kRelu, bool kMasked>
+__global__ void __launch_bounds__(kReduceThreads)
+    backward_reduce(NormBackward pass, std::int64_t rows, int channels, bool add, float* weight_gradient, float* bias_gradient,
+                    float* terms, T* masked, NormScratch scratch) {
+  constexpr int kBatch = 8 / sizeof(T);
+  constexpr Cache kCache = kMasked ? Cache::pass : Cache::keep;  // `masked` takes the place of the gradient
+  const Walk walk(rows, channels, Order::down);
+  Packed<T> gradients[kBatch], inputs[kBatch], outputs[kBatch];
+  const auto fetch_all = [&](std::int64_t row) {
+    fetch<kCache>(gradients, pass.gradient, walk, row);
+    fetch<Cache::keep>(inputs, pass.x, walk, row);
+    if constexpr (kMasked) fetch<Cache::pass>(outputs, pass.y, walk, row);
+  };
+  fetch_all(walk.row);  // on its way together with the constants
+  const Eight centre = load(pass.mean + walk.channel);
+  Affine affine{};
+  if constexpr (kRelu && !kMasked) affine = affine_of(pass.mean, pass.inverse_deviation, pass.weight, pass.bias, walk.channel);
   Eight by_bias{}, by_weight{};
-#pragma unroll 4
-  for (std::int64_t row = walk.row; row < rows; row += walk.step) {
-    const std::int64_t at = row * channels + walk.channel;
-    Eight gradient = load(static_cast<const T*>(pass.gradient) + at), output{};
-    const Eight x = load(static_cast<const T*>(pass.x) + at);
-    if constexpr (kRelu && kResidual) output = load(static_cast<const T*>(pass.y) + at);
+  for (std::int64_t row = walk.row; row < rows; fetch_all(row += kBatch * walk.step)) {
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      const float normal = constants.normalised(x.v[i], i);
-      if constexpr (kRelu && !kResidual) output.v[i] = constants.weight.v[i] * normal + constants.bias.v[i];
-      if constexpr (kRelu) gradient.v[i] = output.v[i] > 0 ? gradient.v[i] : 0.0f;
-      by_bias.v[i] += gradient.v[i];
-      by_weight.v[i] += gradient.v[i] * normal;
+    for (int b = 0; b < kBatch; ++b) {
+      Eight gradient = unpack(gradients[b]), output{};
+      const Eight x = unpack(inputs[b]);
+      if constexpr (kMasked) output = unpack(outputs[b]);
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        if constexpr (kRelu && !kMasked) output.v[i] = x.v[i] * affine.scale.v[i] + affine.shift.v[i];
+        if constexpr (kRelu) gradient.v[i] = output.v[i] > 0 ? gradient.v[i] : 0.0f;
+        by_bias.v[i] += gradient.v[i];
+        by_weight.v[i] += gradient.v[i] * (x.v[i] - centre.v[i]);
+      }
+      if constexpr (kMasked)
+        if (walk.has(row, b)) store(masked + walk.at(row, b), gradient);
     }
-    if constexpr (kRelu && kResidual) store(masked + at, gradient);
   }
-  reduce_over_all(by_bias, by_weight, channels, partial, counter, [&](int c, double bias_sum, double weight_sum) {
-    sums[c] = static_cast<float>(bias_sum), sums[channels + c] = static_cast<float>(weight_sum);
-    bias_gradient[c] = (add ? bias_gradient[c] : 0.0f) + static_cast<float>(bias_sum);
-    weight_gradient[c] = (add ? weight_gradient[c] : 0.0f) + static_cast<float>(weight_sum);
+  reduce_over_all(by_bias, by_weight, walk, channels, scratch, [&](int c, double bias_sum, double centred_sum) {
+    const float bias_before = add ? bias_gradient[c] : 0.0f, weight_before = add ? weight_gradient[c] : 0.0f;
+    const double inverse = pass.inverse_deviation[c], scale = pass.weight[c] * inverse, weight_sum = centred_sum * inverse;
+    bias_gradient[c] = bias_before + static_cast<float>(bias_sum);
+    weight_gradient[c] = weight_before + static_cast<float>(weight_sum);
+    const double slope = -scale * inverse * weight_sum / static_cast<double>(rows);
+    terms[c] = static_cast<float>(slope);
+    terms[channels + c] = static_cast<float>(-scale * bias_sum / static_cast<double>(rows) - slope * pass.mean[c]);
   });
 }
 
 /// `kMask`: the gradient still has to go through the relu, whose state x tells.
 template <class T, bool kMask>
-__global__ void backward_apply(NormBackward pass, const T* gradient_in, std::int64_t rows, int channels, const float* sums, T* x_gradient) {
-  const Walk walk(channels);
-  if (walk.row >= rows) return;
-  const Constants constants(pass, walk.channel);
-  Eight bias_mean = load(sums + walk.channel), weight_mean = load(sums + channels + walk.channel);
-  const float share = 1.0f / static_cast<float>(rows);
+__global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
+    backward_apply(NormBackward pass, const T* gradient, std::int64_t rows, int channels, const float* terms, T* x_gradient) {
+  wait_for_previous_kernel();
+  constexpr int kBatch = 4 / sizeof(T);
+  const Walk walk(rows, channels, Order::up);
+  Packed<T> gradients[kBatch], inputs[kBatch];
+  const auto fetch_both = [&](std::int64_t row) {
+    fetch<Cache::keep>(gradients, gradient, walk, row);
+    fetch<Cache::pass>(inputs, pass.x, walk, row);
+  };
+  fetch_both(walk.row);  // on its way together with the constants
+  const Affine affine = affine_of(pass.mean, pass.inverse_deviation, pass.weight, pass.bias, walk.channel);
+  const Eight slope = load(terms + walk.channel), offset = load(terms + channels + walk.channel);
+  for (std::int64_t row = walk.row; row < rows; fetch_both(row += kBatch * walk.step)) {
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) bias_mean.v[i] *= share, weight_mean.v[i] *= share;
-#pragma unroll 2
-  for (std::int64_t row = walk.row; row < rows; row += walk.step) {
-    const std::int64_t at = row * channels + walk.channel;
-    Eight gradient = load(gradient_in + at);
-    const Eight x = load(static_cast<const T*>(pass.x) + at);
+    for (int b = 0; b < kBatch; ++b) {
+      Eight value = unpack(gradients[b]);
+      const Eight x = unpack(inputs[b]);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      const float normal = constants.normalised(x.v[i], i);
-      if constexpr (kMask) gradient.v[i] = constants.weight.v[i] * normal + constants.bias.v[i] > 0 ? gradient.v[i] : 0.0f;
-      gradient.v[i] = constants.weight.v[i] * constants.inverse.v[i] * (gradient.v[i] - bias_mean.v[i] - normal * weight_mean.v[i]);
+      for (int i = 0; i < kVector; ++i) {
+        if constexpr (kMask) value.v[i] = x.v[i] * affine.scale.v[i] + affine.shift.v[i] > 0 ? value.v[i] : 0.0f;
+        value.v[i] = value.v[i] * affine.scale.v[i] + (x.v[i] * slope.v[i] + offset.v[i]);
+      }
+      if (walk.has(row, b)) store(x_gradient + walk.at(row, b), value);
     }
-    store(x_gradient + at, gradient);
   }
 }
 
-int blocks_for(const NormShape& shape, int rows_a_thread, int most) {
-  const int rows_a_block = kThreads / (shape.channels / kVector);
-  const std::int64_t wanted = (shape.rows + rows_a_block * rows_a_thread - 1) / (rows_a_block * rows_a_thread);
-  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, most));
+/// Blocks for the rows × strips of channels: about `most`, or fewer where a thread would have less than two rows.
+dim3 grid_for(const NormShape& shape, int threads, int most) {
+  const int lanes = lanes_for(shape.channels), strips = (shape.channels + lanes * kVector - 1) / (lanes * kVector);
+  const std::int64_t rows_of_two = 2 * (threads / lanes);
+  const std::int64_t wanted = (shape.rows + rows_of_two - 1) / rows_of_two;
+  return {static_cast<unsigned>(std::clamp<std::int64_t>(wanted, 1, std::max(1, most / strips))), static_cast<unsigned>(strips)};
 }
 
-constexpr int kMostBlocksElementwise = 132 * 8;
-
-void check_launch() {
-  const cudaError_t status = cudaGetLastError();
+/// `early`: the kernel may start before its predecessor in the stream has ended, and waits itself.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), const dim3& grid, int threads, bool early, void* stream, const Arguments&... arguments) {
+  cudaLaunchAttribute start_early{};
+  start_early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  start_early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid, config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &start_early, config.numAttrs = early ? 1 : 0;
+  const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
   if (status != cudaSuccess) throw Error(std::string("a batch-norm kernel failed: ") + cudaGetErrorString(status));
+}
+
+template <class Kernel, class... Arguments>
+void launch_reduction(const NormShape& shape, Kernel kernel, void* stream, const Arguments&... arguments) {
+  launch(kernel, grid_for(shape, kReduceThreads, kMostNormBlocks), kReduceThreads, false, stream, arguments...);
+}
+
+template <class Kernel, class... Arguments>
+void launch_application(const NormShape& shape, Kernel kernel, void* stream, const Arguments&... arguments) {
+  launch(kernel, grid_for(shape, kApplyThreads, kMostApplyBlocks), kApplyThreads, true, stream, arguments...);
 }
 
 /// Calls run with a null pointer of the element type: its way of passing a type.
@@ -247,7 +291,6 @@ template <class Run>
 void with_type(const NormShape& shape, const Run& run) {
   if (shape.bf16) run(static_cast<__nv_bfloat16*>(nullptr));
   else run(static_cast<float*>(nullptr));
-  check_launch();
 }
 
 }  // namespace
@@ -255,9 +298,8 @@ void with_type(const NormShape& shape, const Run& run) {
 void launch_norm_statistics(const NormShape& shape, const void* x, float epsilon, float momentum, float* mean, float* inverse_deviation,
                             float* running_mean, float* running_variance, const NormScratch& scratch, void* stream) {
   with_type(shape, [&]<class T>(T*) {
-    statistics<T><<<blocks_for(shape, 16, kMostNormBlocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<const T*>(x), shape.rows, shape.channels, epsilon, momentum, mean, inverse_deviation, running_mean, running_variance,
-        scratch.partial, scratch.counter);
+    launch_reduction(shape, statistics<T>, stream, static_cast<const T*>(x), shape.rows, shape.channels, epsilon, momentum, mean,
+                     inverse_deviation, running_mean, running_variance, scratch);
   });
 }
 
@@ -266,30 +308,28 @@ void launch_norm_apply(const NormShape& shape, const void* x, const void* residu
   with_type(shape, [&]<class T>(T*) {
     const auto kernel =
         relu ? (residual ? apply<T, true, true> : apply<T, true, false>) : (residual ? apply<T, false, true> : apply<T, false, false>);
-    kernel<<<blocks_for(shape, 2, kMostBlocksElementwise), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<const T*>(x), static_cast<const T*>(residual), shape.rows, shape.channels, mean, inverse_deviation, weight, bias,
-        static_cast<T*>(y));
+    launch_application(shape, kernel, stream, static_cast<const T*>(x), static_cast<const T*>(residual), shape.rows, shape.channels, mean,
+                       inverse_deviation, weight, bias, static_cast<T*>(y));
   });
 }
 
 void launch_norm_backward_reduce(const NormShape& shape, const NormBackward& pass, bool add, float* weight_gradient, float* bias_gradient,
-                                 float* sums, void* masked, const NormScratch& scratch, void* stream) {
+                                 float* terms, void* masked, const NormScratch& scratch, void* stream) {
   with_type(shape, [&]<class T>(T*) {
     const auto kernel = !pass.relu ? backward_reduce<T, false, false>
                         : masked   ? backward_reduce<T, true, true>
                                    : backward_reduce<T, true, false>;
-    kernel<<<blocks_for(shape, 16, kMostNormBlocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        pass, shape.rows, shape.channels, add, weight_gradient, bias_gradient, sums, static_cast<T*>(masked), scratch.partial,
-        scratch.counter);
+    launch_reduction(shape, kernel, stream, pass, shape.rows, shape.channels, add, weight_gradient, bias_gradient, terms,
+                     static_cast<T*>(masked), scratch);
   });
 }
 
-void launch_norm_backward_apply(const NormShape& shape, const NormBackward& pass, const float* sums, const void* masked, void* x_gradient,
+void launch_norm_backward_apply(const NormShape& shape, const NormBackward& pass, const float* terms, const void* masked, void* x_gradient,
                                 void* stream) {
   with_type(shape, [&]<class T>(T*) {
     const auto kernel = pass.relu && !masked ? backward_apply<T, true> : backward_apply<T, false>;
-    kernel<<<blocks_for(shape, 2, kMostBlocksElementwise), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        pass, static_cast<const T*>(masked ? masked : pass.gradient), shape.rows, shape.channels, sums, static_cast<T*>(x_gradient));
+    launch_application(shape, kernel, stream, pass, static_cast<const T*>(masked ? masked : pass.gradient), shape.rows, shape.channels,
+                       terms, static_cast<T*>(x_gradient));
   });
 }
 

@@ -20,7 +20,7 @@ struct NormShape {
 };
 
 constexpr int kMostNormChannels = 2048;
-constexpr int kMostNormBlocks = 132;  // of a reduction: one a multiprocessor of an H100 or H200; more make the last sum longer
+constexpr int kMostNormBlocks = 128;  // of a reduction: nearly one a multiprocessor of an H100 or H200, and powers of two divide evenly
 
 /// Memory that a reduction needs: kMostNormBlocks × 2 × channels floats, and one counter that is zero before the first use.
 struct NormScratch {
@@ -43,13 +43,13 @@ struct NormBackward {
   bool relu = false;
 };
 
-/// Gradients of weight and bias (stored, or added), the same two sums in `sums` (2 × channels), and, where `masked` is given, the gradient
-/// behind the relu, which is that of the residual.
+/// Gradients of weight and bias (stored, or added), what the gradient of x needs of them in `terms` (2 × channels), and, where `masked` is
+/// given, the gradient behind the relu, which is that of the residual.
 void launch_norm_backward_reduce(const NormShape& shape, const NormBackward& pass, bool add, float* weight_gradient, float* bias_gradient,
-                                 float* sums, void* masked, const NormScratch& scratch, void* stream);
+                                 float* terms, void* masked, const NormScratch& scratch, void* stream);
 
 /// Gradient of x. `masked` null: pass.gradient goes through the relu here.
-void launch_norm_backward_apply(const NormShape& shape, const NormBackward& pass, const float* sums, const void* masked, void* x_gradient,
+void launch_norm_backward_apply(const NormShape& shape, const NormBackward& pass, const float* terms, const void* masked, void* x_gradient,
                                 void* stream);
 
 }  // namespace paceline::nn

@@ -36,7 +36,7 @@ c10::Device parse_device(const std::string& text) {
     throw ConfigError(fmt::format("device '{}': this build or machine has no CUDA device; use train.device=cpu", text));
 #if PACELINE_WITH_CUDA
   int index = 0;
-  if (text.size() > 5) {
+  if (text != "cuda") {
     const std::string digits = text.substr(5);
     const bool number = !digits.empty() && digits.size() < 4 && digits.find_first_not_of("0123456789") == std::string::npos;
     if (!number) throw ConfigError(fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:N", text));
@@ -69,7 +69,7 @@ bool onednn_pays() {
 void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   at::set_num_threads(threads > 0 ? threads : cores);
-  at::globalContext().setFlushDenormal(true);
+  at::Context::setFlushDenormal(true);
   at::globalContext().setUserEnabledMkldnn(onednn_pays());
   if (!device.is_cuda()) return;
   at::globalContext().setAllowTF32CuBLAS(precision != Precision::fp32);

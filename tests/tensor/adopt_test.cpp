@@ -70,7 +70,7 @@ TEST(Adopt, AnOptimizerOfTheUserMovesTheArena) {
   torch::nn::Sequential module = make_module();
   const Arena arena = adopt(*module);
   torch::optim::SGD optimizer(module->parameters(), 0.1);
-  optimizer.zero_grad();
+  for (at::Tensor& parameter : optimizer.param_groups()[0].params()) parameter.mutable_grad().zero_();
   const at::Tensor before = arena.parameters().clone();
   sample_loss(module).backward();
   optimizer.step();
