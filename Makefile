@@ -26,10 +26,10 @@ lint: build
 format:
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
 
-asan tsan:
-	cmake -S . --preset $@
-	cmake --build build-$@ -j $(JOBS)
-	cd build-$@ && ctest --output-on-failure -L quick
+asan tsan: install
+	cmake --preset $@
+	cmake --build --preset $@ -j $(JOBS)
+	ctest --preset $@
 
 clean:
 	rm -rf build build-asan build-tsan

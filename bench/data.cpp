@@ -1,9 +1,9 @@
 // How fast one core feeds: CIFAR-sized images with crop and flip, and a folder of JPEGs against the decoder alone.
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "benchmark.h"
@@ -101,7 +101,7 @@ class JpegFolder {
     jpeg_set_quality(&info, 85, TRUE);
     jpeg_start_compress(&info, TRUE);
     while (info.next_scanline < info.image_height) {
-      JSAMPROW row = const_cast<JSAMPROW>(picture.rgb.data() + std::size_t{info.next_scanline} * info.image_width * 3);
+      auto* row = const_cast<JSAMPROW>(picture.rgb.data() + std::size_t{info.next_scanline} * info.image_width * 3);
       jpeg_write_scanlines(&info, &row, 1);
     }
     jpeg_finish_compress(&info);

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 
 #include "benchmark.h"
 #include "paceline/base/error.h"
+#include "paceline/base/log.h"
 #include "paceline/graph/registry.h"
 #include "paceline/strategies/strategy.h"
 #include "paceline/tensor/device.h"
@@ -24,12 +26,12 @@ struct Case {
 };
 
 const std::vector<Case>& cases() {
-  static const std::vector<Case> kCases = {
+  static const std::vector<Case> all = {
       {"lenet5", {1, 28, 28}, 10, 64},
       {"resnet18", {3, 32, 32}, 10, 32},
       {"gpt", {128}, 65, 8},
   };
-  return kCases;
+  return all;
 }
 
 graph::ModelConfig model_of(const Case& item) {
@@ -41,20 +43,30 @@ graph::ModelConfig model_of(const Case& item) {
   return model;
 }
 
+/// The Python of the peers. A python3 that comes first in PATH (pyenv, conda) often is not the one that has Debian's PyTorch.
+std::string python_with_torch(const Options& options) {
+  if (!options.python.empty()) return options.python;
+  for (const char* python : {"python3", "/usr/bin/python3"})
+    if (std::system(fmt::format("{} -c 'import torch' >/dev/null 2>&1", python).c_str()) == 0) return python;
+  throw ConfigError(
+      "neither python3 nor /usr/bin/python3 has PyTorch (apt-get install python3-torch); --python names another, --no-peer leaves the peer "
+      "out");
+}
+
 /// What the peer prints: {"seconds": one step, "torch": version}.
-nlohmann::json run_peer(const Options& options, const Case& item, std::int64_t batch, const std::string& mode) {
+nlohmann::json run_peer(const std::string& python, const Options& options, const Case& item, std::int64_t batch, const std::string& mode) {
   const std::string command =
-      fmt::format("{} {}/bench/peers/pytorch_step.py --network {} --batch {} --threads {} --device {} --precision {} --mode {}",
-                  options.python, PACELINE_SOURCE_DIR, item.network, batch, at::get_num_threads(), options.device, options.precision, mode);
+      fmt::format("{} {}/bench/peers/pytorch_step.py --network {} --batch {} --threads {} --device {} --precision {} --mode {}", python,
+                  PACELINE_SOURCE_DIR, item.network, batch, at::get_num_threads(), options.device, options.precision, mode);
   std::FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) throw Error("cannot start " + options.python);
+  if (!pipe) throw Error("cannot start " + python);
   std::string output;
   std::array<char, 4096> buffer;
   while (std::fgets(buffer.data(), buffer.size(), pipe)) output += buffer.data();
   if (pclose(pipe) != 0)
     throw ConfigError(fmt::format(
         "the peer failed: {}; does '{}' have PyTorch (apt-get install python3-torch)? --python names another, --no-peer leaves it out",
-        command, options.python));
+        command, python));
   return nlohmann::json::parse(output);
 }
 
@@ -113,6 +125,8 @@ std::vector<Row> bench_step(const Options& options, const Say& say) {
     for (const Case& item : cases()) known = known || name == item.network;
     if (!known) throw ConfigError(fmt::format("bench step has no network '{}'; it has lenet5, resnet18 and gpt", name));
   }
+  const std::string python = options.peer ? python_with_torch(options) : "";
+  if (options.peer) log::info("the peer is PyTorch in {}", python);
   // A peer on the CPU is measured as it comes and with the convolution library that Paceline chose, and the faster one counts.
   const std::vector<std::string> modes =
       options.device == "cpu" ? std::vector<std::string>{"eager", "eager-no-mkldnn"} : std::vector<std::string>{"eager", "graph"};
@@ -128,7 +142,7 @@ std::vector<Row> bench_step(const Options& options, const Say& say) {
       own.push_back(ours.seconds_a_step());
       if (!options.peer) continue;
       for (const std::string& mode : modes) {
-        const auto answer = run_peer(options, item, batch, mode);
+        const auto answer = run_peer(python, options, item, batch, mode);
         peers[mode].push_back(answer.at("seconds"));
         version = answer.at("torch");
       }

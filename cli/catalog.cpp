@@ -1,9 +1,11 @@
 #include "catalog.h"
 
+#include "paceline/comm/engine.h"
 #include "paceline/data/dataset.h"
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/optim/schedule.h"
+#include "paceline/schedule/schedule.h"
 #include "paceline/strategies/strategy.h"
 #include "paceline/train/recipe.h"
 
@@ -15,8 +17,8 @@ std::vector<Shelf> catalog() {
       {"datasets", listing(data::datasets())},
       {"optimizers", listing(optim::optimizers())},
       {"schedules", listing(optim::schedules())},
-      {"engines", {}},
-      {"collectives", {}},
+      {"engines", listing(comm::engines())},
+      {"collectives", listing(schedule::algorithms())},
       {"compressors", {}},
       {"update_rules", {}},
       {"consistencies", {}},

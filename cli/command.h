@@ -5,6 +5,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace paceline::cli {
 
@@ -15,12 +16,18 @@ enum ExitCode { kDone = 0, kFailed = 1, kWrongInput = 2, kStopped = 3 };
 using Action = std::function<int()>;
 
 Action add_train(CLI::App& app);
+Action add_run(CLI::App& app);
 Action add_graph(CLI::App& app);
+Action add_algorithm(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_doctor(CLI::App& app);
 Action add_bench(CLI::App& app);
 Action add_checkpoint(CLI::App& app);
 Action add_completions(CLI::App& app);
+
+/// Rewrites torchrun's and mpirun's spellings among the flags of `run` (--nproc_per_node, -np, the -- before the program) to what CLI11
+/// knows.
+void spell_out_run(const CLI::App& app, std::vector<std::string>& words);
 
 /// "Examples:" under a subcommand's help.
 void add_examples(CLI::App& app, std::initializer_list<const char*> lines);

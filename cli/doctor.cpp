@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 
 #include "command.h"
 #include "paceline/base/clock.h"
+#include "paceline/comm/engine.h"
 #include "paceline/optim/memory_bandwidth.h"
 #include "paceline/tensor/device.h"
 
@@ -24,7 +26,7 @@ std::string blas_library() {
   for (std::string line; std::getline(maps, line);) {
     const auto slash = line.find('/');
     if (slash == std::string::npos) continue;
-    const std::string path = line.substr(slash);
+    std::string path = line.substr(slash);
     const std::string name = path.substr(path.rfind('/') + 1);
     if (name.starts_with("libopenblas") || name.starts_with("libmkl_rt") || name.starts_with("libmkl_core")) return path;
     if (name.starts_with("libblas.so") || name.starts_with("libblis")) found = path;
@@ -57,10 +59,10 @@ double median_seconds(int repeats, const std::function<void()>& work) {
 }
 
 double product_gflops() {
-  constexpr std::int64_t n = 1024;
-  const at::Tensor a = at::rand({n, n}), b = at::rand({n, n});
-  at::Tensor c = at::empty({n, n});
-  return 2.0 * n * n * n / median_seconds(5, [&] { at::mm_out(c, a, b); }) / 1e9;
+  constexpr std::int64_t kSide = 1024;
+  const at::Tensor a = at::rand({kSide, kSide}), b = at::rand({kSide, kSide});
+  at::Tensor c = at::empty({kSide, kSide});
+  return 2.0 * kSide * kSide * kSide / median_seconds(5, [&] { at::mm_out(c, a, b); }) / 1e9;
 }
 
 double convolution_gflops() {
@@ -68,10 +70,16 @@ double convolution_gflops() {
   return 2.0 * 8 * 64 * 64 * 9 * 32 * 32 / median_seconds(5, [&] { at::conv2d(x, w, {}, 1, 1); }) / 1e9;
 }
 
+/// An engine that this build has not got: what it would be good for, and where it comes from.
+void advise_engine(std::vector<std::string>& advice, std::string_view key, const char* what) {
+  if (std::ranges::find(comm::engines(), key, &Entry<comm::Engine>::key) == comm::engines().end())
+    advice.push_back(fmt::format("built without {}", what));
+}
+
 int run_doctor(bool json) {
   const c10::Device cpu(c10::kCPU);
   tensor::configure_libtorch(cpu, tensor::Precision::fp32, 0, true);
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const std::string blas = blas_library();
   const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = optim::memory_bandwidth_gb_per_s();
   const bool has_cuda = tensor::cuda_available();
@@ -90,6 +98,8 @@ int run_doctor(bool json) {
 #if !PACELINE_WITH_PNG
   advice.push_back("built without libpng: PNG folders are not read (apt-get install libpng-dev, build again)");
 #endif
+  advise_engine(advice, "mpi", "MPI: mpirun and srun cannot join hosts (apt-get install libopenmpi-dev openmpi-bin, build again)");
+  advise_engine(advice, "gloo", "Gloo: hosts without MPI cannot be joined (apt-get install libgloo-dev, build again)");
 
   nlohmann::ordered_json document = {
       {"paceline", PACELINE_VERSION},
@@ -107,6 +117,7 @@ int run_doctor(bool json) {
       {"engines", nlohmann::ordered_json::array()},
       {"advice", advice},
   };
+  for (const auto& row : comm::engines()) document["engines"].push_back(row.key);
   if (has_cuda) document["devices"].push_back("cuda: " + tensor::device_name(c10::Device(c10::kCUDA, 0)));
   if (json) {
     print_json(document);

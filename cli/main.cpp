@@ -1,6 +1,7 @@
 // paceline: the command line. Reads the flags, runs one subcommand, turns errors into one line and an exit code.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <map>
 
@@ -21,7 +22,9 @@ struct Row {
 
 constexpr Row kCommands[] = {
     {"train", "train a network", cli::add_train},
+    {"run", "start a program as many ranks, on this host and others", cli::add_run},
     {"graph", "print a network's layers, parameters and cost", cli::add_graph},
+    {"algorithm", "print a collective algorithm's steps and cost, and draw it", cli::add_algorithm},
     {"list", "list networks, datasets, optimizers and everything else a recipe can name", cli::add_list},
     {"doctor", "check this machine: versions, BLAS, devices", cli::add_doctor},
     {"bench", "measure Paceline against its peers on this machine", cli::add_bench},
@@ -35,7 +38,7 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app) {
   for (const CLI::App* sub : app.get_subcommands()) used = sub;
   for (const CLI::App* sub : used->get_subcommands()) used = sub;
   const std::vector<std::string> left = used->remaining(true);
-  if (left.empty()) return error.what();
+  if (left.empty() || used->get_prefix_command()) return error.what();  // what is left of `run` is the program's
   std::vector<std::string> names;
   for (const CLI::Option* option : used->get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -56,7 +59,10 @@ int run(int argc, char** argv) {
     actions[sub] = row.add(*sub);
   }
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words(argv + 1, argv + argc);
+    cli::spell_out_run(app, words);
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    app.parse(std::move(words));
   } catch (const CLI::Success& asked) {
     return app.exit(asked);  // --help, --version
   } catch (const CLI::ParseError& error) {

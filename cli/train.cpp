@@ -1,4 +1,6 @@
 // paceline train [RECIPE] [section.key=value …]
+#include <fmt/format.h>
+
 #include <csignal>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -7,6 +9,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
+#include "paceline/comm/world.h"
 #include "paceline/observe/curve.h"
 #include "paceline/observe/metrics.h"
 #include "paceline/observe/progress.h"
@@ -89,6 +92,9 @@ int run_train(const Flags& flags) {
     std::cout << plan.recipe.config().toml();
     return kDone;
   }
+  if (const comm::World world = comm::discover(); world.size > 1)
+    throw ConfigError(fmt::format("{} started {} ranks, but strategy '{}' trains with one worker; start paceline train alone", world.source,
+                                  world.size, plan.recipe.strategy.name));
   catch_signals();
   const SteadyClock clock;
   observe::Bus bus;

@@ -1,5 +1,6 @@
 # What Paceline stands on. Required: LibTorch, fmt, spdlog, nlohmann-json, CLI11, OpenMP, zlib. Optional, each a PACELINE_WITH_* definition of
-# the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), CUDA.
+# the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), MPI and Gloo (ranks on
+# several hosts), CUDA.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # a project that has Paceline as a subfolder links against them too
 find_package(Torch REQUIRED)
 find_package(fmt REQUIRED)
@@ -8,9 +9,12 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
-find_package(ZLIB)
+find_package(ZLIB REQUIRED)
 find_package(JPEG)
 find_package(PNG)
+find_package(MPI COMPONENTS CXX)
+find_library(GLOO_LIBRARY gloo)
+find_path(GLOO_INCLUDE_DIR gloo/transport/unbound_buffer.h)
 find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h)
 
 if(PACELINE_CUDA)
@@ -20,6 +24,8 @@ if(PACELINE_CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
+  find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2)
+  find_path(NCCL_INCLUDE_DIR nccl.h)
 endif()
 
 find_program(CCACHE ccache)

@@ -27,6 +27,9 @@ foreach(folder ${TORCH_INCLUDE_DIRS})
     target_compile_definitions(paceline_torch INTERFACE FMT_HEADER_ONLY=1)
   endif()
 endforeach()
+if(PACELINE_SANITIZE)  # with its checks in between, g++ takes the empty optional arguments of LibTorch's calls for ones that are read
+  target_compile_options(paceline_torch INTERFACE -Wno-maybe-uninitialized)
+endif()
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torch_flags}>)
 

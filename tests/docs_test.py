@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 import unittest
+import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = ""
@@ -53,6 +54,24 @@ class Docs(unittest.TestCase):
                     self.assertTrue(file.exists(), "no such file")
                     if anchor and file.suffix == ".md":
                         self.assertIn(anchor, anchors_of(file))
+
+    def test_pictures_stand_alone_and_are_shown(self):
+        shown = {(page.parent / target).resolve() for page in pages() for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text())}
+        pictures = sorted((ROOT / "docs").rglob("*.svg"))
+        self.assertTrue(pictures)
+        for picture in pictures:
+            with self.subTest(picture=picture.relative_to(ROOT)):
+                text = picture.read_text()
+                self.assertTrue(xml.etree.ElementTree.fromstring(text).tag.endswith("svg"))
+                self.assertNotRegex(text, r"(?:href|src)=|@import|url\((?!#)", "needs something from elsewhere")
+                self.assertIn(picture, shown)
+
+    def test_every_algorithm_has_a_section_and_a_picture(self):
+        page = ROOT / "docs/algorithms.md"
+        for row in json.loads(run("list", "collectives", "--json"))["collectives"]:
+            with self.subTest(algorithm=row["key"]):
+                self.assertIn(row["key"], anchors_of(page))
+                self.assertIn(f"<!-- generated: picture {row['key']} ", page.read_text())
 
     def test_commands_that_are_shown_exist(self):
         listed = run("--help").split("Subcommands:\n")[1].split("\n\n")[0]

@@ -3,6 +3,9 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <mutex>
+#include <vector>
+
 namespace paceline::log {
 namespace {
 
@@ -26,10 +29,36 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+struct Screens {
+  std::mutex mutex;
+  std::vector<const Screen*> all;
+};
+
+Screens& screens() {
+  static Screens only;
+  return only;
+}
+
 }  // namespace
+
+Screen::Screen(MakeRoom make_room) : make_room_(std::move(make_room)) {
+  const std::lock_guard lock(screens().mutex);
+  screens().all.push_back(this);
+}
+
+Screen::~Screen() {
+  const std::lock_guard lock(screens().mutex);
+  std::erase(screens().all, this);
+}
 
 void set_level(Level level) { sink().set_level(to_spdlog(level)); }
 
-void write(Level level, std::string_view message) { sink().log(to_spdlog(level), message); }
+void write(Level level, std::string_view message) {
+  if (!sink().should_log(to_spdlog(level))) return;
+  const auto write_line = [&] { sink().log(to_spdlog(level), message); };
+  const std::lock_guard lock(screens().mutex);
+  if (screens().all.empty()) write_line();
+  else screens().all.back()->make_room_(write_line);
+}
 
 }  // namespace paceline::log

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <string_view>
 
 namespace paceline::log {
@@ -11,6 +12,22 @@ enum class Level { debug, info, warning, error, silent };
 
 void set_level(Level level);
 void write(Level level, std::string_view message);
+
+/// Somebody who draws on standard error too. While it lives, every line is written by its `make_room`, which clears what it has drawn,
+/// calls `write_line` and draws again. Lines come from any thread, one at a time; make_room must not log. Of several, the last one made
+/// counts.
+class Screen {
+ public:
+  using MakeRoom = std::function<void(const std::function<void()>& write_line)>;
+  explicit Screen(MakeRoom make_room);
+  ~Screen();
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+ private:
+  friend void write(Level, std::string_view);
+  MakeRoom make_room_;
+};
 
 template <class... Args>
 void debug(fmt::format_string<Args...> format, Args&&... args) {

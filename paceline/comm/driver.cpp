@@ -30,11 +30,22 @@ void relax() {
       fmt::format("rank {} {} in {} (sequence {} of rank {})", missing, why, describe(call.operation), call.sequence, call.rank));
 }
 
+/// Goes on; what an engine throws about a peer leaves with the operation it happened in.
+bool advance(Activity& activity, const Call& call) {
+  try {
+    return activity.advance();
+  } catch (const PeerError& error) {
+    if (error.step() != 0) throw;  // it knows
+    throw PeerError(error.rank(), std::string(name_of(call.operation.kind)), call.sequence,
+                    fmt::format("{}, in {} (sequence {} of rank {})", error.what(), describe(call.operation), call.sequence, call.rank));
+  }
+}
+
 /// Throws if the activity can never be done: too late, or the rank it waits for is gone. True if it is done after all.
 bool check(Activity& activity, const Call& call, Nanoseconds waited, Waiter& waiter) {
   const int peer = activity.waits_for();
   if (const std::string reason = peer < 0 ? "" : waiter.gone(peer); !reason.empty()) {
-    if (activity.advance()) return true;  // it did its part before it left
+    if (advance(activity, call)) return true;  // it did its part before it left
     give_up(activity, call, reason);
   }
   if (waited > call.operation.deadline)
@@ -106,17 +117,17 @@ void Driver::run(std::unique_ptr<Activity> activity, const Call& call) {
 }
 
 void Driver::drive(Activity& activity, const Call& call) {
-  const auto advance = [&] {
+  const auto advanced = [&] {
     const std::lock_guard lock(mutex_);
-    return activity.advance();
+    return advance(activity, call);
   };
   for (int spin = waiter_.spins(); spin >= 0; --spin) {
-    if (advance()) return;
+    if (advanced()) return;
     relax();
   }
   // The rank that is waited for may be about to run on this very core.
   for (int turn = 0; turn < kYields; ++turn) {
-    if (advance()) return;
+    if (advanced()) return;
     std::this_thread::yield();
   }
   const Nanoseconds began = now();
@@ -124,14 +135,14 @@ void Driver::drive(Activity& activity, const Call& call) {
     const std::uint32_t announced = waiter_.announce();
     bool done = false;
     try {
-      done = advance();
+      done = advanced();
     } catch (...) {
       waiter_.retract();
       throw;
     }
     if (done) return waiter_.retract();
     waiter_.sleep(announced, kNap);
-    if (advance()) return;
+    if (advanced()) return;
     if (const Nanoseconds waited = now() - began; waited > kNap / 2) {
       const std::lock_guard lock(mutex_);
       if (check(activity, call, waited, waiter_)) return;
@@ -183,7 +194,9 @@ Work Driver::start(std::unique_ptr<Activity> activity, const Call& call) {
   if (broken_) std::rethrow_exception(broken_);
   if (call.operation.is_collective()) {
     ordered_.push_back(task);
-  } else if (!ended(*task, [&] { return task->activity->advance(); })) {  // posted at once, so that messages keep the order of the calls
+  } else if (!ended(*task, [&] {
+               return advance(*task->activity, task->call);
+             })) {  // posted at once, so that messages keep the order of the calls
     free_.push_back(task);
   }
   if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
@@ -193,7 +206,7 @@ Work Driver::start(std::unique_ptr<Activity> activity, const Call& call) {
 }
 
 bool Driver::advance_all() {
-  return sweep([](Task& task) { return task.activity->advance(); });
+  return sweep([](Task& task) { return advance(*task.activity, task.call); });
 }
 
 void Driver::check_all() {

@@ -14,24 +14,35 @@
 #ifndef PACELINE_WITH_GLOO
 #define PACELINE_WITH_GLOO 0
 #endif
+#ifndef PACELINE_WITH_NCCL
+#define PACELINE_WITH_NCCL 0
+#endif
 
 namespace paceline::comm {
 namespace {
 
 constexpr Nanoseconds kConnectDeadline = std::chrono::seconds(30);
 
+template <auto end>
+std::unique_ptr<Communicator> over(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
+  return communicator_over(end(with_hosts(config), world, store), config);
+}
+
 constexpr Entry<Engine> kEngines[] = {
     {"local", "ranks are threads of one process", {.connect = nullptr}},
-    {"shm", "ranks are processes of one host; collectives run directly on memory that all of them map", {.connect = connect_shm}},
+    {"shm", "ranks are processes of one host; collectives run directly on memory that all of them map", {.connect = over<connect_shm>}},
 #if PACELINE_WITH_MPI
     {"mpi",
      "ranks started by mpirun or srun; shared memory within a host, MPI across hosts",
-     {.connect = connect_mpi, .needs_store = false, .spans_hosts = true}},
+     {.connect = over<connect_mpi>, .needs_store = false, .spans_hosts = true}},
 #endif
 #if PACELINE_WITH_GLOO
     {"gloo",
      "processes of many hosts without MPI; shared memory within a host, Gloo over TCP across hosts",
-     {.connect = connect_gloo, .spans_hosts = true}},
+     {.connect = over<connect_gloo>, .spans_hosts = true}},
+#endif
+#if PACELINE_WITH_NCCL
+    {"nccl", "memory of GPUs, one rank a GPU", {.connect = connect_nccl, .spans_hosts = true, .on_gpu = true}},
 #endif
 };
 
@@ -60,7 +71,9 @@ CommConfig with_hosts(CommConfig config) {
 }
 
 std::unique_ptr<Communicator> connect(const CommConfig& config, const World& world) {
-  if (world.size == 1) return std::move(local_group(1, config).front());
+  const bool alone = world.size == 1;
+  if (alone && (config.engine == "auto" || !find(engines(), "engine", config.engine).make.on_gpu))
+    return std::move(local_group(1, config).front());
   const std::string key = config.engine == "auto" ? engine_for(world) : config.engine;
   const Engine& engine = find(engines(), "engine", key).make;
   if (!engine.connect)
@@ -69,17 +82,21 @@ std::unique_ptr<Communicator> connect(const CommConfig& config, const World& wor
   if (!engine.spans_hosts && !world.one_host())
     throw ConfigError(fmt::format("comm.engine={} needs all ranks on one host, but only {} of {} are on this one; use comm.engine={}", key,
                                   world.local_size, world.size, engine_for(world)));
-  const std::shared_ptr<Store> store = engine.needs_store ? connect_store(world, kConnectDeadline) : nullptr;
-  return decorated(engine.connect(with_hosts(config), world, store), config, store);
+  const std::shared_ptr<Store> store = engine.needs_store && !alone ? connect_store(world, kConnectDeadline) : nullptr;
+  return decorated(engine.connect(config, world, store), config, store);
 }
 
-std::unique_ptr<Communicator> decorated(std::unique_ptr<Endpoint> endpoint, const CommConfig& config, const std::shared_ptr<Store>& store) {
+std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoint, const CommConfig& config) {
   if (config.shapes())
     endpoint = shape(std::move(endpoint), {.bytes_per_s = config.link_gbit_per_s * 1e9 / 8,
                                            .latency_s = config.link_latency_us * 1e-6,
                                            .jitter_s = config.link_jitter_us * 1e-6,
                                            .seed = 1});
-  std::unique_ptr<Communicator> communicator = std::make_unique<RankCommunicator>(std::move(endpoint), config);
+  return std::make_unique<RankCommunicator>(std::move(endpoint), config);
+}
+
+std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicator, const CommConfig& config,
+                                        const std::shared_ptr<Store>& store) {
   if (config.check) communicator = check(std::move(communicator));
   if (config.record && communicator->size() > 1) communicator = record(std::move(communicator), store);
   if (config.fail_at.size() == 2) communicator = fault(std::move(communicator), static_cast<int>(config.fail_at[0]), config.fail_at[1]);

@@ -12,20 +12,17 @@
 namespace paceline::comm {
 
 struct Engine {
-  /// This process's end of a world of processes. Null for engines whose ranks are threads.
-  std::unique_ptr<Endpoint> (*connect)(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) = nullptr;
+  /// This process's communicator in a world of processes. Null for engines whose ranks are threads.
+  std::unique_ptr<Communicator> (*connect)(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) = nullptr;
   bool needs_store = true;
   bool spans_hosts = false;
+  bool on_gpu = false;  // carries memory of GPUs, and of GPUs alone
 };
 
 std::span<const Entry<Engine>> engines();
 
 /// This process's communicator among the ranks of `world`. "auto" takes the fastest engine that can carry it.
 std::unique_ptr<Communicator> connect(const CommConfig& config = {}, const World& world = discover());
-
-/// A communicator over an endpoint, with the decorators that the configuration asks for. `store`: where ranks tell what they do; may be
-/// null.
-std::unique_ptr<Communicator> decorated(std::unique_ptr<Endpoint> endpoint, const CommConfig& config, const std::shared_ptr<Store>& store);
 
 /// Ranks that are threads of this process: communicator i is for the thread that plays rank i.
 std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfig& config = {});

@@ -19,9 +19,13 @@ struct Buffer {
   std::int64_t count = 0;
   DType dtype = DType::f32;
   bool on_gpu = false;
+  void* stream = nullptr;  // of a GPU: the work that fills the buffer was put on this stream, and so is what comes after
 
   Buffer() = default;
-  Buffer(void* memory, std::int64_t elements, DType type, bool gpu = false) : data(memory), count(elements), dtype(type), on_gpu(gpu) {}
+  Buffer(void* memory, std::int64_t elements, DType type) : data(memory), count(elements), dtype(type) {}
+  /// Memory of a GPU.
+  Buffer(void* memory, std::int64_t elements, DType type, void* gpu_stream)
+      : data(memory), count(elements), dtype(type), on_gpu(true), stream(gpu_stream) {}
   template <class T>
   Buffer(T* memory, std::int64_t elements) : Buffer(memory, elements, dtype_of<T>()) {}
   template <class T>
@@ -29,7 +33,9 @@ struct Buffer {
 
   std::int64_t bytes() const { return count * size_of(dtype); }
   Buffer slice(schedule::Range range) const {
-    return {static_cast<std::byte*>(data) + range.begin * size_of(dtype), range.size(), dtype, on_gpu};
+    Buffer part = *this;
+    part.data = static_cast<std::byte*>(data) + range.begin * size_of(dtype), part.count = range.size();
+    return part;
   }
 };
 

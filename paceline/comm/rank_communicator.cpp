@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "paceline/comm/executor.h"
+#include "paceline/comm/gpu.h"
 #include "paceline/comm/shared/direct.h"
 
 namespace paceline::comm {
@@ -80,7 +81,15 @@ void RankCommunicator::validate(const Operation& op) const {
     if (rank < 0 || rank >= size()) refuse(fmt::format("{} {} is not among the ranks 0 to {}", what, rank, size() - 1));
   };
   if (op.buffer.count < 0) refuse("the number of elements is negative");
-  if (op.buffer.on_gpu || op.input.on_gpu) refuse(fmt::format("the {} engine works on CPU memory; for GPU memory use nccl", engine()));
+  if (op.buffer.on_gpu || op.input.on_gpu) {
+    const bool can = engine() == "local" && gpu::available() && op.is_collective() && endpoint_->host_group()->size() == size();
+    if (!can)
+      refuse(fmt::format("the {} engine {} memory of a GPU; use comm.engine=nccl", engine(),
+                         engine() == "local" ? "carries only collectives on" : "does not carry"));
+    if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks share one GPU", gpu::kMostRanks));
+    const std::string algorithm = op.algorithm.empty() ? config_.algorithm : op.algorithm;
+    if (algorithm != "auto" && algorithm != "direct") refuse(fmt::format("on one GPU the algorithm is direct, not {}", algorithm));
+  }
   if (op.kind == Kind::broadcast || op.kind == Kind::reduce) check_rank(op.root, "root");
   if (!op.is_collective()) {
     check_rank(op.peer, "peer");
@@ -140,10 +149,10 @@ std::unique_ptr<Activity> RankCommunicator::two_level(const Call& call) {
   outside.kind = Kind::all_gather;
   const Tag tag = kCollectiveTags + static_cast<Tag>(call.sequence);
   std::vector<std::unique_ptr<Activity>> parts;
-  parts.push_back(std::make_unique<shared::Direct>(host, inside, call.sequence));
+  parts.push_back(std::make_unique<shared::Direct>(host, inside, call.sequence, rank() - local));
   parts.push_back(
       std::make_unique<Executor>(endpoint_->transport(), ring, across, tag, op.op == ReduceOp::mean ? size() : 1, local, per_host));
-  parts.push_back(std::make_unique<shared::Direct>(host, outside, call.sequence));
+  parts.push_back(std::make_unique<shared::Direct>(host, outside, call.sequence, rank() - local));
   return std::make_unique<Sequence>(std::move(parts));
 }
 
@@ -155,7 +164,9 @@ std::string RankCommunicator::choose(const Operation& op) {
     costs_.emplace();  // while measuring, nobody chooses by it
     costs_ = measure_costs(*this);
   }
-  return cheapest(*costs_, problem(op), size_of(op.buffer.dtype));
+  std::string& choice = choices_[{op.kind, op.buffer.bytes()}];
+  if (choice.empty()) choice = cheapest(*costs_, problem(op), size_of(op.buffer.dtype));
+  return choice;
 }
 
 // Everybody tells everybody his colour and key; who shares a colour forms a group.

@@ -22,20 +22,20 @@ wire::Hello hello_of(const World& world) {
 }
 
 /// A name that all processes of the job on this host find, and that does not show the token: names are public in /proc/net/unix.
-Endpoint local_endpoint(const std::string& job) {
-  return abstract_endpoint(fmt::format("paceline-{}-{:016x}", ::geteuid(), wire::siphash({3, 0}, job)));
+SocketAddress local_address(const std::string& job) {
+  return abstract_address(fmt::format("paceline-{}-{:016x}", ::geteuid(), wire::siphash({3, 0}, job)));
 }
 
-std::vector<Endpoint> tcp_candidates(const World& world) {
+std::vector<SocketAddress> tcp_candidates(const World& world) {
   if (world.address.empty())
     throw ConfigError(
         fmt::format("{} ranks on several hosts, but nobody says where rank 0 is; set MASTER_ADDR and MASTER_PORT for all ranks "
                     "(mpirun -x MASTER_ADDR=… -x MASTER_PORT=…), or use the mpi engine",
                     world.size));
-  std::vector<Endpoint> candidates;
+  std::vector<SocketAddress> candidates;
   for (int port = world.port; port <= world.port + world.more_ports; ++port) {
     // On one host nobody else needs to reach the store, whatever the address says.
-    const Endpoint endpoint = tcp_endpoint(world.one_host() ? "127.0.0.1" : world.address, port);
+    const SocketAddress endpoint = tcp_address(world.one_host() ? "127.0.0.1" : world.address, port);
     if (!world.one_host() && endpoint.is_loopback())
       throw ConfigError(fmt::format(
           "MASTER_ADDR={} is {} on host {}, which reaches this host alone, but {} of the {} ranks are on others; set it to an "
@@ -51,7 +51,7 @@ std::vector<Endpoint> tcp_candidates(const World& world) {
 std::shared_ptr<Store> connect_store(const World& world, Nanoseconds deadline) {
   if (world.size == 1) return memory_store();
   const bool local = world.one_host() && !world.job.empty() && world.source != "torchrun";
-  const StoreJob job{hello_of(world), world.job, local ? std::vector{local_endpoint(world.job)} : tcp_candidates(world)};
+  const StoreJob job{hello_of(world), world.job, local ? std::vector{local_address(world.job)} : tcp_candidates(world)};
   return world.rank == 0 ? serve_store(job, deadline) : reach_store(job, deadline);
 }
 

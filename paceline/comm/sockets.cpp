@@ -25,9 +25,9 @@ constexpr int kBacklog = 1024;
 
 [[noreturn]] void fail(const char* attempt, int number = errno) { throw std::system_error(number, std::system_category(), attempt); }
 
-const sockaddr* raw(const Endpoint& endpoint) { return reinterpret_cast<const sockaddr*>(&endpoint.address); }
+const sockaddr* raw(const SocketAddress& endpoint) { return reinterpret_cast<const sockaddr*>(&endpoint.address); }
 
-Socket open_socket(const Endpoint& endpoint) {
+Socket open_socket(const SocketAddress& endpoint) {
   Socket socket(::socket(endpoint.address.ss_family, kFlags, 0));
   if (!socket) fail("socket");
   return socket;
@@ -60,7 +60,7 @@ Socket::~Socket() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-bool Endpoint::is_loopback() const {
+bool SocketAddress::is_loopback() const {
   if (address.ss_family == AF_UNIX) return true;
   if (address.ss_family == AF_INET) {
     const auto& ip = reinterpret_cast<const sockaddr_in&>(address);
@@ -69,7 +69,7 @@ bool Endpoint::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
-Endpoint tcp_endpoint(const std::string& host, int port) {
+SocketAddress tcp_address(const std::string& host, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
@@ -84,7 +84,7 @@ Endpoint tcp_endpoint(const std::string& host, int port) {
       break;
     }
 
-  Endpoint endpoint;
+  SocketAddress endpoint;
   std::memcpy(&endpoint.address, best->ai_addr, best->ai_addrlen);
   endpoint.length = best->ai_addrlen;
   char number[NI_MAXHOST] = "?";
@@ -93,8 +93,8 @@ Endpoint tcp_endpoint(const std::string& host, int port) {
   return endpoint;
 }
 
-Endpoint abstract_endpoint(const std::string& name) {
-  Endpoint endpoint;
+SocketAddress abstract_address(const std::string& name) {
+  SocketAddress endpoint;
   auto& address = reinterpret_cast<sockaddr_un&>(endpoint.address);
   ensure(name.size() < sizeof(address.sun_path), "an abstract socket's name is short");
   address.sun_family = AF_UNIX;
@@ -104,7 +104,7 @@ Endpoint abstract_endpoint(const std::string& name) {
   return endpoint;
 }
 
-Socket listen_at(const Endpoint& endpoint) {
+Socket listen_at(const SocketAddress& endpoint) {
   Socket socket = open_socket(endpoint);
   const int on = 1;  // a job that ended a moment ago does not hold its port
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -113,7 +113,7 @@ Socket listen_at(const Endpoint& endpoint) {
   return socket;
 }
 
-Socket dial(const Endpoint& endpoint, const Deadline& deadline) {
+Socket dial(const SocketAddress& endpoint, const Deadline& deadline) {
   Socket socket = open_socket(endpoint);
   if (::connect(socket.get(), raw(endpoint), endpoint.length) != 0) {
     if (errno != EINPROGRESS) fail("connect");

@@ -49,7 +49,7 @@ class Socket {
 };
 
 /// Where somebody listens.
-struct Endpoint {
+struct SocketAddress {
   sockaddr_storage address{};
   socklen_t length = 0;
   std::string name;  // "10.0.0.1:29500" or "@paceline-…"
@@ -58,11 +58,11 @@ struct Endpoint {
 };
 
 /// Resolves the host, preferring IPv4 so that all ranks choose alike. Throws ConfigError.
-Endpoint tcp_endpoint(const std::string& host, int port);
-Endpoint abstract_endpoint(const std::string& name);
+SocketAddress tcp_address(const std::string& host, int port);
+SocketAddress abstract_address(const std::string& name);
 
-Socket listen_at(const Endpoint& endpoint);
-Socket dial(const Endpoint& endpoint, const Deadline& deadline);
+Socket listen_at(const SocketAddress& endpoint);
+Socket dial(const SocketAddress& endpoint, const Deadline& deadline);
 std::pair<Socket, Socket> socket_pair();
 
 /// True where the other end of a unix socket is a process of this user; TCP has no such knowledge and is always true.

@@ -127,8 +127,8 @@ class TcpStore final : public Store {
 };
 
 /// Listens at the first candidate that is free. Where one is taken by this very job, its server says who is there already.
-std::pair<Socket, Endpoint> listen_at_first(const StoreJob& job) {
-  for (const Endpoint& endpoint : job.candidates) {
+std::pair<Socket, SocketAddress> listen_at_first(const StoreJob& job) {
+  for (const SocketAddress& endpoint : job.candidates) {
     try {
       return {listen_at(endpoint), endpoint};
     } catch (const std::system_error& error) {
@@ -151,24 +151,32 @@ std::pair<Socket, Endpoint> listen_at_first(const StoreJob& job) {
       job.candidates.front().name, last));
 }
 
-/// One try at every candidate. Nothing there yet: no socket, and `why` says what was met.
-Socket try_candidates(const StoreJob& job, const Deadline& deadline, Endpoint& found, std::string& why, bool& stranger) {
-  stranger = false;
-  for (const Endpoint& endpoint : job.candidates) {
+struct Try {
+  Socket socket;  // none: nobody of ours is there yet
+  SocketAddress endpoint;
+  std::string why;        // not
+  bool stranger = false;  // somebody else is there
+};
+
+/// One try at every candidate.
+Try try_candidates(const StoreJob& job, const Deadline& deadline) {
+  Try result;
+  for (const SocketAddress& endpoint : job.candidates) {
+    result.endpoint = endpoint;
     try {
       const Deadline limit = job.candidates.size() > 1 ? deadline.or_sooner(1s) : deadline;  // one that is silent must not hide the next
       Socket socket = dial(endpoint, limit);
       introduce(socket, job, limit);
-      found = endpoint;
-      return socket;
+      result.socket = std::move(socket);
+      return result;
     } catch (const std::system_error& error) {
-      why = error.code().message();
+      result.why = error.code().message();
     } catch (const StrangerError& error) {
-      why = fmt::format("{} is {}", endpoint.name, error.what());
-      stranger = true;
+      result.why = fmt::format("{} is {}", endpoint.name, error.what());
+      result.stranger = true;
     }
   }
-  return {};
+  return result;
 }
 
 }  // namespace
@@ -189,29 +197,26 @@ std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline) {
 
 std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline) {
   const Deadline until(deadline), patience(kStrangerTime);
-  Endpoint endpoint = job.candidates.front();
-  Socket first;
-  std::string why;
-  for (Nanoseconds pause = 10ms;; pause = std::min<Nanoseconds>(2 * pause, 200ms)) {
-    bool stranger = false;
-    first = try_candidates(job, until, endpoint, why, stranger);
-    if (first) break;
-    if (stranger && job.candidates.size() == 1 && patience.passed())
-      throw ConfigError(fmt::format("{}; choose another port with MASTER_PORT=… or --master-port, or leave it to `paceline run`", why));
+  Try found = try_candidates(job, until);
+  for (Nanoseconds pause = 10ms; !found.socket; pause = std::min<Nanoseconds>(2 * pause, 200ms)) {
+    if (found.stranger && job.candidates.size() == 1 && patience.passed())
+      throw ConfigError(
+          fmt::format("{}; choose another port with MASTER_PORT=… or --master-port, or leave it to `paceline run`", found.why));
     if (until.passed())
       throw PeerError(
           0, "rendezvous", 0,
           fmt::format("{} cannot reach rank 0 at {} within {:.0f} s ({}); is rank 0 running, and can this host reach that address?",
-                      job.hello.who(), endpoint.name, seconds(deadline), why));
+                      job.hello.who(), job.candidates.front().name, seconds(deadline), found.why));
     std::this_thread::sleep_for(std::min(pause, until.left()));
+    found = try_candidates(job, until);
   }
-  const auto connect = [job, endpoint, deadline] {
+  const auto connect = [job, endpoint = found.endpoint, deadline] {
     const Deadline limit(deadline);
     Socket socket = dial(endpoint, limit);
     introduce(socket, job, limit);
     return socket;
   };
-  const auto store = std::make_shared<TcpStore>(connect, std::move(first), endpoint.name, deadline);
+  const auto store = std::make_shared<TcpStore>(connect, std::move(found.socket), found.endpoint.name, deadline);
   store->join(until.left());
   return store;
 }

@@ -16,7 +16,7 @@ namespace paceline::comm {
 struct StoreJob {
   wire::Hello hello;
   std::string token;
-  std::vector<Endpoint> candidates;
+  std::vector<SocketAddress> candidates;
 };
 
 /// Both return once all ranks have come, or throw: ConfigError where the ranks do not mean the same job or a port is taken, PeerError where

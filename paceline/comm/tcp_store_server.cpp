@@ -83,10 +83,8 @@ void StoreServer::serve() {
       if (stop_ && !farewell) farewell.emplace(kFarewell);
     }
     for (Socket& socket : arriving) admit(std::move(socket));
-    if (farewell) {
-      listener_ = Socket();  // nobody new
-      if (connections_.empty() || farewell->passed()) return;
-    }
+    const bool alone = std::ranges::none_of(connections_, [](const Connection& connection) { return connection.rank >= 0; });
+    if (farewell && (alone || farewell->passed())) return;
     const int timeout = next_timeout_ms();
     poll_once(!farewell ? timeout : timeout < 0 ? farewell->poll_ms() : std::min(timeout, farewell->poll_ms()));
     expire();
@@ -106,7 +104,7 @@ void StoreServer::poll_once(int timeout_ms) {
   for (const Connection& connection : connections_)
     entries.push_back({connection.socket.get(), static_cast<short>(connection.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
   entries.push_back({wake_.get(), POLLIN, 0});
-  entries.push_back({listener_.get(), POLLIN, 0});  // -1, which poll() skips, once there is none
+  entries.push_back({listener_.get(), POLLIN, 0});
   if (::poll(entries.data(), entries.size(), timeout_ms) <= 0) return;
 
   for (std::size_t i = 0; i < connections_.size(); ++i) {

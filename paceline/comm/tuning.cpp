@@ -37,6 +37,18 @@ double one_way(Communicator& communicator, std::int64_t bytes) {
          2;
 }
 
+constexpr double kHeldSecondsPerByte = 0.5e-9;  // fresh memory, written and read once more
+
+/// Elements that are reduced in the round in which they are sent: what comes for them must be held until they have left.
+std::int64_t held_elements(const schedule::Steps& steps) {
+  std::int64_t held = 0;
+  for (const auto& reduced : steps)
+    for (const auto& sent : steps)
+      if (reduced.kind == schedule::Step::Kind::reduce && sent.kind == schedule::Step::Kind::send && sent.round == reduced.round)
+        held += std::max<std::int64_t>(0, std::min(sent.range.end, reduced.range.end) - std::max(sent.range.begin, reduced.range.begin));
+  return held;
+}
+
 }  // namespace
 
 Costs measure_costs(Communicator& communicator) {
@@ -61,7 +73,8 @@ std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::
   double least = std::numeric_limits<double>::infinity();
   for (const auto& row : schedule::algorithms()) {
     if (!row.make.offer(problem.collective)) continue;
-    const double seconds = predict(costs, row.make.formula(problem), element_bytes);
+    const double seconds = predict(costs, row.make.formula(problem), element_bytes) +
+                           static_cast<double>(held_elements(row.make.steps(problem)) * element_bytes) * kHeldSecondsPerByte;
     if (seconds < least) least = seconds, best = row.key;
   }
   return std::string(best);

@@ -143,9 +143,9 @@ class ImageFolder final : public Dataset {
     Box box = random && random_box_ ? draw_box(size, *random) : middle_box(size);
     const AugmentPlan plan = draw_plan(config_, index, side, side, random);
 
-    decode_picture(file, bytes, shrink_for(box, side), work.picture);
-    const float shrunk_x = static_cast<float>(work.picture.size.width) / static_cast<float>(size.width);
-    const float shrunk_y = static_cast<float>(work.picture.size.height) / static_cast<float>(size.height);
+    decode_picture(file, bytes, shrink_for(box, side), work.picture, Resizer::needed(box, static_cast<int>(side)));
+    const float shrunk_x = static_cast<float>(work.picture.whole.width) / static_cast<float>(size.width);
+    const float shrunk_y = static_cast<float>(work.picture.whole.height) / static_cast<float>(size.height);
     box = {box.x * shrunk_x, box.y * shrunk_y, box.width * shrunk_x, box.height * shrunk_y};
     float* out = batch.inputs.data() + slot * sample_floats();
     work.resizer.resize(work.picture, box, static_cast<int>(side), plan.flip, normalisation_, out);

@@ -1,14 +1,20 @@
 // JPEG. libjpeg reports errors by a call that must not return; we jump out of it and throw from our own frame, because an exception must
 // not pass through C code. A warning that means lost data (a file cut short above all) counts as an error: half a grey picture is no
 // sample.
+//
+// Of a part of a picture only the blocks around it are transformed, upsampled and brought to RGB; rows below it are not even read. Damage
+// there is not seen, and costs nothing either; a file cut short is seen by its missing end all the same.
 #include "paceline/data/picture.h"
 
 #include "paceline/base/error.h"
 
 #ifdef PACELINE_WITH_JPEG
 
+#include <algorithm>
+#include <cmath>
 #include <csetjmp>
 #include <cstdio>
+#include <string_view>
 
 #include <jpeglib.h>
 // Behind jpeglib.h, which it needs.
@@ -40,9 +46,24 @@ void take_message(j_common_ptr info, int level) {
   }
 }
 
+/// Chroma that is stored at half the width or height is interpolated, and at the border of what is decoded repeated instead. So far into
+/// it pixels may differ from those of the whole picture.
+constexpr int kBorder = 2;
+
+struct Range {
+  int begin, end;
+};
+
+/// The pixels of a line of `limit` that [begin, begin + length) touches at this scale, with a border around them.
+Range pixels_of(float begin, float length, float scale, int limit) {
+  const auto most = static_cast<float>(limit);
+  const float first = std::clamp(std::floor(begin * scale) - kBorder, 0.0f, most - 1);
+  return {static_cast<int>(first), static_cast<int>(std::clamp(std::ceil((begin + length) * scale) + kBorder, first + 1, most))};
+}
+
 class JpegReader {
  public:
-  JpegReader(const std::string& file, std::span<const std::uint8_t> bytes) : file_(file) {
+  JpegReader(const std::string& file, std::span<const std::uint8_t> bytes) : file_(file), bytes_(bytes) {
     info_.err = jpeg_std_error(&errors_.base);
     errors_.base.error_exit = jump_out;
     errors_.base.emit_message = take_message;
@@ -58,7 +79,7 @@ class JpegReader {
 
   PictureSize size() const { return {static_cast<int>(info_.image_width), static_cast<int>(info_.image_height)}; }
 
-  void decode(int shrink, Picture& picture) {
+  void decode(int shrink, const Box& needed, Picture& picture) {
     guarded([&] {
       // libjpeg knows no way from the inks of print to RGB.
       const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
@@ -66,10 +87,21 @@ class JpegReader {
       info_.scale_num = 1;
       info_.scale_denom = static_cast<unsigned>(shrink);
       jpeg_start_decompress(&info_);
-      picture.resize({static_cast<int>(info_.output_width), static_cast<int>(info_.output_height)});
-      inks ? read_rows_of_inks(picture) : read_rows(picture.rgb.data());
-      jpeg_finish_decompress(&info_);  // reads on to the end marker, so that a missing one is seen
+      const PictureSize whole{static_cast<int>(info_.output_width), static_cast<int>(info_.output_height)};
+      const auto scale = [](int shrunk, unsigned full) { return static_cast<float>(shrunk) / static_cast<float>(full); };
+      const Range columns = pixels_of(needed.x, needed.width, scale(whole.width, info_.image_width), whole.width);
+      const Range rows = pixels_of(needed.y, needed.height, scale(whole.height, info_.image_height), whole.height);
+      auto left = static_cast<JDIMENSION>(columns.begin), width = static_cast<JDIMENSION>(columns.end - columns.begin);
+      if (columns.end - columns.begin < whole.width) jpeg_crop_scanline(&info_, &left, &width);  // moves left to the border of a block
+      if (rows.begin > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(rows.begin));
+      picture.resize({static_cast<int>(width), rows.end - rows.begin});
+      picture.whole = whole;
+      picture.left = static_cast<int>(left);
+      picture.top = rows.begin;
+      inks ? read_rows_of_inks(picture) : read_rows(picture);
+      if (rows.end == whole.height) jpeg_finish_decompress(&info_);  // reads on to the end marker, so that a missing one is seen
     });
+    if (info_.output_scanline < info_.output_height && !has_end()) throw DataError(file_, "is damaged or cut short: it has no end");
   }
 
  private:
@@ -83,13 +115,18 @@ class JpegReader {
     work();
   }
 
-  void read_rows(std::uint8_t* out) {
-    const std::size_t row_bytes = std::size_t{info_.output_width} * 3;
+  bool has_end() const {
+    const std::string_view text(reinterpret_cast<const char*>(bytes_.data()), bytes_.size());
+    return text.rfind("\xff\xd9") != std::string_view::npos;
+  }
+
+  void read_rows(Picture& picture) {
+    const std::size_t row_bytes = 3 * static_cast<std::size_t>(picture.size.width);
     JSAMPROW rows[4];  // the decoder makes a few rows at a time
-    while (info_.output_scanline < info_.output_height) {
-      for (std::size_t i = 0; i < 4; ++i)
-        rows[i] = out + std::min<std::size_t>(info_.output_scanline + i, info_.output_height - 1) * row_bytes;
-      jpeg_read_scanlines(&info_, rows, 4);
+    for (int done = 0; done < picture.size.height;) {
+      const int wanted = std::min(4, picture.size.height - done);
+      for (int i = 0; i < wanted; ++i) rows[i] = picture.rgb.data() + static_cast<std::size_t>(done + i) * row_bytes;
+      done += static_cast<int>(jpeg_read_scanlines(&info_, rows, static_cast<JDIMENSION>(wanted)));
     }
   }
 
@@ -98,7 +135,7 @@ class JpegReader {
     JSAMPARRAY row = info_.mem->alloc_sarray(reinterpret_cast<j_common_ptr>(&info_), JPOOL_IMAGE, info_.output_width * 4, 1);
     const int upside_down = info_.saw_Adobe_marker ? 0 : 255;
     std::uint8_t* out = picture.rgb.data();
-    while (info_.output_scanline < info_.output_height) {
+    for (int done = 0; done < picture.size.height; ++done) {
       jpeg_read_scanlines(&info_, row, 1);
       for (unsigned x = 0; x < info_.output_width; ++x, out += 3) {
         const std::uint8_t* ink = row[0] + 4 * x;
@@ -108,6 +145,7 @@ class JpegReader {
   }
 
   const std::string& file_;
+  std::span<const std::uint8_t> bytes_;
   jpeg_decompress_struct info_{};
   ErrorManager errors_{};
 };
@@ -116,8 +154,8 @@ class JpegReader {
 
 PictureSize jpeg_size(const std::string& file, std::span<const std::uint8_t> bytes) { return JpegReader(file, bytes).size(); }
 
-void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture) {
-  JpegReader(file, bytes).decode(shrink, picture);
+void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, const Box& needed, Picture& picture) {
+  JpegReader(file, bytes).decode(shrink, needed, picture);
 }
 
 }  // namespace paceline::data
@@ -129,7 +167,7 @@ namespace paceline::data {
 PictureSize jpeg_size(const std::string& file, std::span<const std::uint8_t>) {
   throw DataError(file, "this build of Paceline reads no JPEG; build it with libjpeg, or convert the pictures to PNG");
 }
-void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int, Picture&) { jpeg_size(file, bytes); }
+void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int, const Box&, Picture&) { jpeg_size(file, bytes); }
 
 }  // namespace paceline::data
 

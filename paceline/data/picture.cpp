@@ -26,7 +26,8 @@ bool is_jpeg(const std::string& file, std::span<const std::uint8_t> bytes) {
 void Picture::resize(PictureSize to) {
   const std::size_t bytes = 3 * static_cast<std::size_t>(to.width) * static_cast<std::size_t>(to.height);
   if (bytes > std::size_t{1} << 30) throw std::length_error("picture");
-  size = to;
+  size = whole = to;
+  left = top = 0;
   rgb.resize(bytes);
 }
 
@@ -34,9 +35,9 @@ PictureSize picture_size(const std::string& file, std::span<const std::uint8_t> 
   return is_jpeg(file, bytes) ? jpeg_size(file, bytes) : png_size(file, bytes);
 }
 
-void decode_picture(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture) {
+void decode_picture(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture, const Box& needed) {
   try {
-    is_jpeg(file, bytes) ? decode_jpeg(file, bytes, shrink, picture) : decode_png(file, bytes, picture);
+    is_jpeg(file, bytes) ? decode_jpeg(file, bytes, shrink, needed, picture) : decode_png(file, bytes, picture);
   } catch (const std::length_error&) {
     throw DataError(file, "is larger than a gigabyte of pixels; make it smaller");
   }

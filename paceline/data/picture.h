@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,23 +13,34 @@ struct PictureSize {
   int width = 0, height = 0;
 };
 
-/// Rows of RGB bytes. The buffer is used again from picture to picture.
+/// In pixels of the picture; pixel i reaches from i to i+1.
+struct Box {
+  float x = 0, y = 0, width = 0, height = 0;
+};
+inline constexpr Box kEverything = {0, 0, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
+
+/// Rows of RGB bytes: a whole picture, or the part of it that begins at (left, top). The buffer is used again from picture to picture.
 struct Picture {
-  PictureSize size;
+  PictureSize size;   // of what is here
+  PictureSize whole;  // of the picture, at the scale at which it was decoded
+  int left = 0, top = 0;
   std::vector<std::uint8_t> rgb;
-  void resize(PictureSize to);  // throws std::length_error beyond 2^30 bytes
+  void resize(PictureSize to);  // to a whole picture of that size; throws std::length_error beyond 2^30 bytes
 };
 
 /// `file` is for the messages. All of these throw DataError for a picture that is damaged, cut short, or of a kind that was not compiled
 /// in.
 PictureSize picture_size(const std::string& file, std::span<const std::uint8_t> bytes);
 
-/// Decodes a picture, which may come out smaller by 1/2, …, 1/shrink (shrink is 1, 2, 4 or 8): a JPEG decoder saves most of its work so.
-void decode_picture(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture);
+/// Decodes a picture, which may come out smaller by 1/2, …, 1/shrink (shrink is 1, 2, 4 or 8), and of which only what `needed` touches (in
+/// pixels of the whole at its full size) has to come out: a JPEG decoder saves most of its work so. The pixels that are needed are the same
+/// to the bit whatever is decoded beside them.
+void decode_picture(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture,
+                    const Box& needed = kEverything);
 
 // One file each.
 PictureSize jpeg_size(const std::string& file, std::span<const std::uint8_t> bytes);
-void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture);
+void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, const Box& needed, Picture& picture);
 PictureSize png_size(const std::string& file, std::span<const std::uint8_t> bytes);
 void decode_png(const std::string& file, std::span<const std::uint8_t> bytes, Picture& picture);
 

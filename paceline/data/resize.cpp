@@ -4,11 +4,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "paceline/base/error.h"
+
 namespace paceline::data {
 namespace {
 
 /// A pixel in one register: red, green, blue and whatever comes behind.
 using Four = float __attribute__((vector_size(16)));
+constexpr int kLanes = 4;
 
 Four load(const float* from) {
   Four four;
@@ -16,65 +19,132 @@ Four load(const float* from) {
   return four;
 }
 
+void store(Four four, float* to) { std::memcpy(to, &four, sizeof four); }
+
+constexpr int whole_registers(int size) { return (size + kLanes - 1) / kLanes * kLanes; }
+
+/// The sum of `count` rows, four at most, each with its weight, on top of what `base` makes of the value that was there.
+template <class Base>
+void sum_rows(const float* const* rows, const float* weights, int count, std::span<float> line, Base base) {
+  float* __restrict out = line.data();
+  const int size = static_cast<int>(line.size());
+  const auto add = [=](auto sum) {
+    for (int x = 0; x < size; ++x) out[x] = base(out[x]) + sum(x);
+  };
+  const float *a = rows[0], *b = rows[1], *c = rows[2], *d = rows[3];
+  const float u = weights[0], v = weights[1], w = weights[2], z = weights[3];
+  switch (count) {
+    case 1: return add([=](int x) { return u * a[x]; });
+    case 2: return add([=](int x) { return u * a[x] + v * b[x]; });
+    case 3: return add([=](int x) { return u * a[x] + v * b[x] + w * c[x]; });
+    default: return add([=](int x) { return (u * a[x] + v * b[x]) + (w * c[x] + z * d[x]); });
+  }
+}
+
 }  // namespace
 
-void Taps::aim(float begin, float length, int size, int limit) {
+void Taps::aim(float begin, float length, int size, int whole, int offset, int held) {
   const float step = length / static_cast<float>(size);
   const float reach = std::max(1.0f, step);
-  count = std::min(limit, static_cast<int>(std::ceil(2.0f * reach)));
+  count = std::min(whole, static_cast<int>(std::ceil(2.0f * reach)));
   first.resize(static_cast<std::size_t>(size));
   weights.resize(static_cast<std::size_t>(size) * static_cast<std::size_t>(count));
   for (int i = 0; i < size; ++i) {
     const float middle = begin + (static_cast<float>(i) + 0.5f) * step;
     // At the border the taps move inwards and the weights of those left are scaled up.
-    first[i] = std::clamp(static_cast<int>(std::floor(middle - reach + 0.5f)), 0, limit - count);
+    const int from = std::clamp(static_cast<int>(std::floor(middle - reach + 0.5f)), 0, whole - count);
+    first[i] = from - offset;
+    ensure(first[i] >= 0 && first[i] + count <= held, "the picture holds what its box needs");
     float* weight = weights.data() + static_cast<std::ptrdiff_t>(i) * count;
     float sum = 0;
     for (int t = 0; t < count; ++t)
-      sum += weight[t] = std::max(0.0f, 1.0f - std::abs(static_cast<float>(first[i] + t) + 0.5f - middle) / reach);
+      sum += weight[t] = std::max(0.0f, 1.0f - std::abs(static_cast<float>(from + t) + 0.5f - middle) / reach);
     for (int t = 0; t < count; ++t) weight[t] /= sum;
   }
 }
 
+void Taps::mirror() {
+  std::ranges::reverse(first);
+  for (std::ptrdiff_t low = 0, high = std::ssize(weights) - count; low < high; low += count, high -= count)
+    std::swap_ranges(weights.begin() + low, weights.begin() + low + count, weights.begin() + high);
+}
+
+void Taps::extend(int size) {
+  while (std::ssize(first) < size) {
+    first.push_back(first.back());
+    for (int t = 0; t < count; ++t) weights.push_back(weights[weights.size() - static_cast<std::size_t>(count)]);
+  }
+}
+
+Box Resizer::needed(const Box& box, int size) {
+  const float across = std::max(1.0f, box.width / static_cast<float>(size)) + 1,
+              down = std::max(1.0f, box.height / static_cast<float>(size)) + 1;
+  return {box.x - across, box.y - down, box.width + 2 * across, box.height + 2 * down};
+}
+
 void Resizer::resize(const Picture& picture, const Box& box, int size, bool flip, const Normalisation& normalisation, float* out) {
-  across_.aim(box.x, box.width, size, picture.size.width);
-  down_.aim(box.y, box.height, size, picture.size.height);
-  const std::ptrdiff_t row_bytes = std::ptrdiff_t{3} * picture.size.width;
-  row_.resize(static_cast<std::size_t>(row_bytes) + 1);  // the last pixel is read as four
-  for (int y = 0; y < size; ++y) {
-    blend_rows(picture.rgb.data() + down_.first[y] * row_bytes, row_bytes, down_.of(y));
-    blend_columns(size, flip, normalisation, out + std::ptrdiff_t{size} * y);
-  }
-}
-
-void Resizer::blend_rows(const std::uint8_t* source, std::ptrdiff_t row_bytes, const float* weight) {
-  const std::ptrdiff_t left = std::ptrdiff_t{3} * across_.first.front(), right = std::ptrdiff_t{3} * (across_.first.back() + across_.count);
-  float* row = row_.data();
-  std::fill(row + left, row + right, 0.0f);
-  int tap = 0;
-  for (; tap + 1 < down_.count; tap += 2) {  // two source rows at a time: half the traffic to and from `row`
-    const std::uint8_t *upper = source + tap * row_bytes, *lower = upper + row_bytes;
-    const float a = weight[tap], b = weight[tap + 1];
-    for (std::ptrdiff_t i = left; i < right; ++i) row[i] += a * static_cast<float>(upper[i]) + b * static_cast<float>(lower[i]);
-  }
-  if (tap < down_.count) {
-    const std::uint8_t* last = source + tap * row_bytes;
-    for (std::ptrdiff_t i = left; i < right; ++i) row[i] += weight[tap] * static_cast<float>(last[i]);
-  }
-}
-
-void Resizer::blend_columns(int size, bool flip, const Normalisation& normalisation, float* out) const {
+  across_.aim(box.x, box.width, size, picture.whole.width, picture.left, picture.size.width);
+  down_.aim(box.y, box.height, size, picture.whole.height, picture.top, picture.size.height);
+  if (flip) across_.mirror();
+  across_.extend(whole_registers(size));
+  stride_ = whole_registers(size);
+  pixels_.resize(static_cast<std::size_t>(picture.size.width) * 3 + 1);  // the last pixel is read as four
+  rows_.resize(static_cast<std::size_t>(down_.count * 3 * stride_));
   const std::ptrdiff_t plane = std::ptrdiff_t{size} * size;
-  const Four centre{normalisation.centre[0], normalisation.centre[1], normalisation.centre[2], 0};
-  const Four scale{normalisation.scale[0], normalisation.scale[1], normalisation.scale[2], 0};
-  for (int x = 0; x < size; ++x) {
-    const float* source = row_.data() + std::ptrdiff_t{3} * across_.first[x];
-    const float* weight = across_.of(x);
-    Four sum{};
-    for (int t = 0; t < across_.count; ++t, source += 3) sum += weight[t] * load(source);
-    sum = (sum - centre) * scale;
-    float* pixel = out + (flip ? size - 1 - x : x);
-    for (int c = 0; c < 3; ++c) pixel[c * plane] = sum[c];
+  int swept = 0;  // rows before this one were swept, or are not needed
+  for (int y = 0; y < size; ++y) {
+    const int first = down_.first[y], last = first + down_.count;
+    for (swept = std::max(swept, first); swept < last; ++swept) sweep(picture, swept);
+    for (int c = 0; c < 3; ++c) blend(y, c, normalisation, {out + c * plane + std::ptrdiff_t{size} * y, static_cast<std::size_t>(size)});
+  }
+}
+
+void Resizer::blend(int y, int channel, const Normalisation& normalisation, std::span<float> out) {
+  const float scale = normalisation.scale[channel], constant = -normalisation.centre[channel] * scale;
+  for (int t = 0; t < down_.count; t += 4) {
+    const int count = std::min(4, down_.count - t);
+    const float* rows[4] = {};
+    float weights[4] = {};
+    for (int i = 0; i < count; ++i) {
+      rows[i] = row(down_.first[y] + t + i) + channel * stride_;
+      weights[i] = down_.of(y)[t + i] * scale;
+    }
+    if (t == 0) sum_rows(rows, weights, count, out, [constant](float) { return constant; });
+    else sum_rows(rows, weights, count, out, [](float before) { return before; });
+  }
+}
+
+void Resizer::sweep(const Picture& picture, int y) {
+  const std::uint8_t* source = picture.rgb.data() + static_cast<std::ptrdiff_t>(y) * picture.size.width * 3;
+  const auto [left, right] = std::minmax(across_.first.front(), across_.first.back());
+  float* __restrict pixels = pixels_.data();
+  for (int i = 3 * left; i < 3 * (right + across_.count); ++i) pixels[i] = static_cast<float>(source[i]);
+  switch (across_.count) {
+    case 2: return sweep_taps<2>(row(y));
+    case 3: return sweep_taps<3>(row(y));
+    case 4: return sweep_taps<4>(row(y));
+    case 5: return sweep_taps<5>(row(y));
+    default: return sweep_taps<0>(row(y));
+  }
+}
+
+// kCount is the number of taps where the compiler may unroll them, 0 where it is not known.
+template <int kCount>
+void Resizer::sweep_taps(float* __restrict out) const {
+  const std::ptrdiff_t count = kCount > 0 ? kCount : across_.count, stride = stride_;
+  const auto pixel = [=, first = across_.first.data(), weights = across_.weights.data(), pixels = pixels_.data()](std::ptrdiff_t x) {
+    const float *source = pixels + std::ptrdiff_t{3} * first[x], *weight = weights + x * count;
+    Four sum = weight[0] * load(source);
+    for (std::ptrdiff_t t = 1; t < count; ++t) sum += weight[t] * load(source + 3 * t);
+    return sum;
+  };
+  for (std::ptrdiff_t x = 0; x < stride; x += kLanes) {
+    const Four a = pixel(x), b = pixel(x + 1), c = pixel(x + 2), d = pixel(x + 3);
+    const Four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5), bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
+    store(__builtin_shufflevector(ac, bd, 0, 4, 1, 5), out + x);
+    store(__builtin_shufflevector(ac, bd, 2, 6, 3, 7), out + x + stride);
+    store(__builtin_shufflevector(__builtin_shufflevector(a, c, 2, 6, 3, 7), __builtin_shufflevector(b, d, 2, 6, 3, 7), 0, 4, 1, 5),
+          out + x + 2 * stride);
   }
 }
 

@@ -290,28 +290,27 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
     Pass pass;
     pass.training = module->is_training();
     at::Tensor out = module->run(input, pass, trace.get());
-    context->saved_data["module"] = reinterpret_cast<std::int64_t>(module);
     context->saved_data["wants_input"] = input.requires_grad();
     context->saved_data["training"] = pass.training;
-    context->saved_data["trace"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(trace));
+    context->saved_data["run"] = c10::IValue::make_capsule(c10::make_intrusive<Run>(module, trace));
     return out;
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
-    auto* module = reinterpret_cast<GraphModule*>(context->saved_data["module"].toInt());
+    const auto run = c10::static_intrusive_pointer_cast<Run>(context->saved_data["run"].toCapsule());
     Pass pass;
     pass.training = context->saved_data["training"].toBool();
     pass.accumulate = true;  // as autograd does: zero_grad() is the user's to call
-    module->restore_gradients();
+    run->module->restore_gradients();
     const bool wants_input = context->saved_data["wants_input"].toBool();
-    auto trace = c10::static_intrusive_pointer_cast<Holder>(context->saved_data["trace"].toCapsule())->trace;
-    at::Tensor input = module->back(gradients[0], pass, *trace, nullptr, wants_input);
+    at::Tensor input = run->module->back(gradients[0], pass, *run->trace, nullptr, wants_input);
     return {wants_input ? input : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 
  private:
-  struct Holder : torch::CustomClassHolder {
-    explicit Holder(std::shared_ptr<Trace> t) : trace(std::move(t)) {}
+  struct Run : torch::CustomClassHolder {
+    Run(GraphModule* ran, std::shared_ptr<Trace> left) : module(ran), trace(std::move(left)) {}
+    GraphModule* module;
     std::shared_ptr<Trace> trace;
   };
 };

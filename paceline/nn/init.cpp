@@ -18,7 +18,7 @@ constexpr std::uint64_t kDrawsANormal = 4;  // 32-bit draws of RandomStream::nor
 /// Fills `out` chunk by chunk; every chunk seeks to its own place in the parameter's stream, so threads do not matter.
 template <class Draw>
 void fill(at::Tensor& out, std::uint64_t seed, std::size_t index, std::uint64_t draws_a_value, Draw draw) {
-  float* values = out.data_ptr<float>();
+  auto* values = out.data_ptr<float>();
   const std::int64_t count = out.numel();
   at::parallel_for(0, (count + kChunk - 1) / kChunk, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t chunk = first; chunk < last; ++chunk) {
@@ -59,7 +59,7 @@ void draw_weight(const graph::Layer& layer, const graph::Parameter& parameter, s
     case Init::standard: break;
   }
   if (layer.kind == Kind::embedding) return normal(1.0);
-  const float bound = static_cast<float>(1 / std::sqrt(fan_in));  // kaiming_uniform with a = √5
+  const auto bound = static_cast<float>(1 / std::sqrt(fan_in));  // kaiming_uniform with a = √5
   fill(out, seed, index, 1, [bound](RandomStream& s) { return s.uniform(-bound, bound); });
 }
 
@@ -68,7 +68,7 @@ void draw_bias(const graph::Layer& layer, double fan_in, std::uint64_t seed, std
     out.zero_();
     return;
   }
-  const float bound = static_cast<float>(1 / std::sqrt(fan_in));
+  const auto bound = static_cast<float>(1 / std::sqrt(fan_in));
   fill(out, seed, index, 1, [bound](RandomStream& s) { return s.uniform(-bound, bound); });
 }
 
@@ -89,7 +89,7 @@ void initialise(const graph::Graph& graph, std::uint64_t seed, tensor::Arena& pa
     if (is_norm(layer.kind)) {
       values.fill_(parameter.name.ends_with("weight") && layer.init != Init::zero ? 1 : 0);
     } else if (parameter.shape.size() >= 2) {
-      fan_in = static_cast<double>(values.numel() / parameter.shape[0]);
+      fan_in = static_cast<double>(values.numel()) / static_cast<double>(parameter.shape[0]);
       draw_weight(layer, parameter, seed, index, values);
     } else {
       draw_bias(layer, fan_in, seed, index, values);

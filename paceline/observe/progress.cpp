@@ -56,9 +56,18 @@ void RecentMean::add(double value) {
 }
 
 Progress::Progress(Terminal terminal, const Clock& clock, ProgressOptions options)
-    : terminal_(std::move(terminal)), clock_(clock), options_(std::move(options)) {}
+    : terminal_(std::move(terminal)), clock_(clock), options_(std::move(options)) {
+  if (terminal_.live) screen_.emplace([this](const auto& write_line) { make_room(write_line); });
+}
+
+// A run that an error ends leaves its live line standing; what comes next begins below it.
+Progress::~Progress() {
+  screen_.reset();
+  if (line_on_screen_) *terminal_.out << '\n' << std::flush;
+}
 
 void Progress::on(const Event& event) {
+  const std::lock_guard lock(mutex_);
   std::visit([this](const auto& e) { see(e); }, event);
 }
 
@@ -171,6 +180,14 @@ void Progress::print(const std::string& permanent) {
   *terminal_.out << fmt::format("{}{}", line_on_screen_ ? "\r\x1b[K" : "", permanent) << std::flush;
   line_on_screen_ = false;
   if (terminal_.live) drawn_.reset();  // the next step brings the live line back
+}
+
+void Progress::make_room(const std::function<void()>& write_line) {
+  const std::lock_guard lock(mutex_);
+  const bool drawn = line_on_screen_;
+  if (drawn) print("");
+  write_line();
+  if (drawn) draw();
 }
 
 void Progress::print_epoch(const Evaluated* test) {

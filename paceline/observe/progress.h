@@ -1,16 +1,18 @@
 // The run as people see it: a table before, one live line and a row an epoch during, a summary after.
 //
-// On a terminal the live line is drawn over itself, at most ten times a second. Elsewhere (a file, a pipe) nothing is drawn over: a line
-// appears every so many seconds or steps, in words that can be searched for.
+// On a terminal the live line is drawn over itself, at most ten times a second, and makes room for the lines of the log. Elsewhere (a file,
+// a pipe) nothing is drawn over: a line appears every so many seconds or steps, in words that can be searched for.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "paceline/base/clock.h"
+#include "paceline/base/log.h"
 #include "paceline/observe/event.h"
 #include "paceline/observe/progress_line.h"
 #include "paceline/observe/terminal.h"
@@ -49,6 +51,9 @@ class Progress final : public Listener {
  public:
   /// The clock must outlive the listener.
   Progress(Terminal terminal, const Clock& clock, ProgressOptions options = {});
+  ~Progress() override;
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
 
   void on(const Event& event) override;
 
@@ -66,6 +71,7 @@ class Progress final : public Listener {
   void print(const std::string& permanent);  ///< above the live line, which it wipes
   void print_epoch(const Evaluated* test);
   void print_next(bool stopped);
+  void make_room(const std::function<void()>& write_line);
 
   Terminal terminal_;
   const Clock& clock_;
@@ -84,6 +90,9 @@ class Progress final : public Listener {
   std::optional<Evaluated> best_;
   std::string checkpoint_;
   Nanoseconds checkpoint_time_{0};
+
+  std::mutex mutex_;                   // of all above: lines of the log come from other threads
+  std::optional<log::Screen> screen_;  // where there is a live line; the last member, so that it is gone before the others
 };
 
 }  // namespace paceline::observe

@@ -39,7 +39,7 @@ void Updater::begin_step(const optim::Hyper& hyper) {
 void Updater::update_all() {
   buffers_.stream = tensor::current_stream(arena_.parameters().device());
   if (squared_norm_.defined()) {  // the update clips by it
-    double* place = squared_norm_.data_ptr<double>();
+    auto* place = squared_norm_.data_ptr<double>();
     if (cuda_) cuda_->squared_norm(buffers_.gradients, segments_, place, buffers_.stream);
     else *place = optim::squared_norm(buffers_.gradients, arena_.length());
   }

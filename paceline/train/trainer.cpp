@@ -75,13 +75,14 @@ std::int64_t Trainer::steps_in(std::int64_t epoch) const {
 }
 
 std::int64_t Trainer::count_steps() const {
-  // After its last milestone the batch stays as it is; a run that is limited by train.steps may have any number of epochs.
-  const std::int64_t epochs = recipe_.train.epochs;
+  // After its last milestone the batch stays as it is; a run that is limited by train.steps may have any number of epochs. Epochs that are
+  // done count as they were: a resumed run may have had other batches.
+  const std::int64_t done = position_.epoch, epochs = std::max(done, recipe_.train.epochs);
   const auto& milestones = recipe_.schedule.batch_milestones;
-  const std::int64_t settled =
-      milestones.empty() ? 0 : static_cast<std::int64_t>(std::min(std::ceil(milestones.back()), static_cast<double>(epochs)));
-  std::int64_t steps = (epochs - settled) * steps_in(settled);
-  for (std::int64_t epoch = 0; epoch < settled; ++epoch) steps += steps_in(epoch);
+  const double last = milestones.empty() ? 0 : std::min(std::ceil(milestones.back()), static_cast<double>(epochs));
+  const std::int64_t settled = std::max(done, static_cast<std::int64_t>(last));
+  std::int64_t steps = position_.step - position_.batch + (epochs - settled) * steps_in(settled);
+  for (std::int64_t epoch = done; epoch < settled; ++epoch) steps += steps_in(epoch);
   return recipe_.train.steps > 0 ? std::min(steps, recipe_.train.steps) : steps;
 }
 
@@ -91,7 +92,29 @@ std::vector<NamedTensor> Trainer::state() const {
   return tensors;
 }
 
+// Inside an epoch the place is a number of batches: it means the same samples only where batches and their order are those of the
+// checkpoint.
+void Trainer::check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const {
+  const Position& place = checkpoint.position;
+  if (place.batch == 0) return;
+  Recipe saved;
+  saved.config().load_text(checkpoint.recipe, source);
+  const auto check = [&](const char* key, const auto& was, const auto& is) {
+    if (was == is) return;
+    throw ConfigError(
+        fmt::format("{} stands behind batch {} of epoch {} with {}={}, which {}={} would make another place in the data; "
+                    "resume with the same, or from a checkpoint at the end of an epoch",
+                    source, place.batch, place.epoch + 1, key, was, key, is));
+  };
+  const auto batch = [&](const Recipe& recipe) { return optim::batch_at(recipe.schedule, recipe.data.batch, place.epoch); };
+  check("data.batch", batch(saved), batch(recipe_));
+  check("data.name", saved.data.name, recipe_.data.name);
+  check("data.train_samples", saved.data.train_samples, recipe_.data.train_samples);
+  check("train.seed", saved.train.seed, recipe_.train.seed);
+}
+
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
+  check_order_of_data(checkpoint, source);
   std::vector<NamedTensor> targets = model_tensors(*module_);
   const std::vector<NamedTensor> strategys = strategy_->save();
   targets.insert(targets.end(), strategys.begin(), strategys.end());
@@ -99,6 +122,7 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   strategy_->load(strategys);
   module_->refresh();
   position_ = checkpoint.position;
+  total_steps_ = count_steps();
   last_checkpoint_step_ = position_.step;
 }
 
@@ -221,7 +245,7 @@ void Trainer::report() {
     const double loss = rows[static_cast<std::int64_t>(i)][0], right = rows[static_cast<std::int64_t>(i)][1];
     if (!std::isfinite(loss)) give_up(fmt::format("the loss is {} at step {}", loss, step.step));
     position_.loss_sum += loss, position_.right += right, position_.targets += step.targets;
-    const double targets = static_cast<double>(step.targets);
+    const auto targets = static_cast<double>(step.targets);
     observe::StepDone done;
     done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
     done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;

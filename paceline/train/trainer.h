@@ -26,7 +26,7 @@ class Trainer {
   Trainer(const Recipe& recipe, const Surroundings& surroundings);
   ~Trainer();
 
-  /// Goes on from a checkpoint of the same recipe.
+  /// Goes on from a checkpoint. ConfigError where this recipe does not fit it; then nothing has changed.
   void resume(const Checkpoint& checkpoint, const std::string& source);
   /// Trains to the end, or to the next step after `stop` was set; checkpoints go into the run's `folder`. Error where the loss is no longer
   /// a number, or where the run was stopped and no checkpoint could be written.
@@ -44,6 +44,7 @@ class Trainer {
   std::int64_t steps_in(std::int64_t epoch) const;
   std::int64_t count_steps() const;
   std::vector<NamedTensor> state() const;
+  void check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const;
   bool train_epoch();  // false: told to stop
   void report();       // reads the sums of the last steps back and emits them
   [[noreturn]] void give_up(const std::string& symptom);

@@ -22,13 +22,15 @@ std::vector<NamedTensor> model_tensors(nn::GraphModule& module) {
 }
 
 void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
+  // A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
   const safetensors::File opened(file);
-  // A checkpoint of ours has other things beside the model, and a prefix; a file from Python has neither.
-  const bool checkpoint = opened.metadata().count("position") > 0;
   std::vector<NamedTensor> saved;
-  for (const safetensors::Tensor& tensor : opened.tensors()) {
-    if (tensor.name.ends_with(kTracked) || (checkpoint && !tensor.name.starts_with(kModel))) continue;
-    saved.push_back({checkpoint ? tensor.name : std::string(kModel) + tensor.name, to_torch(tensor)});
+  if (opened.metadata().contains("position")) {
+    saved = read_checkpoint(file).tensors;
+    std::erase_if(saved, [](const NamedTensor& item) { return !item.name.starts_with(kModel); });
+  } else {
+    for (const safetensors::Tensor& tensor : opened.tensors())
+      if (!tensor.name.ends_with(kTracked)) saved.push_back({std::string(kModel) + tensor.name, to_torch(tensor)});
   }
   restore(saved, model_tensors(module), file.string());
   module.refresh();

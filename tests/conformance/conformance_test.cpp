@@ -38,7 +38,7 @@ std::vector<Setting> settings(const std::vector<std::string>& engines_wanted, co
 std::vector<std::string> process_engines() {
   std::vector<std::string> keys;
   for (const auto& row : engines())
-    if (row.make.connect) keys.emplace_back(row.key);
+    if (row.make.connect && !row.make.on_gpu) keys.emplace_back(row.key);
   return keys;
 }
 

@@ -170,12 +170,71 @@ TEST(Jpeg, ShrinksWhileDecoding) {
   }
 }
 
+/// A picture in which every pixel differs from its neighbours.
+Picture noise(int width, int height) {
+  Picture picture = plain(width, height, 0, 0, 0);
+  RandomStream random(9, Purpose::test);
+  for (std::uint8_t& value : picture.rgb) value = static_cast<std::uint8_t>(random.next_u32());
+  return picture;
+}
+
+Box random_box(RandomStream& random, float width, float height) {
+  const float x = random.uniform(0, width - 1), y = random.uniform(0, height - 1);
+  return {x, y, random.uniform(0.5f, width - x), random.uniform(0.5f, height - y)};
+}
+
+TEST(Jpeg, APartIsTheSameAsInTheWhole) {
+  RandomStream random(4, Purpose::test);
+  const Picture source = noise(149, 117);
+  for (const Bytes& bytes : {jpeg_of(source), jpeg_of(source, JCS_YCbCr, true), jpeg_of(source, JCS_RGB), jpeg_of(source, JCS_CMYK)})
+    for (const int shrink : {1, 2, 4, 8}) {
+      Picture whole, part;
+      decode_picture("x", bytes, shrink, whole);
+      for (int trial = 0; trial < 40; ++trial) {
+        Box box = random_box(random, 149, 117);
+        decode_picture("x", bytes, shrink, part, box);
+        ASSERT_EQ(part.whole.width, whole.size.width);
+        ASSERT_EQ(part.whole.height, whole.size.height);
+        // The pixels that the box touches; the border around them is interpolated differently.
+        const float scale_x = whole.size.width / 149.0f, scale_y = whole.size.height / 117.0f;
+        box = {box.x * scale_x, box.y * scale_y, box.width * scale_x, box.height * scale_y};
+        for (int y = static_cast<int>(box.y); y < std::ceil(box.y + box.height); ++y)
+          for (int x = static_cast<int>(box.x); x < std::ceil(box.x + box.width); ++x) {
+            ASSERT_TRUE(x >= part.left && x < part.left + part.size.width && y >= part.top && y < part.top + part.size.height);
+            for (int c = 0; c < 3; ++c)
+              ASSERT_EQ(part.rgb[static_cast<std::size_t>(3 * ((y - part.top) * part.size.width + x - part.left) + c)],
+                        whole.rgb[static_cast<std::size_t>(3 * (y * whole.size.width + x) + c)])
+                  << x << ", " << y << " at 1/" << shrink;
+          }
+      }
+    }
+}
+
+TEST(Jpeg, WhatIsResizedDoesNotDependOnWhatIsDecodedBesideIt) {
+  RandomStream random(5, Purpose::test);
+  const Bytes bytes = jpeg_of(noise(149, 117));
+  Picture whole, part;
+  decode_picture("x", bytes, 1, whole);
+  for (int trial = 0; trial < 200; ++trial) {
+    const Box box = random_box(random, 149, 117);
+    const int size = 1 + static_cast<int>(random.below(60));
+    const bool flip = random.below(2) == 1;
+    std::vector<float> expected(static_cast<std::size_t>(3 * size * size)), got(expected.size());
+    decode_picture("x", bytes, 1, part, Resizer::needed(box, size));
+    Resizer().resize(whole, box, size, flip, fractions(), expected.data());
+    Resizer().resize(part, box, size, flip, fractions(), got.data());
+    ASSERT_EQ(got, expected);
+  }
+}
+
 TEST(Jpeg, ACutFileIsRefusedAtEveryLength) {
   for (const bool progressive : {false, true}) {
     const Bytes whole = jpeg_of(slope(64, 48), JCS_YCbCr, progressive);
     Picture got;
-    for (std::size_t length = 0; length < whole.size(); ++length)
-      EXPECT_THAT(message_of<DataError>([&] { decode_picture("cut.jpg", first(whole, length), 1, got); }), HasSubstr("cut.jpg")) << length;
+    for (const Box& box : {kEverything, Box{20, 0, 20, 10}})  // all of it, or a part far above the cut
+      for (std::size_t length = 0; length < whole.size(); ++length)
+        EXPECT_THAT(message_of<DataError>([&] { decode_picture("cut.jpg", first(whole, length), 1, got, box); }), HasSubstr("cut.jpg"))
+            << length;
   }
 }
 
@@ -187,7 +246,7 @@ TEST(Jpeg, DamagedBytesNeverCrash) {
     Bytes damaged = whole;
     for (int i = 0; i < 3; ++i) damaged[random.below(damaged.size())] = static_cast<std::uint8_t>(random.next_u32());
     try {
-      decode_picture("damaged.jpg", damaged, 1 << random.below(4), got);
+      decode_picture("damaged.jpg", damaged, 1 << random.below(4), got, random.below(2) == 0 ? kEverything : random_box(random, 64, 48));
     } catch (const DataError&) {
     }
   }

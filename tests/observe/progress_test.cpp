@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <sstream>
+#include <thread>
 
 #include "paceline/observe/text.h"
 
@@ -123,6 +124,38 @@ TEST_F(ProgressTest, ALineIsRedrawnAtMostTenTimesASecond) {
   EXPECT_NE(step(1, 0.5, milliseconds(10)), "");
   for (int i = 2; i <= 3; ++i) EXPECT_EQ(step(i, 0.5, milliseconds(40)), "");
   EXPECT_NE(step(4, 0.5, milliseconds(40)), "");
+}
+
+TEST_F(ProgressTest, ALineOfTheLogStandsAboveTheLiveLine) {
+  start(true);
+  const std::string line = step(1);
+  out.str("");
+  testing::internal::CaptureStderr();
+  log::warning("the disk is nearly full");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("the disk is nearly full\n"));
+  EXPECT_EQ(out.str(), "\r\x1b[K" + line) << "wiped before, drawn again behind";
+  out.str("");
+  log::debug("nobody sees this");
+  EXPECT_EQ(out.str(), "");
+}
+
+TEST_F(ProgressTest, LinesOfTheLogComeFromAnyThread) {
+  start(true);
+  testing::internal::CaptureStderr();
+  std::thread other([] {
+    for (int i = 0; i < 50; ++i) log::info("line {}", i);
+  });
+  for (int i = 1; i <= 8; ++i) step(i);
+  other.join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("line 49\n"));
+}
+
+TEST_F(ProgressTest, AfterAnErrorTheNextTextBeginsOnItsOwnLine) {
+  start(true);
+  step(1);
+  out.str("");
+  progress.reset();
+  EXPECT_EQ(out.str(), "\n");
 }
 
 TEST_F(ProgressTest, AnEpochLeavesARowWithItsEvaluation) {

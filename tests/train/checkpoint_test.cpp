@@ -200,9 +200,9 @@ TEST(StateHash, DoesNotDependOnTheLayoutInMemory) {
   EXPECT_EQ(state_hash(a), state_hash(b));
 }
 
-class OtherNetwork : public testing::Test {
+class OtherRecipe : public testing::Test {
  protected:
-  OtherNetwork() {
+  OtherRecipe() {
     recipe.train.steps = 1;
     Session(recipe).to_end(folder.path());
   }
@@ -220,19 +220,36 @@ class OtherNetwork : public testing::Test {
   Folder folder;
 };
 
-TEST_F(OtherNetwork, ShapesAreNamed) {
+TEST_F(OtherRecipe, ShapesAreNamed) {
   EXPECT_THAT(resume_with([](Recipe& r) { r.model.hidden = {24}; }),
               AllOf(HasSubstr("'model.fc1.weight' has shape 16x64 and should have 24x64"), HasSubstr("'model.fc2.weight'")));
 }
 
-TEST_F(OtherNetwork, NamesAreNamed) {
+TEST_F(OtherRecipe, NamesAreNamed) {
   const std::string message = resume_with([](Recipe& r) { r.model.hidden = {16, 16}; });
   EXPECT_THAT(message, AllOf(HasSubstr("'model.fc3.weight' is missing"), HasSubstr(folder.path().string())));
   EXPECT_THAT(resume_with([](Recipe& r) { r.model.hidden = {}; }), HasSubstr("more"));
 }
 
-TEST_F(OtherNetwork, SoIsAnotherOptimizer) {
+TEST_F(OtherRecipe, AnotherOptimizerIsToo) {
   EXPECT_THAT(resume_with([](Recipe& r) { r.optim.name = "adam"; }), HasSubstr("'optim.first_moment.fc1.weight' is missing"));
+}
+
+TEST_F(OtherRecipe, AnotherOrderOfTheDataIsRefusedInsideAnEpoch) {
+  EXPECT_THAT(resume_with([](Recipe& r) { r.data.batch = 8; }),
+              AllOf(HasSubstr("behind batch 1 of epoch 1"), HasSubstr("data.batch=16"), HasSubstr("data.batch=8")));
+  EXPECT_THAT(resume_with([](Recipe& r) { r.schedule.batch_milestones = {0}; }), HasSubstr("data.batch=32"));
+  EXPECT_THAT(resume_with([](Recipe& r) { r.data.train_samples = 48; }), HasSubstr("data.train_samples=48"));
+  EXPECT_THAT(resume_with([](Recipe& r) { r.train.seed = 5; }), HasSubstr("train.seed=5"));
+}
+
+TEST_F(OtherRecipe, AnotherBatchIsFineFromTheEndOfAnEpochOn) {
+  recipe.train.steps = 0;
+  recipe.train.epochs = 1;
+  Session(recipe).to_end(folder.path());
+  recipe.data.batch = 32;
+  recipe.train.epochs = 2;
+  EXPECT_EQ(Session(recipe).resume(folder.path()).to_end(folder.path()).steps, kStepsPerEpoch + kStepsPerEpoch / 2);
 }
 
 TEST(Restore, NamesWhatIsTooMuch) {

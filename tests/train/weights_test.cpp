@@ -103,6 +103,19 @@ TEST(Weights, ACheckpointLoadsAsItIs) {
   EXPECT_TRUE(at::equal(output_of(trained), output_of(fresh)));
 }
 
+TEST(Weights, ADamagedCheckpointIsRefused) {
+  const Folder folder;
+  const auto file = folder / "c.safetensors";
+  nn::GraphModule trained = make_module(plain_graph(), 1), fresh = make_module(plain_graph(), 2);
+  write_checkpoint(file, checkpoint_of(trained));
+  const at::Tensor before = fresh.arena().parameters().clone();
+  std::string bytes = bytes_in(file);
+  bytes[bytes.size() - 5] ^= 1;  // in the data: as a file of safetensors it is still whole
+  put_bytes(file, bytes);
+  EXPECT_THAT(message_of<DataError>([&] { load_weights(fresh, file); }), AllOf(HasSubstr(file.string()), HasSubstr("is damaged")));
+  EXPECT_TRUE(at::equal(fresh.arena().parameters(), before));
+}
+
 TEST(Weights, OtherPrecisionsAreConverted) {
   const Folder folder;
   nn::GraphModule trained = make_module(plain_graph(), 1), fresh = make_module(plain_graph(), 2);

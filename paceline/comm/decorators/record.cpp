@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -15,6 +16,7 @@ namespace {
 constexpr std::size_t kKept = 256;  // operations
 constexpr std::size_t kShown = 8;   // in the log, when one fails
 constexpr auto kTellEvery = std::chrono::milliseconds(250);
+constexpr auto kBlameWait = std::chrono::milliseconds(700);  // deadlines of ranks that wait for one another pass at nearly the same time
 
 struct Entry {
   Operation operation;
@@ -55,28 +57,45 @@ class Journal {
 
   /// The error with what its culprit did last, after this rank's own last operations went to the log.
   [[noreturn]] void rethrow(const PeerError& error) {
-    {
+    if (!shown_.exchange(true)) {
       const std::lock_guard lock(mutex_);
       const std::int64_t first = std::max<std::int64_t>(1, count_ - static_cast<std::int64_t>(kShown) + 1);
       for (std::int64_t number = first; number <= count_; ++number)
         log::error("rank {}, operation {}: {}", rank_, number, text(at(number)));
     }
+    int culprit = error.rank();
     std::string told;
-    if (store_ && error.rank() >= 0) {
-      try {
-        told = store_->get(key(error.rank())).value_or("");
-      } catch (const std::exception&) {
-        // The store is on rank 0, which may be the very rank that is gone.
+    try {
+      if (store_ && culprit >= 0) {
+        culprit = follow_blame(culprit);
+        told = store_->get(key(culprit)).value_or("");
       }
+    } catch (const std::exception&) {
+      // The store is on rank 0, which may be the very rank that is gone.
     }
-    throw PeerError(error.rank(), error.operation(), error.step(),
-                    fmt::format("{}{}", error.what(),
-                                told.empty() ? "" : fmt::format("; the last that rank {} was known to do: {}", error.rank(), told)));
+    std::string text = error.what();
+    if (culprit != error.rank()) text += fmt::format("; rank {} in turn waits for rank {}", error.rank(), culprit);
+    if (!told.empty()) text += fmt::format("; the last that rank {} was known to do: {}", culprit, told);
+    throw PeerError(culprit, error.operation(), error.step(), text);
   }
 
  private:
   Entry& at(std::int64_t number) { return entries_[static_cast<std::size_t>(number) % kKept]; }
   static std::string key(int rank) { return fmt::format("record/{}", rank); }
+
+  /// In a ring a rank waits for its neighbour, who may only be waiting himself. Each says whom he blames; who blames nobody is the one.
+  int follow_blame(int blamed) {
+    const auto blame_key = [](int rank) { return fmt::format("blame/{}", rank); };
+    store_->set(blame_key(rank_), std::to_string(blamed));
+    std::vector<int> seen{rank_};
+    while (std::find(seen.begin(), seen.end(), blamed) == seen.end()) {
+      seen.push_back(blamed);
+      const auto next = store_->wait(blame_key(blamed), kBlameWait);
+      if (!next) return blamed;
+      blamed = std::stoi(*next);
+    }
+    return seen[1];  // a circle: all wait for one another
+  }
 
   std::string text(const Entry& entry) const {
     if (entry.ended.count() == 0)
@@ -109,6 +128,7 @@ class Journal {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool closing_ = false;
+  std::atomic<bool> shown_ = false;
   std::int64_t count_ = 0;
   std::array<Entry, kKept> entries_;
   std::thread teller_;

@@ -39,7 +39,8 @@ std::string address_of_interface(const std::string& variable, const std::string&
   freeifaddrs(list);
   if (!names.contains(name))
     throw ConfigError(fmt::format("{}={}: host {} has no such interface; it has {}", variable, name, host_name(), fmt::join(names, ", ")));
-  if (v4.empty() && v6.empty()) throw ConfigError(fmt::format("{}={}: this interface of host {} has no address", variable, name, host_name()));
+  if (v4.empty() && v6.empty())
+    throw ConfigError(fmt::format("{}={}: this interface of host {} has no address", variable, name, host_name()));
   return v4.empty() ? v6 : v4;
 }
 
@@ -63,7 +64,8 @@ std::string address_towards(const std::string& peer) {
   std::string address;
   for (const addrinfo* row = candidates; row && address.empty(); row = row->ai_next) address = source_of_route(*row);
   freeaddrinfo(candidates);
-  if (address.empty()) throw ConfigError(fmt::format("host {} has no route to '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
+  if (address.empty())
+    throw ConfigError(fmt::format("host {} has no route to '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
   return address;
 }
 

@@ -5,8 +5,8 @@
 
 namespace paceline::comm {
 
-/// Of the interface that PACELINE_INTERFACE or GLOO_SOCKET_IFNAME names; else the one from which this host reaches `peer`, or loopback where
-/// nobody else needs to reach it. As numbers. Throws ConfigError.
+/// Of the interface that PACELINE_INTERFACE or GLOO_SOCKET_IFNAME names; else the one from which this host reaches `peer`, or loopback
+/// where nobody else needs to reach it. As numbers. Throws ConfigError.
 std::string own_address(const std::string& peer, bool several_hosts);
 
 bool is_loopback(const std::string& address);

@@ -6,9 +6,18 @@
 
 namespace paceline::comm {
 
+// Ends of CPU engines; communicator_over makes communicators of them.
 std::unique_ptr<Endpoint> connect_shm(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
 std::unique_ptr<Endpoint> connect_mpi(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
 std::unique_ptr<Endpoint> connect_gloo(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
+
+std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
+
+/// A communicator over an endpoint, whose links are shaped if the configuration says so.
+std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoint, const CommConfig& config);
+/// The decorators that the configuration asks for. `store`: where ranks tell what they do; may be null.
+std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicator, const CommConfig& config,
+                                        const std::shared_ptr<Store>& store);
 
 /// A shaped link is one between hosts: where nobody said how many ranks a host has, each is one.
 CommConfig with_hosts(CommConfig config);

@@ -1,11 +1,16 @@
 // gloo: processes of several hosts without MPI. Gloo's TCP transport carries what crosses hosts; of Gloo's own collectives none is used.
 //
 // Every rank is connected with all ranks of other hosts. A connection that breaks is the sign that a rank is gone.
+//
+// Invariant: whoever is done may leave without waiting for the others. What it sent is in the system's hands by then, and nobody sends
+// anything to it any more, not even a question whether it lives: the answer would undo what is still on its way.
 #if PACELINE_WITH_GLOO
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -37,8 +42,8 @@ class Ticket {
  public:
   enum class State { posted, done, broken };
 
-  /// `host`: whose bell is rung once it is done.
-  Ticket(Context& context, Watchers& watchers, const shared::Group& host, void* data, std::size_t bytes, bool sends)
+  /// `host`: whose bell is rung once it is done, if anybody's.
+  Ticket(Context& context, Watchers& watchers, const shared::Group* host, void* data, std::size_t bytes, bool sends)
       : buffer_(context.createUnboundBuffer(data, bytes)), watchers_(watchers), host_(host), sends_(sends) {}
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
@@ -63,26 +68,26 @@ class Ticket {
   /// Until it is done, broken, or being destroyed.
   void wait() {
     try {
-      if (sends_ ? buffer_->waitSend(nullptr, kForever) : buffer_->waitRecv(nullptr, kForever)) state_.store(State::done, std::memory_order_seq_cst);
+      if (sends_ ? buffer_->waitSend(nullptr, kForever) : buffer_->waitRecv(nullptr, kForever))
+        state_.store(State::done, std::memory_order_seq_cst);
     } catch (const std::exception&) {
       state_.store(State::broken, std::memory_order_seq_cst);
     }
-    host_.ring(host_.rank());
+    if (host_) host_->ring(host_->rank());
     watched_.store(false, std::memory_order_release);
   }
 
  private:
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
   Watchers& watchers_;
-  const shared::Group& host_;
+  const shared::Group* host_;
   const bool sends_;
-  bool asked_ = false;
-  std::atomic<bool> watched_ = false;
+  std::atomic<bool> asked_ = false, watched_ = false;
   std::atomic<State> state_ = State::posted;
 };
 
-/// Threads that wait for tickets, one each: Gloo has no way to ask whether something is done without waiting for it. A thread serves the next
-/// ticket when it is done with one, so there are as many as messages were ever under way at a time.
+/// Threads that wait for tickets, one each: Gloo has no way to ask whether something is done without waiting for it. A thread serves the
+/// next ticket when it is done with one, so there are as many as messages were ever under way at a time.
 class Watchers {
  public:
   ~Watchers() {
@@ -129,8 +134,7 @@ class Watchers {
 };
 
 Ticket::State Ticket::look() {
-  if (!asked_) {
-    asked_ = true;
+  if (!asked_.exchange(true)) {
     watched_.store(true, std::memory_order_relaxed);
     watchers_.watch(*this);
   }
@@ -162,6 +166,8 @@ class Mesh {
       const char* bytes = all[index(peer)].data() + length * index(world.rank);
       try {
         context_->getPair(peer)->connect({bytes, bytes + length});
+        auto& silent = silent_[peer] = std::make_unique<Ticket>(*context_, watchers_, nullptr, nullptr, 0, false);
+        silent->post(peer, kNeverSent);
       } catch (const std::exception& error) {
         throw PeerError(peer, "connect", 0, fmt::format("rank {} can not be reached from {}: {}", peer, address, error.what()));
       }
@@ -172,21 +178,25 @@ class Mesh {
   Watchers& watchers() { return watchers_; }
   int rank() const { return context_->rank; }
   std::int64_t next_group() { return ++groups_; }
+  bool is_broken(int peer) const { return silent_.at(peer)->look() == Ticket::State::broken; }
 
  private:
+  static constexpr std::uint64_t kNeverSent = ~std::uint64_t{0};  // no group has this slot
+
   std::shared_ptr<Context> context_;
   Watchers watchers_;
+  /// By peer. Gloo tells of a broken connection only some of the operations on it; a receive that nobody ever answers is always among them.
+  std::map<int, std::unique_ptr<Ticket>> silent_;
   std::atomic<std::int64_t> groups_ = 0;  // that this rank led
 };
 
-/// A group of the mesh's ranks. Slots keep the groups' messages apart: they say who leads the group, the how manieth of his it is, and the tag.
+/// A group of the mesh's ranks. Slots keep the groups' messages apart: they name the leader, the number among his groups, and the tag.
 struct Members {
   static constexpr int kTagBits = 34, kNumberBits = 14;  // 16 are left for the leader
-  static constexpr std::uint64_t kNeverSent = ~std::uint64_t{0};
 
   std::shared_ptr<Mesh> mesh;
-  std::vector<int> names;    // what the mesh calls the ranks of the group
-  std::int64_t number;       // of the leader's groups
+  std::vector<int> names;  // what the mesh calls the ranks of the group
+  std::int64_t number;     // of the leader's groups
   const shared::Group& host;
 
   std::uint64_t slot(Tag tag) const {
@@ -194,7 +204,8 @@ struct Members {
     return (static_cast<std::uint64_t>(names.front()) << kNumberBits | static_cast<std::uint64_t>(number)) << kTagBits | tag;
   }
   std::unique_ptr<Ticket> ticket(const void* data, std::int64_t bytes, bool sends) const {
-    return std::make_unique<Ticket>(mesh->context(), mesh->watchers(), host, const_cast<void*>(data), static_cast<std::size_t>(bytes), sends);
+    return std::make_unique<Ticket>(mesh->context(), mesh->watchers(), &host, const_cast<void*>(data), static_cast<std::size_t>(bytes),
+                                    sends);
   }
   int rank() const { return static_cast<int>(std::find(names.begin(), names.end(), mesh->rank()) - names.begin()); }
 };
@@ -203,6 +214,8 @@ class GlooWire final : public Wire {
  public:
   explicit GlooWire(const Members& members) : members_(members) {}
 
+  /// Enough to fill a network, not so much that the ranks of a host together overrun the queue of a slow one.
+  std::size_t window() const override { return 4; }
   std::unique_ptr<Transport::Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
     return std::make_unique<Request>(members_, peer, tag, members_.ticket(data, bytes, true), "send");
   }
@@ -240,26 +253,13 @@ class GlooWire final : public Wire {
 
 class GlooNetwork final : public Network {
  public:
-  explicit GlooNetwork(Members members)
-      : members_(std::move(members)), wire_(members_), transport_(wire_, members_.rank()), silent_(members_.names.size()) {}
+  explicit GlooNetwork(Members members) : members_(std::move(members)), wire_(members_), transport_(wire_, members_.rank()) {}
 
   Transport& transport() override { return transport_; }
   Nanoseconds patience() const override { return Nanoseconds::max(); }  // its threads ring
 
-  /// Gloo tells of a broken connection only some of the operations on it. A receive that nobody ever answers is always among them.
   std::string gone(int peer) override {
-    std::unique_ptr<Ticket>& receive = silent_[index(peer)];
-    bool broken = false;
-    try {
-      if (!receive) {
-        receive = members_.ticket(nullptr, 0, false);
-        receive->post(members_.names[index(peer)], Members::kNeverSent);
-      }
-      broken = receive->look() == Ticket::State::broken;
-    } catch (const gloo::Exception&) {
-      broken = true;
-    }
-    return broken ? "is gone: its connection broke" : "";
+    return members_.mesh->is_broken(members_.names[index(peer)]) ? "is gone: its connection broke" : "";
   }
 
   std::unique_ptr<Network> split(const std::vector<int>& members, Communicator& via, const shared::Group& host) override {
@@ -279,7 +279,6 @@ class GlooNetwork final : public Network {
   Members members_;
   GlooWire wire_;
   PieceTransport transport_;
-  std::vector<std::unique_ptr<Ticket>> silent_;  // by peer: receives that only hear of the connection's end
 };
 
 /// Everybody hears what everybody listens at, so that all refuse together what can not work for one.
@@ -290,9 +289,10 @@ std::string agreed_address(const World& world, const Places& places, const share
   for (std::size_t rank = 0; rank < all.size() && several; ++rank) {
     const auto space = all[rank].find(' ');
     if (const std::string address = all[rank].substr(0, space); is_loopback(address))
-      throw ConfigError(fmt::format("gloo: rank {} on host {} would listen at {}, which other hosts can not reach; set PACELINE_INTERFACE there, or "
-                                    "MASTER_ADDR to an address that is not loopback on any host",
-                                    rank, all[rank].substr(space + 1), address));
+      throw ConfigError(
+          fmt::format("gloo: rank {} on host {} would listen at {}, which other hosts can not reach; set PACELINE_INTERFACE there, or "
+                      "MASTER_ADDR to an address that is not loopback on any host",
+                      rank, all[rank].substr(space + 1), address));
   }
   log::info("gloo: rank {} listens at {}", world.rank, own);
   return own;

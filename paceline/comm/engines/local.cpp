@@ -46,7 +46,7 @@ std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfi
   plan.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(plan.hosts));
   std::vector<std::unique_ptr<Communicator>> group;
   for (int rank = 0; rank < size; ++rank)
-    group.push_back(decorated(std::make_unique<shared::SharedEndpoint>(plan, rank, memory), config, store));
+    group.push_back(decorated(communicator_over(std::make_unique<shared::SharedEndpoint>(plan, rank, memory), config), config, store));
   return group;
 }
 

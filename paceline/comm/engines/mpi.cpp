@@ -2,8 +2,8 @@
 #if PACELINE_WITH_MPI
 #include <mpi.h>
 
+#include <algorithm>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <numeric>
 
@@ -42,7 +42,8 @@ class Library {
       ours_ = true;
     }
     if (level < MPI_THREAD_SERIALIZED)
-      throw ConfigError("comm.engine=mpi: this MPI serves the main thread alone; initialise it with MPI_THREAD_SERIALIZED, or use another MPI");
+      throw ConfigError(
+          "comm.engine=mpi: this MPI serves the main thread alone; initialise it with MPI_THREAD_SERIALIZED, or use another MPI");
   }
 
   std::mutex mutex_;
@@ -136,6 +137,7 @@ class MpiWire final : public Wire {
  public:
   explicit MpiWire(const Comm& comm) : comm_(comm) {}
 
+  std::size_t window() const override { return 8; }
   std::unique_ptr<Transport::Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
     auto request = std::make_unique<MpiRequest>(peer, false);
     const auto lock = Library::get().lock();
@@ -197,8 +199,9 @@ void check_agreement(const World& world) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   MPI_Get_library_version(version, &length);
   const std::string name(version, static_cast<std::size_t>(length));
-  throw ConfigError(fmt::format("comm.engine=mpi: rank {} of {} (says {}) is rank {} of {} for MPI; start it with the mpirun of {}, or use another engine",
-                                world.rank, world.size, world.source, rank, size, name.substr(0, name.find_first_of(",\n"))));
+  throw ConfigError(fmt::format(
+      "comm.engine=mpi: rank {} of {} (says {}) is rank {} of {} for MPI; start it with the mpirun of {}, or use another engine",
+      world.rank, world.size, world.source, rank, size, name.substr(0, name.find_first_of(",\n"))));
 }
 
 }  // namespace
@@ -207,7 +210,8 @@ std::unique_ptr<Endpoint> connect_mpi(const CommConfig& config, const World& wor
   Library::get();
   check_agreement(world);
   const auto comm = std::make_shared<Comm>(MPI_COMM_WORLD, 0, world.rank);
-  return two_level("mpi", config, world, exchange_over(comm), [&](const Places&, const shared::Group&) { return std::make_unique<MpiNetwork>(comm); });
+  return two_level("mpi", config, world, exchange_over(comm),
+                   [&](const Places&, const shared::Group&) { return std::make_unique<MpiNetwork>(comm); });
 }
 
 }  // namespace paceline::comm

@@ -16,9 +16,8 @@ namespace {
 
 using schedule::Range;
 
-constexpr std::int64_t kPiece = 1 << 20, kHead = (64 << 10) + 8;
+constexpr std::int64_t kPiece = 512 << 10, kHead = (64 << 10) + 8;
 constexpr std::int64_t kLength = sizeof(std::int64_t), kInHead = kHead - kLength;  // the rest of a head is data
-constexpr std::size_t kUnderWay = 8;                                               // pieces of a line
 
 }  // namespace
 
@@ -34,6 +33,7 @@ struct PieceTransport::Piece {
 /// Messages to or from one peer with one tag.
 class PieceTransport::Line {
  public:
+  explicit Line(std::size_t window) : window_(window) {}
   void join(Message* message);
   /// True if it was the last.
   bool leave(const Message* message);
@@ -42,6 +42,7 @@ class PieceTransport::Line {
   void post();
 
  private:
+  std::size_t window_;
   int members_ = 0;
 
   std::list<Message*> to_post_;
@@ -51,7 +52,12 @@ class PieceTransport::Line {
 class PieceTransport::Message : public Request {
  public:
   Message(PieceTransport& transport, Lines& lines, int peer, Tag tag, std::int64_t bytes)
-      : transport_(transport), peer_(peer), tag_(tag), bytes_(bytes), lines_(lines), line_(lines.try_emplace({peer, tag}).first) {
+      : transport_(transport),
+        peer_(peer),
+        tag_(tag),
+        bytes_(bytes),
+        lines_(lines),
+        line_(lines.try_emplace({peer, tag}, transport.wire_.window()).first) {
     line_->second.join(this);
   }
   ~Message() override {
@@ -110,7 +116,7 @@ bool PieceTransport::Line::leave(const Message* message) {
 }
 
 void PieceTransport::Line::post() {
-  while (!to_post_.empty() && under_way_.size() < kUnderWay) {
+  while (!to_post_.empty() && under_way_.size() < window_) {
     under_way_.push_back(to_post_.front()->next());
     if (to_post_.front()->all_posted()) to_post_.pop_front();
   }

@@ -1,11 +1,11 @@
 // Messages of any length over a network library that carries pieces.
 //
-// A message begins with a head: its length, and as many of its bytes as fit. Pieces of kPiece bytes follow, the last with what is left over. A
-// few of them are on their way at a time, so that the receiver reduces one while the next ones come.
+// A message begins with a head: its length, and as many of its bytes as fit. Pieces of kPiece bytes follow, the last with what is left
+// over. A few of them are on their way at a time, so that the receiver reduces one while the next ones come.
 //
 // Invariants. The pieces of all messages between two ranks with one tag form a line: they are posted, and end, one after the other, in the
-// order in which the library matches them. No piece is longer than the memory that waits for it, whatever the sender sends (Gloo would abort
-// the process): only whole pieces are received where they belong, heads and leftovers where there is room for the longest.
+// order in which the library matches them. No piece is longer than the memory that waits for it, whatever the sender sends (Gloo would
+// abort the process): only whole pieces are received where they belong, heads and leftovers where there is room for the longest.
 #pragma once
 
 #include <map>
@@ -19,6 +19,8 @@ namespace paceline::comm {
 class Wire {
  public:
   virtual ~Wire() = default;
+  /// Pieces of a line that are under way at a time.
+  virtual std::size_t window() const = 0;
   virtual std::unique_ptr<Transport::Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) = 0;
   /// `room` bytes or fewer.
   virtual std::unique_ptr<Transport::Request> receive(int peer, Tag tag, void* data, std::int64_t room) = 0;

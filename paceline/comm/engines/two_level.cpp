@@ -91,7 +91,9 @@ class ForkWaiter final : public Waiter {
 
   int spins() const override { return spins_; }
   std::uint32_t announce() override { return host_.announce(); }
-  void sleep(std::uint32_t announced, Nanoseconds at_most) override { host_.sleep(announced, network_ ? std::min(at_most, network_->patience()) : at_most); }
+  void sleep(std::uint32_t announced, Nanoseconds at_most) override {
+    host_.sleep(announced, network_ ? std::min(at_most, network_->patience()) : at_most);
+  }
   void retract() override { host_.retract(); }
   void wake() override { host_.wake(); }
   std::string gone(int peer) override {
@@ -135,7 +137,9 @@ class TwoLevelEndpoint final : public Endpoint {
 
 std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& members, Communicator& via) {
   const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-  Plan plan{plan_.engine, place, {picked(plan_.places.machines, members), picked(plan_.places.hosts, members)},
+  Plan plan{plan_.engine,
+            place,
+            {picked(plan_.places.machines, members), picked(plan_.places.hosts, members)},
             picked(plan_.memory_ranks, members)};
   const Tell tell = [&](Location own) {
     std::vector<std::int64_t> words(static_cast<std::size_t>(2 * size()));
@@ -153,8 +157,8 @@ std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& member
 
 }  // namespace
 
-std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world, const shared::Exchange& exchange,
-                                    const ConnectNetwork& connect) {
+std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world,
+                                    const shared::Exchange& exchange, const ConnectNetwork& connect) {
   const shared::Neighbours found = shared::meet_neighbours(world.rank, exchange, [](int) { return 0; });
   Plan plan{engine, world.rank, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
   // A played host never reaches beyond its machine.

@@ -5,7 +5,8 @@
 
 namespace paceline::comm {
 
-/// Where each rank is. Two ranks of one machine may count to different hosts, where a cluster is being played; then they talk over the network.
+/// Where each rank is. Two ranks of one machine may count to different hosts, where a cluster is being played; then they talk over the
+/// network.
 struct Places {
   std::vector<int> machines, hosts;  // by rank
 };
@@ -27,7 +28,7 @@ class Network {
 using ConnectNetwork = std::function<std::unique_ptr<Network>(const Places& places, const shared::Group& host)>;
 
 /// The endpoint of this process. `connect` is called where there is more than one host. Collective.
-std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world, const shared::Exchange& exchange,
-                                    const ConnectNetwork& connect);
+std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world,
+                                    const shared::Exchange& exchange, const ConnectNetwork& connect);
 
 }  // namespace paceline::comm

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/comm/gpu.h"
 #include "paceline/comm/reduce.h"
 
 namespace paceline::comm::shared {
@@ -31,7 +32,7 @@ bool Direct::advance() {
         if (!all_arrived()) return false;
         if (op_.kind == Kind::barrier) return true;
         auto& bases = group_.bases;
-        if (op_.buffer.bytes() <= kSmall) {
+        if (is_small()) {
           for (int i = 0; i < size(); ++i) bases[static_cast<std::size_t>(i)] = group_.block().slot(i, static_cast<int>(turn_ & 1));
           make_own(bases);
           return true;
@@ -49,6 +50,7 @@ bool Direct::advance() {
         } else {
           share_work({0, op_.buffer.count}, bases);
         }
+        end_work();
         reach_next_phase();
         state_ = State::meet_used;
         break;
@@ -78,9 +80,11 @@ bool Direct::advance() {
 // What a rank brings to the first meeting: its notice, and where that is all there is to it, its data in a slot.
 void Direct::arrive() {
   turn_ = ++group_.turns;
+  end_work();  // what fills a buffer on a GPU must be done before others read it
   Notice& own = notice(rank());
-  own.kind = op_.kind, own.dtype = op_.buffer.dtype, own.op = op_.op, own.root = op_.root, own.count = op_.buffer.count;
-  if (op_.buffer.bytes() <= kSmall) {
+  own.kind = op_.kind, own.dtype = op_.buffer.dtype, own.op = op_.op, own.root = op_.root, own.count = op_.buffer.count,
+  own.on_gpu = op_.buffer.on_gpu;
+  if (is_small()) {
     std::byte* slot = group_.block().slot(rank(), static_cast<int>(turn_ & 1));
     if (op_.kind == Kind::all_to_all) {
       copy(slot, op_.input.data, {0, op_.input.count});
@@ -115,15 +119,15 @@ bool Direct::all_arrived() {
 void Direct::check(const Notice& theirs, int peer) const {
   const Notice& own = notice(rank());
   if (theirs.kind == own.kind && theirs.dtype == own.dtype && theirs.count == own.count && theirs.root == own.root &&
-      (theirs.op == own.op || !op_.reduces()))
+      theirs.on_gpu == own.on_gpu && (theirs.op == own.op || !op_.reduces()))
     return;
   Operation other;
   other.kind = theirs.kind, other.op = theirs.op, other.root = theirs.root;
   other.buffer.dtype = theirs.dtype, other.buffer.count = theirs.count;
   throw PeerError(
-      peer, std::string(name_of(op_.kind)), sequence_,
+      first_rank_ + peer, std::string(name_of(op_.kind)), sequence_,
       fmt::format("rank {} called {} where rank {} called {} (sequence {}); all ranks must call the same collectives in the same order",
-                  peer, describe(other), rank(), describe(op_), sequence_));
+                  first_rank_ + peer, describe(other), first_rank_ + rank(), describe(op_), sequence_));
 }
 
 void Direct::reach_next_phase() {
@@ -197,7 +201,12 @@ void Direct::combine_into(Range range, std::span<std::byte* const> bases, std::s
     for (int k = 0; k < size(); ++k)
       ins[static_cast<std::size_t>(k)] = bases[static_cast<std::size_t>((owner + k) % size())] + piece.begin * width();
     for (std::size_t k = 0; k < out_bases.size(); ++k) outs[k] = static_cast<std::byte*>(out_bases[k]) + piece.begin * width();
-    combine_all(op_.buffer.dtype, op_.op, ins, std::span(outs).first(out_bases.size()), piece.size(), divisor);
+    const auto targets = std::span(outs).first(out_bases.size());
+    if (op_.buffer.on_gpu) {
+      gpu::combine_all(op_.buffer.dtype, op_.op, ins, targets, piece.size(), divisor, op_.buffer.stream);
+    } else {
+      combine_all(op_.buffer.dtype, op_.op, ins, targets, piece.size(), divisor);
+    }
   }
 }
 
@@ -214,9 +223,9 @@ void Direct::exchange(Range within_part, std::span<std::byte* const> inputs, std
   if (within_part.size() == 0) return;
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    std::memcpy(static_cast<std::byte*>(op_.buffer.data) + (peer * part + within_part.begin) * width(),
-                inputs[static_cast<std::size_t>(peer)] + (rank() * stride) * width(),
-                static_cast<std::size_t>(within_part.size() * width()));
+    copy_bytes(static_cast<std::byte*>(op_.buffer.data) + (peer * part + within_part.begin) * width(),
+               inputs[static_cast<std::size_t>(peer)] + (rank() * stride) * width(),
+               static_cast<std::size_t>(within_part.size() * width()));
   }
 }
 
@@ -266,9 +275,21 @@ void Direct::fetch_window() {
 }
 
 void Direct::copy(void* to_base, const void* from_base, Range range) const {
-  if (range.size() == 0) return;
-  std::memcpy(static_cast<std::byte*>(to_base) + range.begin * width(), static_cast<const std::byte*>(from_base) + range.begin * width(),
-              static_cast<std::size_t>(range.size() * width()));
+  copy_bytes(static_cast<std::byte*>(to_base) + range.begin * width(), static_cast<const std::byte*>(from_base) + range.begin * width(),
+             range.size() * width());
+}
+
+void Direct::copy_bytes(void* to, const void* from, std::int64_t bytes) const {
+  if (bytes == 0) return;
+  if (op_.buffer.on_gpu) {
+    gpu::copy(to, from, bytes, op_.buffer.stream);
+  } else {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+}
+
+void Direct::end_work() const {
+  if (op_.buffer.on_gpu) gpu::synchronize(op_.buffer.stream);
 }
 
 }  // namespace paceline::comm::shared

@@ -17,10 +17,12 @@ namespace paceline::comm::shared {
 
 class Direct final : public Activity {
  public:
-  Direct(Group& group, const Operation& operation, std::int64_t sequence) : group_(group), op_(operation), sequence_(sequence) {}
+  /// `first_rank` is what the communicator calls rank 0 of the group, for messages about who is missing.
+  Direct(Group& group, const Operation& operation, std::int64_t sequence, int first_rank = 0)
+      : group_(group), op_(operation), sequence_(sequence), first_rank_(first_rank) {}
 
   bool advance() override;
-  int waits_for() const override { return waits_for_; }
+  int waits_for() const override { return waits_for_ < 0 ? -1 : first_rank_ + waits_for_; }
 
  private:
   enum class State { arrive, meet, show, meet_shown, meet_used };
@@ -50,6 +52,9 @@ class Direct final : public Activity {
   std::vector<std::byte*> windows() const;
 
   void copy(void* to_base, const void* from_base, schedule::Range range) const;
+  void copy_bytes(void* to, const void* from, std::int64_t bytes) const;
+  void end_work() const;
+  bool is_small() const { return !op_.buffer.on_gpu && op_.buffer.bytes() <= kSmall; }
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
   bool is_root() const { return rank() == op_.root; }
@@ -59,6 +64,7 @@ class Direct final : public Activity {
   Group& group_;
   const Operation op_;
   const std::int64_t sequence_;
+  const int first_rank_;
   State state_ = State::arrive;
   std::uint64_t turn_ = 0;
   int waits_for_ = -1;

@@ -36,7 +36,7 @@ class HostMemory {
   virtual std::string gone(int host_rank) = 0;
 };
 
-inline constexpr std::int64_t kSmall = 16 << 10;    // bytes: up to here a collective goes through slots, in one meeting
+inline constexpr std::int64_t kSmall = 512;         // bytes: up to here a collective goes through slots, in one meeting
 inline constexpr std::int64_t kWindow = 512 << 10;  // bytes of private memory that are shown to the others at a time
 inline constexpr std::int64_t kPiece = 32 << 10;    // bytes of private memory in one piece of mail
 inline constexpr int kPieces = 4;                   // pieces on their way between two ranks
@@ -47,6 +47,7 @@ struct alignas(64) Notice {
   Operation::Kind kind;
   DType dtype;
   ReduceOp op;
+  bool on_gpu;
   std::int32_t root;
   std::int64_t count;
   Location buffer, input;

@@ -39,8 +39,15 @@ class Descriptor {
   int number_;
 };
 
-/// As much address space as the machine has memory: pages come into being when they are touched.
-std::size_t reserve_bytes() { return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+/// As much address space as the machine has memory: pages come into being when they are touched. Sanitizers shadow every address and have
+/// less to give.
+std::size_t reserve_bytes() {
+#if PACELINE_SANITIZED
+  return std::size_t{1} << 30;
+#else
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+#endif
+}
 
 /// A memory file, mapped.
 class Mapping {

@@ -14,7 +14,7 @@ class Activation final : public Op {
   Activation(Kind kind, bool in_place) : kind_(kind), in_place_(in_place) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors& saved) const override {
-    at::Tensor x = inputs[0];
+    const at::Tensor& x = inputs[0];
     at::Tensor out;
     switch (kind_) {
       case Kind::relu: out = in_place_ ? x.relu_() : x.relu(); break;

@@ -18,7 +18,7 @@ constexpr std::int64_t kGrain = 1 << 14;
 /// series.
 inline float exponential(float x) {
   // Clamped by its bits: a comparison of floats may trap, and the compiler would not vectorise it.
-  constexpr std::uint32_t kLimit = std::bit_cast<std::uint32_t>(87.0f);
+  constexpr auto kLimit = std::bit_cast<std::uint32_t>(87.0f);
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), size = bits & 0x7fffffffu;
   x = std::bit_cast<float>((size < kLimit ? size : kLimit) | (bits & 0x80000000u));
   constexpr float kRound = 12582912.0f;  // 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
@@ -59,8 +59,8 @@ class Gelu final : public Op {
     const at::Tensor& x = saved[0];
     if (!has_own_loop(x)) return at::gelu(x, "tanh");
     at::Tensor y = at::empty_like(x);
-    const float* from = x.data_ptr<float>();
-    float* to = y.data_ptr<float>();
+    const auto* from = x.data_ptr<float>();
+    auto* to = y.data_ptr<float>();
     at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) { gelu(from + begin, to + begin, end - begin); });
     return y;
   }
@@ -71,7 +71,7 @@ class Gelu final : public Op {
     const at::Tensor dense = gradient.contiguous();
     at::Tensor out = at::empty_like(x);
     const float *from = x.data_ptr<float>(), *by = dense.data_ptr<float>();
-    float* to = out.data_ptr<float>();
+    auto* to = out.data_ptr<float>();
     at::parallel_for(0, x.numel(), kGrain,
                      [&](std::int64_t begin, std::int64_t end) { gelu_slope(from + begin, by + begin, to + begin, end - begin); });
     return {out};

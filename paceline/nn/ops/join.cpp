@@ -11,7 +11,7 @@ class Add final : public Op {
   Add(std::size_t inputs, bool in_place) : inputs_(inputs), in_place_(in_place) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors&) const override {
-    at::Tensor first = inputs[0];
+    const at::Tensor& first = inputs[0];
     at::Tensor sum = in_place_ ? first.add_(inputs[1]) : first + inputs[1];
     for (std::size_t i = 2; i < inputs_; ++i) sum.add_(inputs[i]);
     return sum;

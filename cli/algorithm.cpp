@@ -1,0 +1,260 @@
+// paceline algorithm [KEY]: what a collective algorithm does, what it costs, every rank's steps, and its picture. Without a key: all of
+// them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/suggest.h"
+#include "paceline/observe/text.h"
+#include "paceline/schedule/picture.h"
+
+namespace paceline::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using schedule::Algorithm;
+using schedule::Collective;
+using schedule::Counts;
+using schedule::Problem;
+using schedule::Step;
+using schedule::Steps;
+
+struct Flags {
+  std::string key, collective = "allreduce", svg;
+  int ranks = 8, root = 0, per_host = 1;
+  std::int64_t count = 0, chunks = 1;
+  bool json = false;
+};
+
+constexpr std::int64_t kMostSteps = 1 << 18;  // ranks² · chunks: about as many messages as there can be
+
+/// The smallest buffer whose parts, halves and chunks are of one size in every algorithm, so that the formulas are exact.
+std::int64_t even_count(const Flags& flags) {
+  const std::int64_t ranks = flags.ranks, members = static_cast<std::int64_t>(std::bit_floor(static_cast<unsigned>(flags.ranks)));
+  return std::lcm(std::lcm(ranks, members), std::int64_t{2}) * flags.chunks;
+}
+
+Problem problem_of(const Flags& flags) {
+  std::vector<std::string_view> names;
+  for (const Collective collective : schedule::kCollectives) names.push_back(name_of(collective));
+  const auto found = std::ranges::find(names, flags.collective);
+  if (found == names.end()) throw ConfigError(unknown_message("collective", flags.collective, names));
+  if (flags.chunks > kMostSteps / flags.ranks / flags.ranks)
+    throw ConfigError(fmt::format("--ranks {} with --chunks {} is too long a list; ranks² · chunks may be {}", flags.ranks, flags.chunks,
+                                  observe::show_count(kMostSteps)));
+  const Collective collective = schedule::kCollectives[found - names.begin()];
+  return {.collective = collective,
+          .rank = 0,
+          .size = flags.ranks,
+          .count = collective == Collective::barrier ? 0
+                   : flags.count > 0                 ? flags.count
+                                                     : even_count(flags),
+          .root = flags.root,
+          .per_host = flags.per_host,
+          .chunks = flags.chunks};
+}
+
+std::string plural(std::int64_t number, const char* what) {
+  return fmt::format("{} {}{}", observe::show_count(number), what, number == 1 ? "" : "s");
+}
+
+ordered_json to_json(const Counts& counts) { return {{"rounds", counts.rounds}, {"sent", counts.sent}, {"reduced", counts.reduced}}; }
+
+std::vector<std::string_view> offers(const Algorithm& algorithm) {
+  std::vector<std::string_view> names;
+  for (const Collective collective : algorithm.offers) names.push_back(name_of(collective));
+  return names;
+}
+
+// All of them
+// ---------------------------------------------------------------------------------------------------------------------------------------
+
+/// "2 rounds; a rank sends 1.75 n and reduces 0.875 n"
+std::string in_words(const Counts& counts, std::int64_t count) {
+  const std::string rounds = plural(counts.rounds, "round");
+  if (counts.sent == 0) return rounds;
+  const auto of_n = [&](std::int64_t elements) {
+    return elements == count ? "n" : fmt::format("{:.4g} n", static_cast<double>(elements) / static_cast<double>(count));
+  };
+  return fmt::format("{}; a rank sends {}{}", rounds, of_n(counts.sent), counts.reduced == 0 ? "" : " and reduces " + of_n(counts.reduced));
+}
+
+int list_algorithms(const Flags& flags) {
+  const Problem problem = problem_of(flags);
+  ordered_json rows = ordered_json::array();
+  std::string text = fmt::format("{} of n elements, {}, {} a host:\n", flags.collective, plural(problem.size, "rank"), problem.per_host);
+  for (const auto& row : schedule::algorithms()) {
+    const bool offered = row.make.offer(problem.collective);
+    const Counts counts = offered ? row.make.formula(problem) : Counts{};
+    rows.push_back({{"key", row.key},
+                    {"help", row.help},
+                    {"offers", offers(row.make)},
+                    {"formula", offered ? to_json(counts) : ordered_json(nullptr)}});
+    text += fmt::format("\n  {:<20}{}\n  {:20}{}\n  {:20}offers {}\n", row.key, row.help, "",
+                        offered ? in_words(counts, problem.count) : "does not offer " + flags.collective, "",
+                        fmt::join(offers(row.make), ", "));
+  }
+  if (flags.json)
+    print_json({{"collective", flags.collective},
+                {"ranks", problem.size},
+                {"count", problem.count},
+                {"per_host", problem.per_host},
+                {"chunks", problem.chunks},
+                {"algorithms", rows}});
+  else std::cout << text;
+  return kDone;
+}
+
+// One of them
+// ---------------------------------------------------------------------------------------------------------------------------------------
+
+constexpr const char* kNames[] = {"send", "receive", "reduce", "give", "copy"};  // in the order of Step::Kind
+constexpr const char* kSigns[] = {"→", "←", "+", "→", "="};
+
+/// "→1 [6,7)"
+std::string cell(const Step& step) {
+  const std::string who = fmt::format("{}{}", kSigns[static_cast<int>(step.kind)], step.peer);
+  return step.range.size() == 0 ? who : fmt::format("{} [{},{})", who, step.range.begin, step.range.end);
+}
+
+/// A row a round, a column a rank; the steps of one round stand below each other.
+std::string table(const std::vector<Steps>& lists, int rounds) {
+  int width = observe::columns(fmt::format("rank {}", lists.size() - 1));
+  for (const Steps& steps : lists)
+    for (const Step& step : steps) width = std::max(width, observe::columns(cell(step)));
+  std::string out;
+  const auto add_line = [&](const std::string& line) { out += line.substr(0, line.find_last_not_of(' ') + 1) + '\n'; };
+  std::string heads = "  round";
+  for (std::size_t rank = 0; rank < lists.size(); ++rank) heads += "  " + observe::fit(fmt::format("rank {}", rank), width);
+  add_line(heads);
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<std::vector<std::string>> columns;
+    std::size_t lines = 1;
+    for (const Steps& steps : lists) {
+      auto& column = columns.emplace_back();
+      for (const Step& step : steps)
+        if (step.round == round) column.push_back(cell(step));
+      lines = std::max(lines, column.size());
+    }
+    for (std::size_t line = 0; line < lines; ++line) {
+      std::string text = line == 0 ? fmt::format("  {:>5}", round) : std::string(7, ' ');
+      for (const auto& column : columns) text += "  " + observe::fit(line < column.size() ? column[line] : "", width);
+      add_line(text);
+    }
+  }
+  return out;
+}
+
+/// The most elements that the ranks of one host send to other hosts.
+std::int64_t most_across(const std::vector<Steps>& lists, int per_host) {
+  std::vector<std::int64_t> leaves(lists.size());
+  for (std::size_t rank = 0; rank < lists.size(); ++rank)
+    for (const Step& step : lists[rank]) {
+      const bool sends = step.kind == Step::Kind::send || step.kind == Step::Kind::give;
+      const auto host = rank / static_cast<std::size_t>(per_host);
+      if (sends && host != static_cast<std::size_t>(step.peer / per_host)) leaves[host] += step.range.size();
+    }
+  return std::ranges::max(leaves);
+}
+
+/// Each number of the rank that has most of it, as formulas give it.
+Counts most_of(const std::vector<Steps>& lists) {
+  Counts most;
+  for (const Steps& steps : lists) {
+    const Counts counts = schedule::count(steps);
+    most = {std::max(most.rounds, counts.rounds), std::max(most.sent, counts.sent), std::max(most.reduced, counts.reduced)};
+  }
+  return most;
+}
+
+ordered_json to_json(const std::vector<Steps>& lists) {
+  ordered_json ranks = ordered_json::array();
+  for (const Steps& steps : lists) {
+    ordered_json& rank = ranks.emplace_back(ordered_json::array());
+    for (const Step& step : steps)
+      rank.push_back({{"round", step.round},
+                      {"kind", kNames[static_cast<int>(step.kind)]},
+                      {"peer", step.peer},
+                      {"begin", step.range.begin},
+                      {"end", step.range.end}});
+  }
+  return ranks;
+}
+
+int show_algorithm(const Flags& flags) {
+  Problem problem = problem_of(flags);
+  const auto& row = schedule::algorithm_for(flags.key, problem.collective);
+  const Counts formula = row.make.formula(problem);
+  std::vector<Steps> lists;
+  for (problem.rank = 0; problem.rank < problem.size; ++problem.rank) lists.push_back(row.make.steps(problem));
+  const Counts counted = most_of(lists);
+  const std::int64_t across = most_across(lists, problem.per_host);
+  if (!flags.svg.empty()) write_atomically(flags.svg, schedule::picture(row.key, problem));
+
+  if (flags.json) {
+    print_json({{"algorithm", row.key},
+                {"help", row.help},
+                {"offers", offers(row.make)},
+                {"collective", flags.collective},
+                {"ranks", problem.size},
+                {"count", problem.count},
+                {"root", problem.root},
+                {"per_host", problem.per_host},
+                {"chunks", problem.chunks},
+                {"formula", to_json(formula)},
+                {"counted", to_json(counted)},
+                {"across", across},
+                {"steps", to_json(lists)}});
+    return kDone;
+  }
+  const auto numbers = [](const char* name, const Counts& counts) {
+    return fmt::format("  {:<10}{}; a rank sends {} and reduces {}\n", name, plural(counts.rounds, "round"), plural(counts.sent, "element"),
+                       plural(counts.reduced, "element"));
+  };
+  std::string text = fmt::format("  {} – {}\n  offers {}\n\n", row.key, row.help, fmt::join(offers(row.make), ", "));
+  text += fmt::format("  {} of {} by {}, {} a host, {}; the most that any rank does:\n", flags.collective, plural(problem.count, "element"),
+                      plural(problem.size, "rank"), problem.per_host, plural(problem.chunks, "chunk"));
+  text += numbers("formula", formula) + numbers("counted", counted);
+  if (problem.per_host > 1 && problem.per_host < problem.size)
+    text += fmt::format("  {:<10}a host sends {} to other hosts\n", "across", plural(across, "element"));
+  text += fmt::format("\n{}\n  →1 sent to rank 1   ←1 from it, kept   +1 from it, added", table(lists, counted.rounds));
+  text += problem.collective == Collective::all_to_all ? "   =1 rank 1's own part\n" : "\n";
+  if (!flags.svg.empty()) text += fmt::format("\n  wrote {}\n", flags.svg);
+  std::cout << text;
+  return kDone;
+}
+
+}  // namespace
+
+Action add_algorithm(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("KEY", flags->key, "one of `paceline list collectives`; left out: all of them, and what they cost");
+  app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
+      ->capture_default_str();
+  app.add_option("--ranks", flags->ranks, "how many take part")->capture_default_str()->check(whole_number(1));
+  app.add_option("--count", flags->count, "elements of the buffer; left out: few that can be cut evenly")->check(whole_number(1));
+  app.add_option("--root", flags->root, "of broadcast and reduce")->capture_default_str()->check(whole_number(0));
+  app.add_option("--per-host", flags->per_host, "ranks of a host, for hierarchical")->capture_default_str()->check(whole_number(1));
+  app.add_option("--chunks", flags->chunks, "pieces that follow each other through a tree or chain")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  app.add_option("--svg", flags->svg, "write the picture of one algorithm to this file");
+  add_json_flag(app, flags->json);
+  add_examples(app, {"paceline algorithm", "paceline algorithm ring --ranks 4", "paceline algorithm tree --collective broadcast --chunks 4",
+                     "paceline algorithm hierarchical --ranks 8 --per-host 4 --svg hierarchical.svg",
+                     "paceline algorithm butterfly --ranks 6 --json"});
+  return [flags] {
+    if (!flags->key.empty()) return show_algorithm(*flags);
+    if (!flags->svg.empty()) throw ConfigError("--svg draws one algorithm; name it: paceline algorithm ring --svg " + flags->svg);
+    return list_algorithms(*flags);
+  };
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,197 @@
+// paceline run: starts a program as many ranks. Takes the flags of torchrun and mpirun; the launcher itself is paceline/launch.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/suggest.h"
+#include "paceline/launch/launcher.h"
+#include "paceline/launch/network.h"
+#include "paceline/launch/process.h"
+
+namespace paceline::cli {
+namespace {
+
+constexpr int kTorchrunPort = 29500;
+
+struct Flags {
+  int ranks = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
+  std::string per_node, nodes = "1", hosts, hostfile, address, endpoint, job, ssh = "ssh", log_dir, backend;
+  std::vector<std::string> exported;
+  bool standalone = false, no_prefix = false, no_python = false;
+  double grace_s = 5;
+};
+
+/// "4", or torchrun's words for as many as there are.
+int parse_per_node(const std::string& text) {
+  if (text == "auto" || text == "cpu") return launch::usable_cores();
+  if (text == "gpu") {
+    int count = 0;
+    while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count))) ++count;
+    if (count == 0) throw ConfigError("--nproc-per-node gpu: this host shows no /dev/nvidia0; give a number");
+    return count;
+  }
+  if (const std::string problem = whole_number(1)(const_cast<std::string&>(text)); !problem.empty())
+    throw ConfigError("--nproc-per-node " + problem + ", nor cpu, gpu or auto");
+  return std::stoi(text);
+}
+
+launch::Request request_of(const Flags& flags) {
+  launch::Request request;
+  if (!flags.hosts.empty() && !flags.hostfile.empty()) throw ConfigError("-H and --hostfile both name hosts; give one of them");
+  if (!flags.hosts.empty()) request.hosts = launch::parse_hosts(flags.hosts);
+  if (!flags.hostfile.empty()) request.hosts = launch::read_hostfile(flags.hostfile);
+  if (flags.ranks > 0) request.ranks = flags.ranks;
+  if (!flags.per_node.empty()) request.per_node = parse_per_node(flags.per_node);
+  request.nodes = launch::parse_nodes(flags.nodes);
+  if (flags.node_rank >= 0) request.node_rank = flags.node_rank;
+  if (flags.standalone && (request.nodes > 1 || !request.hosts.empty()))
+    throw ConfigError("--standalone means this host alone; leave it or the other hosts out");
+  return request;
+}
+
+/// Where rank 0 is to be reached, where the user says so. Several launchers must be told: none of them knows the others.
+void set_address(const Flags& flags, int nodes, launch::Job& job) {
+  job.address = flags.address;
+  job.port = flags.port;
+  if (!flags.endpoint.empty()) {
+    if (!flags.address.empty() || flags.port > 0)
+      throw ConfigError("--rdzv-endpoint says the same as --master-addr and --master-port; give one of them");
+    const auto colon = flags.endpoint.rfind(':');
+    job.address = flags.endpoint.substr(0, colon);
+    if (colon != std::string::npos) {
+      std::string port = flags.endpoint.substr(colon + 1);
+      const std::string problem = whole_number(0)(port);
+      if (!problem.empty() || port.size() > 5 || std::stoi(port) > 65535)
+        throw ConfigError(fmt::format("--rdzv-endpoint '{}' is not host:port", flags.endpoint));
+      job.port = std::stoi(port);
+    }
+  }
+  if (nodes == 1) return;
+  if (job.address.empty()) throw ConfigError("--nnodes needs --master-addr: the address of the host with --node-rank 0");
+  if (job.port == 0) job.port = kTorchrunPort;
+  job.token = flags.job.empty() ? fmt::format("{}:{}", job.address, job.port) : flags.job;
+}
+
+/// NAME as it is here, or NAME=VALUE; PACELINE_… go along by themselves.
+std::vector<std::string> exported(const std::vector<std::string>& asked) {
+  std::vector<std::string> variables;
+  for (const std::string& word : asked) {
+    const char* here = std::getenv(word.c_str());
+    if (word.find('=') == std::string::npos && here == nullptr)
+      throw ConfigError(fmt::format("-x {}: it is not set here; give a value, as in -x {}=…", word, word));
+    variables.push_back(word.find('=') != std::string::npos ? word : word + "=" + here);
+  }
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (const std::string_view text = *variable;
+        text.starts_with("PACELINE_") && !text.starts_with("PACELINE_JOB=") && !text.starts_with("PACELINE_RESTARTS="))
+      variables.emplace_back(text);
+  return variables;
+}
+
+/// This program itself where a recipe or one of its own commands stands in a program's place.
+std::vector<std::string> program_of(std::vector<std::string> words) {
+  if (words.empty()) throw ConfigError("what should the ranks run? `paceline run -np 2 -- PROGRAM ARGUMENTS…`, or `-- train my.toml`");
+  const bool recipe = words.front().ends_with(".toml");
+  if (recipe) words.insert(words.begin(), "train");
+  if (recipe || words.front() == "train" || words.front() == "bench")
+    words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe"));
+  return words;
+}
+
+int run(const Flags& flags, const std::vector<std::string>& words, const CLI::App& app) {
+  if (!words.empty() && words.front().starts_with('-')) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    throw ConfigError(unknown_message("flag", words.front(), std::vector<std::string_view>(names.begin(), names.end())));
+  }
+  const launch::Request request = request_of(flags);
+  launch::Job job;
+  job.plan = launch::make_plan(request, {launch::usable_cores(), launch::is_this_host});
+  job.program = program_of(words);
+  set_address(flags, request.nodes, job);
+  job.exported = exported(flags.exported);
+  job.max_restarts = flags.max_restarts;
+  job.grace = std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(flags.grace_s));
+  job.ssh.clear();
+  std::istringstream ssh(flags.ssh);
+  for (std::string word; ssh >> word;) job.ssh.push_back(word);
+  if (job.ssh.empty()) throw ConfigError("--ssh needs a program");
+
+  if (flags.only >= job.plan.size)
+    throw ConfigError(fmt::format("--only-rank-output {}: there are ranks 0 to {}", flags.only, job.plan.size - 1));
+  job.output.prefix = !flags.no_prefix;
+  if (flags.only >= 0) job.output.only = flags.only;
+  job.output.folder = flags.log_dir;
+  if (!flags.log_dir.empty()) ensure_writable_folder(flags.log_dir);
+  job.output.out = launch::Display::of_descriptor(STDOUT_FILENO);
+  job.output.err = launch::Display::of_descriptor(STDERR_FILENO);
+  return launch::launch(job);
+}
+
+}  // namespace
+
+void spell_out_run(const CLI::App& app, std::vector<std::string>& words) {
+  if (words.empty() || words.front() != "run") return;
+  const CLI::App* run = app.get_subcommand("run");
+  std::size_t i = 1;
+  for (; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
+    const auto equals = std::min(words[i].find('='), words[i].size());
+    if (words[i].starts_with("--")) std::replace(words[i].begin(), words[i].begin() + static_cast<std::ptrdiff_t>(equals), '_', '-');
+    else if (words[i] == "-np") words[i] = "-n";
+    const CLI::Option* option = run->get_option_no_throw(words[i]);
+    if (option != nullptr && option->get_items_expected_min() > 0) ++i;  // its value
+  }
+  // CLI11 would take what follows for arguments of the command above; without it, the first word that is no flag begins the program as
+  // well.
+  if (i < words.size() && words[i] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+}
+
+Action add_run(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.prefix_command();
+  app.add_option("-n,--np", flags->ranks, "ranks of the whole job; also -np. Default: one for each core, or all slots of the hosts")
+      ->check(whole_number(1));
+  app.add_option("--nproc-per-node", flags->per_node, "ranks of each host: a number, cpu, gpu or auto (cpu)");
+  app.add_option("-H,--host", flags->hosts, "hosts and their slots: a:2,b:4. Others than this one are reached by ssh");
+  app.add_option("--hostfile,--machinefile", flags->hostfile, "the same as a file with lines `host slots=N`");
+  app.add_option("--ssh", flags->ssh, "the program that reaches other hosts, with arguments")->capture_default_str();
+  app.add_option("-x,--env", flags->exported,
+                 "NAME or NAME=VALUE for the ranks on other hosts too; may be repeated. PACELINE_… go by themselves")
+      ->allow_extra_args(false);
+  app.add_option("--nnodes", flags->nodes, "number of hosts, where `paceline run` is started on each of them")->capture_default_str();
+  app.add_option("--node-rank", flags->node_rank, "which of them this is")->check(whole_number(0));
+  app.add_option("--master-addr", flags->address, "address of rank 0's host; found by itself unless there is --nnodes");
+  app.add_option("--master-port", flags->port, "port of rank 0; a free one unless there is --nnodes (29500)")
+      ->check(whole_number(1))
+      ->check(CLI::Range(1, 65535));
+  app.add_option("--rdzv-endpoint", flags->endpoint, "both as host:port");
+  app.add_option("--rdzv-id", flags->job, "what tells jobs apart that meet at one address");
+  app.add_option("--rdzv-backend", flags->backend, "accepted for torchrun's sake")->check(CLI::IsMember({"c10d", "static"}))->group("");
+  app.add_flag("--no-python", flags->no_python, "accepted for torchrun's sake")->group("");
+  app.add_flag("--standalone", flags->standalone, "this host alone (the default)");
+  app.add_option("--max-restarts", flags->max_restarts, "how often everybody is started again after a rank failed")
+      ->check(whole_number(0))
+      ->capture_default_str();
+  app.add_option("--grace", flags->grace_s, "seconds the other ranks have after one failed, before SIGTERM and again before SIGKILL")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--log-dir", flags->log_dir, "also keep each rank's output there as rank-N.log");
+  app.add_flag("--no-prefix", flags->no_prefix, "lines without [rank] in front");
+  app.add_option("--only-rank-output", flags->only, "standard output of this rank alone, byte for byte, for scripts")
+      ->check(whole_number(0));
+  add_examples(app, {"paceline run -np 2 -- train recipes/mnist_lenet5.toml",
+                     "paceline run -np 4 --log-dir logs -- build/bin/paceline train", "paceline run -H a:2,b:2 -x PATH -- python3 train.py",
+                     "paceline run --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr a -- train",
+                     "paceline run -np 2 --only-rank-output 0 -- train my.toml --json | jq .test_accuracy"});
+  return [flags, &app] { return run(*flags, app.remaining(), app); };
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,226 @@
+// nccl: memory of GPUs, one rank a GPU. NCCL brings its own algorithms and its own order of additions, which is fixed for a given machine
+// and number of ranks; operations are put on a stream of the communicator's own and waited for with a deadline.
+#if PACELINE_WITH_NCCL
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include <cstring>
+#include <thread>
+
+#include "paceline/comm/engines/all.h"
+
+namespace paceline::comm {
+namespace {
+
+using Kind = Operation::Kind;
+
+void require(cudaError_t result) {
+  if (result != cudaSuccess) throw Error(fmt::format("nccl: {}", cudaGetErrorString(result)));
+}
+void require(ncclResult_t result) {
+  if (result != ncclSuccess) throw Error(fmt::format("nccl: {}", ncclGetErrorString(result)));
+}
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return ncclFloat32;
+    case DType::f64: return ncclFloat64;
+    case DType::f16: return ncclFloat16;
+    case DType::bf16: return ncclBfloat16;
+    case DType::i8: return ncclInt8;
+    case DType::u8: return ncclUint8;
+    case DType::i32: return ncclInt32;
+    case DType::i64: return ncclInt64;
+  }
+  return ncclFloat32;
+}
+
+ncclRedOp_t op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return ncclSum;
+    case ReduceOp::mean: return ncclAvg;
+    case ReduceOp::min: return ncclMin;
+    case ReduceOp::max: return ncclMax;
+  }
+  return ncclSum;
+}
+
+/// A communicator of NCCL with its stream; all splits and works of it hold it.
+struct Channel {
+  Channel(ncclComm_t made) : communicator(made) { require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  ~Channel() {
+    broken ? ncclCommAbort(communicator) : ncclCommDestroy(communicator);
+    cudaStreamDestroy(stream);
+  }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  ncclComm_t communicator;
+  cudaStream_t stream = nullptr;
+  bool broken = false;
+};
+
+class Event {
+ public:
+  Event() { require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class StreamWork final : public Work::State {
+ public:
+  StreamWork(std::shared_ptr<Channel> channel, const Operation& operation, std::int64_t sequence)
+      : channel_(std::move(channel)), op_(operation), sequence_(sequence), began_(SteadyClock().now()) {
+    require(cudaEventRecord(done_.get(), channel_->stream));
+  }
+
+  bool done() override { return cudaEventQuery(done_.get()) != cudaErrorNotReady; }
+  void wait() override {
+    while (!done()) {
+      ncclResult_t state = ncclSuccess;
+      ncclCommGetAsyncError(channel_->communicator, &state);
+      if (state != ncclSuccess && state != ncclInProgress) fail(ncclGetErrorString(state));
+      if (SteadyClock().now() - began_ > op_.deadline) fail(fmt::format("a rank did not come within {:.3g} s", seconds(op_.deadline)));
+      std::this_thread::yield();
+    }
+    require(cudaEventQuery(done_.get()));
+    // What the caller puts on its stream from now on comes after.
+    if (op_.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(op_.buffer.stream), done_.get()));
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& why) {
+    channel_->broken = true;
+    throw PeerError(-1, std::string(name_of(op_.kind)), sequence_, fmt::format("{} in {} (sequence {})", why, describe(op_), sequence_));
+  }
+
+  std::shared_ptr<Channel> channel_;
+  Operation op_;
+  std::int64_t sequence_;
+  Nanoseconds began_;
+  Event done_;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<Channel> channel, int rank, int size, int per_host, const CommConfig& config)
+      : channel_(std::move(channel)), rank_(rank), size_(size), per_host_(per_host), config_(config) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Topology topology() const override { return {per_host_, (size_ + per_host_ - 1) / per_host_}; }
+  std::string engine() const override { return "nccl"; }
+
+  Work start(const Operation& operation) override {
+    Operation op = operation;
+    if (op.kind != Kind::barrier && !op.buffer.on_gpu)
+      throw ConfigError(fmt::format("{}: the nccl engine carries memory of GPUs; for CPU memory use shm, mpi or gloo", describe(op)));
+    if (op.kind == Kind::all_to_all && op.buffer.count % size_ != 0)
+      throw ConfigError(fmt::format("{}: the elements can not be cut into {} equal parts", describe(op), size_));
+    if (op.deadline.count() == 0) op.deadline = Nanoseconds(static_cast<std::int64_t>(config_.deadline_s * 1e9));
+    // What fills the buffer was put on the caller's stream before.
+    const Event filled;
+    require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
+    require(cudaStreamWaitEvent(channel_->stream, filled.get()));
+    enqueue(op);
+    return Work(std::make_shared<StreamWork>(channel_, op, ++sequence_));
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    ncclComm_t made = nullptr;
+    require(ncclCommSplit(channel_->communicator, color, key, &made, nullptr));
+    int rank = 0, size = 1;
+    require(ncclCommUserRank(made, &rank));
+    require(ncclCommCount(made, &size));
+    return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(made), rank, size, 1, config_);
+  }
+
+  Memory allocate(std::int64_t bytes) override {
+    void* memory = nullptr;
+    require(cudaMalloc(&memory, static_cast<std::size_t>(bytes > 0 ? bytes : 1)));
+    require(cudaMemset(memory, 0, static_cast<std::size_t>(bytes)));
+    return {memory, [](void* own) { cudaFree(own); }};
+  }
+
+ private:
+  void enqueue(const Operation& op) {
+    const auto type = type_of(op.buffer.dtype);
+    const auto how = op_of(op.op);
+    const auto count = static_cast<std::size_t>(op.buffer.count);
+    const auto part = [&](int index) { return op.buffer.slice(schedule::part(op.buffer.count, size_, index)); };
+    auto* const comm = channel_->communicator;
+    auto* const stream = channel_->stream;
+    void* const data = op.buffer.data;
+    switch (op.kind) {
+      case Kind::allreduce: return require(ncclAllReduce(data, data, count, type, how, comm, stream));
+      case Kind::broadcast: return require(ncclBroadcast(data, data, count, type, op.root, comm, stream));
+      case Kind::reduce: return require(ncclReduce(data, data, count, type, how, op.root, comm, stream));
+      case Kind::send: return require(ncclSend(data, count, type, op.peer, comm, stream));
+      case Kind::receive: return require(ncclRecv(data, count, type, op.peer, comm, stream));
+      case Kind::reduce_scatter:
+      case Kind::all_gather:  // parts need not be of one size: one operation a part, all at once
+        require(ncclGroupStart());
+        for (int index = 0; index < size_; ++index) {
+          const Buffer piece = part(index);
+          const auto elements = static_cast<std::size_t>(piece.count);
+          if (elements == 0) continue;
+          require(op.kind == Kind::all_gather ? ncclBroadcast(piece.data, piece.data, elements, type, index, comm, stream)
+                                              : ncclReduce(piece.data, piece.data, elements, type, how, index, comm, stream));
+        }
+        return require(ncclGroupEnd());
+      case Kind::all_to_all: {
+        const std::size_t each = count / static_cast<std::size_t>(size_), bytes = each * static_cast<std::size_t>(size_of(op.buffer.dtype));
+        require(ncclGroupStart());
+        for (int peer = 0; peer < size_; ++peer) {
+          require(ncclSend(static_cast<const std::byte*>(op.input.data) + static_cast<std::size_t>(peer) * bytes, each, type, peer, comm,
+                           stream));
+          require(ncclRecv(static_cast<std::byte*>(data) + static_cast<std::size_t>(peer) * bytes, each, type, peer, comm, stream));
+        }
+        return require(ncclGroupEnd());
+      }
+      case Kind::barrier:
+        if (!token_) token_ = allocate(sizeof(float));
+        return require(ncclAllReduce(token_.get(), token_.get(), 1, ncclFloat32, ncclSum, comm, stream));
+    }
+  }
+
+  std::shared_ptr<Channel> channel_;
+  int rank_, size_, per_host_;
+  CommConfig config_;
+  Memory token_;  // what a barrier adds up
+  std::int64_t sequence_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.local_size)
+    throw ConfigError(
+        fmt::format("comm.engine=nccl needs one GPU a rank, but this host has {} for {} ranks; use comm.engine=local for several "
+                    "workers on one GPU",
+                    devices, world.local_size));
+  require(cudaSetDevice(world.local_rank));
+  ncclUniqueId id;
+  if (world.rank == 0) require(ncclGetUniqueId(&id));
+  if (store) {  // a world of one needs nobody to tell
+    if (world.rank == 0) store->set("nccl/id", std::string(id.internal, sizeof(id.internal)));
+    const auto told = store->wait("nccl/id", std::chrono::seconds(30));
+    if (!told || told->size() != sizeof(id.internal)) throw PeerError(0, "connect", 0, "rank 0 did not tell NCCL's address within 30 s");
+    std::memcpy(id.internal, told->data(), sizeof(id.internal));
+  }
+  ncclComm_t communicator = nullptr;
+  require(ncclCommInitRank(&communicator, world.size, id, world.rank));
+  return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(communicator), world.rank, world.size, world.local_size, config);
+}
+
+}  // namespace paceline::comm
+
+#endif

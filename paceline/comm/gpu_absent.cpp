@@ -1,0 +1,18 @@
+#include "paceline/comm/gpu.h"
+
+#if !PACELINE_WITH_CUDA
+
+#include "paceline/base/error.h"
+
+namespace paceline::comm::gpu {
+
+bool available() { return false; }
+void synchronize(void*) { throw InternalError("this build has no CUDA"); }
+void copy(void*, const void*, std::int64_t, void*) { throw InternalError("this build has no CUDA"); }
+void combine_all(DType, ReduceOp, std::span<const void* const>, std::span<void* const>, std::int64_t, int, void*) {
+  throw InternalError("this build has no CUDA");
+}
+
+}  // namespace paceline::comm::gpu
+
+#endif

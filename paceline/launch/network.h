@@ -1,0 +1,35 @@
+// What the launcher must know of this machine and its network: names, cores, an address for the others, a free port.
+#pragma once
+
+#include <string>
+
+namespace paceline::launch {
+
+std::string host_name();
+
+/// Whether this is what the name names: "localhost", a loopback number, the host's name with or without its domain.
+bool is_this_host(const std::string& name);
+
+/// Cores that this process may use.
+int usable_cores();
+
+/// An address of this host that `other` can reach: the one from which packets to it would leave; where its name is not known here, that of
+/// the first network interface. Never loopback, which is where a host's own name often leads. Throws ConfigError.
+std::string address_towards(const std::string& other);
+
+/// A port that nobody else gets while this lives. It is bound and does not listen; whoever binds it with SO_REUSEADDR, as servers do, can.
+class ReservedPort {
+ public:
+  ReservedPort();
+  ~ReservedPort();
+  ReservedPort(const ReservedPort&) = delete;
+  ReservedPort& operator=(const ReservedPort&) = delete;
+
+  int number() const { return number_; }
+
+ private:
+  int descriptor_ = -1;
+  int number_ = 0;
+};
+
+}  // namespace paceline::launch

@@ -1,0 +1,132 @@
+#include "paceline/launch/output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "paceline/base/log.h"
+
+namespace paceline::launch {
+namespace {
+
+constexpr std::size_t kLongestLine = 64 << 10;  // beyond that a line is broken, so that memory stays bounded
+constexpr std::array kColors = {36, 33, 35, 32, 34, 31};
+constexpr std::string_view kErase = "\r\x1b[K";
+
+}  // namespace
+
+Display Display::of_descriptor(int descriptor) {
+  const char* terminal = std::getenv("TERM");
+  Display display;
+  display.live = ::isatty(descriptor) && terminal != nullptr && std::string_view(terminal) != "dumb";
+  const char* colorless = std::getenv("NO_COLOR");
+  display.color = display.live && (colorless == nullptr || *colorless == '\0');
+  return display;
+}
+
+std::string Output::prefix(int rank, Stream stream) const {
+  if (!options_.prefix) return {};
+  if (!display(stream).color) return fmt::format("[{}] ", rank);
+  return fmt::format("\x1b[{}m[{}]\x1b[0m ", kColors[static_cast<std::size_t>(rank) % kColors.size()], rank);
+}
+
+void Output::receive(int rank, Stream stream, std::string_view bytes) {
+  log(rank, bytes);
+  if (dropped(rank, stream)) return;
+  if (raw(rank)) return write_(stream, bytes);
+  const Key key{rank, stream};
+  Lane& lane = lanes_[key];
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find_first_of("\r\n");
+    const std::string_view text = bytes.substr(0, end);
+    if (lane.overwritten && !text.empty()) {
+      lane.line.clear();
+      lane.overwritten = false;
+    }
+    lane.line += text;
+    while (lane.line.size() > kLongestLine) {
+      Lane piece{lane.line.substr(0, kLongestLine)};
+      lane.line.erase(0, kLongestLine);
+      write_line(key, piece);
+    }
+    if (end == std::string_view::npos) return;
+    if (bytes[end] == '\n') {
+      write_line(key, lane);
+    } else {
+      lane.overwritten = true;
+      draw(key, lane);
+    }
+    bytes.remove_prefix(end + 1);
+  }
+}
+
+void Output::end(int rank, Stream stream) {
+  const auto found = lanes_.find({rank, stream});
+  if (found == lanes_.end()) return;
+  if (!found->second.line.empty()) write_line(found->first, found->second);
+  lanes_.erase(found);
+}
+
+void Output::write_line(Key key, Lane& lane) {
+  const auto& [rank, stream] = key;
+  if (drawn_ == key) drawn_.reset(), drawing_.clear(), write_(stream, kErase);
+  std::string text = prefix(rank, stream) + lane.line + "\n";
+  if (drawn_ && display(stream).live) text = std::string(kErase) + text;
+  write_(stream, text);
+  if (drawn_ && display(stream).live) write_(drawn_->second, drawing_);
+  lane = {};
+}
+
+void Output::draw(Key key, const Lane& lane) {
+  const auto& [rank, stream] = key;
+  if (!display(stream).live || (drawn_ && drawn_->first < rank)) return;
+  drawn_ = key;
+  drawing_ = std::string(kErase) + prefix(rank, stream) + lane.line;
+  write_(stream, drawing_);
+}
+
+void Output::log(int rank, std::string_view bytes) {
+  if (options_.folder.empty()) return;
+  const auto [file, is_new] = files_.try_emplace(rank);
+  const std::filesystem::path path = options_.folder / fmt::format("rank-{}.log", rank);
+  if (is_new) file->second = Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  while (file->second && !bytes.empty()) {
+    const ssize_t count = ::write(file->second.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      log::warning("{}: {}; the rank's output is no longer kept", path.string(), std::strerror(errno));
+      file->second.reset();
+      return;
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+void OutputQueue::push(int descriptor, std::string_view text) {
+  pieces_.push_back({descriptor, std::string(text)});
+  bytes_ += text.size();
+}
+
+void OutputQueue::pump() {
+  if (pieces_.empty()) return;
+  const Piece& piece = pieces_.front();
+  // A pipe that poll() calls writable takes PIPE_BUF bytes without blocking, and no more than that is promised.
+  const std::size_t count = std::min<std::size_t>(piece.text.size() - written_, PIPE_BUF);
+  const ssize_t done = ::write(piece.descriptor, piece.text.data() + written_, count);
+  if (done < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  // A reader that is gone (`… | head`) is no reason to stop training: what it does not want is dropped.
+  written_ += done < 0 ? piece.text.size() : static_cast<std::size_t>(done);
+  if (written_ < piece.text.size()) return;
+  bytes_ -= piece.text.size();
+  written_ = 0;
+  pieces_.pop_front();
+}
+
+}  // namespace paceline::launch

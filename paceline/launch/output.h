@@ -1,0 +1,91 @@
+// The output of many ranks on one terminal, pipe or file: whole lines with the rank in front, never torn.
+//
+// A carriage return asks to draw over the line (a progress bar). On a terminal the lowest rank that draws gets the last line of the screen,
+// and other lines pass above it; elsewhere only what stood there in the end is written, as one line.
+#pragma once
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "paceline/launch/process.h"
+
+namespace paceline::launch {
+
+enum class Stream { out, err };
+
+/// What a stream of the launcher can show.
+struct Display {
+  bool live = false;   // a line can be drawn over
+  bool color = false;  // escape sequences are understood
+
+  static Display of_descriptor(int descriptor);  ///< a terminal that is not "dumb"; no colours with NO_COLOR
+};
+
+struct OutputOptions {
+  bool prefix = true;
+  std::optional<int> only;       // standard output of this rank alone, byte for byte; errors of all are still seen
+  std::filesystem::path folder;  // where each rank's output is kept as rank-N.log; empty: nowhere
+  Display out, err;
+};
+
+class Output {
+ public:
+  /// Takes text that must stay together, in order.
+  using Write = std::function<void(Stream, std::string_view text)>;
+
+  Output(OutputOptions options, Write write) : options_(std::move(options)), write_(std::move(write)) {}
+
+  void receive(int rank, Stream stream, std::string_view bytes);
+  void end(int rank, Stream stream);  ///< what is still without a line's end is written
+
+ private:
+  struct Lane {
+    std::string line;          // as far as it has come
+    bool overwritten = false;  // a carriage return was the last byte: the next one begins the line anew
+  };
+  using Key = std::pair<int, Stream>;
+
+  const Display& display(Stream stream) const { return stream == Stream::out ? options_.out : options_.err; }
+  bool raw(int rank) const { return options_.only == rank; }
+  bool dropped(int rank, Stream stream) const { return options_.only && *options_.only != rank && stream == Stream::out; }
+  std::string prefix(int rank, Stream stream) const;
+  void write_line(Key key, Lane& lane);
+  void draw(Key key, const Lane& lane);
+  void log(int rank, std::string_view bytes);
+
+  OutputOptions options_;
+  Write write_;
+  std::map<Key, Lane> lanes_;
+  std::map<int, Descriptor> files_;
+  std::optional<Key> drawn_;  // whose bar is the last line of the screen
+  std::string drawing_;
+};
+
+/// Writes to descriptors as fast as their readers take it, in order, without ever blocking for long: the launcher must hear signals
+/// meanwhile.
+class OutputQueue {
+ public:
+  void push(int descriptor, std::string_view text);
+  bool empty() const { return pieces_.empty(); }
+  bool full() const { return bytes_ > kFull; }
+  int waiting_for() const { return pieces_.front().descriptor; }  ///< poll() it for POLLOUT, then
+  void pump();
+
+ private:
+  static constexpr std::size_t kFull = 1 << 20;
+  struct Piece {
+    int descriptor;
+    std::string text;
+  };
+  std::deque<Piece> pieces_;
+  std::size_t bytes_ = 0;
+  std::size_t written_ = 0;  // of the first piece
+};
+
+}  // namespace paceline::launch

@@ -1,0 +1,138 @@
+#include "paceline/launch/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+
+namespace paceline::launch {
+namespace {
+
+constexpr int kMaxRanks = 100'000;
+
+std::optional<int> positive(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool good = error == std::errc() && end == text.data() + text.size() && number > 0 && number <= kMaxRanks;
+  return good ? std::optional(number) : std::nullopt;
+}
+
+/// A name that ssh cannot mistake for an option, nor a shell for a command.
+bool is_host_name(std::string_view name) {
+  const auto allowed = [](unsigned char c) {
+    return std::isalnum(c) || std::string_view("._-@").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  return !name.empty() && name.front() != '-' && std::ranges::all_of(name, allowed);
+}
+
+void add_host(std::vector<Host>& hosts, const std::string& name, int slots) {
+  const auto known = std::ranges::find(hosts, name, &Host::name);
+  if (known == hosts.end()) hosts.push_back({name, slots});
+  else known->slots += slots;
+}
+
+void place_on_host(Plan& plan, const Host& host, int count, int node, bool here) {
+  for (int local = 0; local < count; ++local)
+    plan.places.push_back({static_cast<int>(plan.places.size()), local, count, node, host.name, here});
+}
+
+Plan plan_over_hosts(const Request& request, const Machine& machine) {
+  if (request.nodes > 1 || request.node_rank)
+    throw ConfigError(
+        "-H and --hostfile start the ranks of all hosts from here; --nnodes and --node-rank are for one launcher a host: give one or the "
+        "other");
+  std::vector<Host> hosts = request.hosts;
+  if (request.per_node)
+    for (Host& host : hosts) host.slots = *request.per_node;
+  const int slots = std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const Host& host) { return sum + host.slots; });
+  Plan plan;
+  plan.size = request.ranks.value_or(slots);
+  if (plan.size > slots)
+    throw ConfigError(fmt::format("-np {} is more than the {} slots of {} host{}; give more with host:slots, or a smaller -np", plan.size,
+                                  slots, hosts.size(), hosts.size() == 1 ? "" : "s"));
+  int node = 0;
+  for (const Host& host : hosts)
+    if (const int count = std::min(host.slots, plan.size - static_cast<int>(plan.places.size())); count > 0)
+      place_on_host(plan, host, count, node++, machine.is_here(host.name));
+  return plan;
+}
+
+Plan plan_of_one_node(const Request& request, const Machine& machine) {
+  if (request.nodes > 1 && !request.node_rank)
+    throw ConfigError(fmt::format("--nnodes {} needs --node-rank 0 … {}: which of the hosts this is", request.nodes, request.nodes - 1));
+  const int node = request.node_rank.value_or(0);
+  if (node >= request.nodes) throw ConfigError(fmt::format("--node-rank {} must be below --nnodes {}", node, request.nodes));
+  if (request.nodes > 1 && request.ranks) throw ConfigError("with --nnodes, say --nproc-per-node instead of -np");
+  if (request.ranks && request.per_node && *request.ranks != *request.per_node)
+    throw ConfigError(fmt::format("-np {} and --nproc-per-node {} contradict each other on one host; give one of them", *request.ranks,
+                                  *request.per_node));
+  const int count = request.per_node.value_or(request.ranks.value_or(machine.cores));
+  Plan plan;
+  plan.size = count * request.nodes;
+  place_on_host(plan, {}, count, node, true);
+  for (Place& place : plan.places) place.rank += node * count;
+  return plan;
+}
+
+}  // namespace
+
+std::vector<Host> parse_hosts(const std::string& list) {
+  std::vector<Host> hosts;
+  std::istringstream parts(list + ",");
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto colon = part.find(':');
+    const std::string name = part.substr(0, colon);
+    const std::optional<int> slots = colon == std::string::npos ? 1 : positive(part.substr(colon + 1));
+    if (!is_host_name(name) || !slots)
+      throw ConfigError(fmt::format("-H '{}': '{}' is not host or host:slots, as in -H a:2,b:4", list, part));
+    add_host(hosts, name, *slots);
+  }
+  return hosts;
+}
+
+std::vector<Host> read_hostfile(const std::filesystem::path& file) {
+  std::vector<Host> hosts;
+  std::istringstream lines(read_file(file));
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name, word;
+    if (!(words >> name)) continue;
+    int slots = 1;
+    bool good = is_host_name(name);
+    while (words >> word) {
+      if (word.starts_with("max_slots=") || word.starts_with("max-slots=")) continue;  // how far mpirun may go beyond slots; we never do
+      const std::optional<int> value = word.starts_with("slots=") ? positive(word.substr(6)) : std::nullopt;
+      good = good && value;
+      slots = value.value_or(1);
+    }
+    if (!good) throw DataError(file.string(), fmt::format("line {}: '{}' is not `host slots=N`", number, line));
+    add_host(hosts, name, slots);
+  }
+  if (hosts.empty()) throw DataError(file.string(), "names no host; write a line `host slots=N` for each");
+  return hosts;
+}
+
+Plan make_plan(const Request& request, const Machine& machine) {
+  for (const std::optional<int>& count : {request.ranks, request.per_node})
+    if (count && (*count < 1 || *count > kMaxRanks))
+      throw ConfigError(fmt::format("{} ranks? from 1 to {} can be started", *count, kMaxRanks));
+  return request.hosts.empty() ? plan_of_one_node(request, machine) : plan_over_hosts(request, machine);
+}
+
+int parse_nodes(const std::string& text) {
+  const auto colon = text.find(':');
+  const std::optional<int> least = positive(text.substr(0, colon));
+  const std::optional<int> most = colon == std::string::npos ? least : positive(text.substr(colon + 1));
+  if (!least || !most || *most < *least) throw ConfigError(fmt::format("--nnodes '{}' is not a number of hosts", text));
+  if (*least != *most) throw ConfigError(fmt::format("--nnodes {}: a job has a fixed number of hosts; give one number", text));
+  return *least;
+}
+
+}  // namespace paceline::launch

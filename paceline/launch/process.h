@@ -1,0 +1,87 @@
+// Processes: starting them with their output in pipes, and making sure that none is left over.
+//
+// Children of a launcher live in a ProcessGroup with a guard: a child of the launcher that does nothing but wait for the launcher's end of
+// a pipe to close, and then kills the group. So the ranks and whatever they started are gone even after kill -9 of the launcher.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace paceline::launch {
+
+/// Owns a descriptor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor() { reset(); }
+
+  int get() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+  void reset();
+
+ private:
+  int number_ = -1;
+};
+
+struct Pipe {
+  Descriptor read, write;
+};
+Pipe make_pipe();
+
+/// How a process ended.
+struct Exit {
+  int code = 0;
+  int signal = 0;  // 0: by itself, with the code
+
+  bool good() const { return code == 0 && signal == 0; }
+  int shell_code() const { return signal != 0 ? 128 + signal : code; }
+  std::string text() const;  ///< "exited with code 1", "was killed by signal 9 (SIGKILL)"
+};
+std::string signal_name(int signal);  ///< "SIGTERM"
+
+class ProcessGroup {
+ public:
+  ProcessGroup();
+  ~ProcessGroup();  ///< kills what is left
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  pid_t id() const { return guard_; }
+  void signal(int number) const;
+
+ private:
+  pid_t guard_ = -1;
+  Descriptor alive_;  // closes with the launcher
+};
+
+struct Command {
+  std::vector<std::string> words;        // the program, as it is to be looked for on PATH, and its arguments
+  std::vector<std::string> environment;  // NAME=VALUE, all of it
+  enum class Input { none, inherited, pipe } input = Input::none;
+};
+
+struct Process {
+  pid_t pid = -1;
+  Descriptor in, out, err;
+};
+
+/// Starts it as a member of the group; it dies with this thread. Throws ConfigError where the program cannot be run.
+Process spawn(const Command& command, const ProcessGroup& group);
+
+/// How it ended, if it has.
+std::optional<Exit> reap(pid_t pid);
+
+/// Where on PATH a program lies. Throws ConfigError where it is not there or may not be run.
+std::string find_program(const std::string& name);
+
+}  // namespace paceline::launch

@@ -1,0 +1,348 @@
+"""`paceline run` with real processes: output, signals, deaths, restarts, other hosts (a script stands in for ssh), and nobody left over.
+
+    python3 run_test.py BINARY
+    python3 run_test.py BINARY Deaths -v    unittest's own arguments
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
+BINARY = ""  # set by main()
+DEADLINE_S = 60  # only a hang takes so long
+
+# Runs here what ssh would run elsewhere: in a session of its own and with an almost empty environment, as after a login.
+FAKE_SSH = """#!/bin/sh
+while [ "$1" = -o ]; do shift 2; done
+host=$1; shift
+[ "$host" != unreachable ] || { echo "ssh: connect to host $host: No route to host" >&2; exit 255; }
+echo "$host" >> "$(dirname "$0")/hosts"
+exec setsid --wait env -i PATH="$PATH" FAKE_HOST="$host" sh -c "$*"
+"""
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="paceline-run-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        mine = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMP_NUM_THREADS", "PACELINE_")
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(mine)}
+        self.ssh = self.folder / "ssh"
+        self.ssh.write_text(FAKE_SSH)
+        self.ssh.chmod(0o755)
+
+    def start(self, *arguments, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        process = subprocess.Popen([BINARY, "run", *map(str, arguments)], cwd=self.folder, env=self.environment, text=True, **options)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe:
+                self.addCleanup(pipe.close)
+        return process
+
+    def finish(self, process, code, send=None):
+        out, err = process.communicate(send, timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, code, f"{process.args}\n{out}\n{err}")
+        return out, err
+
+    def run_ranks(self, *arguments, code=DONE, send=None):
+        return self.finish(self.start(*arguments, stdin=subprocess.PIPE if send else subprocess.DEVNULL), code, send)
+
+    def refused(self, *arguments, says):
+        out, err = self.run_ranks(*arguments, code=WRONG_INPUT)
+        self.assertEqual(out, "")
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertTrue(err.startswith("error: "), err)
+        self.assertIn(says, err)
+
+    def wait_until(self, condition, what):
+        until = time.monotonic() + DEADLINE_S
+        while not condition():
+            self.assertLess(time.monotonic(), until, what)
+            time.sleep(0.01)
+
+    def pids(self, count):
+        """Of the processes that wrote theirs into a file each, once all are there and ready."""
+        def written():
+            return [file for file in self.folder.glob("pid-*") if file.read_text().endswith("\n")]
+        self.wait_until(lambda: len(written()) == count, "ranks have not started")
+        return [int(file.read_text()) for file in sorted(written())]
+
+    def assert_gone(self, pids):
+        def gone(pid):
+            try:
+                return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0] in "ZX"
+            except (FileNotFoundError, ProcessLookupError):
+                return True
+        self.wait_until(lambda: all(map(gone, pids)), f"left over: {pids}")
+
+
+# Writes its pid and that of a child of its own, then sleeps.
+SLEEPER = 'sleep 1000 & echo $! > pid-$RANK-child; echo $$ > pid-$RANK; wait'
+
+
+class Output(RunTest):
+    def test_lines_carry_their_rank(self):
+        out, err = self.run_ranks("-np", 3, "--", "sh", "-c", "echo out $RANK; echo err $RANK >&2; printf 'no newline'")
+        self.assertEqual(sorted(out.splitlines()), sorted(f"[{r}] {text}" for r in range(3) for text in (f"out {r}", "no newline")))
+        self.assertEqual(sorted(err.splitlines()), [f"[{r}] err {r}" for r in range(3)])
+
+    def test_lines_are_never_torn(self):
+        program = "import os, sys, time\nfor i in range(200):\n  for part in 'abc':\n    sys.stdout.write(part * 3000); sys.stdout.flush()\n  print()\n"
+        out, _ = self.run_ranks("-n", 2, sys.executable, "-c", program)
+        self.assertEqual(sorted(out.splitlines()), sorted(f"[{r}] " + "".join(c * 3000 for c in "abc") for r in range(2) for _ in range(200)))
+
+    def test_a_script_can_read_one_rank(self):
+        out, err = self.run_ranks("-np", 2, "--only-rank-output", 1, "sh", "-c", "printf '{\"rank\":%s}' $RANK; echo note >&2")
+        self.assertEqual(out, '{"rank":1}')
+        self.assertEqual(sorted(err.splitlines()), ["[0] note", "note"])
+        out, _ = self.run_ranks("-np", 2, "--no-prefix", "echo", "same")
+        self.assertEqual(out, "same\nsame\n")
+
+    def test_log_dir_keeps_every_rank(self):
+        self.run_ranks("-np", 2, "--log-dir", "logs/x", "sh", "-c", "echo out $RANK; sleep 0.1; echo err $RANK >&2")
+        for rank in range(2):
+            self.assertEqual((self.folder / f"logs/x/rank-{rank}.log").read_text(), f"out {rank}\nerr {rank}\n")
+        (self.folder / "file").write_text("")
+        self.refused("--log-dir", "file/x", "true", says="file/x")
+
+    def test_rank_0_gets_the_input(self):
+        out, _ = self.run_ranks("-np", 2, "sh", "-c", "read line; echo got \"$line\"", send="hello\n")
+        self.assertEqual(sorted(out.splitlines()), ["[0] got hello", "[1] got "])
+
+    def test_a_reader_that_leaves_does_not_stop_the_ranks(self):
+        process = self.start("-np", 2, "sh", "-c", "echo first; sleep 0.3; for i in 1 2 3 4 5; do echo more; done; echo > done-$RANK")
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertEqual(process.wait(DEADLINE_S), DONE)
+        self.assertTrue((self.folder / "done-0").exists() and (self.folder / "done-1").exists())
+
+
+class Variables(RunTest):
+    SHOW = "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $NODE_RANK $MASTER_ADDR $MASTER_PORT $OMP_NUM_THREADS $PACELINE_JOB"
+
+    def show(self, *arguments):
+        out, _ = self.run_ranks("--no-prefix", *arguments, "--", "sh", "-c", self.SHOW)
+        return sorted(line.split() for line in out.splitlines())
+
+    def test_ranks_know_themselves(self):
+        rows = self.show("-np", 2)
+        self.assertEqual([row[:7] for row in rows], [[str(r), "2", str(r), "2", "0", "0", "127.0.0.1"] for r in range(2)])
+        self.assertEqual(len({tuple(row[7:]) for row in rows}), 1)
+        _, threads, job = rows[0][7:]
+        self.assertEqual(int(threads), max(1, len(os.sched_getaffinity(0)) // 2))
+        self.assertRegex(job, "^[0-9a-f]{32}$")
+        self.assertNotEqual(job, self.show("-np", 1)[0][-1])
+
+    def test_threads_that_are_set_stay(self):
+        self.environment["OMP_NUM_THREADS"] = "7"
+        self.assertEqual(self.show("-np", 2)[0][8], "7")
+
+    def test_torchruns_flags(self):
+        rows = self.show("--nnodes=2", "--node_rank", 1, "--nproc_per_node=2", "--rdzv_endpoint", "10.0.0.1:1234", "--rdzv-id", "x", "--max_restarts", 0)
+        self.assertEqual([row[:8] for row in rows], [[str(2 + r), "4", str(r), "2", "1", "1", "10.0.0.1", "1234"] for r in range(2)])
+        self.assertEqual(rows[0][-1], "x")
+        self.assertEqual(self.show("--nnodes", 2, "--node-rank", 0, "--nproc-per-node", 1, "--master_addr", "a")[0][6:8], ["a", "29500"])
+        self.assertEqual(len(self.show("--standalone", "--nproc-per-node", "cpu")), len(os.sched_getaffinity(0)))
+
+    def test_a_recipe_or_train_runs_this_very_program(self):
+        out, _ = self.run_ranks("-np", 2, "--", "train", "--help")
+        self.assertEqual(len(re.findall(r"^\[\d\] Usage: paceline train", out, re.MULTILINE)), 2)
+        _, err = self.run_ranks("-np", 1, "nowhere.toml", code=WRONG_INPUT)
+        self.assertIn("[0] error: nowhere.toml", err)
+
+
+class WrongInput(RunTest):
+    def test_is_refused_in_one_line(self):
+        self.refused(says="what should the ranks run?")
+        self.refused("-np", 2, "no-such-program", says="no program 'no-such-program' on PATH")
+        self.refused("-np", 2, "./nothing", says="no program './nothing'")
+        (self.folder / "plain").write_text("text")
+        self.refused("./plain", says="chmod +x")
+        (self.folder / "plain").chmod(0o755)
+        self.refused("./plain", says="cannot run './plain': Exec format error")
+        self.refused("--nprocs-per-node", 2, "true", says="did you mean '--nproc-per-node'")
+        self.refused("-np", "two", "true", says="whole number")
+        self.refused("-np", 0, "true", says="at least 1")
+        self.refused("--nproc-per-node", "many", "true", says="--nproc-per-node")
+        self.refused("--master-port", 70000, "true", says="65535")
+        self.refused("--rdzv-endpoint", "a:b", "true", says="host:port")
+        self.refused("--nnodes", "2", "true", says="--node-rank")
+        self.refused("--nnodes", "1:4", "true", says="fixed number of hosts")
+        self.refused("--nnodes", 2, "--node-rank", 0, "true", says="--master-addr")
+        self.refused("-x", "NOT_SET_ANYWHERE", "true", says="NOT_SET_ANYWHERE")
+        self.refused("--only-rank-output", 2, "-np", 2, "true", says="ranks 0 to 1")
+
+    def test_hosts(self):
+        self.refused("-H", "a:x", "true", says="'a:x'")
+        self.refused("-H", "a:1", "-np", 2, "true", says="1 slots")
+        self.refused("-H", "a", "--ssh", "/no/such/ssh", "true", says="/no/such/ssh")
+        self.refused("--hostfile", "hosts.txt", "true", says="hosts.txt")
+        (self.folder / "hosts.txt").write_text("a slots=2\nb slots=\n")
+        self.refused("--hostfile", "hosts.txt", "true", says="hosts.txt: line 2")
+
+
+class Deaths(RunTest):
+    def test_exit_codes(self):
+        self.run_ranks("-np", 2, "true")
+        self.run_ranks("-np", 2, "sh", "-c", "exit 3", code=STOPPED)
+        _, err = self.run_ranks("-np", 2, "sh", "-c", "exit $((RANK * 7))", code=7)
+        self.assertRegex(err, r"^error: rank 1 \(pid \d+, host \S+\) exited with code 7 after 0 s; the others were stopped\n$")
+        self.run_ranks("-np", 1, "sh", "-c", "exit 42", code=42)
+
+    def test_a_killed_rank_is_reported_once_and_takes_the_others_along(self):
+        process = self.start("-np", 3, "--grace", 0.2, "sh", "-c", SLEEPER)
+        pids = self.pids(6)
+        victim = int((self.folder / "pid-1").read_text())
+        os.kill(victim, signal.SIGKILL)
+        _, err = self.finish(process, 128 + signal.SIGKILL)
+        self.assertRegex(err, rf"^error: rank 1 \(pid {victim}, host \S+\) was killed by signal 9 \(SIGKILL\) after \d+ s; the others were stopped\n$")
+        self.assert_gone(pids)
+
+    def test_the_others_may_report_by_themselves(self):
+        _, err = self.run_ranks("-np", 2, "--grace", 30, "sh", "-c", "[ $RANK = 0 ] && kill -9 $$; sleep 0.5; echo rank 0 is gone >&2; exit 1", code=137)
+        self.assertEqual(err.splitlines()[0], "[1] rank 0 is gone")
+        self.assertIn("rank 0", err.splitlines()[1])
+
+    def test_who_does_not_listen_is_killed(self):
+        process = self.start("-np", 2, "--grace", 0.3, "sh", "-c", "trap '' TERM; echo $$ > pid-$RANK; [ $RANK = 0 ] && exit 5; sleep 1000")
+        pids = self.pids(2)
+        self.finish(process, 5)
+        self.assert_gone(pids)
+
+    def test_kill_9_of_the_launcher_leaves_nobody(self):
+        process = self.start("-np", 2, "sh", "-c", SLEEPER)
+        pids = self.pids(4)
+        process.kill()
+        self.assert_gone(pids)
+
+    def test_what_a_rank_leaves_behind_goes_too(self):
+        self.run_ranks("-np", 2, "--grace", 0.2, "sh", "-c", "sleep 1000 & echo $! > pid-$RANK")
+        self.assert_gone(self.pids(2))
+
+    def test_restarts(self):
+        program = "echo $PACELINE_RESTARTS $PACELINE_JOB; [ $PACELINE_RESTARTS = 2 ] || { [ $RANK = 0 ] || exit 9; sleep 1000; }"
+        out, err = self.run_ranks("-np", 2, "--max-restarts", 3, "--grace", 0.1, "sh", "-c", program)
+        rows = [line.split()[1:] for line in out.splitlines()]
+        self.assertEqual(sorted(row[0] for row in rows), ["0", "0", "1", "1", "2", "2"])
+        self.assertEqual(len({row[1] for row in rows}), 3)  # each start is a job of its own
+        self.assertEqual(len(err.splitlines()), 2)
+        self.assertIn("start 2 of 4", err)
+        _, err = self.run_ranks("-np", 1, "--max-restarts", 1, "sh", "-c", "exit 4", code=4)
+        self.assertEqual([line.split(":")[0] for line in err.splitlines()], ["warning", "error"])
+        _, err = self.run_ranks("-np", 1, "--max-restarts", 3, "sh", "-c", "exit 2", code=2)  # wrong input stays wrong
+        self.assertEqual(len(err.splitlines()), 1)
+
+
+class Signals(RunTest):
+    TRAPS = "trap 'echo got; exit 3' {0}; echo $$ > pid-$RANK; while :; do sleep 0.05; done"
+
+    def test_are_passed_on(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
+            with self.subTest(number.name):
+                for file in self.folder.glob("pid-*"):
+                    file.unlink()
+                process = self.start("-np", 2, "sh", "-c", self.TRAPS.format(number.name[3:]))
+                self.pids(2)
+                process.send_signal(number)
+                out, err = self.finish(process, STOPPED)
+                self.assertEqual(sorted(out.splitlines()), ["[0] got", "[1] got"])
+                self.assertNotIn("error", err)  # a shell may tell how its sleep ended
+
+    def test_ranks_have_their_time_to_stop(self):
+        process = self.start("-np", 2, "--grace", 0.1, "sh", "-c", "trap 'sleep 1; echo saved; exit 3' TERM; echo $$ > pid-$RANK; while :; do sleep 0.05; done")
+        self.pids(2)
+        process.send_signal(signal.SIGTERM)
+        out, _ = self.finish(process, STOPPED)
+        self.assertEqual(sorted(out.splitlines()), ["[0] saved", "[1] saved"])
+
+    def test_ranks_that_die_of_it(self):
+        process = self.start("-np", 2, "sh", "-c", SLEEPER)
+        pids = self.pids(4)
+        process.send_signal(signal.SIGTERM)
+        _, err = self.finish(process, 128 + signal.SIGTERM)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn("SIGTERM", err)
+        self.assert_gone(pids)
+
+    def test_the_third_kills(self):
+        process = self.start("-np", 2, "sh", "-c", "trap '' INT; echo $$ > pid-$RANK; while :; do sleep 0.05; done")
+        pids = self.pids(2)
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
+        self.finish(process, 137)
+        self.assert_gone(pids)
+
+
+class OtherHosts(RunTest):
+    def setUp(self):
+        super().setUp()
+        self.hosts = ["--ssh", self.ssh, "--master-addr", "192.0.2.1", "-H", "a:2,b:1"]
+
+    def test_ranks_run_there(self):
+        self.environment |= {"PACELINE_DATA": "/data x", "TELL": "it's $HOME"}
+        program = "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $FAKE_HOST $MASTER_ADDR $PACELINE_DATA $TELL $PWD $1"
+        out, _ = self.run_ranks(*self.hosts, "--no-prefix", "-x", "TELL", "--", "sh", "-c", program, "x", "it's 'quoted'; $x")
+        rest = f"192.0.2.1 /data x it's $HOME {self.folder} it's 'quoted'; $x"
+        self.assertEqual(sorted(out.splitlines()), [f"0 0/2 0 a {rest}", f"1 1/2 0 a {rest}", f"2 0/1 1 b {rest}"])
+        self.assertEqual(sorted((self.folder / "hosts").read_text().split()), ["a", "a", "b"])
+
+    def test_hostfile_and_mixed_hosts(self):
+        (self.folder / "hosts.txt").write_text("localhost slots=1\nb slots=1  # far\n")
+        out, _ = self.run_ranks("--ssh", self.ssh, "--hostfile", "hosts.txt", "--master-addr", "192.0.2.1", "sh", "-c", "echo ${FAKE_HOST:-here} $PACELINE_JOB")
+        rows = sorted(line.split() for line in out.splitlines())
+        self.assertEqual([row[:2] for row in rows], [["[0]", "here"], ["[1]", "b"]])
+        self.assertEqual(len({row[2] for row in rows}), 1)
+        self.assertNotEqual(rows[0][2], "")
+
+    def test_no_process_list_shows_the_token(self):
+        out, _ = self.run_ranks(*self.hosts, "--only-rank-output", 2, "sh", "-c", "echo $PACELINE_JOB; cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        token, *lists = out.splitlines()
+        self.assertRegex(token, "^[0-9a-f]{32}$")
+        self.assertNotIn(token, "".join(lists))
+
+    def test_a_death_there(self):
+        process = self.start(*self.hosts, "--grace", 0.2, "sh", "-c", SLEEPER)
+        pids = self.pids(6)
+        os.kill(int((self.folder / "pid-2").read_text()), signal.SIGKILL)
+        _, err = self.finish(process, 137)
+        self.assertRegex(err, r"(?m)^error: rank 2 \(host b\) was killed by signal 9 \(SIGKILL\) after \d+ s; the others were stopped$")
+        self.assert_gone(pids)
+
+    def test_exit_codes_come_back(self):
+        self.run_ranks(*self.hosts, "true")
+        self.run_ranks(*self.hosts, "sh", "-c", "exit 3", code=STOPPED)
+        _, err = self.run_ranks(*self.hosts, "no-such-program", code=127)
+        self.assertIn("no-such-program", err)
+
+    def test_signals_reach_there(self):
+        process = self.start(*self.hosts, "sh", "-c", Signals.TRAPS.format("USR1"))
+        self.pids(3)
+        process.send_signal(signal.SIGUSR1)
+        out, _ = self.finish(process, STOPPED)
+        self.assertEqual(sorted(out.splitlines()), ["[0] got", "[1] got", "[2] got"])
+
+    def test_kill_9_of_the_launcher_leaves_nobody_there(self):
+        process = self.start(*self.hosts, "sh", "-c", SLEEPER)
+        pids = self.pids(6)
+        process.kill()
+        self.assert_gone(pids)
+
+    def test_an_unreachable_host(self):
+        _, err = self.run_ranks("--ssh", self.ssh, "-H", "unreachable", "true", code=FAILED)
+        self.assertIn("No route to host", err)
+        self.assertRegex(err, r"(?m)^error: rank 0 \(host unreachable\) could not be started")
+
+
+if __name__ == "__main__":
+    BINARY = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

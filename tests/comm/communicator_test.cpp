@@ -1,0 +1,180 @@
+// What happens when ranks do not do what they should, and what decorators add.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <latch>
+
+#include "paceline/base/random.h"
+#include "ranks.h"
+
+namespace paceline::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+Options quick(std::string algorithm = "auto") {
+  return {.op = ReduceOp::sum, .root = 0, .algorithm = std::move(algorithm), .deadline = milliseconds(300)};
+}
+
+class EveryWay : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Algorithms, EveryWay, testing::Values("direct", "ring", "tree", "butterfly", "recursive_doubling"));
+
+TEST_P(EveryWay, AMissingRankIsNamedAtTheDeadline) {
+  std::latch over(2);
+  const auto problems = play(3, {}, [&](Communicator& comm) {
+    std::vector<float> values(5000);
+    comm.run(allreduce(values));
+    if (comm.rank() == 2) return over.wait();  // alive, but never comes
+    try {
+      comm.run(allreduce(values, quick(GetParam())));
+      FAIL() << "rank " << comm.rank() << " did not notice";
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.operation(), "allreduce");
+      EXPECT_EQ(error.step(), 2);
+      EXPECT_GE(error.rank(), 0);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("did not come within 0.3 s"), HasSubstr("sequence 2")));
+    }
+    over.count_down();
+  });
+  for (const auto& problem : problems) EXPECT_EQ(problem, "");
+}
+
+TEST_P(EveryWay, ARankThatLeftIsNamedAtOnce) {
+  const auto problems = play(2, {}, [&](Communicator& comm) {
+    std::vector<float> values(5000);
+    if (comm.rank() == 1) throw Error("this rank has a bug");
+    comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = GetParam(), .deadline = {}}));  // the deadline is 30 s away
+  });
+  EXPECT_THAT(problems[0], AllOf(HasSubstr("rank 1 left"), HasSubstr("allreduce of 5000 fp32")));
+}
+
+TEST_P(EveryWay, AWorkThatFailsSaysSoWhenItIsWaitedFor) {
+  const auto problems = play(2, {}, [&](Communicator& comm) {
+    if (comm.rank() == 1) throw Error("this rank has a bug");
+    std::vector<float> first(100), second(100);
+    const Work one = comm.start(allreduce(first, {.op = ReduceOp::sum, .root = 0, .algorithm = GetParam(), .deadline = {}}));
+    const Work two = comm.start(allreduce(second));
+    EXPECT_THROW(one.wait(), PeerError);
+    EXPECT_THROW(two.wait(), PeerError);
+    EXPECT_THROW(comm.run(barrier()), PeerError);  // of no more use
+  });
+  EXPECT_EQ(problems[0], "");
+}
+
+TEST(Communicator, NamesWhatRanksCalledWhereTheyDiffer) {
+  const auto problems = play(2, {}, [](Communicator& comm) {
+    std::vector<float> values(comm.rank() == 0 ? 100 : 200);
+    comm.run(allreduce(values));
+  });
+  EXPECT_THAT(problems[0], AllOf(HasSubstr("rank 1 called allreduce of 200 fp32"), HasSubstr("rank 0 called allreduce of 100 fp32")));
+  EXPECT_THAT(problems[1], HasSubstr("rank 0 called allreduce of 100 fp32"));
+}
+
+TEST(Communicator, RefusesWhatCannotBe) {
+  play(1, {}, [](Communicator& comm) {
+    std::vector<float> values(10), other(11);
+    EXPECT_THROW(comm.run(broadcast(values, {.op = ReduceOp::sum, .root = 1, .algorithm = {}, .deadline = {}})), ConfigError);
+    EXPECT_THROW(comm.run(send(values, 0)), ConfigError);
+    EXPECT_THROW(comm.run(send(values, 5)), ConfigError);
+    EXPECT_THROW(comm.run(all_to_all(values, other)), ConfigError);
+    EXPECT_THROW(comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = "rings", .deadline = {}})), ConfigError);
+    EXPECT_THROW(comm.run(allreduce(Buffer(values.data(), 10, DType::f32, nullptr), quick("ring"))), ConfigError);
+  });
+}
+
+// A schedule fixes the order of additions, so the way that messages or memory are carried does not change a bit.
+TEST(Communicator, HasTheSameBitsWhateverCarriesIt) {
+  constexpr int kRanks = 3;
+  constexpr std::int64_t kCount = 200003;
+  const auto result = [&](std::int64_t per_host, const std::string& algorithm, bool shared_memory) {
+    std::vector<float> answer;
+    CommConfig config;
+    config.per_host = per_host;
+    play(kRanks, config, [&](Communicator& comm) {
+      std::vector<float> values(kCount);
+      RandomStream stream(3, Purpose::test, static_cast<std::uint64_t>(comm.rank()));
+      for (float& value : values) value = stream.normal();
+      const Memory memory = comm.allocate(kCount * 4);
+      float* data = shared_memory ? static_cast<float*>(memory.get()) : values.data();
+      if (shared_memory) std::memcpy(data, values.data(), kCount * 4);
+      comm.run(allreduce(Buffer(data, kCount), {.op = ReduceOp::mean, .root = 0, .algorithm = algorithm, .deadline = {}}));
+      if (comm.rank() == 1) answer.assign(data, data + kCount);
+    });
+    return answer;
+  };
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+  };
+  // per_host=1: nobody shares memory, so that `direct` goes by messages.
+  const std::vector<float> direct = result(0, "direct", true);
+  EXPECT_TRUE(same(direct, result(0, "direct", false)));
+  EXPECT_TRUE(same(direct, result(1, "direct", false)));
+  EXPECT_TRUE(same(direct, result(1, "direct", true)));
+  const std::vector<float> ring = result(0, "ring", false);
+  EXPECT_TRUE(same(ring, result(1, "ring", true)));
+  EXPECT_FALSE(same(ring, direct));  // three numbers added in two orders
+}
+
+TEST(Record, SaysWhatTheMissingRankDidLast) {
+  std::latch over(1);
+  const auto problems = play(2, {}, [&](Communicator& comm) {
+    std::vector<float> values(64);
+    comm.run(broadcast(values));
+    if (comm.rank() == 1) return over.wait();
+    try {
+      comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = {}, .deadline = std::chrono::seconds(1)}));
+      ADD_FAILURE() << "nobody noticed";
+    } catch (const PeerError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("the last that rank 1 was known to do: broadcast of 64 fp32 from rank 0"));
+    }
+    over.count_down();
+  });
+  EXPECT_EQ(problems[1], "");
+}
+
+TEST(Check, NamesAMismatchBeforeAnybodyHangs) {
+  CommConfig config;
+  config.check = true;
+  config.algorithm = "ring";  // a schedule alone would wait for messages that never come
+  const auto problems = play(3, config, [](Communicator& comm) {
+    std::vector<float> values(100);
+    comm.run(comm.rank() == 2 ? all_gather(values) : allreduce(values));
+  });
+  for (const auto& problem : problems)
+    EXPECT_THAT(problem, AllOf(HasSubstr("rank 0 called allreduce of 100 fp32"), HasSubstr("rank 2 called all_gather of 100 fp32")));
+}
+
+TEST(Fault, FailsTheRankAndOperationItIsTold) {
+  CommConfig config;
+  config.fail_at = {1, 3};
+  const auto problems = play(2, config, [](Communicator& comm) {
+    std::vector<float> values(10);
+    for (int i = 0; i < 5; ++i) comm.run(allreduce(values));
+  });
+  EXPECT_THAT(problems[1], HasSubstr("its operation 3"));
+  EXPECT_THAT(problems[0], HasSubstr("rank 1 left"));
+}
+
+// Never faster than the link: 2 MB each way at 0.8 Gbit/s is 20 ms, and the ring makes two steps with half of it each.
+TEST(Shape, TakesAsLongAsTheLinkWould) {
+  CommConfig config;
+  config.link_gbit_per_s = 0.8;
+  config.link_latency_us = 500;
+  config.algorithm = "ring";
+  const auto problems = play(2, config, [](Communicator& comm) {
+    EXPECT_EQ(comm.topology().hosts, 2);
+    std::vector<float> values(500000, 1.0f);
+    comm.run(barrier());
+    const auto began = std::chrono::steady_clock::now();
+    comm.run(allreduce(values));
+    EXPECT_GE(std::chrono::steady_clock::now() - began, milliseconds(20));
+    EXPECT_EQ(values.back(), 2.0f);
+  });
+  for (const auto& problem : problems) EXPECT_EQ(problem, "");
+}
+
+}  // namespace
+}  // namespace paceline::comm

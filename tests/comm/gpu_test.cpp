@@ -1,0 +1,112 @@
+// Collectives on memory of a GPU: ranks that are threads and share one, and NCCL with one rank. Built with CUDA only.
+#include <gtest/gtest.h>
+
+#if PACELINE_WITH_CUDA
+
+#include <cuda_runtime.h>
+
+#include <numeric>
+
+#include "paceline/comm/gpu.h"
+#include "ranks.h"
+
+namespace paceline::comm {
+namespace {
+
+/// A buffer on the GPU with values of the host.
+class OnGpu {
+ public:
+  explicit OnGpu(const std::vector<float>& values) : count_(static_cast<std::int64_t>(values.size())) {
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(&data_, values.size() * 4), cudaSuccess);
+    EXPECT_EQ(cudaMemcpyAsync(data_, values.data(), values.size() * 4, cudaMemcpyHostToDevice, stream_), cudaSuccess);
+  }
+  ~OnGpu() {
+    cudaFree(data_);
+    cudaStreamDestroy(stream_);
+  }
+  Buffer buffer() const { return {data_, count_, DType::f32, static_cast<void*>(stream_)}; }
+  std::vector<float> values() const {
+    std::vector<float> host(static_cast<std::size_t>(count_));
+    EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(host.data(), data_, host.size() * 4, cudaMemcpyDeviceToHost), cudaSuccess);
+    return host;
+  }
+
+ private:
+  std::int64_t count_;
+  void* data_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+};
+
+std::vector<float> ramp(int rank, std::int64_t count) {
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>((static_cast<std::size_t>(rank) * 31 + i * 7) % 101) * 0.37f;
+  return values;
+}
+
+TEST(Gpu, WorkersThatShareItGetTheSameBitsAsOnTheCpu) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  for (const int size : {1, 2, 3, 5})
+    for (const std::int64_t count : {1, 1000, 300001}) {
+      std::vector<std::vector<float>> on_gpu(static_cast<std::size_t>(size)), on_cpu(static_cast<std::size_t>(size));
+      const auto problems = play(size, {}, [&](Communicator& comm) {
+        const std::vector<float> own = ramp(comm.rank(), count);
+        const OnGpu memory(own);
+        std::vector<float> host = own;
+        const Options mean{.op = ReduceOp::mean, .root = 0, .algorithm = {}, .deadline = {}};
+        comm.run(allreduce(memory.buffer(), mean));
+        comm.run(allreduce(host, mean));
+        on_gpu[static_cast<std::size_t>(comm.rank())] = memory.values();
+        on_cpu[static_cast<std::size_t>(comm.rank())] = host;
+      });
+      for (const auto& problem : problems) EXPECT_EQ(problem, "");
+      EXPECT_EQ(on_gpu, on_cpu) << size << " ranks, " << count << " elements";
+    }
+}
+
+TEST(Gpu, OtherCollectivesWorkThereToo) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  const auto problems = play(3, {}, [](Communicator& comm) {
+    const int rank = comm.rank();
+    const OnGpu sent(ramp(2, 999)), scattered(ramp(rank, 999)), gathered(ramp(rank, 999));
+    const OnGpu told(ramp(rank, 999));
+    comm.run(broadcast(told.buffer(), {.op = ReduceOp::sum, .root = 2, .algorithm = {}, .deadline = {}}));
+    EXPECT_EQ(told.values(), sent.values());
+    comm.run(reduce_scatter(scattered.buffer()));
+    comm.run(all_gather(scattered.buffer()));
+    const OnGpu sum(ramp(rank, 999));
+    comm.start(allreduce(sum.buffer())).wait();
+    EXPECT_EQ(scattered.values(), sum.values());
+  });
+  for (const auto& problem : problems) EXPECT_EQ(problem, "");
+}
+
+TEST(Nccl, CarriesOneRank) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  bool compiled = false;
+  for (const auto& row : engines()) compiled = compiled || row.key == "nccl";
+  if (!compiled) GTEST_SKIP() << "this build has no NCCL";
+  CommConfig config;
+  config.engine = "nccl";
+  const auto comm = connect(config, World{});
+  EXPECT_EQ(comm->engine(), "nccl");
+  const std::vector<float> own = ramp(0, 5000);
+  const OnGpu memory(own), output(std::vector<float>(5000));
+  for (const auto& operation :
+       {allreduce(memory.buffer(), {.op = ReduceOp::mean, .root = 0, .algorithm = {}, .deadline = {}}), broadcast(memory.buffer()),
+        reduce(memory.buffer()), reduce_scatter(memory.buffer()), all_gather(memory.buffer()), barrier()})
+    comm->run(operation);
+  EXPECT_EQ(memory.values(), own);
+  comm->start(all_to_all(memory.buffer(), output.buffer())).wait();
+  EXPECT_EQ(output.values(), own);
+  std::vector<float> host(10);
+  EXPECT_THROW(comm->run(allreduce(host)), ConfigError);
+  EXPECT_EQ(comm->split(0, 0)->size(), 1);
+}
+
+}  // namespace
+}  // namespace paceline::comm
+
+#endif

@@ -1,0 +1,91 @@
+"""Two "hosts" on one machine: network namespaces joined by a veth pair whose ends send 1 Gbit/s each (token bucket). An allreduce of 64 MiB
+must send across it only what it must, flat and hierarchical; how much of the link's speed it reaches is printed. Namespaces are made and removed here;
+where they are not allowed this says so and is skipped (exit code 77).
+
+    python3 link_test.py FOLDER_OF_PROGRAMS
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+
+PROGRAMS = pathlib.Path(sys.argv.pop(1))
+NAMES = [f"paceline{os.getpid()}a", f"paceline{os.getpid()}b"]
+ADDRESSES = ["10.219.7.1", "10.219.7.2"]
+LINK_BYTES_PER_S = 1e9 / 8
+MESSAGE = 64 << 20
+
+
+def ip(*words, check=True):
+    return subprocess.run(["ip", *words], check=check, capture_output=True, text=True)
+
+
+def make_hosts():
+    for name in NAMES:
+        ip("netns", "add", name)
+    ip("link", "add", "pveth0", "netns", NAMES[0], "type", "veth", "peer", "name", "pveth1", "netns", NAMES[1])
+    for index, (name, address) in enumerate(zip(NAMES, ADDRESSES)):
+        inside = ["-n", name]
+        ip(*inside, "addr", "add", f"{address}/24", "dev", f"pveth{index}")
+        ip(*inside, "link", "set", f"pveth{index}", "up")
+        ip(*inside, "link", "set", "lo", "up")
+        subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", f"pveth{index}", "root", "tbf", "rate", "1gbit", "burst", "256k", "latency", "50ms"],
+                       check=True, capture_output=True)
+
+
+def remove_hosts():
+    for name in NAMES:
+        ip("netns", "del", name, check=False)
+
+
+def sent_bytes(host):
+    path = f"/sys/class/net/pveth{host}/statistics/tx_bytes"
+    return int(subprocess.run(["ip", "netns", "exec", NAMES[host], "cat", path], check=True, capture_output=True, text=True).stdout)
+
+
+def run_ranks(per_host, algorithm, size):
+    """Seconds of one allreduce, as rank 0 measured it, and the bytes that host 0 sent meanwhile for each call."""
+    port, processes = "29611", []
+    for rank in range(2 * per_host):
+        host = rank // per_host
+        variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(2 * per_host), LOCAL_RANK=str(rank % per_host), LOCAL_WORLD_SIZE=str(per_host),
+                         MASTER_ADDR=ADDRESSES[0], MASTER_PORT=port, PACELINE_JOB=f"hosts{os.getpid()}")
+        words = ["ip", "netns", "exec", NAMES[host], PROGRAMS / "bench_rank", "gloo", str(2 * per_host), "allreduce", algorithm, str(size)]
+        processes.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    before = sent_bytes(0)
+    outputs = [process.communicate(timeout=120) for process in processes]
+    for process, (_, errors) in zip(processes, outputs):
+        assert process.returncode == 0, errors
+    calls = 2 + 7 * max(2, min(1000, (64 << 20) // size))  # as bench/ranks/timing.h counts them
+    return float(outputs[0][0].split()[1]), (sent_bytes(0) - before) / calls
+
+
+class TwoHosts(unittest.TestCase):
+    def test_an_allreduce_fills_the_link(self):
+        seconds, sent = run_ranks(1, "auto", MESSAGE)
+        least = MESSAGE / LINK_BYTES_PER_S  # two ranks: each sends 2 (p - 1)/p n = n bytes
+        print(f"64 MiB over 1 Gbit/s: {seconds:.3f} s, {least / seconds:.1%} of what the link allows")
+        self.assertLess(sent, MESSAGE * 1.10)
+        self.assertGreater(seconds, 0.9 * least)  # the bucket really holds it back; how close it comes is printed, not tested
+
+    def test_hierarchical_sends_only_what_it_must(self):
+        seconds, sent = run_ranks(2, "hierarchical", MESSAGE)
+        print(f"4 ranks on 2 hosts: {seconds:.3f} s, host 0 sent {sent / 2**20:.1f} MiB a call of 64 MiB")
+        self.assertLess(sent, MESSAGE * 1.10)  # n bytes, and the headers of its packets
+
+
+if __name__ == "__main__":
+    try:
+        make_hosts()
+    except (OSError, subprocess.CalledProcessError) as problem:
+        remove_hosts()
+        print(f"skipped: this machine allows no network namespaces ({problem})")
+        sys.exit(77)
+    try:
+        result = unittest.main(exit=False).result
+    finally:
+        remove_hosts()
+    sys.exit(0 if result.wasSuccessful() else 1)

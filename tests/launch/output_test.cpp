@@ -1,0 +1,165 @@
+// Many ranks on one screen.
+#include "paceline/launch/output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "paceline/base/files.h"
+#include "paceline/launch/remote.h"
+
+namespace paceline::launch {
+namespace {
+
+/// An Output whose text is collected, standard output and standard error as one screen would show them.
+struct Screen {
+  explicit Screen(OutputOptions options = {})
+      : output(options, [this](Stream stream, std::string_view text) { (stream == Stream::out ? out : err) += text, both += text; }) {}
+
+  std::string out, err, both;
+  Output output;
+};
+
+OutputOptions on_terminal() {
+  OutputOptions options;
+  options.out.live = options.err.live = true;
+  return options;
+}
+
+TEST(Output, PutsTheRankBeforeWholeLines) {
+  Screen screen;
+  screen.output.receive(0, Stream::out, "one\ntw");
+  screen.output.receive(1, Stream::out, "other\n");
+  screen.output.receive(1, Stream::err, "trouble\n");
+  screen.output.receive(0, Stream::out, "o\n\n");
+  EXPECT_EQ(screen.out, "[0] one\n[1] other\n[0] two\n[0] \n");
+  EXPECT_EQ(screen.err, "[1] trouble\n");
+}
+
+TEST(Output, WritesTheRestAtTheEnd) {
+  Screen screen;
+  screen.output.receive(3, Stream::out, "no newline");
+  EXPECT_EQ(screen.out, "");
+  screen.output.end(3, Stream::out);
+  screen.output.end(3, Stream::out);
+  screen.output.end(3, Stream::err);
+  EXPECT_EQ(screen.both, "[3] no newline\n");
+}
+
+TEST(Output, BreaksEndlessLines) {
+  Screen screen;
+  for (int i = 0; i < 100; ++i) screen.output.receive(0, Stream::out, std::string(1000, 'x'));
+  EXPECT_EQ(screen.out.size(), 4 + (64 << 10) + 1U);
+}
+
+TEST(Output, KeepsWhatABarShowedLastWhereThereIsNoTerminal) {
+  Screen screen;
+  screen.output.receive(0, Stream::err, "10%\r50%\r");
+  screen.output.receive(0, Stream::err, "100%\r\nnext\r\n");
+  screen.output.receive(0, Stream::err, "halfway\r");
+  screen.output.end(0, Stream::err);
+  EXPECT_EQ(screen.err, "[0] 100%\n[0] next\n[0] halfway\n");
+}
+
+TEST(Output, DrawsTheBarOfTheLowestRankBelowTheLines) {
+  Screen screen(on_terminal());
+  screen.output.receive(1, Stream::err, "b1\r");
+  screen.output.receive(0, Stream::err, "a1\r");
+  screen.output.receive(1, Stream::err, "b2\r");  // rank 0 has the line
+  EXPECT_EQ(screen.both, "\r\x1b[K[1] b1\r\x1b[K[0] a1");
+  screen.both.clear();
+  screen.output.receive(1, Stream::out, "line\n");
+  EXPECT_EQ(screen.both, "\r\x1b[K[1] line\n\r\x1b[K[0] a1");
+  screen.both.clear();
+  screen.output.receive(0, Stream::err, "done\n");
+  EXPECT_EQ(screen.both, "\r\x1b[K[0] done\n");
+  screen.both.clear();
+  screen.output.receive(1, Stream::out, "line\n");
+  EXPECT_EQ(screen.both, "[1] line\n");
+}
+
+TEST(Output, ColoursRanksOnATerminal) {
+  OutputOptions options;
+  options.out.color = true;
+  Screen screen(options);
+  screen.output.receive(0, Stream::out, "a\n");
+  screen.output.receive(1, Stream::out, "b\n");
+  EXPECT_EQ(screen.out, "\x1b[36m[0]\x1b[0m a\n\x1b[33m[1]\x1b[0m b\n");
+}
+
+TEST(Output, CanLeaveThePrefixOut) {
+  OutputOptions options;
+  options.prefix = false;
+  Screen screen(options);
+  screen.output.receive(0, Stream::out, "a");
+  screen.output.receive(1, Stream::out, "b\n");
+  screen.output.receive(0, Stream::out, "a\n");
+  EXPECT_EQ(screen.out, "b\naa\n");
+}
+
+TEST(Output, CanGiveOneRankByteForByte) {
+  OutputOptions options;
+  options.only = 1;
+  Screen screen(options);
+  screen.output.receive(0, Stream::out, "not this\n");
+  screen.output.receive(1, Stream::out, "{\"a\":\r1");
+  screen.output.receive(1, Stream::out, "}");
+  screen.output.receive(0, Stream::err, "but errors\n");
+  screen.output.end(1, Stream::out);
+  EXPECT_EQ(screen.out, "{\"a\":\r1}");
+  EXPECT_EQ(screen.err, "[0] but errors\n");
+}
+
+TEST(Output, KeepsFiles) {
+  OutputOptions options;
+  options.folder = std::filesystem::path(testing::TempDir()) / "paceline_output_test";
+  std::filesystem::create_directories(options.folder);
+  {
+    Screen screen(options);
+    screen.output.receive(2, Stream::out, "a\r");
+    screen.output.receive(2, Stream::err, "b\n");
+  }
+  EXPECT_EQ(read_file(options.folder / "rank-2.log"), "a\rb\n");
+  std::filesystem::remove_all(options.folder);
+}
+
+TEST(OutputQueue, WritesInOrderAndSurvivesAReaderThatGoes) {
+  Pipe pipe = make_pipe();
+  OutputQueue queue;
+  const std::string large(10'000, 'x');
+  queue.push(pipe.write.get(), large);
+  queue.push(pipe.write.get(), "end");
+  while (!queue.empty()) queue.pump();
+  std::string got(20'000, '\0');
+  got.resize(static_cast<std::size_t>(::read(pipe.read.get(), got.data(), got.size())));
+  EXPECT_EQ(got, large + "end");
+
+  std::signal(SIGPIPE, SIG_IGN);
+  pipe.read.reset();
+  queue.push(pipe.write.get(), "nobody");
+  queue.pump();
+  EXPECT_TRUE(queue.empty());
+  EXPECT_FALSE(queue.full());
+  queue.push(pipe.write.get(), std::string(2 << 20, 'x'));
+  EXPECT_TRUE(queue.full());
+}
+
+TEST(Remote, QuotesForAShell) {
+  EXPECT_EQ(shell_quote("a b"), "'a b'");
+  EXPECT_EQ(shell_quote("it's $HOME"), "'it'\\''s $HOME'");
+  const std::vector<std::string> words = ssh_command({{"ssh", "-p", "22"}, "b", "/a b", {"RANK=1"}, 2, {"prog", "x y"}});
+  EXPECT_THAT(words, testing::ElementsAre("ssh", "-p", "22", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "b",
+                                          testing::StartsWith("exec sh -c '")));
+}
+
+TEST(Process, SaysHowItEnded) {
+  EXPECT_EQ((Exit{3, 0}.text()), "exited with code 3");
+  EXPECT_EQ((Exit{0, 9}.text()), "was killed by signal 9 (SIGKILL)");
+  EXPECT_EQ((Exit{0, 9}.shell_code()), 137);
+  EXPECT_TRUE(Exit{}.good());
+}
+
+}  // namespace
+}  // namespace paceline::launch

@@ -1,0 +1,120 @@
+// Which rank runs where, and what is refused.
+#include "paceline/launch/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "paceline/base/error.h"
+#include "paceline/launch/network.h"
+
+namespace paceline::launch {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+const Machine kMachine = {3, [](const std::string& host) { return host == "here"; }};
+
+template <class Body>
+std::string refusal(const Body& body) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    return error.what();
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string text(const Plan& plan) {
+  std::string all;
+  for (const Place& place : plan.places)
+    all += std::to_string(place.rank) + "=" + place.host + "." + std::to_string(place.node) + ":" + std::to_string(place.local_rank) + "/" +
+           std::to_string(place.local_size) + (place.here ? " " : "* ");
+  return all;
+}
+
+TEST(Plan, OneHost) {
+  EXPECT_EQ(text(make_plan({.ranks = 2}, kMachine)), "0=.0:0/2 1=.0:1/2 ");
+  EXPECT_EQ(make_plan({}, kMachine).size, 3);  // a rank a core
+  EXPECT_EQ(make_plan({.per_node = 5}, kMachine).size, 5);
+  EXPECT_TRUE(make_plan({.ranks = 2}, kMachine).one_host());
+}
+
+TEST(Plan, FillsHostsInOrder) {
+  const std::vector<Host> hosts = parse_hosts("far:2,here:3,last:1");
+  EXPECT_EQ(text(make_plan({.hosts = hosts}, kMachine)), "0=far.0:0/2* 1=far.0:1/2* 2=here.1:0/3 3=here.1:1/3 4=here.1:2/3 5=last.2:0/1* ");
+  EXPECT_EQ(text(make_plan({.hosts = hosts, .ranks = 3}, kMachine)), "0=far.0:0/2* 1=far.0:1/2* 2=here.1:0/1 ");
+  EXPECT_EQ(make_plan({.hosts = hosts, .per_node = 4}, kMachine).size, 12);
+  EXPECT_FALSE(make_plan({.hosts = hosts}, kMachine).one_host());
+}
+
+TEST(Plan, OneLauncherAHost) {
+  const Plan plan = make_plan({.per_node = 2, .nodes = 3, .node_rank = 1}, kMachine);
+  EXPECT_EQ(plan.size, 6);
+  EXPECT_EQ(text(plan), "2=.1:0/2 3=.1:1/2 ");
+  EXPECT_EQ(parse_nodes("4"), 4);
+  EXPECT_EQ(parse_nodes("2:2"), 2);
+}
+
+TEST(Plan, RefusesContradictions) {
+  const auto refused = [](const Request& request) { return refusal([&] { make_plan(request, kMachine); }); };
+  const std::vector<Host> hosts = parse_hosts("a:2,b:1");
+  EXPECT_THAT(refused({.hosts = hosts, .ranks = 4}), AllOf(HasSubstr("-np 4"), HasSubstr("3 slots of 2 hosts")));
+  EXPECT_THAT(refused({.hosts = hosts, .nodes = 2}), HasSubstr("--nnodes"));
+  EXPECT_THAT(refused({.ranks = 2, .per_node = 3}), HasSubstr("contradict"));
+  EXPECT_THAT(refused({.nodes = 2}), HasSubstr("needs --node-rank 0 … 1"));
+  EXPECT_THAT(refused({.nodes = 2, .node_rank = 2}), HasSubstr("--node-rank 2 must be below --nnodes 2"));
+  EXPECT_THAT(refused({.ranks = 4, .nodes = 2, .node_rank = 0}), HasSubstr("--nproc-per-node"));
+  EXPECT_THAT(refused({.ranks = 0}), HasSubstr("0 ranks"));
+  for (const char* nodes : {"", "x", "0", "2:1", "1:4"}) EXPECT_THAT(refusal([&] { parse_nodes(nodes); }), HasSubstr("--nnodes")) << nodes;
+}
+
+TEST(Hosts, OnTheCommandLine) {
+  const std::vector<Host> hosts = parse_hosts("a:2,user@b,a:1");
+  ASSERT_EQ(hosts.size(), 2U);
+  EXPECT_EQ(hosts[0].slots, 3);  // named twice
+  EXPECT_EQ(hosts[1].name, "user@b");
+  EXPECT_EQ(hosts[1].slots, 1);
+  for (const char* bad : {"", ",", "a:", "a:0", "a:-1", "a:x", "a,,b", ":2", "a b", "-oProxyCommand=x", "a;b", "a:99999999999"})
+    EXPECT_THAT(refusal([&] { parse_hosts(bad); }), HasSubstr("host:slots")) << bad;
+}
+
+TEST(Hosts, InAFile) {
+  const auto file = std::filesystem::path(testing::TempDir()) / "paceline_hostfile";
+  const auto read = [&](const char* content) {
+    std::ofstream(file) << content;
+    return read_hostfile(file);
+  };
+  const std::vector<Host> hosts = read("# cluster\na slots=2 # fast\n\n  b\nc max_slots=8 slots=4\na slots=1\n");
+  ASSERT_EQ(hosts.size(), 3U);
+  EXPECT_EQ(hosts[0].slots, 3);
+  EXPECT_EQ(hosts[1].slots, 1);
+  EXPECT_EQ(hosts[2].slots, 4);
+  EXPECT_THAT(refusal([&] { read("a\nb slots=two\n"); }),
+              AllOf(HasSubstr("paceline_hostfile"), HasSubstr("line 2"), HasSubstr("slots=two")));
+  EXPECT_THAT(refusal([&] { read("a 4\n"); }), HasSubstr("line 1"));
+  EXPECT_THAT(refusal([&] { read("# nobody\n"); }), HasSubstr("names no host"));
+  std::filesystem::remove(file);
+  EXPECT_THAT(refusal([&] { read_hostfile(file); }), HasSubstr("paceline_hostfile"));
+}
+
+TEST(Network, KnowsThisHost) {
+  EXPECT_TRUE(is_this_host("localhost"));
+  EXPECT_TRUE(is_this_host("127.0.0.1"));
+  EXPECT_TRUE(is_this_host(host_name()));
+  EXPECT_FALSE(is_this_host("some-other-host"));
+  EXPECT_GE(usable_cores(), 1);
+}
+
+TEST(Network, ReservesPorts) {
+  const ReservedPort one, other;
+  EXPECT_GT(one.number(), 0);
+  EXPECT_NE(one.number(), other.number());
+}
+
+}  // namespace
+}  // namespace paceline::launch
