@@ -11,7 +11,7 @@ test: build
 	cd $(BUILD) && ctest --output-on-failure
 
 quick: build
-	cd $(BUILD) && ctest --output-on-failure -L quick
+	cd $(BUILD) && ctest --output-on-failure -j 2 -L quick
 
 build: install
 	cmake -S . -B $(BUILD) -G Ninja

@@ -67,9 +67,8 @@ class Faults(unittest.TestCase):
                     job.end()
 
     def test_a_killed_rank(self):
-        shared = [("shm", collective, algorithm) for collective in COLLECTIVES for algorithm in ALGORITHMS["shm"]]
-        network = [("gloo", collective, "ring") for collective in ("allreduce", "broadcast")]
-        self.others_notice(signal.SIGKILL, 5, 30, [case for case in shared + network if case[0] in engines_here()])
+        cases = [("shm", collective, "direct") for collective in COLLECTIVES] + [("shm", "allreduce", "ring"), ("gloo", "allreduce", "ring")]
+        self.others_notice(signal.SIGKILL, 5, 30, [case for case in cases if case[0] in engines_here()])
 
     def test_a_stopped_rank(self):
         cases = [(engine, "allreduce", algorithm) for engine in engines_here() for algorithm in ALGORITHMS[engine]]

@@ -67,7 +67,8 @@ class Journal {
     std::string told;
     try {
       if (store_ && culprit >= 0) {
-        culprit = follow_blame(culprit);
+        if (culprit_ < 0) culprit_ = follow_blame(culprit);  // asked once: what fails later fails for the same reason
+        culprit = culprit_;
         told = store_->get(key(culprit)).value_or("");
       }
     } catch (const std::exception&) {
@@ -129,6 +130,7 @@ class Journal {
   std::condition_variable wake_;
   bool closing_ = false;
   std::atomic<bool> shown_ = false;
+  std::atomic<int> culprit_ = -1;
   std::int64_t count_ = 0;
   std::array<Entry, kKept> entries_;
   std::thread teller_;
