@@ -1,6 +1,7 @@
 // Collectives by message size: Paceline's engines, the peers (Open MPI, MPICH, Gloo) and the memory's own floor, measured in one run in
 // alternating rounds. Ranks are programs of their own (bench/ranks, bench/peers), started by `paceline run` or mpirun.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 // paceline algorithm [KEY]: what a collective algorithm does, what it costs, every rank's steps, and its picture. Without a key: all of
 // them.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,6 +1,7 @@
 #include "paceline/comm/tcp_store_server.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
