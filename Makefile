@@ -8,7 +8,7 @@ train: build
 	$(BUILD)/bin/paceline train
 
 test: build
-	cd $(BUILD) && ctest --output-on-failure
+	cd $(BUILD) && ctest --output-on-failure -j 2
 
 quick: build
 	cd $(BUILD) && ctest --output-on-failure -j 2 -L quick

@@ -7,9 +7,9 @@ where they are not allowed this says so and is skipped (exit code 77).
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
-import time
 import unittest
 
 PROGRAMS = pathlib.Path(sys.argv.pop(1))
@@ -78,6 +78,9 @@ class TwoHosts(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if not (shutil.which("ip") and shutil.which("tc")):
+        print("skipped: there is no ip or tc here; install iproute2")
+        sys.exit(77)
     try:
         make_hosts()
     except (OSError, subprocess.CalledProcessError) as problem:

@@ -6,6 +6,7 @@ The namespaces are made and removed here; where that is not allowed the tests ar
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -53,6 +54,8 @@ def ranks(**variables):
 class TwoHosts(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        if not shutil.which("ip"):
+            raise unittest.SkipTest("there is no ip here; install iproute2")
         cls.addClassCleanup(cls.remove)
         try:
             for host in HOSTS:
