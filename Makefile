@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 .PHONY: train test quick build install lint format asan tsan clean
 
 train: build
-	$(BUILD)/bin/paceline train
+	$(BUILD)/bin/paceline train --workers 2
 
 test: build
 	cd $(BUILD) && ctest --output-on-failure -j 2

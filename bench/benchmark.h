@@ -24,11 +24,14 @@ struct Options {
   std::string root;    // of a dataset
   std::string python;  // for peers; empty: the first one that has PyTorch
   bool peer = true;
-  int ranks = 2;                      // of collectives
-  std::string engines = "local,shm";  // comma-separated, of collectives
+  std::string against;                // whom train is held against; empty: the benchmark's own
+  int ranks = 2;                      // of collectives; workers of train
+  std::string engines = "local,shm";  // comma-separated, of collectives and train
   std::string algorithms;             // comma-separated; empty: auto
   std::string sizes;                  // comma-separated; empty: 1 KiB to 256 MiB
   bool peers = false;                 // measure other libraries' collectives too
+  std::int64_t elements = 1 << 24;    // of a compressed gradient
+  std::string compressors;            // comma-separated; empty: all
 };
 
 using Row = nlohmann::ordered_json;
@@ -40,7 +43,10 @@ std::span<const Entry<Run>> benchmarks();
 
 std::vector<Row> bench_optim(const Options& options, const Say& say);
 std::vector<Row> bench_step(const Options& options, const Say& say);
+std::vector<Row> bench_train(const Options& options, const Say& say);
+std::vector<Row> bench_overlap(const Options& options, const Say& say);
 std::vector<Row> bench_data(const Options& options, const Say& say);
+std::vector<Row> bench_compress(const Options& options, const Say& say);
 std::vector<Row> bench_allreduce(const Options& options, const Say& say);
 std::vector<Row> bench_reduce_scatter(const Options& options, const Say& say);
 std::vector<Row> bench_all_gather(const Options& options, const Say& say);

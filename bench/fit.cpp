@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "paceline/comm/reduce.h"
+#include "paceline/comm/tuning.h"
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::bench {
@@ -20,7 +21,9 @@ double reduction_cost() {
 schedule::Counts counts_of(const std::string& collective, const std::string& algorithm, int ranks, std::int64_t bytes) {
   for (const schedule::Collective kind : schedule::kCollectives)
     if (schedule::name_of(kind) == collective)
-      return schedule::algorithm_for(algorithm, kind).make.formula({.collective = kind, .rank = 0, .size = ranks, .count = bytes / 4});
+      // As the ranks of one host run it.
+      return schedule::algorithm_for(algorithm, kind)
+          .make.formula({.collective = kind, .size = ranks, .count = bytes / 4, .per_host = ranks, .chunks = comm::chunks_for(bytes)});
   return {};
 }
 

@@ -9,7 +9,10 @@ namespace {
 constexpr Entry<Run> kBenchmarks[] = {
     {"optim", "fused updates over ResNet-50's parameters against torch::optim and the memory's speed", bench_optim},
     {"step", "one worker's training step against the same step in Python's PyTorch", bench_step},
+    {"train", "workers that train together against PyTorch's DistributedDataParallel over Gloo", bench_train},
+    {"overlap", "overlap and compression between two hosts, over a link of 1 Gbit/s", bench_overlap},
     {"data", "images a second from one core: crop and flip, JPEG folders", bench_data},
+    {"compress", "one core's speed of encoding and decoding gradients, their ratio, and that of a plain copy", bench_compress},
     {"allreduce", "by message size, against Open MPI, MPICH and Gloo (--peers) and the memory's floor", bench_allreduce},
     {"reduce_scatter", "the same", bench_reduce_scatter},
     {"all_gather", "the same", bench_all_gather},

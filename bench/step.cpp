@@ -3,17 +3,14 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <array>
-#include <cstdio>
-#include <cstdlib>
-
 #include "benchmark.h"
 #include "paceline/base/error.h"
-#include "paceline/base/log.h"
+#include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
 #include "paceline/strategies/strategy.h"
 #include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
+#include "peer.h"
 
 namespace paceline::bench {
 namespace {
@@ -43,31 +40,12 @@ graph::ModelConfig model_of(const Case& item) {
   return model;
 }
 
-/// The Python of the peers. A python3 that comes first in PATH (pyenv, conda) often is not the one that has Debian's PyTorch.
-std::string python_with_torch(const Options& options) {
-  if (!options.python.empty()) return options.python;
-  for (const char* python : {"python3", "/usr/bin/python3"})
-    if (std::system(fmt::format("{} -c 'import torch' >/dev/null 2>&1", python).c_str()) == 0) return python;
-  throw ConfigError(
-      "neither python3 nor /usr/bin/python3 has PyTorch (apt-get install python3-torch); --python names another, --no-peer leaves the peer "
-      "out");
-}
-
-/// What the peer prints: {"seconds": one step, "torch": version}.
-nlohmann::json run_peer(const std::string& python, const Options& options, const Case& item, std::int64_t batch, const std::string& mode) {
-  const std::string command =
-      fmt::format("{} {}/bench/peers/pytorch_step.py --network {} --batch {} --threads {} --device {} --precision {} --mode {}", python,
-                  PACELINE_SOURCE_DIR, item.network, batch, at::get_num_threads(), options.device, options.precision, mode);
-  std::FILE* pipe = popen(command.c_str(), "r");
-  if (!pipe) throw Error("cannot start " + python);
-  std::string output;
-  std::array<char, 4096> buffer;
-  while (std::fgets(buffer.data(), buffer.size(), pipe)) output += buffer.data();
-  if (pclose(pipe) != 0)
-    throw ConfigError(fmt::format(
-        "the peer failed: {}; does '{}' have PyTorch (apt-get install python3-torch)? --python names another, --no-peer leaves it out",
-        command, python));
-  return nlohmann::json::parse(output);
+/// Seconds that a step of the peer takes, and which PyTorch it is.
+nlohmann::json step_of_peer(const std::string& python, const Options& options, const Case& item, std::int64_t batch,
+                            const std::string& mode) {
+  return run_peer(python, "pytorch_step.py",
+                  {"--network", item.network, "--batch", std::to_string(batch), "--threads", std::to_string(at::get_num_threads()),
+                   "--device", options.device, "--precision", options.precision, "--mode", mode});
 }
 
 class Ours {
@@ -80,7 +58,8 @@ class Ours {
     optim_.name = item.network == std::string("gpt") ? "adamw" : "sgd";
     optim_.rate = 1e-3;
     strategy_ = strategies::make_strategy({});
-    strategy_->setup({.module = *module_, .optim = optim_, .bus = bus_, .clock = clock_});
+    comm_ = std::move(comm::local_group(1).front());
+    strategy_->setup({.module = *module_, .optim = optim_, .comm = *comm_, .bus = bus_, .clock = clock_, .compress = compress_});
     std::vector<std::int64_t> shape = {batch};
     shape.insert(shape.end(), item.input.begin(), item.input.end());
     const bool tokens = item.input.size() == 1;
@@ -108,6 +87,8 @@ class Ours {
   tensor::OwnStream stream_;
   SteadyClock clock_;
   observe::Bus bus_;
+  std::unique_ptr<comm::Communicator> comm_;
+  compress::CompressConfig compress_;
   optim::OptimConfig optim_;
   std::shared_ptr<nn::GraphModule> module_;
   std::unique_ptr<strategies::Strategy> strategy_;
@@ -126,7 +107,6 @@ std::vector<Row> bench_step(const Options& options, const Say& say) {
     if (!known) throw ConfigError(fmt::format("bench step has no network '{}'; it has lenet5, resnet18 and gpt", name));
   }
   const std::string python = options.peer ? python_with_torch(options) : "";
-  if (options.peer) log::info("the peer is PyTorch in {}", python);
   // A peer on the CPU is measured as it comes and with the convolution library that Paceline chose, and the faster one counts.
   const std::vector<std::string> modes =
       options.device == "cpu" ? std::vector<std::string>{"eager", "eager-no-mkldnn"} : std::vector<std::string>{"eager", "graph"};
@@ -142,7 +122,7 @@ std::vector<Row> bench_step(const Options& options, const Say& say) {
       own.push_back(ours.seconds_a_step());
       if (!options.peer) continue;
       for (const std::string& mode : modes) {
-        const auto answer = run_peer(python, options, item, batch, mode);
+        const auto answer = step_of_peer(python, options, item, batch, mode);
         peers[mode].push_back(answer.at("seconds"));
         version = answer.at("torch");
       }

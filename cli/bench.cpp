@@ -1,7 +1,6 @@
 // paceline bench NAME
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <iostream>
 #include <map>
@@ -64,34 +63,41 @@ Action add_bench(CLI::App& app) {
   app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")
       ->capture_default_str()
       ->check(whole_number(1));
-  app.add_option("--networks", flags->options.networks, "comma-separated, for step");
-  app.add_option("--batch", flags->options.batch, "0: the benchmark's own")->capture_default_str()->check(whole_number(0));
+  app.add_option("--networks", flags->options.networks, "comma-separated, for step and train");
+  app.add_option("--batch", flags->options.batch, "of a worker; 0: the benchmark's own")->capture_default_str()->check(whole_number(0));
   app.add_option("--device", flags->options.device, "cpu or cuda")->capture_default_str();
   app.add_option("--precision", flags->options.precision, "fp32, tf32 or bf16")->capture_default_str();
   app.add_option("--root", flags->options.root, "folder of a dataset, for data");
   app.add_option("--python", flags->options.python, "for peers; left out: the first of python3 and /usr/bin/python3 that has PyTorch");
-  app.add_option("--ranks", flags->options.ranks, "of allreduce and its kin")->capture_default_str()->check(whole_number(1));
-  app.add_option("--engines", flags->options.engines, "comma-separated, of the same")->capture_default_str();
+  app.add_option("--ranks", flags->options.ranks, "of allreduce and its kin; workers of train")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  app.add_option("--engines", flags->options.engines, "comma-separated, of allreduce, its kin and train")->capture_default_str();
   app.add_option("--algorithms", flags->options.algorithms, "comma-separated; each but auto is also held against its formula");
   app.add_option("--sizes", flags->options.sizes, "comma-separated, as 1024, 64K or 16M; left out: 1 KiB to 256 MiB");
+  app.add_option("--elements", flags->options.elements, "values of the gradient, for compress")
+      ->capture_default_str()
+      ->check(whole_number(1));
+  app.add_option("--compressors", flags->options.compressors, "comma-separated; left out: all, for compress");
   app.add_flag("--peers", flags->options.peers, "measure Open MPI, MPICH and Gloo in the same run, those that are installed");
+  app.add_option("--peer", flags->options.against, "whom train is held against: pytorch_ddp, which is also the default");
   app.add_flag("--no-peer", flags->no_peer, "measure Paceline alone");
   add_json_flag(app, flags->json);
-  add_examples(app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
-                     "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128",
-                     "paceline bench data --root DIR --json", "paceline bench allreduce --ranks 2 --peers",
-                     "paceline bench allreduce --ranks 4 --engines shm --algorithms ring,tree,butterfly"});
+  add_examples(
+      app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
+            "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128", "paceline bench train --peer pytorch_ddp",
+            "paceline bench overlap --rounds 3", "paceline bench data --root DIR --json",
+            "paceline bench compress --compressors int8,topk,powersgd", "paceline bench allreduce --ranks 2 --peers",
+            "paceline bench allreduce --ranks 4 --engines shm --algorithms ring,tree,butterfly"});
   return [flags] {
     flags->options.peer = !flags->no_peer;
     const auto& entry = find(bench::benchmarks(), "benchmark", flags->name);
     const c10::Device device = tensor::parse_device(flags->options.device);
     tensor::configure_libtorch(device, tensor::parse_precision(flags->options.precision, device), flags->options.threads, false);
-    const bool live = isatty(STDERR_FILENO) != 0;
-    const auto say = [live](const std::string& what) {
-      std::cerr << (live ? "\r\033[K" : "") << "measuring " << what << (live ? "" : "\n") << std::flush;
-    };
-    const std::vector<bench::Row> rows = entry.make(flags->options, say);
-    if (live) std::cerr << "\r\033[K";
+    const std::vector<bench::Row> rows = [&] {
+      MeasuringLine line;
+      return entry.make(flags->options, [&](const std::string& what) { line.say(what); });
+    }();
     const nlohmann::ordered_json machine = {
         {"cores", std::thread::hardware_concurrency()}, {"threads", at::get_num_threads()}, {"device", tensor::device_name(device)}};
     if (flags->json) print_json({{"benchmark", flags->name}, {"machine", machine}, {"rows", rows}});

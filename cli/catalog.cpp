@@ -1,6 +1,7 @@
 #include "catalog.h"
 
 #include "paceline/comm/engine.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/data/dataset.h"
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
@@ -19,7 +20,7 @@ std::vector<Shelf> catalog() {
       {"schedules", listing(optim::schedules())},
       {"engines", listing(comm::engines())},
       {"collectives", listing(schedule::algorithms())},
-      {"compressors", {}},
+      {"compressors", listing(compress::compressors())},
       {"update_rules", {}},
       {"consistencies", {}},
       {"strategies", listing(strategies::strategies())},

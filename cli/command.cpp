@@ -1,10 +1,14 @@
 #include "command.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <iostream>
 #include <nlohmann/json.hpp>
+
+#include "paceline/base/config.h"
 
 namespace paceline::cli {
 
@@ -22,6 +26,27 @@ CLI::Validator whole_number(std::int64_t least) {
     return good ? std::string() : fmt::format("must be a whole number of at least {}, not '{}'", least, text);
   };
   return CLI::Validator(check, "");
+}
+
+bool is_assignment(const std::string& word) { return word.find('=') != std::string::npos; }
+
+bool names_recipe(const std::vector<std::string>& words) { return !std::ranges::all_of(words, is_assignment); }
+
+void read_settings(Config& config, const std::vector<std::string>& words) {
+  for (const std::string& word : words)
+    if (!is_assignment(word)) config.load(word);
+  for (const std::string& word : words)
+    if (is_assignment(word)) config.set(word);
+}
+
+MeasuringLine::MeasuringLine() : live_(isatty(STDERR_FILENO) != 0) {}
+
+MeasuringLine::~MeasuringLine() {
+  if (live_) std::cerr << "\r\033[K" << std::flush;
+}
+
+void MeasuringLine::say(const std::string& what) {
+  std::cerr << (live_ ? "\r\033[K" : "") << "measuring " << what << (live_ ? "" : "\n") << std::flush;
 }
 
 void add_json_flag(CLI::App& app, bool& json) { app.add_flag("--json", json, "print one JSON document on standard output"); }

@@ -7,6 +7,10 @@
 #include <string>
 #include <vector>
 
+namespace paceline {
+class Config;
+}
+
 namespace paceline::cli {
 
 /// Exit codes that scripts can rely on.
@@ -17,6 +21,7 @@ using Action = std::function<int()>;
 
 Action add_train(CLI::App& app);
 Action add_run(CLI::App& app);
+Action add_scale(CLI::App& app);
 Action add_graph(CLI::App& app);
 Action add_algorithm(CLI::App& app);
 Action add_list(CLI::App& app);
@@ -34,6 +39,26 @@ void add_examples(CLI::App& app, std::initializer_list<const char*> lines);
 
 /// What a flag that takes a count accepts.
 CLI::Validator whole_number(std::int64_t least);
+
+/// Among the words of a command line: section.key=value, rather than the name of a recipe file.
+bool is_assignment(const std::string& word);
+bool names_recipe(const std::vector<std::string>& words);
+/// What the recipe files and the assignments among the words say; assignments win.
+void read_settings(Config& config, const std::vector<std::string>& words);
+
+/// Says on standard error what is being measured: in one line that is drawn over and gone at the end, or in lines where that is no
+/// terminal.
+class MeasuringLine {
+ public:
+  MeasuringLine();
+  ~MeasuringLine();
+  MeasuringLine(const MeasuringLine&) = delete;
+  MeasuringLine& operator=(const MeasuringLine&) = delete;
+  void say(const std::string& what);
+
+ private:
+  bool live_;
+};
 
 /// Adds --json.
 void add_json_flag(CLI::App& app, bool& json);

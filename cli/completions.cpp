@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "catalog.h"
@@ -21,21 +22,22 @@ std::string flags_of(const CLI::App& app) {
 }
 
 std::string bash_script(const CLI::App& root) {
-  std::string keys, networks, lists = " keys", cases, commands;
+  std::string keys, lists = " keys", cases, commands;
+  std::map<std::string_view, std::string> rows;  // by shelf
   train::Recipe recipe;
   const Config config = recipe.config();
   for (const Section& section : config.sections())
     for (const Field& field : section.fields()) keys += fmt::format(" {}.{}=", section.name(), field.key());
   for (const Shelf& shelf : catalog()) {
     lists += fmt::format(" {}", shelf.name);
-    if (shelf.name == "networks")
-      for (const Listing& row : shelf.rows) networks += fmt::format(" {}", row.key);
+    for (const Listing& row : shelf.rows) rows[shelf.name] += fmt::format(" {}", row.key);
   }
   for (const CLI::App* sub : root.get_subcommands([](const CLI::App*) { return true; })) {
     commands += " " + sub->get_name();
     std::string words = flags_of(*sub);
-    if (sub->get_name() == "train") words += keys;
-    if (sub->get_name() == "graph") words += networks;
+    if (sub->get_name() == "train" || sub->get_name() == "scale") words += keys;
+    if (sub->get_name() == "graph") words += rows["networks"];
+    if (sub->get_name() == "algorithm") words += rows["collectives"];
     if (sub->get_name() == "list") words += lists;
     cases += fmt::format("    {}) words=\"{}\" ;;\n", sub->get_name(), words);
   }

@@ -17,7 +17,7 @@
 #include "paceline/observe/summary.h"
 #include "paceline/observe/tensorboard.h"
 #include "paceline/observe/trace.h"
-#include "paceline/train/trainer.h"
+#include "paceline/train/workers.h"
 
 namespace paceline::cli {
 namespace {
@@ -52,23 +52,18 @@ struct Plan {
   std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
 };
 
-bool is_assignment(const std::string& word) { return word.find('=') != std::string::npos; }
-
 Plan make_plan(const Flags& flags) {
   Plan plan;
-  bool has_recipe = false;
-  for (const std::string& word : flags.words) has_recipe = has_recipe || !is_assignment(word);
+  const bool has_recipe = names_recipe(flags.words);
   if (!has_recipe) plan.recipe = train::Recipe::demonstration();
   Config config = plan.recipe.config();
   if (!flags.resume.empty()) {
     if (has_recipe) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
     plan.resume_from = train::newest_good_checkpoint(flags.resume);
     config.load_text(plan.resume_from->second.recipe, plan.resume_from->first.string());
+    plan.recipe.parallel.workers = 0;  // as many as there are now, unless somebody says otherwise
   }
-  for (const std::string& word : flags.words)
-    if (!is_assignment(word)) config.load(word);
-  for (const std::string& word : flags.words)
-    if (is_assignment(word)) config.set(word);
+  read_settings(config, flags.words);
   if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
   return plan;
@@ -92,14 +87,17 @@ int run_train(const Flags& flags) {
     std::cout << plan.recipe.config().toml();
     return kDone;
   }
-  if (const comm::World world = comm::discover(); world.size > 1)
-    throw ConfigError(fmt::format("{} started {} ranks, but strategy '{}' trains with one worker; start paceline train alone", world.source,
-                                  world.size, plan.recipe.strategy.name));
   catch_signals();
+  const comm::World world = comm::discover();
   const SteadyClock clock;
   observe::Bus bus;
-  train::Trainer trainer(plan.recipe, {.bus = bus, .clock = clock, .stop = stop_requested});
-  if (plan.resume_from) trainer.resume(plan.resume_from->second, plan.resume_from->first.string());
+  train::Workers workers(plan.recipe, world, {.bus = bus, .clock = clock, .stop = stop_requested});
+  if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
+  plan.recipe = workers.recipe();
+  if (!workers.leads()) {  // whoever has worker 0 shows and writes everything
+    const observe::RunEnded ended = workers.run({});
+    return ended.stopped.empty() ? kDone : kStopped;
+  }
   // From here on the input is known to be good: nothing was written before.
   const RunFolder folder = folder_for(plan);
   write_atomically(folder.recipe(), plan.recipe.config().toml());
@@ -112,7 +110,7 @@ int run_train(const Flags& flags) {
   if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
 
   try {
-    const observe::RunEnded ended = trainer.run(folder.path());
+    const observe::RunEnded ended = workers.run(folder.path());
     if (flags.json) print_json(observe::to_json(ended));
     return ended.stopped.empty() ? kDone : kStopped;
   } catch (const DataError&) {

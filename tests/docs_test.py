@@ -73,6 +73,12 @@ class Docs(unittest.TestCase):
                 self.assertIn(row["key"], anchors_of(page))
                 self.assertIn(f"<!-- generated: picture {row['key']} ", page.read_text())
 
+    def test_every_strategy_and_compressor_has_a_section(self):
+        for registry in ("strategies", "compressors"):
+            for row in json.loads(run("list", registry, "--json"))[registry]:
+                with self.subTest(key=row["key"]):
+                    self.assertIn(row["key"], anchors_of(ROOT / f"docs/{registry}.md"))
+
     def test_commands_that_are_shown_exist(self):
         listed = run("--help").split("Subcommands:\n")[1].split("\n\n")[0]
         known = set(re.findall(r"^  (\w+)", listed, re.MULTILINE)) | {"COMMAND"}

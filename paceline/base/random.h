@@ -13,7 +13,17 @@
 namespace paceline {
 
 /// What a stream is for; each purpose gets numbers unrelated to every other's. Append only: the values are part of a run's bits.
-enum class Purpose : std::uint32_t { init = 1, shuffle = 2, augment = 3, dropout = 4, data = 5, delay = 6, compress = 7, test = 8 };
+enum class Purpose : std::uint32_t {
+  init = 1,
+  shuffle = 2,
+  augment = 3,
+  dropout = 4,
+  data = 5,
+  delay = 6,
+  compress = 7,
+  test = 8,
+  gossip = 9
+};
 
 /// One Philox block: four 32-bit words from a 128-bit counter and a 64-bit key.
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);

@@ -59,14 +59,16 @@ struct Driver::Task final : Work::State {
   Task(Driver& owner, std::unique_ptr<Activity> work, const Call& what)
       : driver(owner), activity(std::move(work)), call(what), began(now()) {}
 
-  bool done() override { return finished.load(std::memory_order_acquire); }
+  bool done() override {
+    if (!is_finished()) driver.look();
+    return is_finished();
+  }
   void wait() override {
-    if (!done()) {
-      std::unique_lock lock(driver.mutex_);
-      driver.changed_.wait(lock, [this] { return done(); });
-    }
+    if (!is_finished()) driver.drive_until([this] { return is_finished(); });
     if (error) std::rethrow_exception(error);
   }
+  bool is_finished() const { return finished.load(std::memory_order_acquire); }
+  bool is_on_gpu() const { return call.operation.buffer.on_gpu; }
 
   Driver& driver;
   std::unique_ptr<Activity> activity;
@@ -77,24 +79,95 @@ struct Driver::Task final : Work::State {
 };
 
 Driver::~Driver() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  if (!broken_) broken_ = std::make_exception_ptr(Error("the communicator was closed while operations were under way"));
+  fail_all();
+  set_duty();
+  while (drivers_ > 0) {
+    waiter_.wake(Sleeper::caller);
+    lock.unlock();
+    std::this_thread::yield();
+    lock.lock();
+  }
+  lock.unlock();
+  waiter_.wake(Sleeper::helper);
+  if (helper_.joinable()) helper_.join();
+}
+
+template <class Look, class Check>
+void Driver::wait_until(Look look, Check check) {
+  const auto seen = [&] {
+    const std::lock_guard lock(mutex_);
+    return look();
+  };
+  for (int spin = waiter_.spins(); spin >= 0; --spin) {
+    if (seen()) return;
+    relax();
+  }
+  // Where ranks share cores, the one that is waited for may be about to run on this very core. Elsewhere a yield would give the core to a
+  // stranger, for the whole of his time slice; who sleeps is back as soon as he is woken.
+  for (int turn = waiter_.spins() > 0 ? kYields : 0; turn < kYields; ++turn) {
+    if (seen()) return;
+    std::this_thread::yield();
+  }
+  struct Announcement {
+    explicit Announcement(Waiter& to) : waiter(to) { waiter.announce(Sleeper::caller); }
+    ~Announcement() { waiter.retract(Sleeper::caller); }
+    Waiter& waiter;
+  };
+  const Nanoseconds began = now();
+  for (Nanoseconds checked = began;;) {
+    const Announcement announcement(waiter_);
+    const std::uint32_t heard = waiter_.bell(Sleeper::caller);
+    Nanoseconds nap = kNap;
+    {
+      const std::lock_guard lock(mutex_);
+      if (look()) return;
+      if (now() - checked > kNap / 2) {
+        if (check(now() - began)) return;
+        checked = now();
+      }
+      nap = std::min(nap, waiter_.patience());
+    }
+    waiter_.wake_helpers();
+    waiter_.sleep(Sleeper::caller, heard, nap);
+  }
+}
+
+template <class Done>
+void Driver::drive_until(Done done) {
   {
     const std::lock_guard lock(mutex_);
-    stopping_ = true;
+    ++drivers_;
+    set_duty();
   }
-  changed_.notify_all();
-  waiter_.wake();
-  if (thread_.joinable()) thread_.join();
+  wait_until(
+      [&] {
+        if (!done()) advance_all(By::caller);
+        return done();
+      },
+      [&](Nanoseconds) {
+        check_all(By::caller);
+        return done();
+      });
+  const std::lock_guard lock(mutex_);
+  --drivers_;
+  hand_over();
 }
 
 void Driver::run(Activity& activity, const Call& call) {
   {
     std::unique_lock lock(mutex_);
-    // A collective waits for its turn behind those that were started before it.
-    if (call.operation.is_collective()) changed_.wait(lock, [this] { return ordered_.empty(); });
+    if (call.operation.is_collective() && !ordered_.empty()) {  // behind those that were started before it
+      lock.unlock();
+      drive_until([this] { return ordered_.empty(); });
+      lock.lock();
+    }
     if (broken_) std::rethrow_exception(broken_);
   }
   try {
-    drive(activity, call);
+    wait_until([&] { return advance(activity, call); }, [&](Nanoseconds waited) { return check(activity, call, waited, waiter_); });
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!broken_) broken_ = std::current_exception();
@@ -116,48 +189,66 @@ void Driver::run(std::unique_ptr<Activity> activity, const Call& call) {
   bury();
 }
 
-void Driver::drive(Activity& activity, const Call& call) {
-  const auto advanced = [&] {
-    const std::lock_guard lock(mutex_);
-    return advance(activity, call);
-  };
-  for (int spin = waiter_.spins(); spin >= 0; --spin) {
-    if (advanced()) return;
-    relax();
+Work Driver::start(std::unique_ptr<Activity> activity, const Call& call) {
+  auto task = std::make_shared<Task>(*this, std::move(activity), call);
+  const std::lock_guard lock(mutex_);
+  if (broken_) std::rethrow_exception(broken_);
+  if (call.operation.is_collective()) {
+    ordered_.push_back(task);
+  } else {
+    free_.push_back(task);
   }
-  // The rank that is waited for may be about to run on this very core.
-  for (int turn = 0; turn < kYields; ++turn) {
-    if (advanced()) return;
-    std::this_thread::yield();
-  }
-  const Nanoseconds began = now();
-  while (true) {
-    const std::uint32_t announced = waiter_.announce();
-    bool done = false;
-    try {
-      done = advanced();
-    } catch (...) {
-      waiter_.retract();
-      throw;
+  hand_over();
+  if (on_duty_ && !helper_.joinable()) helper_ = std::thread([this] { help(); });
+  return Work(task);
+}
+
+void Driver::look() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) hand_over();
+}
+
+/// After this, whatever is left to do is done when a bell rings.
+void Driver::hand_over() {
+  set_duty();  // announces the helper before the look, so that nothing that comes after it is missed
+  const bool at_once = !ordered_.empty() && (waiter_.has_core_for_helper() || ordered_.front()->is_on_gpu());
+  if (!at_once) advance_all(By::caller);
+  if (on_duty_ && (at_once || waiter_.patience() < kNap)) waiter_.wake(Sleeper::helper);
+}
+
+void Driver::help() {
+  std::unique_lock lock(mutex_);
+  Nanoseconds checked = now();
+  while (!stopping_) {
+    const std::uint32_t heard = waiter_.bell(Sleeper::helper);
+    if (on_duty_) {
+      advance_all(By::helper);
+      if (now() - checked > kNap) {
+        check_all(By::helper);
+        checked = now();
+      }
     }
-    if (done) return waiter_.retract();
-    waiter_.sleep(announced, kNap);
-    if (advanced()) return;
-    if (const Nanoseconds waited = now() - began; waited > kNap / 2) {
-      const std::lock_guard lock(mutex_);
-      if (check(activity, call, waited, waiter_)) return;
-    }
+    const Nanoseconds nap = on_duty_ ? std::min(kNap, waiter_.patience()) : kNap;
+    lock.unlock();
+    waiter_.sleep(Sleeper::helper, heard, nap);
+    lock.lock();
   }
 }
 
-void Driver::finish(Task& task, std::exception_ptr error) {
+void Driver::set_duty() {
+  const bool needed = !idle() && (drivers_ == 0 || (!ordered_.empty() && ordered_.front()->is_on_gpu()));
+  if (needed && !on_duty_) waiter_.announce(Sleeper::helper);
+  if (!needed && on_duty_) waiter_.retract(Sleeper::helper);
+  on_duty_ = needed;
+}
+
+void Driver::finish(Task& task, const std::exception_ptr& error) {
   task.activity.reset();
   task.error = error;
   task.finished.store(true, std::memory_order_release);
-  changed_.notify_all();
 }
 
-/// Does one thing with a task; true if that ended it, well or not. With the mutex held, as the two below.
+/// Does one thing with a task; true if that ended it, well or not.
 template <class Step>
 bool Driver::ended(Task& task, Step step) {
   try {
@@ -172,9 +263,10 @@ bool Driver::ended(Task& task, Step step) {
 
 /// Goes through the tasks that are under way and takes out those that `step` ends.
 template <class Step>
-bool Driver::sweep(Step step) {
+void Driver::sweep(By who, Step step) {
   bool any = false;
-  while (!ordered_.empty() && ended(*ordered_.front(), [&] { return step(*ordered_.front()); })) {
+  const auto may_step = [&](const Task& task) { return who == By::helper || !task.is_on_gpu(); };
+  while (!ordered_.empty() && may_step(*ordered_.front()) && ended(*ordered_.front(), [&] { return step(*ordered_.front()); })) {
     ordered_.pop_front();
     any = true;
     if (!ordered_.empty()) ordered_.front()->began = now();  // its turn begins here, and so does its deadline
@@ -185,64 +277,23 @@ bool Driver::sweep(Step step) {
     any = any || done;
     at = done ? free_.erase(at) : std::next(at);
   }
-  return any;
+  if (!any) return;
+  set_duty();
+  if (drivers_ > (who == By::caller ? 1 : 0)) waiter_.wake(Sleeper::caller);
 }
 
-Work Driver::start(std::unique_ptr<Activity> activity, const Call& call) {
-  auto task = std::make_shared<Task>(*this, std::move(activity), call);
-  const std::lock_guard lock(mutex_);
-  if (broken_) std::rethrow_exception(broken_);
-  if (call.operation.is_collective()) {
-    ordered_.push_back(task);
-  } else if (!ended(*task, [&] {
-               return advance(*task->activity, task->call);
-             })) {  // posted at once, so that messages keep the order of the calls
-    free_.push_back(task);
-  }
-  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
-  changed_.notify_all();
-  waiter_.wake();
-  return Work(task);
+void Driver::advance_all(By who) {
+  sweep(who, [](Task& task) { return advance(*task.activity, task.call); });
 }
 
-bool Driver::advance_all() {
-  return sweep([](Task& task) { return advance(*task.activity, task.call); });
-}
-
-void Driver::check_all() {
-  sweep([this](Task& task) { return check(*task.activity, task.call, now() - task.began, waiter_); });
+void Driver::check_all(By who) {
+  sweep(who, [this](Task& task) { return check(*task.activity, task.call, now() - task.began, waiter_); });
 }
 
 void Driver::fail_all() {
   for (const auto& task : ordered_) finish(*task, broken_);
   for (const auto& task : free_) finish(*task, broken_);
   ordered_.clear(), free_.clear();
-}
-
-void Driver::loop() {
-  std::unique_lock lock(mutex_);
-  Nanoseconds checked = now();
-  while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !idle(); });
-    if (stopping_) break;
-    if (advance_all()) continue;
-    const std::uint32_t announced = waiter_.announce();
-    if (advance_all()) {
-      waiter_.retract();
-      continue;
-    }
-    lock.unlock();
-    waiter_.sleep(announced, kNap);
-    lock.lock();
-    if (stopping_) break;
-    if (now() - checked > kNap) {
-      check_all();
-      checked = now();
-    }
-  }
-  // Whoever still waits learns that the communicator is gone.
-  if (!broken_) broken_ = std::make_exception_ptr(Error("the communicator was closed while operations were under way"));
-  fail_all();
 }
 
 }  // namespace paceline::comm

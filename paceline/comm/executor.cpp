@@ -1,11 +1,9 @@
 #include "paceline/comm/executor.h"
 
-#include <algorithm>
 #include <cstring>
 
-#include <span>
-
 #include "paceline/comm/reduce.h"
+#include "paceline/schedule/held.h"
 
 namespace paceline::comm {
 namespace {
@@ -14,12 +12,18 @@ using schedule::Range;
 using schedule::Step;
 using Kind = Step::Kind;
 
-bool overlap(Range a, Range b) { return a.begin < b.end && b.begin < a.end; }
-
 }  // namespace
 
-Executor::Executor(Transport& transport, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base, int stride)
-    : transport_(transport), steps_(std::move(steps)), op_(operation), tag_(tag), divisor_(divisor), base_(base), stride_(stride) {}
+Executor::Executor(Transport& transport, Scratch& scratch, schedule::Steps steps, const Operation& operation, Tag tag, int divisor,
+                   int base, int stride)
+    : transport_(transport),
+      scratch_(scratch),
+      steps_(std::move(steps)),
+      op_(operation),
+      tag_(tag),
+      divisor_(divisor),
+      base_(base),
+      stride_(stride) {}
 
 bool Executor::advance() {
   while (true) {
@@ -52,22 +56,17 @@ int Executor::waits_for() const {
 }
 
 void Executor::post_round() {
-  const std::size_t first = next_;
-  while (next_ < steps_.size() && steps_[next_].round == steps_[first].round) ++next_;
-  const std::span<const Step> steps(steps_.data() + first, next_ - first);
+  const std::span<const Step> steps = schedule::first_round(std::span(steps_).subspan(next_));
+  const std::vector<bool> is_held = schedule::held(steps);
   const std::int64_t width = size_of(op_.buffer.dtype);
-  const auto is_sent = [&](Range range) {
-    return std::any_of(steps.begin(), steps.end(), [&](const Step& s) { return s.kind == Kind::send && overlap(s.range, range); });
-  };
-  const auto reduced_before = [&](const Step& step) {
-    return std::any_of(steps.data(), &step, [&](const Step& s) { return s.kind == Kind::reduce && overlap(s.range, step.range); });
-  };
+  next_ += steps.size();
   round_.clear();
   round_.reserve(steps.size());
-  for (const Step& step : steps) {
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
     const std::int64_t bytes = step.range.size() * width;
     std::byte* own = static_cast<std::byte*>(op_.buffer.data) + step.range.begin * width;
-    Message message{.request = nullptr, .step = &step, .scratch = {}};
+    Message message{.step = &step, .held = {}, .request = nullptr};
     switch (step.kind) {
       case Kind::copy: copy_own(step.range); continue;
       case Kind::send: message.request = transport_.send(name_of_peer(step), tag_, own, bytes); break;
@@ -77,10 +76,9 @@ void Executor::post_round() {
         break;
       case Kind::receive: message.request = transport_.receive(name_of_peer(step), tag_, own, bytes, {}); break;
       case Kind::reduce:
-        // In place as it arrives, unless the old value is still on its way out or another one comes before it in the order of the list.
-        if (is_sent(step.range) || reduced_before(step)) {
-          message.scratch.resize(static_cast<std::size_t>(bytes));
-          message.request = transport_.receive(name_of_peer(step), tag_, message.scratch.data(), bytes, {});
+        if (is_held[i]) {
+          message.held = scratch_.take(bytes);
+          message.request = transport_.receive(name_of_peer(step), tag_, message.held.get(), bytes, {});
         } else {
           message.request =
               transport_.receive(name_of_peer(step), tag_, own, bytes, {.reduces = true, .dtype = op_.buffer.dtype, .op = op_.op});
@@ -96,8 +94,8 @@ void Executor::end_round() {
   const std::int64_t width = size_of(op_.buffer.dtype);
   for (const Message& message : round_) {
     const Step& step = *message.step;
-    if (!message.scratch.empty())
-      combine(op_.buffer.dtype, op_.op, static_cast<std::byte*>(op_.buffer.data) + step.range.begin * width, message.scratch.data(),
+    if (message.held)
+      combine(op_.buffer.dtype, op_.op, static_cast<std::byte*>(op_.buffer.data) + step.range.begin * width, message.held.get(),
               step.range.size());
   }
   round_.clear();

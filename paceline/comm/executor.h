@@ -3,6 +3,7 @@
 
 #include "paceline/comm/activity.h"
 #include "paceline/comm/operation.h"
+#include "paceline/comm/scratch.h"
 #include "paceline/comm/transport.h"
 
 namespace paceline::comm {
@@ -11,16 +12,17 @@ class Executor final : public Activity {
  public:
   /// `base` is what the schedule's rank 0 is called by the transport, `stride` the distance to the next: a schedule may run on every k-th
   /// rank. `divisor` ends a mean. Messages carry `tag`, which no other operation in flight may have.
-  Executor(Transport& transport, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base = 0, int stride = 1);
+  Executor(Transport& transport, Scratch& scratch, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base = 0,
+           int stride = 1);
 
   bool advance() override;
   int waits_for() const override;
 
  private:
   struct Message {
-    std::unique_ptr<Transport::Request> request;
     const schedule::Step* step;
-    std::vector<std::byte> scratch;  // of a reduction that must wait until its range has been sent
+    Scratch::Piece held;  // outlives the request that fills it
+    std::unique_ptr<Transport::Request> request;
     bool done = false;
   };
 
@@ -30,6 +32,7 @@ class Executor final : public Activity {
   int name_of_peer(const schedule::Step& step) const { return base_ + step.peer * stride_; }
 
   Transport& transport_;
+  Scratch& scratch_;
   schedule::Steps steps_;
   Operation op_;
   Tag tag_;

@@ -63,7 +63,7 @@ std::string describe(const Operation& operation);
 struct Options {
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  std::string algorithm;
+  std::string algorithm = {};
   Nanoseconds deadline{0};
 };
 

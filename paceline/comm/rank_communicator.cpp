@@ -7,6 +7,7 @@
 
 #include "paceline/comm/executor.h"
 #include "paceline/comm/gpu.h"
+#include "paceline/comm/hierarchical.h"
 #include "paceline/comm/shared/direct.h"
 
 namespace paceline::comm {
@@ -14,8 +15,14 @@ namespace {
 
 using Kind = Operation::Kind;
 
-constexpr std::int64_t kChunkBytes = 128 << 10, kMostChunks = 64;  // of what flows through a tree or chain
-constexpr Tag kCollectiveTags = Tag{1} << 32;                      // a user's tags lie below
+constexpr Tag kCollectiveTags = Tag{1} << 32;  // a user's tags lie below
+
+/// The first of a collective's own tags, of which each has Hierarchical::kLanes. They come again after a billion collectives, when nobody
+/// is left in the first.
+Tag tags_of(const Call& call) {
+  const auto number = static_cast<std::uint32_t>(call.sequence) % (std::uint32_t{1} << 30);
+  return kCollectiveTags + static_cast<Tag>(number) * Hierarchical::kLanes;
+}
 
 /// A send or a receive. Posted when it is first driven: only then the engine is this thread's alone.
 class Message final : public Activity {
@@ -111,16 +118,17 @@ std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
   if (is_direct(op)) return std::make_unique<shared::Direct>(*endpoint_->host_group(), op, call.sequence);
   const Topology topology = endpoint_->topology();
   const bool even = topology.hosts * topology.per_host == size() && topology.hosts > 1 && topology.per_host > 1;
-  if (op.algorithm == "hierarchical" && op.kind == Kind::allreduce && endpoint_->host_group() && even) return two_level(call);
+  if (op.algorithm == "hierarchical" && op.kind == Kind::allreduce && endpoint_->host_group() && even)
+    return std::make_unique<Hierarchical>(endpoint_->transport(), scratch_, *endpoint_->host_group(), op, call.sequence, tags_of(call),
+                                          rank(), size());
   return scheduled(call);
 }
 
 std::unique_ptr<Activity> RankCommunicator::scheduled(const Call& call) {
   const Operation& op = call.operation;
   const auto& row = schedule::algorithm_for(op.algorithm, op.collective());
-  const Tag tag = kCollectiveTags + static_cast<Tag>(call.sequence);
   const bool mean = op.reduces() && op.op == ReduceOp::mean;
-  return std::make_unique<Executor>(endpoint_->transport(), row.make.steps(problem(op)), op, tag, mean ? size() : 1);
+  return std::make_unique<Executor>(endpoint_->transport(), scratch_, row.make.steps(problem(op)), op, tags_of(call), mean ? size() : 1);
 }
 
 schedule::Problem RankCommunicator::problem(const Operation& op) const {
@@ -130,30 +138,7 @@ schedule::Problem RankCommunicator::problem(const Operation& op) const {
           .count = op.buffer.count,
           .root = op.root,
           .per_host = endpoint_->topology().per_host,
-          .chunks = std::clamp<std::int64_t>(op.buffer.bytes() / kChunkBytes, 1, kMostChunks)};
-}
-
-// Reduce-scatter inside the host, allreduce of each rank's slice across hosts, all-gather inside: what crosses the network crosses it once.
-std::unique_ptr<Activity> RankCommunicator::two_level(const Call& call) {
-  const Operation& op = call.operation;
-  shared::Group& host = *endpoint_->host_group();
-  const int per_host = host.size(), hosts = size() / per_host, local = host.rank();
-  Operation inside = op;
-  inside.kind = Kind::reduce_scatter;
-  if (op.op == ReduceOp::mean) inside.op = ReduceOp::sum;  // the division comes once, at the end of the way across
-  Operation across = op;
-  across.buffer = op.buffer.slice(schedule::part(op.buffer.count, per_host, local));
-  const schedule::Steps ring = schedule::algorithm_for("ring", schedule::Collective::allreduce)
-                                   .make.steps({.rank = rank() / per_host, .size = hosts, .count = across.buffer.count});
-  Operation outside = op;
-  outside.kind = Kind::all_gather;
-  const Tag tag = kCollectiveTags + static_cast<Tag>(call.sequence);
-  std::vector<std::unique_ptr<Activity>> parts;
-  parts.push_back(std::make_unique<shared::Direct>(host, inside, call.sequence, rank() - local));
-  parts.push_back(
-      std::make_unique<Executor>(endpoint_->transport(), ring, across, tag, op.op == ReduceOp::mean ? size() : 1, local, per_host));
-  parts.push_back(std::make_unique<shared::Direct>(host, outside, call.sequence, rank() - local));
-  return std::make_unique<Sequence>(std::move(parts));
+          .chunks = chunks_for(op.buffer.bytes())};
 }
 
 std::string RankCommunicator::choose(const Operation& op) {
@@ -171,14 +156,15 @@ std::string RankCommunicator::choose(const Operation& op) {
 
 // Everybody tells everybody his colour and key; who shares a colour forms a group.
 std::unique_ptr<Communicator> RankCommunicator::split(int color, int key) {
-  std::vector<std::int64_t> all(static_cast<std::size_t>(2 * size()));
-  all[static_cast<std::size_t>(2 * rank())] = color, all[static_cast<std::size_t>(2 * rank() + 1)] = key;
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
+  const auto color_of = [&](int peer) -> std::int64_t& { return all[2 * static_cast<std::size_t>(peer)]; };
+  const auto key_of = [&](int peer) -> std::int64_t& { return all[2 * static_cast<std::size_t>(peer) + 1]; };
+  color_of(rank()) = color, key_of(rank()) = key;
   run(all_gather(all));
   std::vector<int> members;
   for (int i = 0; i < size(); ++i)
-    if (all[static_cast<std::size_t>(2 * i)] == color) members.push_back(i);
-  std::stable_sort(members.begin(), members.end(),
-                   [&](int a, int b) { return all[static_cast<std::size_t>(2 * a + 1)] < all[static_cast<std::size_t>(2 * b + 1)]; });
+    if (color_of(i) == color) members.push_back(i);
+  std::ranges::stable_sort(members, {}, key_of);
   return std::make_unique<RankCommunicator>(endpoint_->split(members, *this), config_);
 }
 

@@ -9,6 +9,7 @@
 
 #include "paceline/comm/driver.h"
 #include "paceline/comm/endpoint.h"
+#include "paceline/comm/scratch.h"
 #include "paceline/comm/tuning.h"
 
 namespace paceline::comm {
@@ -32,7 +33,6 @@ class RankCommunicator final : public Communicator {
   bool is_direct(const Operation& operation) const;
   std::unique_ptr<Activity> activity_for(const Call& call);
   std::unique_ptr<Activity> scheduled(const Call& call);
-  std::unique_ptr<Activity> two_level(const Call& call);
   schedule::Problem problem(const Operation& operation) const;
   std::string choose(const Operation& operation);
 
@@ -42,6 +42,7 @@ class RankCommunicator final : public Communicator {
   std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and bytes
   // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.
   std::int64_t collectives_ = 0, messages_ = 0;
+  Scratch scratch_;
   Driver driver_;  // last: its thread uses everything above
 };
 

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 
 #include "paceline/base/error.h"
-#include "paceline/comm/half.h"
+#include "paceline/base/half.h"
 
 namespace paceline::comm {
 namespace {
@@ -65,6 +66,65 @@ void divide_by(T* values, std::int64_t count, int divisor) {
   for (std::int64_t i = 0; i < count; ++i) values[i] = divided(values[i], divisor);
 }
 
+/// Elements [begin, end), block by block through the first cache.
+template <ReduceOp op, class T>
+void combine_blocks(std::span<const void* const> in, std::span<void* const> out, std::int64_t begin, std::int64_t end, int divisor) {
+  T block[kBlock];
+  for (; begin < end; begin += kBlock) {
+    const std::int64_t size = std::min(kBlock, end - begin);
+    std::copy_n(static_cast<const T*>(in[0]) + begin, size, block);
+    for (std::size_t k = 1; k < in.size(); ++k) combine_two<op>(block, static_cast<const T*>(in[k]) + begin, size);
+    if (divisor != 1) divide_by(block, size, divisor);
+    for (void* result : out) std::copy_n(block, size, static_cast<T*>(result) + begin);
+  }
+}
+
+/// As many elements as make whole cache lines, line by line through registers: three times as fast for four inputs as through a block in
+/// the cache, whose loads and stores outnumber those of the inputs. Returns how many that are.
+template <ReduceOp op, class T>
+std::int64_t combine_lines(std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor) {
+  using Word =
+      typename std::conditional_t<std::is_integral_v<T> && op == ReduceOp::sum, std::make_unsigned<T>, std::type_identity<T>>::type;
+  using Vector [[gnu::vector_size(16)]] = Word;
+  constexpr int kVectors = 4;  // of a line
+  constexpr std::int64_t kLanes = sizeof(Vector) / sizeof(T), kLine = kVectors * kLanes;
+  const std::int64_t whole = count - count % kLine;
+  for (std::int64_t begin = 0; begin < whole; begin += kLine) {
+    // By copies of one vector each, which are plain loads and stores: the buffers need not be aligned.
+    const auto load = [&](const void* from, int v) {
+      Vector loaded;
+      std::memcpy(&loaded, static_cast<const T*>(from) + begin + v * kLanes, sizeof(loaded));
+      return loaded;
+    };
+    Vector line[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) line[v] = load(in[0], v);
+    for (std::size_t k = 1; k < in.size(); ++k) {
+      const void* next = in[k];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const Vector other = load(next, v);
+        if constexpr (op == ReduceOp::min) {
+          line[v] = other < line[v] ? other : line[v];
+        } else if constexpr (op == ReduceOp::max) {
+          line[v] = other > line[v] ? other : line[v];
+        } else {
+          line[v] += other;
+        }
+      }
+    }
+    if (divisor != 1)
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) line[v] /= static_cast<Word>(divisor);
+    for (void* result : out) {
+      T* to = static_cast<T*>(result) + begin;
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) std::memcpy(to + v * kLanes, &line[v], sizeof(Vector));
+    }
+  }
+  return whole;
+}
+
 template <ReduceOp op, class T>
 void combine_many(std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor) {
   if (in.size() == 2 && out.size() == 2) {
@@ -72,14 +132,12 @@ void combine_many(std::span<const void* const> in, std::span<void* const> out, s
                      divisor);
     return;
   }
-  T block[kBlock];
-  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
-    const std::int64_t size = std::min(kBlock, count - begin);
-    std::copy_n(static_cast<const T*>(in[0]) + begin, size, block);
-    for (std::size_t k = 1; k < in.size(); ++k) combine_two<op>(block, static_cast<const T*>(in[k]) + begin, size);
-    if (divisor != 1) divide_by(block, size, divisor);
-    for (void* result : out) std::copy_n(block, size, static_cast<T*>(result) + begin);
+  std::int64_t done = 0;
+  if constexpr (std::is_arithmetic_v<T>) {
+    // A mean of integers is cut towards zero from a wider type, one by one.
+    if (std::is_floating_point_v<T> || divisor == 1) done = combine_lines<op, T>(in, out, count, divisor);
   }
+  combine_blocks<op, T>(in, out, done, count, divisor);
 }
 
 /// Calls f with a null pointer of the element's type.

@@ -36,20 +36,36 @@ class Transport {
   virtual std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) = 0;
 };
 
-/// How an engine waits for something to change.
+/// Who of a rank sleeps: somebody who waits for an operation, or the helper that drives operations while their callers go on. Each has a
+/// bell of his own, so that the helper sleeps on while a caller drives.
+enum class Sleeper : std::uint8_t { caller, helper };
+
+/// How an engine waits for something to change. Bells are heard only where somebody announced himself, so that ringing costs nothing while
+/// everybody is awake:
+///
+///   announce(me); const auto heard = bell(me); look; sleep(me, heard, …); retract(me);
+///
+/// Whatever changes before the look is seen by it, and whatever changes after it rings. Who sleeps with no announcement, his own or
+/// somebody else's in his name, is woken by wake() alone.
 class Waiter {
  public:
   virtual ~Waiter() = default;
   /// How often to look again before sleeping; 0 where ranks share cores.
   virtual int spins() const = 0;
-  /// Says "I am about to sleep"; whoever changes something after this wakes the sleeper.
-  virtual std::uint32_t announce() = 0;
-  /// Sleeps until woken or for a short while; takes the announcement back.
-  virtual void sleep(std::uint32_t announced, Nanoseconds at_most) = 0;
-  /// Takes the announcement back without sleeping.
-  virtual void retract() = 0;
-  /// Wakes this rank's own sleepers.
-  virtual void wake() = 0;
+  /// Whether every rank of this machine has a second core, for its helper.
+  virtual bool has_core_for_helper() const = 0;
+  virtual void announce(Sleeper sleeper) = 0;
+  virtual void retract(Sleeper sleeper) = 0;
+  /// How often it has rung.
+  virtual std::uint32_t bell(Sleeper sleeper) = 0;
+  /// Until the bell has rung more often than `heard`, at most so long.
+  virtual void sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) = 0;
+  /// Rings this rank's own bell.
+  virtual void wake(Sleeper sleeper) = 0;
+  /// Rings the others' helpers that are announced: whoever is about to sleep may be waiting for what they have to do.
+  virtual void wake_helpers() = 0;
+  /// For how long from now nobody needs to look unless a bell rings. Asked after a look, before sleeping.
+  virtual Nanoseconds patience() = 0;
   /// Whether this peer is known to be gone, and how that is known ("its process ended"); empty while it lives. Asked a few times a second.
   virtual std::string gone(int peer) = 0;
 };

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "paceline/comm/reduce.h"
+#include "paceline/schedule/held.h"
 
 namespace paceline::comm {
 namespace {
@@ -37,19 +38,13 @@ double one_way(Communicator& communicator, std::int64_t bytes) {
          2;
 }
 
-constexpr double kHeldSecondsPerByte = 0.5e-9;  // fresh memory, written and read once more
+constexpr double kHeldSecondsPerByte = 0.1e-9;  // written and read once more
 
-/// Elements that are reduced in the round in which they are sent: what comes for them must be held until they have left.
-std::int64_t held_elements(const schedule::Steps& steps) {
-  std::int64_t held = 0;
-  for (const auto& reduced : steps)
-    for (const auto& sent : steps)
-      if (reduced.kind == schedule::Step::Kind::reduce && sent.kind == schedule::Step::Kind::send && sent.round == reduced.round)
-        held += std::max<std::int64_t>(0, std::min(sent.range.end, reduced.range.end) - std::max(sent.range.begin, reduced.range.begin));
-  return held;
-}
+constexpr std::int64_t kChunkBytes = 128 << 10, kMostChunks = 64;
 
 }  // namespace
+
+std::int64_t chunks_for(std::int64_t bytes) { return std::clamp<std::int64_t>(bytes / kChunkBytes, 1, kMostChunks); }
 
 Costs measure_costs(Communicator& communicator) {
   constexpr std::int64_t kSmallMessage = 8, kLargeMessage = 1 << 20, kElements = 1 << 18;
@@ -68,13 +63,14 @@ double predict(const Costs& costs, const schedule::Counts& counts, std::int64_t 
          static_cast<double>(counts.reduced) * bytes * costs.reduce_s_per_byte;
 }
 
-std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::int64_t element_bytes) {
+std::string cheapest(const Costs& costs, schedule::Problem problem, std::int64_t element_bytes) {
+  problem.rank = problem.root;  // all ranks must choose alike, whatever each of them has to do
   std::string_view best;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& row : schedule::algorithms()) {
     if (!row.make.offer(problem.collective)) continue;
     const double seconds = predict(costs, row.make.formula(problem), element_bytes) +
-                           static_cast<double>(held_elements(row.make.steps(problem)) * element_bytes) * kHeldSecondsPerByte;
+                           static_cast<double>(schedule::held_elements(row.make.steps(problem)) * element_bytes) * kHeldSecondsPerByte;
     if (seconds < least) least = seconds, best = row.key;
   }
   return std::string(best);

@@ -7,6 +7,9 @@
 
 namespace paceline::comm {
 
+/// Into how many chunks a buffer is cut that flows through a tree or chain.
+std::int64_t chunks_for(std::int64_t bytes);
+
 /// t = rounds·α + sent bytes/B + reduced bytes·g (docs/algorithms.md).
 struct Costs {
   double alpha_s = 0;            // of one message
@@ -19,7 +22,7 @@ Costs measure_costs(Communicator& communicator);
 
 double predict(const Costs& costs, const schedule::Counts& counts, std::int64_t element_bytes);
 
-/// The key of the cheapest algorithm.
-std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::int64_t element_bytes);
+/// The key of the cheapest algorithm, the same for all ranks.
+std::string cheapest(const Costs& costs, schedule::Problem problem, std::int64_t element_bytes);
 
 }  // namespace paceline::comm

@@ -205,6 +205,13 @@ Environment process_environment() {
   };
 }
 
+World World::of_thread(int index, int threads) const {
+  World world = *this;
+  world.rank = rank * threads + index, world.size = size * threads;
+  world.local_rank = local_rank * threads + index, world.local_size = local_size * threads;
+  return world;
+}
+
 World discover(const Environment& environment) {
   const Reader reader(environment);
   World world;

@@ -21,6 +21,8 @@ struct World {
   std::string source = "alone";  // who said so: "torchrun", "paceline run", "mpi", "slurm", "alone"
 
   bool one_host() const { return local_size == size; }
+  /// The world as thread `index` of this process sees it, where every process plays `threads` ranks, one a thread.
+  World of_thread(int index, int threads) const;
 };
 
 /// Reads one variable; nothing where it is not set. Tests give their own.
@@ -40,7 +42,8 @@ std::string host_name();
 /// ConfigError within two seconds on the ranks that see them; a rank that has not come by the deadline is a PeerError on all others.
 ///
 /// Where all ranks are on one host and the job has a name (`paceline run`, mpirun, srun), the store is an abstract unix socket and needs no
-/// port; else it is TCP at address:port, on loopback where all ranks are on one host. Call it once a process.
+/// port; else it is TCP at address:port, on loopback where all ranks are on one host. Call it once for each rank; several ranks may be
+/// threads of one process.
 std::shared_ptr<Store> connect_store(const World& world, Nanoseconds deadline);
 
 }  // namespace paceline::comm

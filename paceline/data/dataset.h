@@ -35,6 +35,7 @@ struct DataConfig {
   std::int64_t train_samples = 0;  // 0: all; otherwise only the first so many (shapes, random: how many to make)
   std::int64_t test_samples = 0;
   bool drop_last = true;                          // leave out the ragged last batch of a training epoch
+  std::string uneven = "refuse";                  // refuse, weight, pad: a batch that the workers cannot share evenly
   std::string residency = "auto";                 // host, device, auto: keep the whole set on the GPU where it fits
   std::int64_t image_size = 224;                  // image folders: side of the picture that the network gets
   std::vector<std::int64_t> shape = {3, 32, 32};  // shapes, random: of one sample
@@ -58,6 +59,7 @@ struct Info {
 /// sample, or one a position for text. Buffers are kept when a Batch is used again, so that a warm loader allocates nothing.
 struct Batch {
   std::int64_t count = 0;
+  std::int64_t global_count = 0;      // of all workers' shares together
   std::int64_t epoch = 0, index = 0;  // which batch of which epoch
   std::vector<float> inputs;
   std::vector<std::int64_t> tokens;

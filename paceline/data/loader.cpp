@@ -52,6 +52,7 @@ void fill_batch(const Dataset& dataset, const LoaderOptions& options, const Samp
                 Batch& batch) {
   const auto share = sampler.share(index, options.rank, options.workers);
   dataset.prepare(batch, static_cast<std::int64_t>(share.size()));
+  batch.global_count = sampler.count(index);
   batch.epoch = epoch;
   batch.index = index;
   for_each_sample(options, share, epoch, [&](std::size_t slot, std::int64_t sample, RandomStream* random) {

@@ -1,6 +1,7 @@
 // From a dataset to batches: the order of an epoch, a worker's share of it, and threads that prepare batches ahead.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,6 +22,7 @@ class Sampler {
   /// Samples of global batch `index` that worker `rank` of `workers` reads; good until the next start(). Empty for some workers where the
   /// (ragged) batch has fewer samples than there are workers.
   std::span<const std::int64_t> share(std::int64_t index, int rank, int workers) const;
+  std::int64_t count(std::int64_t index) const { return std::min(batch_, size_ - index * batch_); }  // samples of global batch `index`
 
  private:
   std::int64_t size_, batch_;

@@ -39,7 +39,7 @@ std::int64_t Sampler::batches() const { return (drop_last_ ? size_ : size_ + bat
 std::span<const std::int64_t> Sampler::share(std::int64_t index, int rank, int workers) const {
   ensure(index >= 0 && index < batches() && rank >= 0 && rank < workers,
          "a share is of a batch of the epoch and of a worker that there is");
-  const std::int64_t first = index * batch_, count = std::min(batch_, size_ - first);
+  const std::int64_t first = index * batch_, count = this->count(index);
   const std::int64_t begin = first + count * rank / workers, end = first + count * (rank + 1) / workers;
   return std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }

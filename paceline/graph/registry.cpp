@@ -12,6 +12,7 @@ namespace {
 constexpr Entry<MakeGraph> kNetworks[] = {
     {"mlp", "fully connected layers of the widths in model.hidden; any input", mlp},
     {"lenet5", "LeNet-5 with ReLU; images from 28x28", lenet5},
+    {"cnn", "two convolutions and two fully connected layers; small images", cnn},
     {"alexnet", "AlexNet, torchvision's form; 224x224 or small images", alexnet},
     {"alexnet_ungrouped", "AlexNet of the paper on one device; 227x227 or small images", alexnet_ungrouped},
     {"vgg16", "VGG-16; 224x224 or small images", vgg16},

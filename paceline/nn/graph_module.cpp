@@ -52,6 +52,7 @@ GraphModule::GraphModule(graph::Graph graph, const Options& options)
       device_(options.device),
       compute_(options.precision == tensor::Precision::bf16 ? c10::kBFloat16 : options.dtype),
       channels_last_(options.device.is_cuda()),
+      fuse_norms_(options.fuse_norms),
       arena_(specs_of(graph_, true), arena_options(options, true)),
       statistics_(specs_of(graph_, false), arena_options(options, false)) {
   initialise(graph_, options.seed, arena_, statistics_);
@@ -108,7 +109,7 @@ void GraphModule::build_nodes() {
     node.last_entry = ++entry;
   }
 
-  fuse_norms();
+  if (fuse_norms_) fuse_norms();
   for (std::size_t i = 1; i < nodes_.size(); ++i)
     for (int input : nodes_[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
 

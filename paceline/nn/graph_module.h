@@ -32,6 +32,7 @@ class GraphModule : public torch::nn::Module {
     tensor::Precision precision = tensor::Precision::fp32;
     c10::ScalarType dtype = c10::kFloat;  // of the arena; double for checks against finite differences
     std::uint64_t seed = 0;
+    bool fuse_norms = true;  // on a GPU; not where a pass sums over workers
     tensor::Allocate allocate = tensor::allocate_pages;
   };
 
@@ -75,7 +76,7 @@ class GraphModule : public torch::nn::Module {
   graph::Graph graph_;
   c10::Device device_;
   c10::ScalarType compute_;  // of activations and of the products
-  bool channels_last_;
+  bool channels_last_, fuse_norms_;
   tensor::Arena arena_, statistics_;
   at::Tensor compute_copy_;         // the arena in compute_, where that differs
   std::vector<at::Tensor> leaves_;  // by arena entry: the parameters that users and their optimizers hold

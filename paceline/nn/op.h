@@ -11,6 +11,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -29,9 +30,10 @@ struct Weights {
 /// How a pass is made.
 struct Pass {
   bool training = true;
-  bool accumulate = false;                      // add to the gradients instead of overwriting them
-  at::Generator generator;                      // for dropout
-  std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
+  bool accumulate = false;                            // add to the gradients instead of overwriting them
+  at::Generator generator;                            // for dropout
+  std::vector<tensor::Piece>* later = nullptr;        // collects gradients that are put in their places together; null: at once
+  std::function<void(at::Tensor&)> sum_over_workers;  // batch norms see the batch of all workers through it; empty: only their own
 };
 
 class Op {

@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,6 +25,7 @@ inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 struct RunStarted {
   std::string run;  // folder of the run
   std::string network, dataset, optimizer, strategy, device, precision;
+  std::string engine;  // that carries the workers; empty: there is one worker
   std::int64_t parameters = 0, macs = 0;
   std::int64_t train_samples = 0, test_samples = 0;
   std::int64_t batch = 0, epochs = 0, steps_per_epoch = 0;
@@ -69,13 +71,22 @@ struct Span {
   Nanoseconds begin{0}, end{0};
 };
 
+/// What it cost the workers to train together; shares of the time of all steps, means over the workers.
+struct Communication {
+  double exposed = 0, hidden = 0;  // training waited for it; went on meanwhile
+  double straggler_spread = 0;     // how much less the fastest worker computed than the slowest, as a share of the slowest
+  double bytes_per_step = 0;       // payload that a worker sent
+  double ratio = 1;                // of the bytes without and with compression
+};
+
 struct RunEnded {
   int workers = 1;
   std::int64_t steps = 0, epochs = 0, samples = 0;
   double seconds = 0, samples_per_s = 0;
   double train_loss = 0, test_loss = kUnknown, test_accuracy = kUnknown;
   std::string state_hash, run;
-  std::string stopped;  // empty: done; otherwise why it ended early
+  std::string stopped;                         // empty: done; otherwise why it ended early
+  std::optional<Communication> communication;  // where there are several workers
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, CheckpointWritten, Span, RunEnded>;

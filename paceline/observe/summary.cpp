@@ -21,6 +21,12 @@ Json to_json(const RunEnded& e) {
                {"state_hash", e.state_hash},
                {"run", e.run}};
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
+  if (const auto& c = e.communication)
+    json["communication"] = {{"exposed", c->exposed},
+                             {"hidden", c->hidden},
+                             {"straggler_spread", c->straggler_spread},
+                             {"bytes_per_step", c->bytes_per_step},
+                             {"ratio", c->ratio}};
   return json;
 }
 
@@ -30,6 +36,7 @@ Json to_json(const RunEnded& end, const RunStarted& start) {
                {"dataset", start.dataset},
                {"optimizer", start.optimizer},
                {"strategy", start.strategy},
+               {"engine", start.engine},
                {"device", start.device},
                {"precision", start.precision},
                {"parameters", start.parameters},

@@ -6,11 +6,11 @@
 #include <numeric>
 
 #include "paceline/base/error.h"
+#include "paceline/base/simd.h"
 #include "paceline/optim/norm.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/optim/parallel.h"
 #include "paceline/optim/rules/element.h"
-#include "paceline/optim/simd.h"
 
 namespace paceline::optim {
 
@@ -77,6 +77,7 @@ class CpuOptimizer final : public Optimizer {
   explicit CpuOptimizer(const OptimConfig& config) : config_(config) {}
 
   std::vector<std::string> state_names() const override { return {Rule::kStateNames.begin(), Rule::kStateNames.begin() + Rule::kStates}; }
+  bool elementwise() const override { return Rule::kNorms == Norms::none; }
 
   void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) override {
     ensure(buffers.state.size() == Rule::kStates, "an optimizer gets the state that its state_names() asks for");

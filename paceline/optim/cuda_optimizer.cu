@@ -85,6 +85,7 @@ class RuleOptimizer final : public CudaOptimizer {
         sums_(2 * table_.chunks.size()) {}
 
   std::vector<std::string> state_names() const override { return {Rule::kStateNames.begin(), Rule::kStateNames.begin() + Rule::kStates}; }
+  bool elementwise() const override { return Rule::kNorms == Norms::none; }
 
   void set_hyper(const Hyper& hyper, void* stream) override {
     kernels::set_step<<<1, 1, 0, as_stream(stream)>>>(make_step(config_, hyper), given_.data());

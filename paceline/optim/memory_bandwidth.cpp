@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "paceline/base/clock.h"
+#include "paceline/base/simd.h"
 #include "paceline/optim/parallel.h"
-#include "paceline/optim/simd.h"
 
 namespace paceline::optim {
 namespace {

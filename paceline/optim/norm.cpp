@@ -2,8 +2,8 @@
 
 #include <numeric>
 
+#include "paceline/base/simd.h"
 #include "paceline/optim/parallel.h"
-#include "paceline/optim/simd.h"
 
 namespace paceline::optim {
 namespace {

@@ -67,6 +67,8 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::vector<std::string> state_names() const = 0;  // "momentum"; "first_moment", "second_moment"
+  /// Whether every element is updated by itself, so that a part of a tensor may be a Segment: not where norms of tensors decide.
+  virtual bool elementwise() const = 0;
   /// Updates the tensors of `segments` (neighbours in the arena, ascending), and zeroes their gradients in the same pass if asked.
   virtual void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) = 0;
 };

@@ -9,7 +9,7 @@
 //   broadcast        ⌈lg p⌉+p−1     2(p−1)/p·n          0            scatter, all-gather
 //   reduce           ⌈lg p⌉+p−1     (p−1+s)/p·n         (p−1)/p·n    reduce-scatter, gather
 //
-// Allreduce and its halves are those of `ring` with one chunk.
+// Allreduce and its halves are those of `ring`.
 //
 // Invariant: where there is a root, parts belong to the ranks as counted from it, so what lies below a rank of the tree is one range.
 #include "paceline/schedule/all.h"

@@ -69,7 +69,7 @@ void by_slices(StepList& list, const Problem& p, const Hosts& hosts) {
   };
   int round = 0;
   if (scatters(p.collective)) round = inside(Collective::reduce_scatter, round);
-  round = ring_pass(list, hosts.across(), across, p.collective, round, p.chunks);
+  round = ring_pass(list, hosts.across(), across, p.collective, round);
   if (gathers(p.collective)) inside(Collective::all_gather, round);
 }
 
@@ -85,7 +85,7 @@ void by_leaders(StepList& list, const Problem& p, const Hosts& hosts) {
   };
   if (scatters(p.collective)) tree_reduce(list, star_inside, whole(p), 1, 0);
   else tree_gather(list, star_inside, inside, 0);
-  if (hosts.local == 0) ring_pass(list, hosts.across(), across, p.collective, 1, p.chunks);
+  if (hosts.local == 0) ring_pass(list, hosts.across(), across, p.collective, 1);
   const int round = 1 + halves(p.collective) * (hosts.count - 1);
   if (gathers(p.collective)) tree_broadcast(list, star_inside, whole(p), 1, round);
   else tree_scatter(list, star_inside, inside, round);

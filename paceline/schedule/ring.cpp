@@ -11,8 +11,6 @@
 //   all_to_all       p−1          (p−1)/p·n      0            round k: to r+k, from r−k
 //   barrier          p−1          0              0            an all-gather of nothing
 //
-// Chunks do not add rounds to the first three: a part goes as C messages of one round, of which one is reduced while the next one moves.
-//
 // Invariant: after reduce-scatter step t rank r holds part r−2−t reduced over t+2 ranks, so part r is complete after t = p−2
 // (passes/ring.h). Each element is reduced once around the ring, so all ranks get the same bits.
 #include "paceline/schedule/passes/ring.h"
@@ -25,7 +23,7 @@
 namespace paceline::schedule {
 namespace {
 
-void around(StepList& list, const Problem& p) { ring_pass(list, everyone(p), parts(p), p.collective, 0, p.chunks); }
+void around(StepList& list, const Problem& p) { ring_pass(list, everyone(p), parts(p), p.collective, 0); }
 Counts around_counts(const Problem& p) { return ring_counts(p.size, p.count, p.collective); }
 
 void broadcast(StepList& list, const Problem& p) { tree_broadcast(list, chain(from_root(p)), whole(p), p.chunks, 0); }

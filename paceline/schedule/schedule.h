@@ -50,7 +50,7 @@ struct Problem {
   std::int64_t count = 0;
   int root = 0;
   int per_host = 1;         // ranks of a host, which are neighbours: host = rank / per_host. Flat algorithms do not look at it
-  std::int64_t chunks = 1;  // pieces that flow through a tree or chain behind one another, or share a round of a ring
+  std::int64_t chunks = 1;  // pieces that flow through a tree or chain behind one another
 };
 
 struct Step {

@@ -32,9 +32,9 @@ void along_both(StepList& list, const Problem& p) {
   const Team along{.size = d2, .me = column, .first = row * d2, .around = p.size};
   const Blocks stretches = cut(whole(p), d1), of_my_row = [&](int index) { return part(p.count, p.size, row * d2 + index); };
   int round = 0;
-  if (scatters(p.collective)) round = ring_pass(list, down, stretches, Collective::reduce_scatter, round, p.chunks);
-  round = ring_pass(list, along, of_my_row, p.collective, round, p.chunks);
-  if (gathers(p.collective)) ring_pass(list, down, stretches, Collective::all_gather, round, p.chunks);
+  if (scatters(p.collective)) round = ring_pass(list, down, stretches, Collective::reduce_scatter, round);
+  round = ring_pass(list, along, of_my_row, p.collective, round);
+  if (gathers(p.collective)) ring_pass(list, down, stretches, Collective::all_gather, round);
 }
 
 Counts along_both_counts(const Problem& p) {

@@ -6,5 +6,14 @@
 namespace paceline::strategies {
 
 std::unique_ptr<Strategy> make_single(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_allreduce(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_stale_sync(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_local_sgd(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_sparknet(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_easgd(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_diloco(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_gossip(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_ad_psgd(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_sgp(const StrategyConfig& config);
 
 }  // namespace paceline::strategies

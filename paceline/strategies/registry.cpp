@@ -5,18 +5,46 @@ namespace {
 
 constexpr Entry<MakeStrategy> kStrategies[] = {
     {"single", "one worker; no communication", make_single},
+    {"allreduce", "synchronous: the mean of all workers' gradients, sent while the backward pass goes on", make_allreduce},
+    {"stale_sync", "the mean of all workers' gradients of some steps ago, sent while later steps are computed", make_stale_sync},
+    {"local_sgd", "replicas that become their mean every few steps; post-local too", make_local_sgd},
+    {"sparknet", "replicas that a master averages every few steps", make_sparknet},
+    {"easgd", "replicas and a centre that attract each other (elastic averaging, DeepSpark)", make_easgd},
+    {"diloco", "replicas whose progress over many steps is the gradient of an outer Nesterov step", make_diloco},
+    {"gossip", "replicas that average with one random neighbour after every step", make_gossip},
+    {"ad_psgd", "the same without waiting: every worker at its own pace", make_ad_psgd},
+    {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", make_sgp},
 };
 
 }  // namespace
 
 std::span<const Entry<MakeStrategy>> strategies() { return kStrategies; }
 
-std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config) { return find(strategies(), "strategy", config.name).make(config); }
+std::string resolve(const std::string& name, int workers) {
+  if (name != "auto") return name;
+  return workers > 1 ? "allreduce" : "single";
+}
+
+std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config, int workers) {
+  return find(strategies(), "strategy", resolve(config.name, workers)).make(config);
+}
 
 void StrategyConfig::describe(Section& section) {
-  std::vector<std::string_view> keys;
+  std::vector<std::string_view> keys = {"auto"};
   for (const auto& entry : strategies()) keys.push_back(entry.key);
-  section.field("name", name, "how workers train together").one_of(keys);
+  section.field("name", name, "how workers train together; auto: allreduce where there are several, else single").one_of(keys);
+  section.field("bucket_mb", bucket_mb, "MiB of gradients that travel together; 0: chosen by measurement").at_least(0);
+  section.field("overlap", overlap, "send gradients while the backward pass goes on").one_of({"auto", "on", "off"});
+  section.field("update", update, "every worker updates all parameters, or a part that it hands round")
+      .one_of({"auto", "whole", "sharded"});
+  section.field("batch_norm", batch_norm, "statistics of a worker's share, or of the whole batch").one_of({"local", "sync"});
+  section.field("statistics", statistics, "whose running statistics are evaluated and kept").one_of({"mean", "first"});
+  section.field("period", period, "local_sgd, sparknet, easgd, diloco: steps between two meetings").at_least(1);
+  section.field("post_local_epoch", post_local_epoch, "local_sgd: meet at every step before this epoch").at_least(0);
+  section.field("elasticity", elasticity, "easgd: how strongly workers and centre attract each other; 0: 0.9 / workers").at_least(0);
+  section.field("outer_rate", outer_rate, "diloco: rate of the step that the workers make together").above(0);
+  section.field("outer_momentum", outer_momentum, "diloco: its momentum").at_least(0);
+  section.field("staleness", staleness, "stale_sync: steps by which gradients come late").at_least(0);
 }
 
 }  // namespace paceline::strategies

@@ -13,6 +13,8 @@
 #include "paceline/base/clock.h"
 #include "paceline/base/config.h"
 #include "paceline/base/registry.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/observe/event.h"
 #include "paceline/optim/optimizer.h"
@@ -21,7 +23,18 @@ namespace paceline::strategies {
 
 /// [strategy] of a recipe.
 struct StrategyConfig {
-  std::string name = "single";
+  std::string name = "auto";         // allreduce where there are several workers, else single
+  double bucket_mb = 0;              // gradients that travel together; 0: chosen by measurement
+  std::string overlap = "auto";      // on, off, auto: send gradients while the backward pass goes on
+  std::string update = "auto";       // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
+  std::string batch_norm = "local";  // local, sync: statistics of a worker's share, or of the whole batch
+  std::string statistics = "mean";   // mean, first: whose running statistics are evaluated and kept, where batch_norm is local
+  std::int64_t period = 8;           // local_sgd, sparknet, easgd, diloco: steps between two meetings
+  double post_local_epoch = 0;       // local_sgd: meet at every step before this epoch
+  double elasticity = 0;             // easgd: α; 0: 0.9 / workers
+  double outer_rate = 0.7;           // diloco
+  double outer_momentum = 0.9;       // diloco
+  std::int64_t staleness = 1;        // stale_sync: steps by which gradients come late
   void describe(Section& section);
 };
 
@@ -29,28 +42,51 @@ struct StrategyConfig {
 struct Context {
   nn::GraphModule& module;
   const optim::OptimConfig& optim;
+  comm::Communicator& comm;  // the workers; of one where there is one
   observe::Bus& bus;
   const Clock& clock;
+  const compress::CompressConfig& compress;
+  std::string compression = "none";
+  std::string algorithm = "auto";  // of the collectives
+  bool shaped = false;             // the links between workers are made slower than they are
   std::uint64_t seed = 0;
   double label_smoothing = 0;
   std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
   bool record_steps = true;        // CUDA: record the step in a graph
+  bool repeatable = true;          // choose nothing by measurement that would change the bits
+
+  int rank() const { return comm.rank(); }
+  int workers() const { return comm.size(); }
 };
 
-/// A worker's share of a global batch, on the module's device.
+/// A worker's share of a global batch, on the module's device. A ragged batch may leave some workers with no sample at all.
 struct Batch {
   at::Tensor inputs, targets;
+  std::int64_t global_samples = 0;  // of all shares together
+
+  /// What the gradient of a sum over this share is multiplied by, so that the mean over `workers` of such gradients is the gradient of the
+  /// mean over all samples, however they are shared out.
+  double weight(int workers) const;
 };
 
 /// Where the run stands, and what the schedule says there.
 struct Point {
   std::int64_t step = 1;  // of the whole run, from 1
   double rate = 0;
+  double epoch = 0;  // done, with fractions
 };
 
 struct StepResult {
-  at::Tensor sums;           // [2] double on the device: sum of losses, right answers; good until the next step
+  at::Tensor sums;           // [2] double on the device: this worker's sum of losses and right answers; good until the next step
   std::int64_t targets = 0;  // how many they are sums over
+};
+
+/// What a worker spent on talking to others since the run began.
+struct Traffic {
+  double exposed_s = 0;          // the training thread waited
+  double communication_s = 0;    // an exchange was under way, hidden or not
+  std::int64_t bytes_sent = 0;   // payload
+  std::int64_t bytes_plain = 0;  // what it would have been uncompressed
 };
 
 /// A tensor of the training state under a name that says nothing of the number of workers.
@@ -64,13 +100,26 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual void setup(const Context& context) = 0;
   virtual StepResult step(const Batch& batch, const Point& point) = 0;
-  /// Everything beyond the module's own tensors that the next step depends on. load() gets tensors of these names and shapes back.
-  virtual std::vector<NamedTensor> save() const = 0;
+
+  /// The module becomes what the workers agree on (the mean of their replicas, of their statistics), for an evaluation or a checkpoint;
+  /// resume_training() gives the worker his own back. Collective.
+  virtual void agree() {}
+  virtual void resume_training() {}
+
+  /// Everything beyond the agreed module that the next step depends on. Collective; all workers get the whole. load() is given these back,
+  /// perhaps by another number of workers, and throws ConfigError, before anything has changed, where they do not fit.
+  virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
+
+  virtual Traffic traffic() const { return {}; }
+  /// Whether the workers make every step together anyway, so that they may meet once more after it.
+  virtual bool lockstep() const { return true; }
 };
 
 using MakeStrategy = std::unique_ptr<Strategy> (*)(const StrategyConfig&);
 std::span<const Entry<MakeStrategy>> strategies();
-std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config, int workers = 1);
+/// The key that "auto" stands for.
+std::string resolve(const std::string& name, int workers);
 
 }  // namespace paceline::strategies

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -46,6 +47,19 @@ void Updater::update_all() {
   optimizer_->update(buffers_, segments_, hyper_, /*zero_gradients=*/false);  // the next backward pass overwrites them
 }
 
+void Updater::update(std::int64_t begin, std::int64_t end) {
+  auto first = std::ranges::upper_bound(segments_, begin, {}, [](const optim::Segment& s) { return s.offset + s.count; });
+  std::vector<optim::Segment> range;
+  for (; first != segments_.end() && first->offset < end; ++first) {
+    optim::Segment cut = *first;
+    cut.offset = std::max(cut.offset, begin);
+    cut.count = std::min(first->offset + first->count, end) - cut.offset;
+    ensure(elementwise() || cut.count == first->count, "a tensor whose norm decides is updated whole");
+    range.push_back(cut);
+  }
+  optimizer_->update(buffers_, range, hyper_, /*zero_gradients=*/false);
+}
+
 std::vector<NamedTensor> Updater::state() const {
   std::vector<NamedTensor> result;
   const auto names = optimizer_->state_names();
@@ -58,11 +72,18 @@ std::vector<NamedTensor> Updater::state() const {
 void Updater::load(std::span<const NamedTensor> saved) {
   std::unordered_map<std::string, at::Tensor> by_name;
   for (const NamedTensor& item : saved) by_name.emplace(item.name, item.tensor);
-  for (NamedTensor& mine : state()) {
-    const auto found = by_name.find(mine.name);
-    ensure(found != by_name.end(), "a strategy gets back the state that it saved");
-    mine.tensor.copy_(found->second);
+  std::vector<NamedTensor> mine = state();
+  for (const NamedTensor& item : mine) {
+    const auto found = by_name.find(item.name);
+    if (found == by_name.end())
+      throw ConfigError(fmt::format("the checkpoint has no '{}', which this optimizer needs; resume with the same [optim]", item.name));
+    if (found->second.sizes() != item.tensor.sizes())
+      throw ConfigError(fmt::format("'{}' of the checkpoint has another shape than this model's", item.name));
   }
+  for (const auto& [name, tensor] : by_name)
+    if (name.starts_with("optim.") && std::ranges::find(mine, name, &NamedTensor::name) == mine.end())
+      throw ConfigError(fmt::format("'{}' of the checkpoint is not part of this optimizer; resume with the same [optim]", name));
+  for (NamedTensor& item : mine) item.tensor.copy_(by_name.at(item.name));
 }
 
 }  // namespace paceline::strategies

@@ -20,8 +20,14 @@ class Updater {
   void begin_step(const optim::Hyper& hyper);
   /// Updates all entries with the gradients as they lie in the arena, clipped by the global norm where the recipe says so.
   void update_all();
+  /// Updates the elements [begin, end) of the arena: whole entries, or any range where elementwise(). Not where the norm clips: that needs
+  /// them all. On the CPU.
+  void update(std::int64_t begin, std::int64_t end);
+  bool clips() const { return squared_norm_.defined(); }
+  bool elementwise() const { return optimizer_->elementwise(); }
 
-  std::vector<NamedTensor> state() const;  // "optim.momentum.layer1.0.conv1.weight"
+  std::vector<NamedTensor> state() const;                            // "optim.momentum.layer1.0.conv1.weight"
+  const std::vector<at::Tensor>& buffers() const { return state_; }  // [length] each
   void load(std::span<const NamedTensor> state);
 
  private:

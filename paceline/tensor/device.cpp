@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <dlfcn.h>
 
 #include <fmt/format.h>
 
@@ -69,6 +70,9 @@ bool onednn_pays() {
 void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   at::set_num_threads(threads > 0 ? threads : cores);
+  // LibTorch's number does not reach an OpenBLAS that brings its own threads.
+  using SetThreads = void (*)(int);
+  if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) set(threads > 0 ? threads : cores);
   at::Context::setFlushDenormal(true);
   at::globalContext().setUserEnabledMkldnn(onednn_pays());
   if (!device.is_cuda()) return;

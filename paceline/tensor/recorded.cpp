@@ -1,5 +1,7 @@
 #include "paceline/tensor/recorded.h"
 
+#include <mutex>
+
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -39,7 +41,10 @@ void Recorded::run(const std::function<void()>& work) {
   if (plain_runs_++ < kPlainRuns) return work();
   at::cuda::getCurrentCUDAStream(device_.index()).synchronize();
   auto state = std::make_unique<State>();
-  state->graph.capture_begin();
+  // Workers that share a GPU are threads: one records at a time, and what the others do meanwhile is none of its business.
+  static std::mutex recording;
+  const std::lock_guard lock(recording);
+  state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
   work();
   state->graph.capture_end();
   state_ = std::move(state);

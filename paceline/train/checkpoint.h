@@ -56,7 +56,7 @@ void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep);
 
 std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::int64_t step);
 
-/// Copies `saved` into `targets` by name. ConfigError lists names and shapes that do not fit.
+/// Copies `saved` into `targets` by name. ConfigError lists names and shapes that do not fit; then nothing has changed.
 void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> targets, const std::string& source);
 
 /// Hash of names, shapes and values: two runs that end in the same state have the same.

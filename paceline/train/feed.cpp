@@ -35,7 +35,8 @@ class HostFeed final : public Feed {
                                            : at::from_blob(const_cast<float*>(host->inputs.data()), shape, at::kFloat);
     const std::vector<std::int64_t> target_shape = info_.tokens ? shape : std::vector<std::int64_t>{host->count};
     const at::Tensor targets = at::from_blob(const_cast<std::int64_t*>(host->targets.data()), target_shape, at::kLong);
-    if (device_.is_cpu()) return strategies::Batch{inputs, targets};
+    if (device_.is_cpu()) return strategies::Batch{inputs, targets, host->global_count};
+    on_device_.global_samples = host->global_count;
     copy_to(on_device_.inputs, inputs, device_);
     copy_to(on_device_.targets, targets, device_);
     return on_device_;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "paceline/base/error.h"
 
 namespace paceline::train {
@@ -25,7 +27,16 @@ void TrainConfig::describe(Section& section) {
   section.field("repeatable", repeatable, "CUDA: only algorithms that give the same bits each time");
 }
 
-void ParallelConfig::describe(Section& section) { section.field("workers", workers, "how many train together").at_least(1); }
+void ParallelConfig::describe(Section& section) {
+  section.field("workers", workers, "how many train together; 0: one for each process that was started").at_least(0);
+}
+
+void CommSection::describe(Section& section) {
+  comm::CommConfig::describe(section);
+  std::vector<std::string_view> keys = {"none"};
+  for (const auto& entry : compress::compressors()) keys.push_back(entry.key);
+  section.field("compression", compression, "of gradients on their way; its settings are in [compress]").one_of(keys);
+}
 
 Recipe Recipe::demonstration() {
   Recipe recipe;
@@ -48,19 +59,35 @@ Config Recipe::config() {
   config.bind("train", "the run", train);
   config.bind("strategy", "how workers train together", strategy);
   config.bind("parallel", "how many workers", parallel);
+  config.bind("comm", "how workers talk", comm);
+  config.bind("compress", "settings of comm.compression", compress);
   return config;
 }
 
 void validate(const Recipe& recipe) {
   if (recipe.parallel.workers > 1 && recipe.strategy.name == "single")
     throw ConfigError(
-        fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use parallel.workers=1",
+        fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use strategy.name=auto",
                     recipe.parallel.workers));
   if (recipe.train.micro_batches > recipe.data.batch)
     throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample",
                                   recipe.train.micro_batches, recipe.data.batch));
+  shared_batch(recipe, recipe.data.batch);
+  if (recipe.strategy.batch_norm == "sync" && recipe.parallel.workers > 1 && (recipe.data.uneven != "refuse" || !recipe.data.drop_last))
+    throw ConfigError("strategy.batch_norm=sync needs samples on every worker; use data.drop_last=true and data.uneven=refuse");
   optim::validate(recipe.optim);
   optim::validate(recipe.schedule);
+}
+
+std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
+  const std::int64_t workers = std::max<std::int64_t>(recipe.parallel.workers, 1), left = batch % workers;
+  if (left == 0 || recipe.data.uneven == "weight") return batch;
+  const std::int64_t above = batch - left + workers, below = batch - left;
+  if (recipe.data.uneven == "pad") return above;
+  throw ConfigError(fmt::format(
+      "a batch of {} cannot be divided among {} workers; use data.batch={}, data.uneven=pad (take the next that can) or data.uneven=weight "
+      "(shares differ by one sample; the mean is still over samples)",
+      batch, workers, below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above)));
 }
 
 graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "paceline/base/config.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/data/dataset.h"
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
@@ -34,7 +36,13 @@ struct TrainConfig {
 
 /// [parallel] of a recipe.
 struct ParallelConfig {
-  std::int64_t workers = 1;
+  std::int64_t workers = 0;  // 0: one for each process that was started
+  void describe(Section& section);
+};
+
+/// [comm] of a recipe: how workers talk, and how gradients are compressed on the way.
+struct CommSection : comm::CommConfig {
+  std::string compression = "none";
   void describe(Section& section);
 };
 
@@ -46,6 +54,8 @@ struct Recipe {
   TrainConfig train;
   strategies::StrategyConfig strategy;
   ParallelConfig parallel;
+  CommSection comm;
+  compress::CompressConfig compress;
 
   /// The built-in demonstration: what `paceline train` runs when it is told nothing.
   static Recipe demonstration();
@@ -54,8 +64,13 @@ struct Recipe {
   Config config();
 };
 
-/// Refuses what no single field can see: more workers than the strategy has, more micro-batches than samples, half a schedule.
+/// Refuses what no single field can see: more workers than the strategy has, a batch that they cannot share, more micro-batches than
+/// samples, half a schedule.
 void validate(const Recipe& recipe);
+
+/// The batch that the workers share where the recipe asks for `batch`: the same, or the next that can be divided where data.uneven=pad.
+/// ConfigError names the nearest that can where data.uneven=refuse.
+std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch);
 
 /// The graph for a dataset: what the recipe leaves open in [model] (input, classes) comes from the data.
 graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info);

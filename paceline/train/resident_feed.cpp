@@ -50,7 +50,7 @@ class ResidentFeed final : public Feed {
     if (next_ >= batches()) return std::nullopt;
     const std::int64_t begin = first_plan_[static_cast<std::size_t>(next_)],
                        count = first_plan_[static_cast<std::size_t>(next_) + 1] - begin;
-    ++next_;
+    batch_.global_samples = sampler_.count(next_++);
     const auto& shape = dataset_.info().input;  // {C, H, W}
     if (!batch_.inputs.defined() || batch_.inputs.size(0) != count) {
       batch_.inputs = at::empty({count, shape[0], shape[1], shape[2]}, at::TensorOptions().device(device_).dtype(compute_),

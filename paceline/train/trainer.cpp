@@ -2,14 +2,16 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/comm/engine.h"
 #include "paceline/nn/loss.h"
+#include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/diagnose.h"
 #include "paceline/train/weights.h"
@@ -17,11 +19,12 @@
 namespace paceline::train {
 namespace {
 
-constexpr std::int64_t kReportEveryOnGpu = 25;
+constexpr std::int64_t kReportTogether = 25;  // steps
 
-data::LoaderOptions loader_options(const Recipe& recipe, data::Split split) {
+data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm) {
   data::LoaderOptions options;
   options.batch = recipe.data.batch;
+  options.rank = comm.rank(), options.workers = comm.size();
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.shuffle = options.augment = split == data::Split::train;
   options.augment = options.augment && recipe.data.augment;
@@ -31,46 +34,76 @@ data::LoaderOptions loader_options(const Recipe& recipe, data::Split split) {
 
 }  // namespace
 
-Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(recipe), around_(around) {
+Datasets make_datasets(const Recipe& recipe) {
+  const auto seed = static_cast<std::uint64_t>(recipe.train.seed);
+  return {data::make_dataset(recipe.data, data::Split::train, seed), data::make_dataset(recipe.data, data::Split::test, seed)};
+}
+
+Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(recipe), around_(around), comm_(around.comm) {
+  if (!comm_) {
+    alone_ = std::move(comm::local_group(1).front());
+    comm_ = alone_.get();
+  }
+  recipe_.parallel.workers = comm_->size();
+  recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, comm_->size());
   validate(recipe_);
   recipe_text_ = recipe_.config().toml();
   const auto seed = static_cast<std::uint64_t>(recipe_.train.seed);
   const c10::Device device = tensor::parse_device(recipe_.train.device);
   const tensor::Precision precision = tensor::parse_precision(recipe_.train.precision, device);
-  tensor::configure_libtorch(device, precision, static_cast<int>(recipe_.train.threads), recipe_.train.repeatable);
+  configure_libtorch();
 
-  training_data_ = data::make_dataset(recipe_.data, data::Split::train, seed);
-  test_data_ = data::make_dataset(recipe_.data, data::Split::test, seed);
-  if (training_data_->size() < recipe_.data.batch && recipe_.data.drop_last)
+  if (!around_.datasets) own_datasets_ = make_datasets(recipe_);
+  datasets_ = around_.datasets ? around_.datasets : &own_datasets_;
+  if (datasets_->training->size() < recipe_.data.batch && recipe_.data.drop_last)
     throw ConfigError(fmt::format("data.batch={} is more than the {} training samples of '{}'; use a smaller batch", recipe_.data.batch,
-                                  training_data_->size(), recipe_.data.name));
+                                  datasets_->training->size(), recipe_.data.name));
 
   nn::GraphModule::Options options;
   options.device = device;
   options.precision = precision;
   options.seed = seed;
-  module_ = std::make_shared<nn::GraphModule>(graph_for(recipe_.model, training_data_->info()), options);
+  options.fuse_norms = recipe_.strategy.batch_norm != "sync";
+  options.allocate = strategies::allocate_from(*comm_);
+  module_ = std::make_shared<nn::GraphModule>(graph_for(recipe_.model, datasets_->training->info()), options);
   if (!recipe_.model.weights.empty()) load_weights(*module_, recipe_.model.weights);
+  strategies::equalise(*comm_, *module_);
 
   strategy_ = strategies::make_strategy(recipe_.strategy);
   strategy_->setup({.module = *module_,
                     .optim = recipe_.optim,
+                    .comm = *comm_,
                     .bus = around_.bus,
                     .clock = around_.clock,
+                    .compress = recipe_.compress,
+                    .compression = recipe_.comm.compression,
+                    .algorithm = recipe_.comm.algorithm,
+                    .shaped = recipe_.comm.shapes(),
                     .seed = seed,
                     .label_smoothing = recipe_.train.label_smoothing,
                     .micro_batches = recipe_.train.micro_batches,
-                    .record_steps = recipe_.train.record_steps});
-  training_feed_ = make_feed(*training_data_, loader_options(recipe_, data::Split::train), recipe_.data, *module_);
-  test_feed_ = make_feed(*test_data_, loader_options(recipe_, data::Split::test), recipe_.data, *module_);
+                    .record_steps = recipe_.train.record_steps,
+                    .repeatable = recipe_.train.repeatable});
+  training_feed_ = make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_), recipe_.data, *module_);
+  test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_), recipe_.data, *module_);
   total_steps_ = count_steps();
 }
 
 Trainer::~Trainer() = default;
 
+// Some of it holds for a thread alone: to be called in every thread that the trainer runs in.
+void Trainer::configure_libtorch() const {
+  const c10::Device device = tensor::parse_device(recipe_.train.device);
+  const int threads = around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads);
+  tensor::configure_libtorch(device, tensor::parse_precision(recipe_.train.precision, device), threads, recipe_.train.repeatable);
+}
+
+std::int64_t Trainer::batch_in(std::int64_t epoch) const {
+  return std::min(datasets_->training->size(), shared_batch(recipe_, optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch)));
+}
+
 std::int64_t Trainer::steps_in(std::int64_t epoch) const {
-  const std::int64_t size = training_data_->size();
-  const std::int64_t batch = std::min(size, optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch));
+  const std::int64_t size = datasets_->training->size(), batch = batch_in(epoch);
   return recipe_.data.drop_last ? size / batch : (size + batch - 1) / batch;
 }
 
@@ -86,7 +119,7 @@ std::int64_t Trainer::count_steps() const {
   return recipe_.train.steps > 0 ? std::min(steps, recipe_.train.steps) : steps;
 }
 
-std::vector<NamedTensor> Trainer::state() const {
+std::vector<NamedTensor> Trainer::state() {
   std::vector<NamedTensor> tensors = model_tensors(*module_);
   for (NamedTensor& item : strategy_->save()) tensors.push_back(std::move(item));
   return tensors;
@@ -115,11 +148,18 @@ void Trainer::check_order_of_data(const Checkpoint& checkpoint, const std::strin
 
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   check_order_of_data(checkpoint, source);
-  std::vector<NamedTensor> targets = model_tensors(*module_);
-  const std::vector<NamedTensor> strategys = strategy_->save();
-  targets.insert(targets.end(), strategys.begin(), strategys.end());
-  restore(checkpoint.tensors, targets, source);
-  strategy_->load(strategys);
+  const std::vector<NamedTensor> targets = model_tensors(*module_);
+  std::vector<NamedTensor> model, rest;
+  for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
+  std::vector<NamedTensor> before;
+  for (const NamedTensor& item : targets) before.push_back({item.name, item.tensor.clone()});
+  restore(model, targets, source);  // first: what a strategy keeps for each worker lies over it
+  try {
+    strategy_->load(rest);
+  } catch (const ConfigError& problem) {
+    restore(before, targets, source);
+    throw ConfigError(fmt::format("{} does not fit: {}", source, problem.what()));
+  }
   module_->refresh();
   position_ = checkpoint.position;
   total_steps_ = count_steps();
@@ -130,8 +170,9 @@ bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs 
 
 observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   folder_ = folder;
+  configure_libtorch();
   const tensor::OwnStream stream(module_->device());
-  const data::Info& info = training_data_->info();
+  const data::Info& info = datasets_->training->info();
   observe::RunStarted started;
   started.run = folder_.string();
   started.network = module_->graph().network();
@@ -142,17 +183,18 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   started.precision = recipe_.train.precision;
   started.parameters = module_->arena().count();
   started.macs = module_->graph().macs();
-  started.train_samples = training_data_->size();
-  started.test_samples = test_data_->size();
+  started.train_samples = datasets_->training->size();
+  started.test_samples = datasets_->test->size();
   started.batch = recipe_.data.batch;
   started.per_token = info.tokens;
   started.epochs = recipe_.train.epochs;
   started.steps_per_epoch = steps_in(0);
-  started.workers = static_cast<int>(recipe_.parallel.workers);
+  started.workers = comm_->size();
+  started.engine = comm_->size() > 1 ? comm_->engine() : "";
   started.first_step = position_.step;
-  around_.bus.emit(started);
+  if (leads()) around_.bus.emit(started);
 
-  samples_at_start_ = position_.samples;
+  samples_at_start_ = position_.samples, first_step_ = position_.step;
   bool stopped = false;
   while (!finished() && !stopped) stopped = !train_epoch();
   if (!stopped && evaluated_step_ != position_.step) evaluate(position_.epoch);
@@ -170,20 +212,22 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   ended.train_loss = position_.mean_loss();
   ended.test_loss = last_test_.loss;
   ended.test_accuracy = last_test_.accuracy;
+  strategy_->agree();
   ended.state_hash = state_hash(state());
+  strategy_->resume_training();
   ended.run = folder_.string();
   if (stopped) ended.stopped = "on request";
-  around_.bus.emit(ended);
+  if (comm_->size() > 1) ended.communication = communication();
+  if (leads()) around_.bus.emit(ended);
   return ended;
 }
 
 bool Trainer::train_epoch() {
-  const std::int64_t epoch = position_.epoch, steps = steps_in(epoch);
-  const std::int64_t batch = std::min(training_data_->size(), optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch));
+  const std::int64_t epoch = position_.epoch, steps = steps_in(epoch), batch = batch_in(epoch);
   const Nanoseconds began = around_.clock.now();
   const std::int64_t samples_before = position_.samples;
   if (position_.batch == 0) position_.loss_sum = position_.right = 0, position_.targets = 0;
-  const std::int64_t report_every = module_->device().is_cpu() ? 1 : kReportEveryOnGpu;
+  const std::int64_t report_every = module_->device().is_cpu() && strategy_->lockstep() ? 1 : kReportTogether;
   training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
   while (position_.batch < steps && position_.step < total_steps_) {
@@ -193,17 +237,17 @@ bool Trainer::train_epoch() {
     const optim::Progress progress{.epoch = static_cast<double>(epoch) + static_cast<double>(position_.batch) / static_cast<double>(steps),
                                    .epochs = static_cast<double>(recipe_.train.epochs)};
     const strategies::Point point{.step = position_.step + 1,
-                                  .rate = optim::learning_rate(recipe_.schedule, recipe_.optim.rate, recipe_.data.batch, progress)};
+                                  .rate = optim::learning_rate(recipe_.schedule, recipe_.optim.rate, recipe_.data.batch, progress),
+                                  .epoch = progress.epoch};
     const strategies::StepResult result = strategy_->step(last_batch_, point);
 
-    if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportEveryOnGpu, 2}, result.sums.options());
+    if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
     unreported_sums_[static_cast<std::int64_t>(unreported_.size())].copy_(result.sums);
-    const std::int64_t samples = last_batch_.inputs.size(0);
-    unreported_.push_back({point.step, result.targets, samples, point.rate});
-    ++position_.step, ++position_.batch, position_.samples += samples;
+    unreported_.push_back({point.step, result.targets, last_batch_.global_samples, point.rate});
+    ++position_.step, ++position_.batch, position_.samples += last_batch_.global_samples;
     if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 
-    const bool stop = around_.stop.load(std::memory_order_relaxed);
+    const bool stop = told_to_stop();
     const bool due = recipe_.train.checkpoint_every > 0 && position_.step % recipe_.train.checkpoint_every == 0;
     if ((stop || due) && position_.batch < steps) {  // the end of the epoch has a checkpoint of its own
       report();
@@ -222,36 +266,64 @@ bool Trainer::train_epoch() {
   if (whole) {
     ++position_.epoch;
     position_.batch = 0;
-    around_.bus.emit(done);
+    if (leads()) around_.bus.emit(done);
     const double every = recipe_.train.evaluate_every;
     const bool evaluation_due =
         every > 0 && std::floor(static_cast<double>(epoch + 1) / every) > std::floor(static_cast<double>(epoch) / every);
     if (evaluation_due || position_.epoch >= recipe_.train.epochs) evaluate(epoch + 1);
     checkpoint();
   }
-  return !around_.stop.load(std::memory_order_relaxed) || finished();
+  return !told_to_stop() || finished();
 }
 
 void Trainer::report() {
   if (unreported_.empty()) return;
-  const at::Tensor sums = unreported_sums_.cpu();  // on a GPU this waits for the steps
-  const auto rows = sums.accessor<double, 2>();
-  const Nanoseconds now = around_.clock.now(), each = (now - reported_at_) / static_cast<std::int64_t>(unreported_.size());
-  training_seconds_ += seconds(now - reported_at_);
-  position_.seconds += seconds(now - reported_at_);
+  const auto count = static_cast<std::int64_t>(unreported_.size());
+  // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop.
+  at::Tensor sums = at::zeros({count + 1, 3}, at::kDouble);
+  sums.narrow(0, 0, count).narrow(1, 0, 2).copy_(unreported_sums_.narrow(0, 0, count));  // on a GPU this waits for the steps
+  auto rows = sums.accessor<double, 2>();
+  for (std::int64_t i = 0; i < count; ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
+  rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
+  const double exposed = strategy_->traffic().exposed_s - exposed_before_;
+  exposed_before_ += exposed;
+  compute_s_ += seconds(around_.clock.now() - reported_at_) - exposed;
+  if (comm_->size() > 1) comm_->run(comm::allreduce(comm::Buffer(sums.data_ptr<double>(), sums.numel())));
+  stopping_ = stopping_ || rows[count][0] > 0;
+
+  const Nanoseconds now = around_.clock.now(), each = (now - reported_at_) / count;
+  const double elapsed = seconds(now - reported_at_);
+  training_seconds_ += elapsed;
+  position_.seconds += elapsed;
   reported_at_ = now;
-  for (std::size_t i = 0; i < unreported_.size(); ++i) {
-    const Unreported& step = unreported_[i];
-    const double loss = rows[static_cast<std::int64_t>(i)][0], right = rows[static_cast<std::int64_t>(i)][1];
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Unreported& step = unreported_[static_cast<std::size_t>(i)];
+    const double loss = rows[i][0], right = rows[i][1], targets = rows[i][2];
     if (!std::isfinite(loss)) give_up(fmt::format("the loss is {} at step {}", loss, step.step));
-    position_.loss_sum += loss, position_.right += right, position_.targets += step.targets;
-    const auto targets = static_cast<double>(step.targets);
+    position_.loss_sum += loss, position_.right += right, position_.targets += static_cast<std::int64_t>(targets);
     observe::StepDone done;
     done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
     done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;
-    around_.bus.emit(done);
+    done.communication_share = elapsed > 0 ? exposed / elapsed : 0;
+    if (leads()) around_.bus.emit(done);
   }
   unreported_.clear();
+}
+
+observe::Communication Trainer::communication() {
+  const strategies::Traffic traffic = strategy_->traffic();
+  std::vector<double> computing(static_cast<std::size_t>(comm_->size())), mean = {traffic.exposed_s, traffic.communication_s};
+  computing[static_cast<std::size_t>(comm_->rank())] = compute_s_;
+  comm_->run(comm::all_gather(computing));
+  comm_->run(comm::allreduce(mean, {.op = comm::ReduceOp::mean}));
+  const auto [fastest, slowest] = std::ranges::minmax(computing);
+  const double total = std::max(training_seconds_, 1e-9);
+  const auto steps = static_cast<double>(std::max<std::int64_t>(position_.step - first_step_, 1));
+  return {.exposed = mean[0] / total,
+          .hidden = std::max(mean[1] - mean[0], 0.0) / total,
+          .straggler_spread = slowest > 0 ? (slowest - fastest) / slowest : 0,
+          .bytes_per_step = static_cast<double>(traffic.bytes_sent) / steps,
+          .ratio = traffic.bytes_sent > 0 ? static_cast<double>(traffic.bytes_plain) / static_cast<double>(traffic.bytes_sent) : 1};
 }
 
 void Trainer::give_up(const std::string& symptom) {
@@ -266,40 +338,56 @@ Trainer::Score Trainer::evaluate(std::int64_t epoch) {
   nn::Pass pass;
   pass.training = false;
   const Nanoseconds began = around_.clock.now();
-  at::Tensor sums;
+  strategy_->agree();
+  at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
   std::int64_t targets = 0;
   test_feed_->start(0, recipe_.data.batch);
   while (const auto batch = test_feed_->next()) {
+    if (batch->inputs.size(0) == 0) continue;  // a ragged batch that did not reach this worker
     const nn::Scored scored = nn::softmax_loss(module_->run(batch->inputs, pass, nullptr), batch->targets, 0, 1, false);
-    sums = sums.defined() ? sums.add_(scored.sums) : scored.sums;
+    sums.add_(scored.sums);
     targets += batch->targets.numel();
   }
+  strategy_->resume_training();
   const at::Tensor host = sums.cpu();
-  last_test_ = {host[0].item<double>() / static_cast<double>(targets), host[1].item<double>() / static_cast<double>(targets)};
+  std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets)};
+  if (comm_->size() > 1) comm_->run(comm::allreduce(all));
+  last_test_ = {all[0] / all[2], all[1] / all[2]};
   evaluated_step_ = position_.step;
-  around_.bus.emit(observe::Evaluated{epoch, position_.step, last_test_.loss, last_test_.accuracy, training_data_->info().tokens});
-  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", 0, began, around_.clock.now()});
+  if (leads())
+    around_.bus.emit(observe::Evaluated{epoch, position_.step, last_test_.loss, last_test_.accuracy, datasets_->training->info().tokens});
+  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
   return last_test_;
 }
 
 // A disk that is full must not end a run: the last good checkpoint stays and training goes on, with an alarm.
 void Trainer::checkpoint() {
+  const Nanoseconds began = around_.clock.now();
+  strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
   if (!all_finite(*module_)) give_up(fmt::format("the update of step {} overflowed", position_.step));
-  const Nanoseconds began = around_.clock.now();
+  const std::vector<NamedTensor> tensors = state();
+  std::vector<std::int32_t> written = {leads() ? write({position_, recipe_text_, module_->graph().network(), tensors}, began) : 0};
+  if (comm_->size() > 1) comm_->run(comm::broadcast(written));
+  if (written[0]) last_checkpoint_step_ = position_.step;
+  strategy_->resume_training();
+  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"checkpoint", "run", comm_->rank(), began, around_.clock.now()});
+  reported_at_ = around_.clock.now();
+}
+
+bool Trainer::write(const Checkpoint& checkpoint, Nanoseconds began) {
   const auto folder = folder_ / "checkpoints";
   const auto file = checkpoint_file(folder, position_.step);
   try {
     std::filesystem::create_directories(folder);
-    const FileStamp stamp = write_checkpoint(file, {position_, recipe_text_, module_->graph().network(), state()});
+    const FileStamp stamp = write_checkpoint(file, checkpoint);
     prune_checkpoints(folder, recipe_.train.keep);
-    last_checkpoint_step_ = position_.step;
     around_.bus.emit(observe::CheckpointWritten{position_.step, file.string(), stamp.bytes, around_.clock.now() - began});
+    return true;
   } catch (const std::exception& problem) {
     log::error("no checkpoint at step {}: {}; training goes on", position_.step, problem.what());
+    return false;
   }
-  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"checkpoint", "run", 0, began, around_.clock.now()});
-  reported_at_ = around_.clock.now();
 }
 
 }  // namespace paceline::train

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "paceline/base/clock.h"
+#include "paceline/comm/communicator.h"
 #include "paceline/observe/event.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/feed.h"
@@ -14,12 +15,21 @@
 
 namespace paceline::train {
 
+/// What is trained on and what is evaluated with.
+struct Datasets {
+  std::unique_ptr<data::Dataset> training, test;
+};
+Datasets make_datasets(const Recipe& recipe);
+
 class Trainer {
  public:
   struct Surroundings {
-    observe::Bus& bus;
+    observe::Bus& bus;  // worker 0 tells it everything, the others their spans
     const Clock& clock;
-    const std::atomic<bool>& stop;  // set by a signal: checkpoint at the next step and leave
+    const std::atomic<bool>& stop;       // set by a signal: checkpoint at the next step and leave
+    comm::Communicator* comm = nullptr;  // the workers, of which this trainer is one; null: alone
+    const Datasets* datasets = nullptr;  // of a process whose workers share them; null: the trainer makes its own
+    int threads = 0;                     // of this worker; 0: as the recipe says
   };
 
   /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.
@@ -28,12 +38,13 @@ class Trainer {
 
   /// Goes on from a checkpoint. ConfigError where this recipe does not fit it; then nothing has changed.
   void resume(const Checkpoint& checkpoint, const std::string& source);
-  /// Trains to the end, or to the next step after `stop` was set; checkpoints go into the run's `folder`. Error where the loss is no longer
+  /// Trains to the end, or to the next step after any worker's `stop` was set; checkpoints go into the run's `folder`, which worker 0
+  /// writes. Error where the loss is no longer
   /// a number, or where the run was stopped and no checkpoint could be written.
   observe::RunEnded run(const std::filesystem::path& folder);
 
   const graph::Graph& graph() const { return module_->graph(); }
-  const data::Dataset& training_data() const { return *training_data_; }
+  const data::Dataset& training_data() const { return *datasets_->training; }
   nn::GraphModule& module() { return *module_; }
 
  private:
@@ -41,22 +52,31 @@ class Trainer {
     double loss = observe::kUnknown, accuracy = observe::kUnknown;
   };
 
+  void configure_libtorch() const;
+  std::int64_t batch_in(std::int64_t epoch) const;
   std::int64_t steps_in(std::int64_t epoch) const;
   std::int64_t count_steps() const;
-  std::vector<NamedTensor> state() const;
+  std::vector<NamedTensor> state();  // what was agreed on; collective
+  bool leads() const { return comm_->rank() == 0; }
+  observe::Communication communication();
+  bool write(const Checkpoint& checkpoint, Nanoseconds began);
   void check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const;
   bool train_epoch();  // false: told to stop
-  void report();       // reads the sums of the last steps back and emits them
+  void report();       // reads the sums of the last steps back, adds them up over the workers and emits them
   [[noreturn]] void give_up(const std::string& symptom);
   Score evaluate(std::int64_t epoch);
   void checkpoint();
   bool finished() const;
+  bool told_to_stop() const { return stopping_ || (comm_->size() == 1 && around_.stop.load(std::memory_order_relaxed)); }
 
   Recipe recipe_;
   std::string recipe_text_;
   Surroundings around_;
   std::filesystem::path folder_;  // of the run
-  std::unique_ptr<data::Dataset> training_data_, test_data_;
+  std::unique_ptr<comm::Communicator> alone_;
+  comm::Communicator* comm_;
+  Datasets own_datasets_;
+  const Datasets* datasets_;
   std::shared_ptr<nn::GraphModule> module_;
   std::unique_ptr<strategies::Strategy> strategy_;
   std::unique_ptr<Feed> training_feed_, test_feed_;
@@ -65,7 +85,7 @@ class Trainer {
   Position position_;
   Score last_test_;
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
-  std::int64_t samples_at_start_ = 0;
+  std::int64_t samples_at_start_ = 0, first_step_ = 0;
 
   // Steps not yet reported. On a GPU their sums are read back together, so that steps do not wait for the host.
   struct Unreported {
@@ -73,7 +93,10 @@ class Trainer {
     double rate = 0;
   };
   std::vector<Unreported> unreported_;
-  at::Tensor unreported_sums_;  // [kReportEvery, 2] double, on the device
+  at::Tensor unreported_sums_;  // [kReportTogether, 2] double, on the device
+  bool stopping_ = false;       // some worker was told to
+  double compute_s_ = 0;        // of this worker: in steps, without waiting for others
+  double exposed_before_ = 0;
   Nanoseconds reported_at_{0};
   double training_seconds_ = 0;  // of this process
   strategies::Batch last_batch_;

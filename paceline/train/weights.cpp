@@ -9,7 +9,7 @@
 namespace paceline::train {
 namespace {
 
-constexpr std::string_view kModel = "model.", kTracked = "num_batches_tracked", kRunningMean = "running_mean";
+constexpr std::string_view kModel = kModelPrefix, kTracked = "num_batches_tracked", kRunningMean = "running_mean";
 
 }  // namespace
 

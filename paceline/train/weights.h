@@ -8,6 +8,8 @@
 
 namespace paceline::train {
 
+inline constexpr std::string_view kModelPrefix = "model.";
+
 /// Parameters and statistics of a module under "model." + PyTorch's name.
 std::vector<NamedTensor> model_tensors(nn::GraphModule& module);
 

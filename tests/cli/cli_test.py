@@ -346,7 +346,8 @@ class WrongWords(CliTest):
         self.refused("train", "nonsense=1", says=["section.key=value"])
         self.refused("train", "--seed", "x", says=["--seed", "whole number", "'x'"])
         self.refused("train", "--seed", "-1", says=["--seed", "at least 0"])
-        self.refused("train", "--workers", "2", says=["parallel.workers=2"])
+        self.refused("train", "--workers", "3", says=["batch of 64", "3 workers", "63 or 66"])
+        self.refused("train", "--workers", "2", "strategy.name=single", says=["parallel.workers=2"])
         self.refused("train", "train.device=cuda:99", says=["cuda:99"])
         self.refused("train", "data.batch=20000", says=["data.batch=20000", "10000"])
         self.refused("train", "schedule.name=piecewise", says=["points"])
@@ -452,6 +453,35 @@ def damage(file):
     content = bytearray(file.read_bytes())
     content[-1] ^= 0x10
     file.write_bytes(content)
+
+
+class SlowWorkers(CliTest):
+    """Many workers, however they were started."""
+
+    def hash_of(self, *launcher, workers=()):
+        words = [*launcher, BINARY, "train", *SMALL, "--quiet", "--json", "comm.algorithm=ring", *workers]
+        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=self.deadline_s, check=False)
+        self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}\n{done.stderr}")
+        lines = [line.partition("] ")[2] if line.startswith("[") else line for line in done.stdout.splitlines()]
+        result = json.loads("\n".join(lines))
+        self.assertEqual(result["workers"], 4)
+        return result["state_hash"]
+
+    def test_every_launcher_ends_in_the_same_state(self):
+        threads = self.hash_of(workers=["--workers", "4"])
+        self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "4", "--"))
+        self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "2", "--", workers=["--workers", "4"]), "two processes, two workers each")
+        if "gloo" in [row["key"] for row in self.json_of("list", "engines")["engines"]]:
+            self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "4", "--", workers=["comm.engine=gloo"]))
+        if shutil.which("mpirun"):
+            self.environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+            self.assertEqual(threads, self.hash_of("mpirun", "--oversubscribe", "-np", "4"))
+
+    def test_a_killed_run_goes_on_with_other_workers(self):
+        first = self.json_of("train", *SMALL, "--quiet", "--workers", "2", "train.steps=5", "comm.compression=topk")
+        second = self.json_of("train", "--resume", first["run"], "--workers", "4", "train.steps=0", "--quiet")
+        self.assertEqual(second["workers"], 4)
+        self.assertGreater(second["steps"], first["steps"])
 
 
 def sparse_file(file, size):

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "paceline/comm/half.h"
+#include "paceline/base/half.h"
 
 namespace paceline::comm {
 namespace {

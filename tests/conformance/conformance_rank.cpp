@@ -1,16 +1,19 @@
-// One rank of a conformance run, started by conformance_test, mpirun or a launcher: conformance_rank ENGINE [PER_HOST]
+// One process of a conformance run, started by conformance_test, mpirun or a launcher: conformance_rank ENGINE [PER_HOST [THREADS]], where
+// each of THREADS threads is a rank.
+#include <algorithm>
 #include <cstdio>
+#include <thread>
 
 #include "collectives.h"
 #include "paceline/comm/engine.h"
 
-int main(int count, char** words) {
-  using namespace paceline::comm;
+namespace {
+
+using namespace paceline::comm;
+
+int play_rank(const CommConfig& config, const World& world) {
   try {
-    CommConfig config;
-    if (count > 1) config.engine = words[1];
-    if (count > 2) config.per_host = std::stoi(words[2]);
-    const auto communicator = connect(config);
+    const auto communicator = connect(config, world);
     const std::string wrong = conform_all(*communicator);
     if (!wrong.empty()) std::fprintf(stderr, "%s\n", wrong.c_str());
     return wrong.empty() ? 0 : 1;
@@ -18,4 +21,21 @@ int main(int count, char** words) {
     std::fprintf(stderr, "%s\n", problem.what());
     return 2;
   }
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  CommConfig config;
+  if (count > 1) config.engine = words[1];
+  if (count > 2) config.per_host = std::stoi(words[2]);
+  const int ranks = count > 3 ? std::stoi(words[3]) : 1;
+  const World process = discover();
+  std::vector<int> codes(static_cast<std::size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int i = 1; i < ranks; ++i)
+    threads.emplace_back([&, i] { codes[static_cast<std::size_t>(i)] = play_rank(config, process.of_thread(i, ranks)); });
+  codes[0] = play_rank(config, process.of_thread(0, ranks));
+  for (std::thread& thread : threads) thread.join();
+  return *std::max_element(codes.begin(), codes.end());
 }

@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
@@ -19,11 +21,13 @@ struct Setting {
   std::string engine;
   int size;
   int per_host;
+  int threads = 1;  // ranks of each process
 };
 
 std::string label(const testing::TestParamInfo<Setting>& info) {
   const Setting& s = info.param;
-  return fmt::format("{}_{}{}", s.engine, s.size, s.per_host ? fmt::format("_by_{}", s.per_host) : "");
+  return fmt::format("{}_{}{}{}", s.engine, s.size, s.per_host ? fmt::format("_by_{}", s.per_host) : "",
+                     s.threads > 1 ? fmt::format("_threads_{}", s.threads) : "");
 }
 
 std::vector<Setting> settings(const std::vector<std::string>& engines_wanted, const std::vector<int>& sizes) {
@@ -86,25 +90,60 @@ int exit_code_of(pid_t pid) {
 
 std::string rank_program() { return (std::filesystem::canonical("/proc/self/exe").parent_path() / "conformance_rank").string(); }
 
+std::vector<std::string> rank_command(const Setting& s) {
+  return {rank_program(), s.engine, std::to_string(s.per_host), std::to_string(s.threads)};
+}
+
+/// Nothing where there is no mpirun.
+std::optional<int> under_mpirun(const Setting& s) {
+  std::vector<std::string> words{"mpirun", "--oversubscribe", "-np", std::to_string(s.size / s.threads)};
+  std::ranges::copy(rank_command(s), std::back_inserter(words));
+  const pid_t pid = start(words, {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
+  return pid < 0 ? std::nullopt : std::optional(exit_code_of(pid));
+}
+
 TEST_P(Processes, AgreeWithTheOracle) {
-  const auto& [engine, size, per_host] = GetParam();
-  if (engine == "mpi") {
-    const pid_t pid = start({"mpirun", "--oversubscribe", "-np", std::to_string(size), rank_program(), engine, std::to_string(per_host)},
-                            {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"});
-    if (pid < 0) GTEST_SKIP() << "there is no mpirun here; install openmpi-bin to test the mpi engine";
-    EXPECT_EQ(exit_code_of(pid), 0);
+  const Setting& setting = GetParam();
+  if (setting.engine == "mpi") {
+    const auto code = under_mpirun(setting);
+    if (!code) GTEST_SKIP() << "there is no mpirun here; install openmpi-bin to test the mpi engine";
+    EXPECT_EQ(*code, 0);
     return;
   }
-  std::vector<pid_t> ranks;
-  for (int rank = 0; rank < size; ++rank)
-    ranks.push_back(start({rank_program(), engine, std::to_string(per_host)},
-                          {fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_RANK={}", rank),
-                           fmt::format("LOCAL_WORLD_SIZE={}", size), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
-                           fmt::format("PACELINE_JOB=conformance-{}", getpid())}));
-  for (const pid_t pid : ranks) EXPECT_EQ(exit_code_of(pid), 0);
+  std::vector<pid_t> processes;
+  const int count = setting.size / setting.threads;
+  for (int rank = 0; rank < count; ++rank)
+    processes.push_back(
+        start(rank_command(setting), {fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", count), fmt::format("LOCAL_RANK={}", rank),
+                                      fmt::format("LOCAL_WORLD_SIZE={}", count), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
+                                      fmt::format("PACELINE_JOB=conformance-{}", getpid())}));
+  for (const pid_t pid : processes) EXPECT_EQ(exit_code_of(pid), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, Processes, testing::ValuesIn(settings(process_engines(), {2, 3, 4, 5})), label);
+
+/// Two processes of two ranks each.
+std::vector<Setting> threads_of_processes() {
+  std::vector<Setting> all;
+  for (const std::string& engine : process_engines())
+    for (const int per_host : {0, 1, 2})
+      if (engine != "mpi") all.push_back({engine, 4, per_host, 2});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(ThreadsOfProcesses, Processes, testing::ValuesIn(threads_of_processes()), label);
+
+TEST(Mpi, RefusesSeveralRanksOfOneProcess) {
+  testing::internal::CaptureStderr();
+  const auto code = under_mpirun({"mpi", 4, 0, 2});
+  const std::vector<std::string> keys = process_engines();
+  const bool has_mpi = std::ranges::find(keys, "mpi") != keys.end();
+  const std::string said = testing::internal::GetCapturedStderr();
+  if (!code || !has_mpi) GTEST_SKIP() << "there is no MPI here";
+  EXPECT_NE(*code, 0);
+  EXPECT_NE(said.find("carries one rank a process, but this world has 4 ranks in 2 processes; use comm.engine=shm"), std::string::npos)
+      << said;
+}
 
 }  // namespace
 }  // namespace paceline::comm

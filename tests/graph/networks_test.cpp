@@ -76,6 +76,7 @@ const Total kUsual[] = {
     {"inception_v3_torchvision", {}, 0, 23834568, 5713216096, 94, 1, 14},
     {"mobilenet_v1", {}, 0, 4231976, 568740352, 27, 1, 0},
     {"lenet5", {}, 0, 61706, 416520, 2, 3, 2},
+    {"cnn", {}, 0, 2122186, 7705600, 2, 2, 2},
     {"mlp", {}, 0, 101770, 101632, 0, 2, 0},
 };
 INSTANTIATE_TEST_SUITE_P(Usual, Totals, testing::ValuesIn(kUsual), key_of);

@@ -85,7 +85,7 @@ void check_network(const std::string& network) {
     EXPECT_TRUE(at::equal(module.arena().gradient(i), plain.gradients[i])) << module.arena().entries()[i].name << " under autograd";
 }
 
-const std::vector<std::string> kQuick = {"mlp", "lenet5", "resnet18", "mobilenet_v1", "inception_v3", "gpt"};
+const std::vector<std::string> kQuick = {"mlp", "lenet5", "cnn", "resnet18", "mobilenet_v1", "inception_v3", "gpt"};
 
 std::vector<std::string> other_networks() {
   std::vector<std::string> names;

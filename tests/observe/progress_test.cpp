@@ -239,7 +239,7 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
   start(true);
   step(8);
   told(CheckpointWritten{8, "runs/lenet-mnist/checkpoints/8", 100, milliseconds(1)});
-  RunEnded end{2, 8, 2, 256, 4.0, 64.0, 0.4, 0.6, 0.7, "0123456789abcdef", "runs/lenet-mnist", ""};
+  RunEnded end{2, 8, 2, 256, 4.0, 64.0, 0.4, 0.6, 0.7, "0123456789abcdef", "runs/lenet-mnist", "", {}};
   EXPECT_EQ(told(end),
             "\r\x1b[K"
             "╭─ done ───────────────────────────────────────────────────────────────────╮\n"

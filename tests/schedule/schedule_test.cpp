@@ -38,16 +38,6 @@ TEST(Ring, AllreduceOfThreeRanks) {
   EXPECT_EQ(steps("ring", {.rank = 0, .size = 3, .count = 30}), expected);
 }
 
-TEST(Ring, PiecesOfAPartShareARound) {
-  const Steps expected = {
-      {Kind::send, 1, {5, 7}, 0},
-      {Kind::reduce, 1, {0, 2}, 0},
-      {Kind::send, 1, {7, 10}, 0},
-      {Kind::reduce, 1, {2, 5}, 0},
-  };
-  EXPECT_EQ(steps("ring", {.collective = Collective::reduce_scatter, .rank = 0, .size = 2, .count = 10, .chunks = 2}), expected);
-}
-
 // Four ranks: 1 and 3 give to 0 and 2, then 2 to 0; and back. In two chunks the second follows the first at a round's distance.
 TEST(Tree, AllreduceOfFourRanks) {
   const Steps root = {

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
 #include "paceline/strategies/strategy.h"
 
@@ -35,8 +36,10 @@ struct Worker {
       : module(small_graph(dropout), options()), optim(config), strategy(make_strategy({})) {
     strategy->setup({.module = module,
                      .optim = optim,
+                     .comm = *comm,
                      .bus = bus,
                      .clock = clock,
+                     .compress = compress,
                      .seed = 5,
                      .label_smoothing = label_smoothing,
                      .micro_batches = micro_batches});
@@ -51,6 +54,8 @@ struct Worker {
 
   nn::GraphModule module;
   optim::OptimConfig optim;
+  std::unique_ptr<comm::Communicator> comm = std::move(comm::local_group(1).front());
+  compress::CompressConfig compress;
   observe::Bus bus;
   SteadyClock clock;
   std::unique_ptr<Strategy> strategy;

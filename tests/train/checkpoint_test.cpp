@@ -228,11 +228,11 @@ TEST_F(OtherRecipe, ShapesAreNamed) {
 TEST_F(OtherRecipe, NamesAreNamed) {
   const std::string message = resume_with([](Recipe& r) { r.model.hidden = {16, 16}; });
   EXPECT_THAT(message, AllOf(HasSubstr("'model.fc3.weight' is missing"), HasSubstr(folder.path().string())));
-  EXPECT_THAT(resume_with([](Recipe& r) { r.model.hidden = {}; }), HasSubstr("more"));
+  EXPECT_THAT(resume_with([](Recipe& r) { r.model.hidden = {8, 8, 8}; }), HasSubstr("more"));
 }
 
 TEST_F(OtherRecipe, AnotherOptimizerIsToo) {
-  EXPECT_THAT(resume_with([](Recipe& r) { r.optim.name = "adam"; }), HasSubstr("'optim.first_moment.fc1.weight' is missing"));
+  EXPECT_THAT(resume_with([](Recipe& r) { r.optim.name = "adam"; }), HasSubstr("no 'optim.first_moment.fc1.weight'"));
 }
 
 TEST_F(OtherRecipe, AnotherOrderOfTheDataIsRefusedInsideAnEpoch) {

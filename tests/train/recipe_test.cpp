@@ -78,7 +78,12 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
     change(recipe);
     return message_of<ConfigError>([&] { validate(recipe); });
   };
-  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2; }), AllOf(HasSubstr("parallel.workers=2"), HasSubstr("single")));
+  EXPECT_THAT(refused([](Recipe& r) {
+                r.parallel.workers = 2;
+                r.strategy.name = "single";
+              }),
+              AllOf(HasSubstr("parallel.workers=2"), HasSubstr("single")));
+  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 3; }), AllOf(HasSubstr("data.batch=15 or 18"), HasSubstr("data.uneven=pad")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }),
               AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16")));
   EXPECT_THAT(refused([](Recipe& r) {

@@ -95,10 +95,14 @@ class Shape final : public Endpoint, public Transport, public Waiter {
   }
 
   int spins() const override { return inner_->waiter().spins(); }
-  std::uint32_t announce() override { return inner_->waiter().announce(); }
-  void sleep(std::uint32_t announced, Nanoseconds at_most) override { inner_->waiter().sleep(announced, gate_.patience(at_most)); }
-  void retract() override { inner_->waiter().retract(); }
-  void wake() override { inner_->waiter().wake(); }
+  bool has_core_for_helper() const override { return inner_->waiter().has_core_for_helper(); }
+  void announce(Sleeper sleeper) override { inner_->waiter().announce(sleeper); }
+  void retract(Sleeper sleeper) override { inner_->waiter().retract(sleeper); }
+  std::uint32_t bell(Sleeper sleeper) override { return inner_->waiter().bell(sleeper); }
+  void sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) override { inner_->waiter().sleep(sleeper, heard, at_most); }
+  void wake(Sleeper sleeper) override { inner_->waiter().wake(sleeper); }
+  void wake_helpers() override { inner_->waiter().wake_helpers(); }
+  Nanoseconds patience() override { return gate_.patience(inner_->waiter().patience()); }
   std::string gone(int peer) override { return inner_->waiter().gone(peer); }
 
  private:

@@ -284,7 +284,7 @@ class GlooNetwork final : public Network {
 /// Everybody hears what everybody listens at, so that all refuse together what can not work for one.
 std::string agreed_address(const World& world, const Places& places, const shared::Exchange& exchange) {
   const bool several = std::set<int>(places.machines.begin(), places.machines.end()).size() > 1;
-  const std::string own = own_address(world.address, several);
+  std::string own = own_address(world.address, several);
   const std::vector<std::string> all = exchange(fmt::format("{} {}", own, host_name()));
   for (std::size_t rank = 0; rank < all.size() && several; ++rank) {
     const auto space = all[rank].find(' ');

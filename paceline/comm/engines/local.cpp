@@ -22,7 +22,7 @@ Memory map_pages(std::int64_t bytes) {
 class ProcessMemory final : public shared::HostMemory {
  public:
   shared::Location locate(const void* data, std::int64_t) const override { return {1, reinterpret_cast<std::uint64_t>(data)}; }
-  std::byte* address(shared::Location location) override { return reinterpret_cast<std::byte*>(location.offset); }
+  std::byte* address(shared::Location location) override { return reinterpret_cast<std::byte*>(location.offset); }  // NOLINT: an address
   Memory allocate(std::int64_t bytes) override { return map_pages(bytes); }
   shared::Location allocate_block(std::int64_t bytes) override {
     const std::lock_guard lock(mutex_);
@@ -45,6 +45,7 @@ std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfi
   for (int i = 0; i < size; ++i) plan.host_ranks.push_back(i);
   plan.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(plan.hosts));
   std::vector<std::unique_ptr<Communicator>> group;
+  group.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank)
     group.push_back(decorated(communicator_over(std::make_unique<shared::SharedEndpoint>(plan, rank, memory), config), config, store));
   return group;

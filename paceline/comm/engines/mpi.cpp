@@ -192,10 +192,16 @@ shared::Exchange exchange_over(const std::shared_ptr<Comm>& comm) {
 
 /// Ranks that another launcher counted, or another MPI's mpirun, are alone in the eyes of this MPI.
 void check_agreement(const World& world) {
+  const auto lock = Library::get().lock();
   int rank = 0, size = 0, length = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (rank == world.rank && size == world.size) return;
+  if (const int threads = world.size / size; threads > 1 && threads * size == world.size && world.rank / threads == rank)
+    throw ConfigError(
+        fmt::format("comm.engine=mpi carries one rank a process, but this world has {} ranks in {} processes; use "
+                    "comm.engine={}, or start {} processes",
+                    world.size, size, world.one_host() ? "shm" : "gloo", world.size));
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   MPI_Get_library_version(version, &length);
   const std::string name(version, static_cast<std::size_t>(length));
@@ -207,7 +213,6 @@ void check_agreement(const World& world) {
 }  // namespace
 
 std::unique_ptr<Endpoint> connect_mpi(const CommConfig& config, const World& world, const std::shared_ptr<Store>&) {
-  Library::get();
   check_agreement(world);
   const auto comm = std::make_shared<Comm>(MPI_COMM_WORLD, 0, world.rank);
   return two_level("mpi", config, world, exchange_over(comm),

@@ -23,8 +23,8 @@ constexpr std::int64_t kLength = sizeof(std::int64_t), kInHead = kHead - kLength
 
 struct PieceTransport::Piece {
   Message* message;
-  Range range;      // of the message's bytes
-  Scratch scratch;  // outlives the request that uses it
+  Range range;             // of the message's bytes
+  Scratch::Piece scratch;  // outlives the request that uses it
   std::unique_ptr<Request> request;
 
   bool is_head() const { return range.begin == 0; }
@@ -143,7 +143,7 @@ class PieceTransport::Sending final : public Message {
     const std::byte* from = data_ + piece.range.begin;
     std::int64_t bytes = piece.range.size();
     if (piece.is_head()) {
-      piece.scratch = transport_.scratch();
+      piece.scratch = transport_.scratch_.take(kPiece);
       std::memcpy(piece.scratch.get(), &bytes_, kLength);
       if (bytes > 0) std::memcpy(piece.scratch.get() + kLength, from, static_cast<std::size_t>(bytes));
       from = piece.scratch.get();
@@ -167,7 +167,7 @@ class PieceTransport::Receiving final : public Message {
   void start(Piece& piece) override {
     std::byte* into = data_ + piece.range.begin;
     if (arrival_.reduces || piece.range.size() < kPiece) {
-      piece.scratch = transport_.scratch();
+      piece.scratch = transport_.scratch_.take(kPiece);
       into = piece.scratch.get();
     }
     piece.request = transport_.wire_.receive(peer_, tag_, into, kPiece);
@@ -199,14 +199,6 @@ class PieceTransport::Receiving final : public Message {
 
 PieceTransport::PieceTransport(Wire& wire, int rank) : wire_(wire), rank_(rank) {}
 PieceTransport::~PieceTransport() = default;
-
-PieceTransport::Scratch PieceTransport::scratch() {
-  const GiveBack give_back{&unused_};
-  if (unused_.empty()) return {new std::byte[kPiece], give_back};
-  Scratch last(unused_.back().release(), give_back);
-  unused_.pop_back();
-  return last;
-}
 
 std::unique_ptr<Transport::Request> PieceTransport::send(int peer, Tag tag, const void* data, std::int64_t bytes) {
   return std::make_unique<Sending>(*this, peer, tag, data, bytes);

@@ -9,8 +9,8 @@
 #pragma once
 
 #include <map>
-#include <vector>
 
+#include "paceline/comm/scratch.h"
 #include "paceline/comm/transport.h"
 
 namespace paceline::comm {
@@ -42,17 +42,9 @@ class PieceTransport final : public Transport {
   struct Piece;
   using Lines = std::map<std::pair<int, Tag>, Line>;
 
-  /// Memory for a head or a piece, used again and again.
-  struct GiveBack {
-    std::vector<std::unique_ptr<std::byte[]>>* to;
-    void operator()(std::byte* memory) const { to->emplace_back(memory); }
-  };
-  using Scratch = std::unique_ptr<std::byte[], GiveBack>;
-  Scratch scratch();
-
   Wire& wire_;
   int rank_;
-  std::vector<std::unique_ptr<std::byte[]>> unused_;
+  Scratch scratch_;  // of heads and pieces
   Lines sending_, receiving_;
 };
 

@@ -20,6 +20,7 @@ int at(const std::vector<int>& values, int index) { return values[static_cast<st
 
 std::vector<int> picked(const std::vector<int>& from, const std::vector<int>& indices) {
   std::vector<int> values;
+  values.reserve(indices.size());
   for (int index : indices) values.push_back(at(from, index));
   return values;
 }
@@ -45,9 +46,10 @@ struct Plan {
     return seats;
   }
   int size() const { return static_cast<int>(places.hosts.size()); }
-  bool has_core_each() const {
+  /// Whether each rank of this machine has so many.
+  bool has_cores(int each) const {
     const auto sharing = std::count(places.machines.begin(), places.machines.end(), at(places.machines, rank));
-    return sharing <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
+    return each * sharing <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
   }
 };
 
@@ -83,19 +85,27 @@ class Fork final : public Transport {
   Network* network_;
 };
 
-/// Sleeps where the neighbours wake it, and no longer than the network may be left alone.
+/// Sleeps where the neighbours wake it, as long as the network may be left alone.
 class ForkWaiter final : public Waiter {
  public:
   ForkWaiter(Group& host, const Plan& plan, Network* network)
-      : host_(host), seats_(plan.seats()), network_(network), spins_(plan.has_core_each() ? host.spins() : 0) {}
+      : host_(host),
+        seats_(plan.seats()),
+        network_(network),
+        spins_(plan.has_cores(1) ? host.spins() : 0),
+        has_core_for_helper_(plan.has_cores(2)) {
+    if (network) host.keep_helpers_awake();
+  }
 
   int spins() const override { return spins_; }
-  std::uint32_t announce() override { return host_.announce(); }
-  void sleep(std::uint32_t announced, Nanoseconds at_most) override {
-    host_.sleep(announced, network_ ? std::min(at_most, network_->patience()) : at_most);
-  }
-  void retract() override { host_.retract(); }
-  void wake() override { host_.wake(); }
+  bool has_core_for_helper() const override { return has_core_for_helper_; }
+  void announce(Sleeper sleeper) override { host_.announce(sleeper); }
+  void retract(Sleeper sleeper) override { host_.retract(sleeper); }
+  std::uint32_t bell(Sleeper sleeper) override { return host_.bell(sleeper); }
+  void sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) override { host_.sleep(sleeper, heard, at_most); }
+  void wake(Sleeper sleeper) override { host_.wake(sleeper); }
+  void wake_helpers() override { host_.wake_helpers(); }
+  Nanoseconds patience() override { return network_ ? network_->patience() : Nanoseconds::max(); }
   std::string gone(int peer) override {
     const int seat = at(seats_, peer);
     return seat < 0 ? network_->gone(peer) : host_.gone(seat);
@@ -106,6 +116,7 @@ class ForkWaiter final : public Waiter {
   std::vector<int> seats_;
   Network* network_;
   int spins_;
+  bool has_core_for_helper_;
 };
 
 class TwoLevelEndpoint final : public Endpoint {
@@ -147,6 +158,7 @@ std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& member
     word(rank())[0] = static_cast<std::int64_t>(own.file), word(rank())[1] = static_cast<std::int64_t>(own.offset);
     via.run(all_gather(words));
     std::vector<Location> all;
+    all.reserve(members.size());
     for (int member : members) all.push_back({static_cast<std::uint64_t>(word(member)[0]), static_cast<std::uint64_t>(word(member)[1])});
     return all;
   };

@@ -98,20 +98,27 @@ void Direct::arrive() {
     own.input = op_.kind == Kind::all_to_all ? group_.host().locate(op_.input.data, op_.input.bytes()) : own.buffer;
   }
   own.turn.store(turn_, std::memory_order_seq_cst);
-  group_.ring_all();
+  if (!missing(&Direct::turn_of, turn_)) group_.ring_meeting();
+}
+
+/// Whether somebody has not come so far yet. Nobody can go on before all have, so only the last to come wakes the others: of those who come
+/// at the same time, at least the one whose number was stored last sees all numbers.
+bool Direct::missing(std::uint64_t (Direct::*progress)(int peer) const, std::uint64_t needed) {
+  for (int step = 1; step < size(); ++step) {  // everybody looks at his neighbour first, not all at rank 0
+    const int peer = (rank() + step) % size();
+    if ((this->*progress)(peer) < needed) {
+      waits_for_ = peer;
+      return true;
+    }
+  }
+  waits_for_ = -1;
+  return false;
 }
 
 bool Direct::all_arrived() {
-  for (int step = 1; step < size(); ++step) {  // everybody looks at his neighbour first, not all at rank 0
-    const int peer = (rank() + step) % size();
-    if (notice(peer).turn.load(std::memory_order_seq_cst) < turn_) {
-      waits_for_ = peer;
-      return false;
-    }
-  }
+  if (missing(&Direct::turn_of, turn_)) return false;
   for (int peer = 0; peer < size(); ++peer)
     if (peer != rank()) check(notice(peer), peer);
-  waits_for_ = -1;
   return true;
 }
 
@@ -132,20 +139,10 @@ void Direct::check(const Notice& theirs, int peer) const {
 
 void Direct::reach_next_phase() {
   group_.seat(rank()).phase.store(++group_.phases, std::memory_order_seq_cst);
-  group_.ring_all();
+  if (all_reached()) group_.ring_meeting();
 }
 
-bool Direct::all_reached() {
-  for (int step = 1; step < size(); ++step) {
-    const int peer = (rank() + step) % size();
-    if (group_.seat(peer).phase.load(std::memory_order_seq_cst) < group_.phases) {
-      waits_for_ = peer;
-      return false;
-    }
-  }
-  waits_for_ = -1;
-  return true;
-}
+bool Direct::all_reached() { return !missing(&Direct::phase_of, group_.phases); }
 
 bool Direct::everything_is_shared() {
   for (int i = 0; i < size(); ++i)
@@ -240,6 +237,7 @@ bool Direct::next_window() {
 /// Where element 0 of each rank's buffer would lie, if the window were a part of the whole.
 std::vector<std::byte*> Direct::windows() const {
   std::vector<std::byte*> bases;
+  bases.reserve(static_cast<std::size_t>(size()));
   for (int i = 0; i < size(); ++i) bases.push_back(group_.block().window(i) - (op_.kind == Kind::all_to_all ? 0 : window_.begin * width()));
   return bases;
 }

@@ -31,6 +31,9 @@ class Direct final : public Activity {
   void arrive();
   bool all_arrived();
   bool all_reached();
+  bool missing(std::uint64_t (Direct::*progress)(int peer) const, std::uint64_t needed);
+  std::uint64_t turn_of(int peer) const { return notice(peer).turn.load(std::memory_order_seq_cst); }
+  std::uint64_t phase_of(int peer) const { return group_.seat(peer).phase.load(std::memory_order_seq_cst); }
   void reach_next_phase();
   void check(const Notice& notice, int peer) const;
 

@@ -24,6 +24,14 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void strike(Bell& bell) {
+  bell.rung.fetch_add(1, std::memory_order_release);
+  futex_wake(bell.rung);
+}
+
+/// Whether each of so many ranks has so many.
+bool has_cores(int ranks, int each) { return static_cast<unsigned>(ranks * each) <= std::thread::hardware_concurrency(); }
+
 }  // namespace
 
 Group::Group(int rank, std::vector<int> host_ranks, std::shared_ptr<HostMemory> host, std::byte* block)
@@ -34,15 +42,18 @@ Group::Group(int rank, std::vector<int> host_ranks, std::shared_ptr<HostMemory> 
       rank_(rank),
       size_(static_cast<int>(host_ranks.size())),
       // Spinning helps only where every rank has a core; otherwise it keeps the core from the very rank it waits for.
-      spins_(host_ranks.size() <= std::thread::hardware_concurrency() ? kSpins : 0),
+      spins_(has_cores(size_, 1) ? kSpins : 0),
+      has_core_for_helper_(has_cores(size_, 2)),
+      lazy_helpers_(!has_core_for_helper_),
       host_ranks_(std::move(host_ranks)),
       host_(std::move(host)),
       block_(block, size_) {
-  for (int peer = 0; peer < size_; ++peer) bells_.push_back(&seat(peer));
+  for (int peer = 0; peer < size_; ++peer) sleeping_seats_.push_back(&seat(peer));
 }
 
 void Group::ring_in(const Group& larger, const std::vector<int>& ranks) {
-  for (int peer = 0; peer < size_; ++peer) bells_[static_cast<std::size_t>(peer)] = &larger.seat(ranks[static_cast<std::size_t>(peer)]);
+  for (int peer = 0; peer < size_; ++peer)
+    sleeping_seats_[static_cast<std::size_t>(peer)] = &larger.seat(ranks[static_cast<std::size_t>(peer)]);
 }
 
 Group::~Group() {
@@ -52,10 +63,7 @@ Group::~Group() {
 
 void Group::ring(int peer) const {
   // What changed was stored, and will be looked at, in sequential order too: either the sleeper sees it, or we see the sleeper.
-  Seat& other = bell_of(peer);
-  if (other.sleepers.load(std::memory_order_seq_cst) == 0) return;
-  other.bell.fetch_add(1, std::memory_order_release);
-  futex_wake(other.bell);
+  for (Bell& bell : where_sleeps(peer).bells) ring_if_announced(bell);
 }
 
 void Group::ring_all() const {
@@ -63,24 +71,26 @@ void Group::ring_all() const {
     if (peer != rank_) ring(peer);
 }
 
-std::uint32_t Group::announce() {
-  Seat& own = bell_of(rank_);
-  own.sleepers.fetch_add(1, std::memory_order_seq_cst);
-  return own.bell.load(std::memory_order_seq_cst);
+void Group::ring_meeting() const {
+  if (!lazy_helpers_) return ring_all();
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) ring_if_announced(where_sleeps(peer).bells[static_cast<int>(Sleeper::caller)]);
 }
 
-void Group::sleep(std::uint32_t announced, Nanoseconds at_most) {
-  futex_wait(bell_of(rank_).bell, announced, at_most);
-  retract();
+void Group::wake_helpers() {
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) ring_if_announced(where_sleeps(peer).bells[static_cast<int>(Sleeper::helper)]);
 }
 
-void Group::retract() { bell_of(rank_).sleepers.fetch_sub(1, std::memory_order_relaxed); }
-
-void Group::wake() {
-  Seat& own = bell_of(rank_);
-  own.bell.fetch_add(1, std::memory_order_release);
-  futex_wake(own.bell);
+void Group::ring_if_announced(Bell& bell) {
+  if (bell.announced.load(std::memory_order_seq_cst) != 0) strike(bell);
 }
+
+void Group::announce(Sleeper sleeper) { own_bell(sleeper).announced.fetch_add(1, std::memory_order_seq_cst); }
+void Group::retract(Sleeper sleeper) { own_bell(sleeper).announced.fetch_sub(1, std::memory_order_relaxed); }
+std::uint32_t Group::bell(Sleeper sleeper) { return own_bell(sleeper).rung.load(std::memory_order_seq_cst); }
+void Group::sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) { futex_wait(own_bell(sleeper).rung, heard, at_most); }
+void Group::wake(Sleeper sleeper) { strike(own_bell(sleeper)); }
 
 std::string Group::gone(int peer) {
   if (seat(peer).left.load(std::memory_order_acquire) != 0) return "left";

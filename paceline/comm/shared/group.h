@@ -29,12 +29,20 @@ class Group final : public Waiter {
   /// After something changed in the block: wakes whoever sleeps.
   void ring(int peer) const;
   void ring_all() const;
+  /// After the last rank has come to a meeting. Helpers sleep on where the ranks need all cores and have no network to serve: what a helper
+  /// does would only keep its rank from computing, so it waits for a rank that needs it (wake_helpers) or for its own rank's next call.
+  void ring_meeting() const;
+  void keep_helpers_awake() { lazy_helpers_ = false; }
 
   int spins() const override { return spins_; }
-  std::uint32_t announce() override;
-  void sleep(std::uint32_t announced, Nanoseconds at_most) override;
-  void retract() override;
-  void wake() override;
+  bool has_core_for_helper() const override { return has_core_for_helper_; }
+  void announce(Sleeper sleeper) override;
+  void retract(Sleeper sleeper) override;
+  std::uint32_t bell(Sleeper sleeper) override;
+  void sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) override;
+  void wake(Sleeper sleeper) override;
+  void wake_helpers() override;
+  Nanoseconds patience() override { return Nanoseconds::max(); }  // whoever changes something rings
   std::string gone(int peer) override;
 
   // Of the collective under way, of which there is one at a time: counters that all ranks advance alike, and lists of addresses, one a
@@ -45,13 +53,16 @@ class Group final : public Waiter {
   std::vector<void*> outs, shifted_outs;
 
  private:
-  Seat& bell_of(int peer) const { return *bells_[static_cast<std::size_t>(peer)]; }
+  static void ring_if_announced(Bell& bell);
+  Seat& where_sleeps(int peer) const { return *sleeping_seats_[static_cast<std::size_t>(peer)]; }
+  Bell& own_bell(Sleeper sleeper) const { return where_sleeps(rank_).bells[static_cast<int>(sleeper)]; }
 
   int rank_, size_, spins_;
+  bool has_core_for_helper_, lazy_helpers_;
   std::vector<int> host_ranks_;
   std::shared_ptr<HostMemory> host_;
   Block block_;
-  std::vector<Seat*> bells_;  // where each rank sleeps
+  std::vector<Seat*> sleeping_seats_;  // by rank
 };
 
 }  // namespace paceline::comm::shared

@@ -54,12 +54,17 @@ struct alignas(64) Notice {
 };
 static_assert(sizeof(Notice) == 64);
 
+/// What wakes a sleeper (transport.h).
+struct Bell {
+  std::atomic<std::uint32_t> rung;       // a futex
+  std::atomic<std::uint32_t> announced;  // sleepers
+};
+
 struct alignas(64) Seat {
   Notice notices[2];                             // of this turn and the one before, which others may still read
   alignas(64) std::atomic<std::uint64_t> phase;  // meetings after the first of a turn
-  alignas(64) std::atomic<std::uint32_t> bell;   // a futex
-  std::atomic<std::uint32_t> sleepers;
-  std::atomic<std::uint32_t> left;  // 1: closed its communicator
+  alignas(64) Bell bells[2];                     // of the rank's callers and of its helper
+  std::atomic<std::uint32_t> left;               // 1: closed its communicator
 };
 
 struct alignas(64) Mail {

@@ -7,6 +7,7 @@ namespace paceline::graph {
 
 Graph mlp(const ModelConfig& config);
 Graph lenet5(const ModelConfig& config);
+Graph cnn(const ModelConfig& config);
 Graph alexnet(const ModelConfig& config);
 Graph alexnet_ungrouped(const ModelConfig& config);
 Graph vgg16(const ModelConfig& config);

@@ -12,6 +12,7 @@ class BatchNorm final : public Op {
   explicit BatchNorm(const graph::Layer& layer) : momentum_(layer.momentum), epsilon_(layer.epsilon), scaled_(layer.scale) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
+    if (pass.training && pass.sum_over_workers) return forward_together(inputs[0], weights, pass, saved);
     auto [out, mean, inverse_deviation, reserve, implementation] =
         at::_batch_norm_impl_index(inputs[0], scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1],
                                    pass.training, momentum_, epsilon_, at::globalContext().userEnabledCuDNN());
@@ -20,6 +21,7 @@ class BatchNorm final : public Op {
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
+    if (pass.training && pass.sum_over_workers) return {backward_together(gradient, weights, pass, saved)};
     auto [input, scale_gradient, shift_gradient] = at::_batch_norm_impl_index_backward(
         saved[4].item<std::int64_t>(), saved[0], gradient, scale(weights), weights.statistics[0], weights.statistics[1], saved[1], saved[2],
         pass.training, epsilon_, {true, true, true}, saved[3]);
@@ -29,6 +31,54 @@ class BatchNorm final : public Op {
   }
 
  private:
+  // The statistics of all workers' samples: each sums its own, and the sums are added up. Deviations are taken from the mean of all, in a
+  // second sum: the difference of two large sums would lose digits.
+  at::Tensor forward_together(const at::Tensor& input, const Weights& weights, const Pass& pass, Tensors& saved) const {
+    const at::Tensor x = input.to(weights.statistics[0].scalar_type());
+    const std::vector<std::int64_t> over = all_but_channels(x);
+    const std::int64_t channels = x.size(1);
+    at::Tensor sums = at::cat({x.sum(over), at::full({1}, static_cast<double>(x.numel() / channels), x.options())});
+    pass.sum_over_workers(sums);
+    const at::Tensor count = sums[channels], mean = sums.narrow(0, 0, channels) / count;
+    at::Tensor squares = (x - as_channels(mean, x)).square().sum(over);
+    pass.sum_over_workers(squares);
+    const at::Tensor variance = squares / count, inverse_deviation = (variance + epsilon_).rsqrt();
+    weights.statistics[0].lerp_(mean, momentum_);
+    weights.statistics[1].lerp_(squares / (count - 1), momentum_);
+    saved = {input, mean, inverse_deviation, count};
+    const at::Tensor factor = inverse_deviation * scale(weights).to(x.scalar_type());
+    const at::Tensor shift = weights.values.back().to(x.scalar_type()) - mean * factor;
+    return (x * as_channels(factor, x) + as_channels(shift, x)).to(input.scalar_type());
+  }
+
+  at::Tensor backward_together(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved) const {
+    const at::Tensor &mean = saved[1], &inverse_deviation = saved[2], &count = saved[3];
+    const at::Tensor x = saved[0].to(mean.scalar_type()), dy = gradient.to(mean.scalar_type());
+    const std::vector<std::int64_t> over = all_but_channels(x);
+    const std::int64_t channels = x.size(1);
+    const at::Tensor normalised = (x - as_channels(mean, x)) * as_channels(inverse_deviation, x);
+    const at::Tensor shift_gradient = dy.sum(over), scale_gradient = (dy * normalised).sum(over);
+    if (scaled_) deliver(weights.gradients[0], scale_gradient, pass);
+    deliver(weights.gradients.back(), shift_gradient, pass);
+    at::Tensor sums = at::cat({shift_gradient, scale_gradient});
+    pass.sum_over_workers(sums);
+    sums = sums / count;
+    const at::Tensor centred =
+        dy - as_channels(sums.narrow(0, 0, channels), x) - normalised * as_channels(sums.narrow(0, channels, channels), x);
+    return (centred * as_channels(inverse_deviation * scale(weights).to(mean.scalar_type()), x)).to(gradient.scalar_type());
+  }
+
+  static std::vector<std::int64_t> all_but_channels(const at::Tensor& x) {
+    std::vector<std::int64_t> dims = {0};
+    for (std::int64_t dim = 2; dim < x.dim(); ++dim) dims.push_back(dim);
+    return dims;
+  }
+  static at::Tensor as_channels(const at::Tensor& values, const at::Tensor& x) {
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+    shape[1] = x.size(1);
+    return values.view(shape);
+  }
+
   /// One where the layer has none: cuDNN wants a tensor there.
   at::Tensor scale(const Weights& weights) const { return scaled_ ? weights.values[0] : at::ones_like(weights.values[0]); }
 

@@ -10,9 +10,9 @@
 
 namespace paceline::schedule {
 
-/// `collective` is reduce_scatter, all_gather, allreduce or barrier. A block travels as `pieces` messages of one round, so that the first
-/// is reduced while the others still move. Returns the round after the last.
-int ring_pass(StepList& list, const Team& team, const Blocks& blocks, Collective collective, int round, std::int64_t pieces = 1);
+/// `collective` is reduce_scatter, all_gather, allreduce or barrier. Returns the round after the last. A block is one message: the
+/// transports cut it as suits them, and reduce what has come while the rest still moves.
+int ring_pass(StepList& list, const Team& team, const Blocks& blocks, Collective collective, int round);
 
 /// p − 1 rounds, each with a p-th of n, for each half.
 constexpr Counts ring_counts(int p, std::int64_t n, Collective collective) {

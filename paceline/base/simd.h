@@ -11,7 +11,7 @@
 
 #define PACELINE_INLINE __attribute__((always_inline))  // a lambda of a kernel must become part of each compiled width
 
-namespace paceline::optim {
+namespace paceline {
 
 /// Calls body(i) for every 0 ≤ i < n; calls with different i must touch different elements. Tiles of a fixed length are unrolled whole,
 /// which saves a tenth of the time of a loop that memory limits.
@@ -20,7 +20,7 @@ template <class Body>
   constexpr int kTile = 64;
   std::int64_t i = 0;
   for (; i + kTile <= n; i += kTile) {
-#pragma omp simd
+#pragma GCC ivdep
     for (int k = 0; k < kTile; ++k) body(i + k);
   }
   for (; i < n; ++i) body(i);
@@ -56,4 +56,4 @@ class Simd {
 #undef PACELINE_EXACT
 };
 
-}  // namespace paceline::optim
+}  // namespace paceline

@@ -1,0 +1,98 @@
+#include "trial.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "paceline/base/error.h"
+#include "paceline/launch/capture.h"
+#include "paceline/observe/run_folder.h"
+
+namespace paceline::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kWrongInput = 2;  // exit code of `paceline` for a ConfigError
+
+/// A folder that is gone when this is.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string name = (fs::temp_directory_path() / "paceline-trial-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr)
+      throw ConfigError(fmt::format("cannot make a folder like '{}'; set TMPDIR to one that can be written", name));
+    path_ = name;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::vector<std::string> command_of(const Trial& trial, const fs::path& runs) {
+  std::vector<std::string> words = {fs::read_symlink("/proc/self/exe").string(), "train"};
+  words.insert(words.end(), trial.words.begin(), trial.words.end());
+  const auto set = [&](const char* key, const auto& value) { words.push_back(fmt::format("{}={}", key, value)); };
+  set("data.batch", trial.batch);
+  set("data.test_samples", trial.workers);  // the evaluation at the end has next to nothing to do
+  set("train.threads", trial.threads);
+  set("train.steps", trial.warm_up + trial.steps);
+  set("train.epochs", 1'000'000);  // as many as the steps take
+  set("train.evaluate_every", 0);
+  set("train.checkpoint_every", 0);
+  set("train.trace", false);
+  set("train.runs", runs.string());
+  set("train.name", "trial");
+  words.insert(words.end(), {"--workers", std::to_string(trial.workers), "--quiet", "--json"});
+  return words;
+}
+
+}  // namespace
+
+Measured run_trial(const Trial& trial, const std::atomic<bool>& stop) {
+  const ScratchFolder scratch;
+  const launch::Captured child = launch::capture(command_of(trial, scratch.path()), stop);
+  if (stop) throw Error("stopped on request");
+  if (!child.exit.good()) {
+    const std::string what =
+        fmt::format("{} worker{}, data.batch={}: {}", trial.workers, trial.workers == 1 ? "" : "s", trial.batch, child.complaint());
+    if (child.exit.code == kWrongInput) throw ConfigError(what);
+    throw Error(what);
+  }
+  Measured measured;
+  double seconds = 0, samples = 0;
+  std::int64_t steps = 0;
+  const auto result = nlohmann::json::parse(child.out);
+  std::ifstream metrics(observe::RunFolder::open(result.at("run").get<std::string>()).metrics());
+  for (std::string line; std::getline(metrics, line);) {
+    const auto event = nlohmann::json::parse(line);
+    if (event.at("event") != "step" || event.at("step") <= trial.warm_up) continue;
+    ++steps, seconds += event.at("seconds").get<double>(), samples += event.at("samples").get<double>();
+  }
+  if (steps == 0 || seconds <= 0) throw Error("a trial ended without a measured step");
+  measured.step_s = seconds / static_cast<double>(steps), measured.samples_per_s = samples / seconds;
+  if (const auto told = result.find("communication"); told != result.end()) {
+    const auto take = [&](const char* key, double& value) { value = told->at(key).get<double>(); };
+    take("exposed", measured.exposed), take("hidden", measured.hidden), take("straggler_spread", measured.straggler_spread);
+    take("bytes_per_step", measured.bytes_per_step), take("ratio", measured.ratio);
+  }
+  return measured;
+}
+
+Measured run_trial(const Trial& trial) {
+  static const std::atomic<bool> never = false;
+  return run_trial(trial, never);
+}
+
+}  // namespace paceline::bench

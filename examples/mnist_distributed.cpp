@@ -1,0 +1,51 @@
+// examples/mnist_plain.cpp on many workers: paceline run -np 4 -- build/bin/example_mnist_distributed FOLDER   (or mpirun, …)
+#include <torch/torch.h>
+
+#include <cstdio>
+
+#include "paceline/paceline.h"
+
+struct Net : torch::nn::Module {
+  torch::nn::Conv2d conv1{nullptr}, conv2{nullptr};
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+
+  Net() {
+    conv1 = register_module("conv1", torch::nn::Conv2d(1, 16, 5));
+    conv2 = register_module("conv2", torch::nn::Conv2d(16, 32, 5));
+    fc1 = register_module("fc1", torch::nn::Linear(512, 128));
+    fc2 = register_module("fc2", torch::nn::Linear(128, 10));
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::relu(torch::max_pool2d(conv1(x), 2));
+    x = torch::relu(torch::max_pool2d(conv2(x), 2));
+    return fc2(torch::relu(fc1(x.flatten(1))));
+  }
+};
+
+int main(int argc, char** argv) {
+  const std::string root = argc > 1 ? argv[1] : "mnist";            // the four files of MNIST, unpacked
+  const std::size_t size = argc > 2 ? std::stoul(argv[2]) : 60000;  // samples to train on
+  torch::manual_seed(1);
+  auto net = std::make_shared<Net>();
+  auto comm = paceline::comm::connect();
+  paceline::DataParallel parallel(*net, *comm);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+
+  auto set =
+      torch::data::datasets::MNIST(root).map(torch::data::transforms::Normalize<>(0.1307, 0.3081)).map(torch::data::transforms::Stack<>());
+  auto loader = torch::data::make_data_loader(std::move(set), paceline::ShardedSampler(size, *comm), 64);
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    double loss_sum = 0, right = 0, samples = 0;
+    for (auto& batch : *loader) {
+      optimizer.zero_grad();
+      torch::Tensor output = net->forward(batch.data);
+      torch::Tensor loss = torch::nn::functional::cross_entropy(output, batch.target);
+      loss.backward();
+      optimizer.step();
+      const auto count = static_cast<double>(batch.target.size(0));
+      loss_sum += loss.item<double>() * count, samples += count;
+      right += output.argmax(1).eq(batch.target).sum().item<double>();
+    }
+    std::printf("epoch %d: loss %.4f, accuracy %.2f%%, %.0f samples\n", epoch, loss_sum / samples, 100 * right / samples, samples);
+  }
+}

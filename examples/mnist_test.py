@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""The two MNIST examples on digits that it draws itself: the diff is short, both learn, and the workers share the data."""
+import pathlib
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(sys.argv.pop(1))
+HERE = pathlib.Path(__file__).parent
+SAMPLES = 3840
+
+
+def write_mnist(folder):
+    """Ten patterns of strokes with noise, in MNIST's format."""
+    random.seed(1)
+    patterns = [[(random.randrange(4, 24), random.randrange(4, 24)) for _ in range(40)] for _ in range(10)]
+    for prefix, count in (("train", 60000), ("t10k", 10000)):  # LibTorch's reader wants as many as MNIST has: the rest are zeros
+        images, labels = bytearray(), bytearray()
+        for i in range(SAMPLES):
+            picture = bytearray(random.randrange(40) for _ in range(784))
+            for x, y in patterns[i % 10]:
+                picture[28 * y + x] = 200 + random.randrange(56)
+            images += picture
+            labels.append(i % 10)
+        images += bytes(784 * (count - SAMPLES))
+        labels += bytes(count - SAMPLES)
+        (folder / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images)
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, count) + labels)
+
+
+def results(text):
+    return [(float(a), int(n)) for a, n in re.findall(r"accuracy ([\d.]+)%, (\d+) samples", text)]
+
+
+class Mnist(unittest.TestCase):
+    def test_the_diff_is_at_most_five_lines(self):
+        texts = [[line for line in (HERE / f"mnist_{name}.cpp").read_text().splitlines() if not line.startswith("//")]
+                 for name in ("plain", "distributed")]
+        added = [line for line in texts[1] if line.strip() and line not in texts[0]]
+        self.assertLessEqual(len(added), 5, added)
+
+    def test_both_learn(self):
+        with tempfile.TemporaryDirectory() as folder:
+            write_mnist(pathlib.Path(folder))
+            plain = subprocess.run([BIN / "example_mnist_plain", folder, str(SAMPLES)], capture_output=True, text=True, timeout=120, check=True)
+            shared = subprocess.run([BIN / "paceline", "run", "-np", "2", "--", BIN / "example_mnist_distributed", folder, str(SAMPLES)],
+                                    capture_output=True, text=True, timeout=120, check=True)
+        alone, ranks = results(plain.stdout), results(shared.stdout)
+        self.assertEqual([n for _, n in alone], [SAMPLES] * 2)
+        self.assertEqual([n for _, n in ranks], [SAMPLES // 2] * 4)  # two epochs on two workers
+        self.assertGreater(alone[-1][0], 95)
+        self.assertGreater(min(a for a, _ in ranks[-2:]), 90)
+
+
+unittest.main()

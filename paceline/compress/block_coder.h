@@ -1,0 +1,121 @@
+// int8 and dynamic8: one byte a value, and one scale, the largest magnitude, for each block of neighbours in a tensor.
+//
+// Code: for each part, for each of its blocks, the scale (4 bytes) and the values (a byte each). Blocks do not reach across tensors, whose
+// gradients differ in size. A Rule says what a byte means:
+//
+//   encode(values, n, scale, inverse, draws, bytes)   the bytes of a block, whose values become what the bytes do not say
+//   decode(byte)                                      what a byte means, in units of the scale
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "paceline/base/simd.h"
+#include "paceline/compress/code.h"
+#include "paceline/compress/compressor.h"
+#include "paceline/compress/draws.h"
+
+namespace paceline::compress {
+
+/// One part and where its code lies.
+struct BlockPart {
+  float* values;  // to be encoded, or the sum that decoding adds to
+  std::int64_t count;
+  std::int64_t block;
+  const Draws* draws;  // from the part's first element on
+  std::byte* code;
+  float weight;
+};
+
+inline constexpr float kNothing = 1e-30f;  // a block of smaller values is one of zeros; its inverse would not be a number
+
+template <class Rule>
+struct EncodeBlocks {
+  using Arguments = BlockPart;
+
+  [[gnu::always_inline]] static void run(const BlockPart& part) {
+    std::byte* code = part.code;
+    for (std::int64_t begin = 0; begin < part.count; begin += part.block) {
+      const std::int64_t n = std::min(part.block, part.count - begin);
+      encode(part.values + begin, n, part.draws->from(begin), code);
+      code += sizeof(float) + static_cast<std::size_t>(n);
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] static void encode(float* values, std::int64_t n, const Draws& draws, std::byte* code) {
+    std::uint32_t largest = 0;
+    for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, magnitude(values[i]));
+    const float top = std::bit_cast<float>(largest), scale = top / Rule::kTop, inverse = Rule::kTop / top;
+    const bool finite = largest < kInfinity;
+    std::byte* bytes = code + sizeof(float);
+    if (!finite || top < kNothing) {
+      store(code, finite ? 0.0f : kNan);
+      std::memset(bytes, 0, static_cast<std::size_t>(n));
+      return;
+    }
+    store(code, scale);
+    Rule::encode(values, n, scale, inverse, draws, bytes);
+  }
+};
+
+template <class Rule>
+struct DecodeBlocks {
+  using Arguments = BlockPart;
+
+  [[gnu::always_inline]] static void run(const BlockPart& part) {
+    const std::byte* code = part.code;
+    for (std::int64_t begin = 0; begin < part.count; begin += part.block) {
+      const std::int64_t n = std::min(part.block, part.count - begin);
+      const float factor = part.weight * load<float>(code);
+      const std::byte* bytes = code + sizeof(float);
+      float* sum = part.values + begin;
+      for_each_element(n, [=](std::int64_t i) PACELINE_INLINE { sum[i] += factor * Rule::decode(bytes[i]); });
+      code = bytes + n;
+    }
+  }
+};
+
+template <class Rule>
+class BlockCoder final : public Coder {
+ public:
+  explicit BlockCoder(const CompressConfig& config) : block_(config.block) {}
+
+  std::int64_t bound(const Layout& layout) const override {
+    std::int64_t bytes = 0;
+    for (const Part& part : layout.parts) bytes += bytes_of(part);
+    return bytes;
+  }
+
+  std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) override {
+    const Draws draws(moment);
+    std::byte* to = code;
+    for (const Part& part : layout.parts) {
+      const Draws own = draws.from(part.offset);
+      Simd<EncodeBlocks<Rule>>::run({values + part.offset, part.count, block_, &own, to, 1});
+      to += bytes_of(part);
+    }
+    return to - code;
+  }
+
+  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const override {
+    expect_size(Rule::kName, code, bound(layout));
+    auto* from = const_cast<std::byte*>(code.data());  // only read
+    for (const Part& part : layout.parts) {
+      Simd<DecodeBlocks<Rule>>::run({sum + part.offset, part.count, block_, nullptr, from, weight});
+      from += bytes_of(part);
+    }
+  }
+
+  Traffic traffic() const override { return Traffic::dense; }
+
+ private:
+  std::int64_t bytes_of(const Part& part) const {
+    const std::int64_t blocks = (part.count + block_ - 1) / block_;
+    return blocks * static_cast<std::int64_t>(sizeof(float)) + part.count;
+  }
+
+  std::int64_t block_;
+};
+
+}  // namespace paceline::compress

@@ -1,0 +1,114 @@
+// Compressors: gradients in fewer bytes.
+//
+// Two families. A Coder turns values into bytes that only decoding can read (quantisers, sparsifiers): what M workers mean is decoded from
+// their M codes. A Linear compressor sends numbers that can be added as they are, in one or more rounds of an allreduce (fp16, bf16,
+// PowerSGD). Nothing here communicates: strategies/exchange.cpp carries the codes, and so will a push to a parameter server.
+//
+// Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: whoever compresses adds g to his residual and
+// encodes the residual, and encode() leaves there what the code does not say.
+//
+// Invariant: values before = decoded code + values after, up to one rounding.
+//
+// A NaN or an infinity is never hidden: quantisers say NaN for all values that share its scale (and leave them as they are), sparsifiers
+// send it, and sums carry it, so whoever looks at the mean sees it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/base/config.h"
+#include "paceline/base/registry.h"
+
+namespace paceline::compress {
+
+/// [compress] of a recipe: the settings of all compressors; each reads its own.
+struct CompressConfig {
+  std::string feedback = "auto";  // on, off, auto: keep what was not sent and add it to the next gradient
+  std::int64_t block = 512;       // int8, dynamic8: values that share a scale
+  double density = 0.01;          // topk; dgc: at the end of its warm-up
+  double warmup_epochs = 5;       // dgc: density falls from 25% to `density`, geometrically
+  double threshold = 0.001;       // threshold: τ
+  double sign_scale = 0;          // sign: what a vote is worth; 0: the mean magnitude
+  double clip_deviations = 2.5;   // ternary: clip at so many standard deviations
+  double dgc_clip = 0;            // dgc: clip each worker's gradient to this norm / √workers; 0: no
+  std::int64_t rank = 2;          // powersgd
+
+  void describe(Section& section);
+};
+
+/// One tensor, or a part of one, in a range of the arena; offsets count from the range's begin. Gaps between parts hold zeros.
+struct Part {
+  std::int64_t offset = 0, count = 0;
+  std::int64_t rows = 1, columns = 0;  // as a matrix; rows = 1 for vectors and for parts of tensors
+};
+
+/// What lies in a range: ascending, not overlapping. Whoever encodes and whoever decodes have the same.
+struct Layout {
+  std::vector<Part> parts = {};
+  std::int64_t length = 0;  // elements, gaps included
+  /// Elements of the parts, without gaps.
+  std::int64_t elements() const;
+  /// The parts that lie in [begin, end), cut where they cross it, offsets from `begin`.
+  Layout slice(std::int64_t begin, std::int64_t end) const;
+};
+
+/// What changes from step to step.
+struct Moment {
+  std::uint64_t seed = 0;  // of the run
+  int rank = 0;            // of the worker
+  std::int64_t step = 0;
+  double epoch = 0;
+  std::uint64_t place = 0;  // tells ranges of one step apart
+};
+
+/// Has memory to work in, so each thread needs a Coder of its own; codes do not depend on what it coded before.
+class Coder {
+ public:
+  virtual ~Coder() = default;
+  /// The most bytes that a code of such a range can have.
+  virtual std::int64_t bound(const Layout& layout) const = 0;
+  /// Writes the code, of at most bound() bytes, and returns its size. `values` becomes what the code does not say.
+  virtual std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) = 0;
+  /// sum += weight × what the code says. Throws DataError where the code cannot be one of this layout: nothing outside is touched.
+  virtual void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const = 0;
+  /// How codes of M workers become a mean. dense: each worker decodes the M codes of his slice of the range, and encodes their mean again;
+  /// traffic does not grow with M. sparse: every worker gets every code whole.
+  enum class Traffic { dense, sparse };
+  virtual Traffic traffic() const = 0;
+};
+
+/// Numbers to be averaged over the workers, in place.
+struct Round {
+  enum class Type { f32, f16, bf16 };
+  void* data = nullptr;
+  std::int64_t count = 0;
+  Type type = Type::f32;
+};
+
+/// State of one range; each range of a strategy has its own Linear.
+class Linear {
+ public:
+  virtual ~Linear() = default;
+  virtual int rounds() const = 0;
+  /// Prepares round `index` (0 …) from `values`, once round index−1 is averaged. Memory is the Linear's own.
+  virtual Round round(int index, const float* values) = 0;
+  /// After the last round: `mean` becomes what was agreed on, `values` what this worker did not get said.
+  virtual void finish(float* values, float* mean) = 0;
+  /// What the next step depends on (PowerSGD's Q): the same on all workers; part of the checkpoint.
+  virtual std::span<float> state() { return {}; }
+};
+
+/// A row of the registry has one of the two.
+struct Compressor {
+  std::unique_ptr<Coder> (*coder)(const CompressConfig&) = nullptr;
+  std::unique_ptr<Linear> (*linear)(const CompressConfig&, const Layout&, std::uint64_t seed) = nullptr;
+  bool feedback = true;              // what compress.feedback=auto stands for
+  bool momentum_correction = false;  // dgc: the worker's momentum goes into the residual, and the optimizer has none
+};
+std::span<const Entry<Compressor>> compressors();
+
+}  // namespace paceline::compress

@@ -1,0 +1,33 @@
+// topk and dgc: exactly k values, those of the largest magnitude, with their places.
+//
+// The k-th magnitude of a sample tells nearly where to cut; one pass over the range finds the values beyond, a few more than k, and among
+// these counting finds the k-th itself (Lin et al. 2018 select so). Chance decides only how much work it is: the code is the same for
+// every sample. Of values of the same magnitude those with the smaller places go first.
+//
+// Code: k places (4 bytes each, ascending), then the k values.
+#pragma once
+
+#include "paceline/compress/sparse.h"
+
+namespace paceline::compress {
+
+class TopCoder : public Coder {
+ public:
+  std::int64_t bound(const Layout& layout) const override;
+  std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) override;
+  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const override;
+  Traffic traffic() const override { return Traffic::sparse; }
+
+ protected:
+  virtual const char* name() const = 0;
+  virtual double density(double epoch) const = 0;
+  virtual double largest_density() const = 0;
+
+ private:
+  std::span<const Hit> candidates(const Layout& layout, const float* values, const Moment& moment, std::int64_t k);
+
+  Hits hits_;
+  std::vector<std::uint32_t> sizes_;
+};
+
+}  // namespace paceline::compress

@@ -1,0 +1,5 @@
+// For a training loop of one's own: workers, and data parallelism among them.
+#pragma once
+
+#include "paceline/comm/engine.h"
+#include "paceline/strategies/data_parallel.h"

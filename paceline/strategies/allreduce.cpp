@@ -1,0 +1,190 @@
+// Synchronous data parallelism: every worker computes the gradient of its share of the batch, an allreduce makes the mean of them, and all
+// make the same update. w ← w − γ · mean over samples ∇ℓ: what one worker with the whole batch would do, whatever the number of workers.
+//
+// Gradients leave in buckets while the backward pass goes on (buckets.h), compressed or not (exchange.h), and each range of parameters is
+// updated as soon as its gradients have arrived. Where updates may be split, workers of one host each update a part of every bucket and
+// hand the new parameters round: a reduce-scatter and an all-gather move as many bytes as an allreduce, and the update costs a share of the
+// memory traffic (Xu et al., "Automatic cross-replica sharding of weight update", 2020). The bits are the same.
+#include <ATen/ATen.h>
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/strategies/all.h"
+#include "paceline/strategies/bucket_tuner.h"
+#include "paceline/strategies/exchange.h"
+#include "paceline/strategies/local_pass.h"
+#include "paceline/strategies/recorded_step.h"
+#include "paceline/strategies/statistics.h"
+#include "paceline/strategies/updater.h"
+
+namespace paceline::strategies {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kBucketBytes = 8 * kMiB;  // where nothing is measured
+
+class Allreduce final : public Strategy {
+ public:
+  explicit Allreduce(const StrategyConfig& config) : config_(config) {}
+
+  void setup(const Context& context) override {
+    context_.emplace(context);
+    pass_.emplace(*context_);
+    optim::OptimConfig optim = context.optim;
+    if (context.compression != "none" && context.workers() > 1 && corrects_momentum(context)) optim.momentum = 0;  // the workers have it
+    updater_.emplace(arena(), optim);
+    exchange_ = make_exchange(*context_);
+    statistics_.emplace(*context_, config_);
+    statistics_->synchronise(*pass_);
+    sharded_ = wants_sharded();
+    const bool record = context.record_steps && !statistics_->synchronised();
+    backward_.emplace(context.module.device(), record), update_.emplace(context.module.device(), record);
+    lane_.emplace(arena(), context.comm, [this](const Bucket& bucket) { treat(bucket); });
+    tuner_.emplace(cuts(), context.comm);
+    apply_cut();
+  }
+
+  StepResult step(const Batch& batch, const Point& point) override {
+    const PhaseSpan span(*context_, "step");
+    const Nanoseconds began = context_->clock.now();
+    pass_->begin_step(point.step);
+    exchange_->begin_step(point);
+    updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+    const auto announce = [this](std::size_t first, std::size_t last) { lane_->ready(first, last); };
+    backward_->run(batch, [&] { sums_ = pass_->run(batch, batch.weight(context_->workers()), on_cpu() ? announce : nn::GradientReady()); });
+    {
+      const PhaseSpan wait(*context_, lane_->overlaps() ? "wait for gradients" : "exchange");
+      lane_->finish();
+    }
+    update_->run(batch, [&] {
+      if (updates_at_the_end()) updater_->update_all();
+      context_->module.refresh();
+    });
+    if (tuner_->measured(seconds(context_->clock.now() - began))) {
+      gather_shards();
+      apply_cut();
+    }
+    return {sums_, batch.targets.numel()};
+  }
+
+  void agree() override { statistics_->agree(); }
+  void resume_training() override { statistics_->resume_training(); }
+
+  std::vector<NamedTensor> save() override {
+    gather_shards();
+    std::vector<NamedTensor> state = updater_->state();
+    for (auto& part : {exchange_->save(), statistics_->save()}) state.insert(state.end(), part.begin(), part.end());
+    return state;
+  }
+
+  void load(std::span<const NamedTensor> state) override {
+    updater_->load(state);
+    exchange_->load(state);
+    statistics_->load(state);
+  }
+
+  Traffic traffic() const override {
+    return {.exposed_s = lane_->exposed_s(),
+            .communication_s = lane_->busy_s(),
+            .bytes_sent = exchange_->bytes_sent() + sharded_bytes_,
+            .bytes_plain = exchange_->bytes_plain() + sharded_bytes_};
+  }
+
+ private:
+  tensor::Arena& arena() { return context_->module.arena(); }
+  bool on_cpu() const { return context_->module.device().is_cpu(); }
+  bool updates_at_the_end() const { return updater_->clips() || !on_cpu(); }
+
+  static bool corrects_momentum(const Context& context) {
+    if (!find(compress::compressors(), "compression", context.compression).make.momentum_correction) return false;
+    if (context.optim.name != "sgd" || context.optim.nesterov)
+      throw ConfigError(fmt::format("comm.compression={} carries the momentum of optim.name=sgd itself; set that, without nesterov",
+                                    context.compression));
+    return true;
+  }
+
+  /// Whether an element's sum has the same bits however the arena is cut: two summands, or an order fixed by the ranks alone.
+  bool cut_keeps_bits() const {
+    const bool direct = context_->comm.topology().hosts == 1 && context_->comm.engine() != "gloo" &&
+                        (context_->algorithm == "auto" || context_->algorithm == "direct");
+    return context_->workers() <= 2 || direct;
+  }
+
+  bool wants_sharded() {
+    const bool can =
+        updater_->elementwise() && !updater_->clips() && on_cpu() && context_->compression == "none" && context_->workers() > 1;
+    if (config_.update == "sharded" && !can && context_->workers() > 1)
+      throw ConfigError(
+          "strategy.update=sharded needs an optimizer that updates every element by itself (sgd, adam, adamw), no optim.clip_norm, no "
+          "comm.compression, and train.device=cpu; use strategy.update=whole");
+    return can && (config_.update == "sharded" || (config_.update == "auto" && context_->comm.topology().hosts == 1 && cut_keeps_bits()));
+  }
+
+  /// The cuts to be tried; one where there is nothing to choose.
+  std::vector<Cut> cuts() const {
+    if (!on_cpu() || context_->workers() == 1) return {{0, false}};
+    const bool many_hosts = context_->comm.topology().hosts > 1 || context_->shaped;
+    const bool may_measure = context_->compression == "none" && (cut_keeps_bits() || !context_->repeatable);
+    if (config_.bucket_mb > 0 || !may_measure) {
+      const auto bytes = config_.bucket_mb > 0 ? static_cast<std::int64_t>(config_.bucket_mb * kMiB) : kBucketBytes;
+      return {{bytes, config_.overlap == "on" || (config_.overlap == "auto" && many_hosts)}};
+    }
+    std::vector<Cut> tried;
+    if (config_.overlap != "on") tried.insert(tried.end(), {{2 * kMiB, false}, {0, false}});
+    if (config_.overlap != "off") tried.insert(tried.end(), {{2 * kMiB, true}, {8 * kMiB, true}, {25 * kMiB, true}});
+    std::erase_if(tried, [&](const Cut& cut) { return cut.bytes >= context_->module.arena().length() * 4; });
+    if (tried.empty()) tried.push_back({0, config_.overlap == "on"});
+    return tried;
+  }
+
+  void apply_cut() {
+    const Cut cut = tuner_->cut();
+    lane_->configure(cut.bytes, cut.overlap);
+    exchange_->prepare(lane_->buckets());
+  }
+
+  void treat(const Bucket& bucket) {
+    const PhaseSpan span(*context_, "bucket", "communication");
+    if (sharded_) return reduce_and_update_shard(bucket);
+    exchange_->average(bucket);
+    if (!updates_at_the_end()) updater_->update(bucket.begin, bucket.end);
+  }
+
+  void reduce_and_update_shard(const Bucket& bucket) {
+    comm::Communicator& comm = context_->comm;
+    comm.run(comm::reduce_scatter(buffer_of(arena().gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
+    const schedule::Range mine = schedule::part(bucket.count(), comm.size(), comm.rank());
+    updater_->update(bucket.begin + mine.begin, bucket.begin + mine.end);
+    comm.run(comm::all_gather(buffer_of(arena().parameters(), bucket.begin, bucket.end)));
+    sharded_bytes_ += allreduce_bytes(bucket.count() * 4, comm.size());
+  }
+
+  /// Every worker gets the optimizer's state of all shards.
+  void gather_shards() {
+    if (!sharded_) return;
+    for (const at::Tensor& state : updater_->buffers())
+      for (const Bucket& bucket : lane_->buckets()) context_->comm.run(comm::all_gather(buffer_of(state, bucket.begin, bucket.end)));
+  }
+
+  StrategyConfig config_;
+  std::optional<Context> context_;
+  std::optional<LocalPass> pass_;
+  std::optional<Updater> updater_;
+  std::unique_ptr<Exchange> exchange_;
+  std::optional<WorkerStatistics> statistics_;
+  std::optional<RecordedStep> backward_, update_;
+  std::optional<BucketTuner> tuner_;
+  bool sharded_ = false;
+  std::int64_t sharded_bytes_ = 0;
+  at::Tensor sums_;
+  std::optional<BucketLane> lane_;  // last: its thread uses everything above
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_allreduce(const StrategyConfig& config) { return std::make_unique<Allreduce>(config); }
+
+}  // namespace paceline::strategies

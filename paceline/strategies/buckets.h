@@ -1,0 +1,90 @@
+// Buckets: ranges of the arena whose gradients travel together, in the order in which the backward pass completes them.
+//
+// A bucket leaves the moment its last gradient is there, while the pass goes on: a thread of its own (the lane) takes one bucket after the
+// other and does with it what it was told to do: reduce it, update its parameters. Without overlap the same is done in the training
+// thread, after the pass.
+//
+// Invariant: all workers treat the same buckets in the same order, whenever each becomes ready. The order is learned in the first pass of
+// worker 0 and told to all.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "paceline/base/clock.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/tensor/arena.h"
+
+namespace paceline::strategies {
+
+struct Bucket {
+  std::size_t index = 0;
+  std::int64_t begin = 0, end = 0;              // elements of the arena
+  std::size_t first_entry = 0, last_entry = 0;  // the entries [first, last) that it is made of
+
+  std::int64_t count() const { return end - begin; }
+};
+
+/// Cuts the arena into buckets of about `bytes` each, of whole entries; the order in which they leave follows `order` (entries, first to
+/// complete first). bytes ≤ 0: one bucket.
+std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes, const std::vector<std::size_t>& order);
+
+class BucketLane {
+ public:
+  /// Blocks until the bucket is done.
+  using Treat = std::function<void(const Bucket&)>;
+
+  BucketLane(const tensor::Arena& arena, comm::Communicator& comm, Treat treat);
+  ~BucketLane();
+  BucketLane(const BucketLane&) = delete;
+  BucketLane& operator=(const BucketLane&) = delete;
+
+  /// Between passes, alike on all workers.
+  void configure(std::int64_t bytes, bool overlap);
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  bool overlaps() const { return overlap_; }
+
+  /// The gradients of entries [first, last) are complete.
+  void ready(std::size_t first, std::size_t last);
+  /// The pass is over: whatever was not announced leaves as it is. Returns when all buckets are done, and throws what went wrong.
+  void finish();
+
+  double exposed_s() const { return exposed_s_; }  // the training thread spent in finish()
+  double busy_s() const { return busy_s_; }        // buckets were treated
+
+ private:
+  void learn();
+  void launch();  // all buckets whose turn has come
+  void treat(const Bucket& bucket);
+  void loop();
+
+  const tensor::Arena& arena_;
+  comm::Communicator& comm_;
+  Treat treat_;
+  SteadyClock clock_;
+  std::int64_t bytes_ = 0;
+  bool overlap_ = false;
+  std::vector<std::size_t> order_;  // of entries; learned
+  std::vector<std::size_t> seen_;   // the order of the first pass, while it is learned
+  bool learned_ = false;
+  std::vector<Bucket> buckets_;         // in the order in which they leave
+  std::vector<std::size_t> bucket_of_;  // by entry
+  std::vector<std::size_t> missing_;    // by bucket: entries that are not complete yet
+  std::vector<bool> complete_;          // by entry
+  std::size_t next_ = 0;                // the bucket whose turn it is
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::size_t> queue_;  // buckets for the lane
+  bool treating_ = false, stopping_ = false;
+  std::exception_ptr problem_;
+  std::thread thread_;
+  double exposed_s_ = 0, busy_s_ = 0;
+};
+
+}  // namespace paceline::strategies

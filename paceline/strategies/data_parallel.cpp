@@ -1,0 +1,177 @@
+#include "paceline/strategies/data_parallel.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/torch.h>
+
+#include <numeric>
+
+#include "paceline/base/error.h"
+#include "paceline/base/random.h"
+#include "paceline/strategies/buckets.h"
+#include "paceline/strategies/exchange.h"
+#include "paceline/strategies/per_worker.h"
+
+namespace paceline {
+
+using strategies::Bucket;
+
+struct DataParallel::State {
+  State(torch::nn::Module& adopted, comm::Communicator& workers, const Options& options)
+      : module(adopted),
+        comm(workers),
+        arena(tensor::adopt(adopted, strategies::allocate_from(workers))),
+        lane(arena, workers, [this](const Bucket& bucket) {
+          comm.run(comm::allreduce(strategies::buffer_of(arena.gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
+        }) {
+    // On a GPU the lane's thread would not know the stream of the pass.
+    lane.configure(static_cast<std::int64_t>(options.bucket_mb * (1 << 20)), options.overlap && arena.gradients().is_cpu());
+    for (const auto& item : adopted.named_parameters())
+      if (item.value().requires_grad()) parameters.push_back(item.value());
+    std::vector<torch::Tensor> unique;  // as adopt() takes them: a shared parameter once
+    for (const torch::Tensor& parameter : parameters)
+      if (std::none_of(unique.begin(), unique.end(), [&](const torch::Tensor& seen) { return seen.is_same(parameter); }))
+        unique.push_back(parameter);
+    parameters = unique;
+  }
+
+  /// A gradient was added to parameter `index`: makes sure that it lies in the arena. (zero_grad() of newer LibTorch drops .grad, and
+  /// autograd then makes another.)
+  void gradient_done(std::size_t index) {
+    torch::Tensor place = arena.gradient(index), gradient = parameters[index].grad();
+    if (gradient.defined() && gradient.data_ptr() != place.data_ptr()) {
+      torch::NoGradGuard no_grad;
+      place.copy_(gradient);
+      parameters[index].mutable_grad() = arena.gradient_leaf(index);
+    }
+    if (accumulating) return;
+    if (!in_pass) {
+      in_pass = true;
+      torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
+    }
+    lane.ready(index, index + 1);
+  }
+
+  /// The end of a backward pass.
+  void finish() {
+    torch::NoGradGuard no_grad;
+    in_pass = false;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (parameters[i].grad().defined()) continue;  // unused in this pass, but it may hold what was accumulated before
+      arena.gradient(i).zero_();
+      parameters[i].mutable_grad() = arena.gradient_leaf(i);
+    }
+    lane.finish();
+  }
+
+  torch::nn::Module& module;
+  comm::Communicator& comm;
+  tensor::Arena arena;
+  strategies::BucketLane lane;
+  std::vector<torch::Tensor> parameters;  // by entry of the arena
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  bool in_pass = false, accumulating = false;
+};
+
+namespace {
+
+/// Runs after autograd has added a parameter's gradient.
+class AfterGradient final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+    call_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+}  // namespace
+
+DataParallel::DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options)
+    : state_(std::make_shared<State>(module, comm, options)) {
+  torch::NoGradGuard no_grad;
+  if (comm.size() > 1) {
+    comm.run(comm::broadcast(strategies::buffer_of(state_->arena.parameters(), 0, state_->arena.length())));
+    synchronise_buffers();
+  }
+  for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
+    // The node that adds gradients to a parameter lives only as long as somebody holds it.
+    auto accumulator = torch::autograd::impl::grad_accumulator(state_->parameters[i]);
+    const std::weak_ptr<State> weak = state_;
+    accumulator->add_post_hook(std::make_unique<AfterGradient>([weak, i] {
+      if (const auto state = weak.lock(); state && state->comm.size() > 1) state->gradient_done(i);
+    }));
+    state_->accumulators.push_back(std::move(accumulator));
+  }
+}
+
+DataParallel::~DataParallel() = default;
+
+DataParallel::Accumulate::Accumulate(DataParallel& parallel) : parallel_(parallel) { parallel_.state_->accumulating = true; }
+DataParallel::Accumulate::~Accumulate() { parallel_.state_->accumulating = false; }
+
+void DataParallel::synchronise_buffers() {
+  torch::NoGradGuard no_grad;
+  for (const auto& item : state_->module.named_buffers()) {
+    if (state_->comm.size() == 1 || item.value().numel() == 0) continue;
+    torch::Tensor flat = item.value().contiguous().view(-1);
+    state_->comm.run(comm::broadcast(strategies::buffer_of(flat, 0, flat.numel())));
+    torch::Tensor(item.value()).copy_(flat.view(item.value().sizes()));
+  }
+}
+
+double DataParallel::sum(double value) {
+  std::vector<double> all = {value};
+  state_->comm.run(comm::allreduce(all));
+  return all[0];
+}
+
+ShardedSampler::ShardedSampler(std::size_t size, const comm::Communicator& comm, std::uint64_t seed)
+    : size_(size), rank_(static_cast<std::uint64_t>(comm.rank())), workers_(static_cast<std::uint64_t>(comm.size())), seed_(seed) {
+  if (size == 0) throw ConfigError("a sampler of no samples; is the dataset empty?");
+  draw();
+}
+
+void ShardedSampler::draw() {
+  std::vector<std::size_t> order(size_);
+  std::iota(order.begin(), order.end(), 0);
+  RandomStream(seed_, Purpose::shuffle, 0, epoch_).shuffle(std::span(order));
+  const std::size_t each = (size_ + workers_ - 1) / workers_;
+  share_.clear();
+  for (std::size_t i = 0; i < each; ++i) share_.push_back(order[(i * workers_ + rank_) % size_]);
+  next_ = 0;
+}
+
+void ShardedSampler::reset(Optional<std::size_t> new_size) {
+  size_ = new_size.value_or(size_);
+  ++epoch_;
+  draw();
+}
+
+Optional<std::vector<std::size_t>> ShardedSampler::next(std::size_t batch_size) {
+  const std::size_t count = std::min(batch_size, share_.size() - next_);
+  if (count == 0) return {};
+  const auto begin = share_.begin() + static_cast<std::ptrdiff_t>(next_);
+  next_ += count;
+  return std::vector<std::size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
+}
+
+void ShardedSampler::save(torch::serialize::OutputArchive& archive) const {
+  archive.write("position", torch::tensor({static_cast<std::int64_t>(epoch_), static_cast<std::int64_t>(next_)}, torch::kLong), true);
+}
+
+void ShardedSampler::load(torch::serialize::InputArchive& archive) {
+  torch::Tensor position = torch::empty({2}, torch::kLong);
+  archive.read("position", position, true);
+  epoch_ = static_cast<std::uint64_t>(position[0].item<std::int64_t>());
+  draw();
+  next_ = static_cast<std::size_t>(position[1].item<std::int64_t>());
+}
+
+}  // namespace paceline

@@ -1,0 +1,90 @@
+// Data parallelism for a training loop of one's own: any torch::nn::Module, any torch::optim, no Paceline trainer.
+//
+//   auto comm = paceline::comm::connect();                              // finds its rank and the others by itself
+//   paceline::DataParallel parallel(*model, *comm);                     // before the optimizer is made
+//   … torch::data::make_data_loader(set, paceline::ShardedSampler(size, *comm), batch) …
+//
+// From then on, loss.backward() leaves the mean of all workers' gradients in the parameters' .grad: buckets leave while autograd goes on,
+// and backward() returns when all have arrived. The loop stays as it is.
+//
+// The parameters move into an arena whose memory the workers share, and take worker 0's values. Parameters that a pass does not use count
+// as zeros. Batch norms see their own worker's samples; worker 0's running statistics are the ones to evaluate (synchronise_buffers()).
+#pragma once
+
+#include <torch/data/samplers/base.h>
+#include <torch/nn/module.h>
+
+#include <torch/version.h>
+
+#include <memory>
+#include <optional>
+
+#include "paceline/comm/communicator.h"
+
+namespace paceline {
+
+class DataParallel {
+ public:
+  struct Options {
+    double bucket_mb = 8;  // gradients that travel together
+    bool overlap = true;   // send them while the backward pass goes on
+  };
+
+  /// Collective. The module and the communicator outlive it.
+  DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options);
+  DataParallel(torch::nn::Module& module, comm::Communicator& comm) : DataParallel(module, comm, Options()) {}
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  /// While it lives, backward passes add up their gradients without sending them; the first pass after it sends the sum.
+  class Accumulate {
+   public:
+    explicit Accumulate(DataParallel& parallel);
+    ~Accumulate();
+    Accumulate(const Accumulate&) = delete;
+    Accumulate& operator=(const Accumulate&) = delete;
+
+   private:
+    DataParallel& parallel_;
+  };
+
+  /// All workers take worker 0's buffers (running statistics). Collective; before an evaluation or a save.
+  void synchronise_buffers();
+  /// The sum over all workers of a number that each has: losses, right answers.
+  double sum(double value);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // shared with the hooks on the parameters
+};
+
+#if TORCH_VERSION_MAJOR >= 2
+template <class T>
+using Optional = std::optional<T>;
+#else
+template <class T>
+using Optional = c10::optional<T>;  // what LibTorch's samplers used before
+#endif
+
+/// Gives each worker its share of 0 … size−1, shuffled anew in every epoch in an order that all workers know. All get equally many: where
+/// the size cannot be divided, some samples come twice.
+class ShardedSampler : public torch::data::samplers::Sampler<> {
+ public:
+  ShardedSampler(std::size_t size, const comm::Communicator& comm, std::uint64_t seed = 0);
+
+  void reset(Optional<std::size_t> new_size = {}) override;  // the next epoch
+  Optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void draw();
+
+  std::size_t size_;
+  std::uint64_t rank_, workers_, seed_, epoch_ = 0;
+  std::vector<std::size_t> share_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace paceline

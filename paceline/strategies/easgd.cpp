@@ -1,0 +1,43 @@
+// Elastic averaging SGD (Zhang, Choromanska, LeCun, 2015), as DeepSpark uses it: workers and a centre attract each other.
+//   every τ steps: e_i = α (x_i − x̃);  x_i ← x_i − e_i;  x̃ ← x̃ + Σ_i e_i
+// All workers keep the centre, which changes alike on all of them: Σ_i e_i is an allreduce. What is evaluated is the centre.
+#include <ATen/ATen.h>
+
+#include "paceline/strategies/all.h"
+#include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/replicas.h"
+
+namespace paceline::strategies {
+namespace {
+
+class Easgd final : public Replicas {
+ public:
+  using Replicas::Replicas;
+
+ private:
+  void prepare() override {
+    centre_ = parameters().clone();
+    pull_ = allocate_from(context().comm)(parameters().numel(), parameters().options());
+  }
+
+  void meet(const Point& point) override {
+    if (point.step % config().period != 0) return;
+    const double workers = context().workers(), alpha = config().elasticity > 0 ? config().elasticity : 0.9 / workers;
+    at::Tensor replica = parameters();
+    at::sub_out(pull_, replica, centre_);
+    replica.add_(pull_, -alpha);
+    average(pull_);
+    centre_.add_(pull_, alpha * workers);
+  }
+
+  void agree_on_parameters() override { at::Tensor(parameters()).copy_(centre_); }
+  std::vector<NamedTensor> memory() override { return {{"centre", centre_}}; }
+
+  at::Tensor centre_, pull_;  // [length]
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_easgd(const StrategyConfig& config) { return std::make_unique<Easgd>(config); }
+
+}  // namespace paceline::strategies

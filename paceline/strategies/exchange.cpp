@@ -1,0 +1,331 @@
+#include "paceline/strategies/exchange.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/strategies/per_worker.h"
+
+namespace paceline::strategies {
+namespace {
+
+using compress::Layout;
+
+class Plain final : public Exchange {
+ public:
+  explicit Plain(const Context& context) : gradients_(context.module.arena().gradients()), comm_(context.comm) {}
+
+  void average(const Bucket& bucket) override {
+    comm_.run(comm::allreduce(buffer_of(gradients_, bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
+    bytes_sent_ += allreduce_bytes(bucket.count() * 4, comm_.size());
+    bytes_plain_ = bytes_sent_;
+  }
+
+ private:
+  at::Tensor gradients_;
+  comm::Communicator& comm_;
+};
+
+/// What lies in a bucket, for compressors: matrices as matrices.
+Layout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
+  Layout layout;
+  layout.length = bucket.count();
+  for (std::size_t i = bucket.first_entry; i < bucket.last_entry; ++i) {
+    const tensor::Entry& entry = arena.entries()[i];
+    const std::int64_t rows = entry.shape.size() >= 2 ? entry.shape[0] : 1;
+    layout.parts.push_back({entry.offset - bucket.begin, entry.count, rows, entry.count / std::max<std::int64_t>(rows, 1)});
+  }
+  return layout;
+}
+
+/// What all compressed exchanges share: the residual, into which a gradient is added and from which it is encoded.
+class Compressed : public Exchange {
+ public:
+  Compressed(const Context& context, const compress::Compressor& compressor)
+      : context_(context),
+        feedback_(context.compress.feedback == "on" || (context.compress.feedback == "auto" && compressor.feedback)),
+        arena_(context.module.arena()),
+        comm_(context.comm),
+        gradients_(arena_.gradients().data_ptr<float>()),
+        residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {
+    if (compressor.momentum_correction) momentum_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
+  }
+
+  void prepare(const std::vector<Bucket>& buckets) override {
+    layouts_.clear();
+    for (const Bucket& bucket : buckets) layouts_.push_back(layout_of(arena_, bucket));
+  }
+
+  void begin_step(const Point& point) override {
+    moment_ = {.seed = context_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
+  }
+
+  std::vector<NamedTensor> save() override {
+    std::vector<NamedTensor> state = {{kResidual, gather_rows(comm_, residual_)}};
+    if (momentum_.defined()) state.push_back({kMomentum, gather_rows(comm_, momentum_)});
+    return state;
+  }
+
+  void load(std::span<const NamedTensor> state) override {
+    take_row(comm_, find_saved(state, kResidual), residual_, kResidual);
+    if (momentum_.defined()) take_row(comm_, find_saved(state, kMomentum), momentum_, kMomentum);
+  }
+
+ protected:
+  /// The bucket's residual with the gradient added: what is to be said now.
+  float* unsaid(const Bucket& bucket) {
+    const float* gradient = gradients_ + bucket.begin;
+    float* residual = residual_.data_ptr<float>() + bucket.begin;
+    const std::int64_t count = bucket.count();
+    if (!momentum_.defined()) {
+      for (std::int64_t i = 0; i < count; ++i) residual[i] += gradient[i];
+      return residual;
+    }
+    // Deep Gradient Compression: what accumulates is the momentum, not the gradient.
+    float* momentum = momentum_.data_ptr<float>() + bucket.begin;
+    const auto factor = static_cast<float>(context_.optim.momentum);
+    const float scale = local_clip(gradient, count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      momentum[i] = factor * momentum[i] + scale * gradient[i];
+      residual[i] += momentum[i];
+    }
+    return residual;
+  }
+
+  /// What was said is gone from the residual; of what stays, nothing is kept where there is no feedback, and momentum only where nothing
+  /// was said.
+  void said(const Bucket& bucket) {
+    float* residual = residual_.data_ptr<float>() + bucket.begin;
+    if (momentum_.defined()) {
+      float* momentum = momentum_.data_ptr<float>() + bucket.begin;
+      for (std::int64_t i = 0; i < bucket.count(); ++i) momentum[i] = residual[i] == 0 ? 0 : momentum[i];
+    }
+    if (!feedback_) std::memset(residual, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
+  }
+
+  compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const {
+    compress::Moment made = moment_;
+    made.place = static_cast<std::uint64_t>(bucket.begin) * 2 + stage;
+    return made;
+  }
+
+  void count_bytes(const Bucket& bucket, std::int64_t sent) {
+    bytes_sent_ += sent;
+    bytes_plain_ += allreduce_bytes(bucket.count() * 4, comm_.size());
+  }
+
+  static constexpr const char *kResidual = "compress.residual", *kMomentum = "compress.momentum";
+
+  const Context& context_;
+  bool feedback_;
+  tensor::Arena& arena_;
+  comm::Communicator& comm_;
+  float* gradients_;
+  at::Tensor residual_, momentum_;  // [length]
+  std::vector<Layout> layouts_;     // by bucket
+  compress::Moment moment_;
+
+ private:
+  /// Gradients add up before they are sent, so each worker clips his own, to a share of the norm that the sum may have.
+  float local_clip(const float* gradient, std::int64_t count) const {
+    if (context_.compress.dgc_clip <= 0) return 1;
+    const double share = static_cast<double>(count) / static_cast<double>(arena_.length());
+    const double most = context_.compress.dgc_clip * std::sqrt(share / comm_.size()),
+                 norm = std::sqrt(optim::squared_norm(gradient, count));
+    return norm > most ? static_cast<float>(most / norm) : 1.0F;
+  }
+};
+
+/// Codes of which each worker decodes and encodes again a slice: traffic as that of an allreduce, in fewer bytes.
+class Dense final : public Compressed {
+ public:
+  Dense(const Context& context, const compress::Compressor& compressor)
+      : Compressed(context, compressor), coder_(compressor.coder(context.compress)) {
+    second_residual_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
+  }
+
+  void average(const Bucket& bucket) override {
+    const int workers = comm_.size(), rank = comm_.rank();
+    const Layout& layout = layouts_[bucket.index];
+    std::vector<Layout> slices;
+    std::int64_t room = 0;
+    for (int r = 0; r < workers; ++r) {
+      const schedule::Range range = schedule::part(bucket.count(), workers, r);
+      slices.push_back(layout.slice(range.begin, range.end));
+      room = std::max(room, coder_->bound(slices.back()));
+    }
+    const auto begin_of = [&](int r) { return schedule::part(bucket.count(), workers, r).begin; };
+    codes_.resize(static_cast<std::size_t>(room * workers)), arrived_.resize(codes_.size());
+
+    float* values = unsaid(bucket);
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(workers));  // alike on all workers for one slice
+    for (int r = 0; r < workers; ++r)
+      sizes[static_cast<std::size_t>(r)] =
+          coder_->encode(slices[static_cast<std::size_t>(r)], values + begin_of(r), moment(bucket, 0), codes_.data() + room * r);
+    said(bucket);
+    comm_.run(comm::all_to_all(codes_, arrived_));
+
+    // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
+    const Layout& mine = slices[static_cast<std::size_t>(rank)];
+    float* mean = second_residual_.data_ptr<float>() + bucket.begin + begin_of(rank);
+    if (!feedback_) std::memset(mean, 0, static_cast<std::size_t>(mine.length) * sizeof(float));
+    const auto size_of_mine = static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]);
+    for (int r = 0; r < workers; ++r)
+      coder_->decode_add(mine, std::span(arrived_).subspan(static_cast<std::size_t>(room * r), size_of_mine),
+                         1.0F / static_cast<float>(workers), mean);
+    coder_->encode(mine, mean, moment(bucket, 1), codes_.data() + room * rank);
+    comm_.run(comm::all_gather(codes_));
+
+    float* gradient = gradients_ + bucket.begin;
+    std::memset(gradient, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
+    for (int r = 0; r < workers; ++r)
+      coder_->decode_add(
+          slices[static_cast<std::size_t>(r)],
+          std::span(codes_).subspan(static_cast<std::size_t>(room * r), static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)])), 1,
+          gradient + begin_of(r));
+    count_bytes(bucket, 2 * room * (workers - 1));
+  }
+
+  std::vector<NamedTensor> save() override {
+    auto state = Compressed::save();
+    state.push_back({kSecond, gather_rows(comm_, second_residual_)});
+    return state;
+  }
+
+  void load(std::span<const NamedTensor> state) override {
+    Compressed::load(state);
+    // Each worker has the residual of its slice of the mean, and zeros elsewhere. Other workers have other slices: together they have it
+    // all.
+    const at::Tensor rows = find_saved(state, kSecond);
+    if (rows.size(0) == comm_.size()) return take_row(comm_, rows, second_residual_, kSecond);
+    at::Tensor all = rows.sum(0, /*keepdim=*/true).expand({comm_.size(), rows.size(1)});
+    take_row(comm_, all, second_residual_, kSecond);
+  }
+
+ private:
+  static constexpr const char* kSecond = "compress.second_residual";
+  std::unique_ptr<compress::Coder> coder_;
+  at::Tensor second_residual_;  // [length]; only this worker's slices of the buckets are used
+  std::vector<std::byte> codes_, arrived_;
+};
+
+/// Codes that everybody gets whole.
+class Sparse final : public Compressed {
+ public:
+  Sparse(const Context& context, const compress::Compressor& compressor)
+      : Compressed(context, compressor), coder_(compressor.coder(context.compress)) {}
+
+  void average(const Bucket& bucket) override {
+    const int workers = comm_.size(), rank = comm_.rank();
+    const Layout& layout = layouts_[bucket.index];
+    code_.resize(static_cast<std::size_t>(coder_->bound(layout)));
+    const std::int64_t size = coder_->encode(layout, unsaid(bucket), moment(bucket, 0), code_.data());
+    said(bucket);
+
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(workers));
+    sizes[static_cast<std::size_t>(rank)] = size;
+    comm_.run(comm::all_gather(sizes));
+    const std::int64_t room = *std::max_element(sizes.begin(), sizes.end());
+    codes_.resize(static_cast<std::size_t>(room * workers));
+    std::memcpy(codes_.data() + room * rank, code_.data(), static_cast<std::size_t>(size));
+    comm_.run(comm::all_gather(codes_));
+
+    float* gradient = gradients_ + bucket.begin;
+    std::memset(gradient, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
+    for (int r = 0; r < workers; ++r) {
+      const auto code =
+          std::span(codes_).subspan(static_cast<std::size_t>(room * r), static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]));
+      coder_->decode_add(layout, code, 1.0F / static_cast<float>(workers), gradient);
+    }
+    count_bytes(bucket, (room + 8) * (workers - 1));
+  }
+
+ private:
+  std::unique_ptr<compress::Coder> coder_;
+  std::vector<std::byte> code_, codes_;
+};
+
+/// Numbers that can be averaged as they are.
+class Averaged final : public Compressed {
+ public:
+  Averaged(const Context& context, const compress::Compressor& compressor) : Compressed(context, compressor), compressor_(compressor) {}
+
+  void prepare(const std::vector<Bucket>& buckets) override {
+    Compressed::prepare(buckets);
+    std::vector<std::int64_t> begins;
+    for (const Bucket& bucket : buckets) begins.push_back(bucket.begin);
+    if (begins == begins_) return;  // the same buckets: what they remember stays
+    begins_ = begins;
+    parts_.clear();
+    for (const Layout& layout : layouts_) parts_.push_back(compressor_.linear(context_.compress, layout, context_.seed));
+  }
+
+  void average(const Bucket& bucket) override {
+    compress::Linear& linear = *parts_[bucket.index];
+    float* values = unsaid(bucket);
+    std::int64_t sent = 0;
+    for (int i = 0; i < linear.rounds(); ++i) {
+      const compress::Round round = linear.round(i, values);
+      const comm::DType type = round.type == compress::Round::Type::f32   ? comm::DType::f32
+                               : round.type == compress::Round::Type::f16 ? comm::DType::f16
+                                                                          : comm::DType::bf16;
+      const comm::Buffer buffer(round.data, round.count, type);
+      comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
+      sent += allreduce_bytes(buffer.bytes(), comm_.size());
+    }
+    linear.finish(values, gradients_ + bucket.begin);
+    said(bucket);
+    count_bytes(bucket, sent);
+  }
+
+  std::vector<NamedTensor> save() override {
+    auto state = Compressed::save();
+    std::vector<at::Tensor> all = {at::empty({0})};
+    for (const auto& part : parts_) all.push_back(at::from_blob(part->state().data(), {static_cast<std::int64_t>(part->state().size())}));
+    state.push_back({kFactors, at::cat(all)});
+    return state;
+  }
+
+  void load(std::span<const NamedTensor> state) override {
+    const at::Tensor saved = find_saved(state, kFactors).cpu().contiguous();
+    std::int64_t length = 0;
+    for (const auto& part : parts_) length += static_cast<std::int64_t>(part->state().size());
+    if (length != saved.numel())
+      throw ConfigError(
+          fmt::format("'{}' of the checkpoint has {} values and should have {}; resume with the same compress.rank and "
+                      "strategy.bucket_mb",
+                      kFactors, saved.numel(), length));
+    Compressed::load(state);
+    const float* from = saved.data_ptr<float>();
+    for (const auto& part : parts_) {
+      std::copy_n(from, part->state().size(), part->state().begin());
+      from += part->state().size();
+    }
+  }
+
+ private:
+  static constexpr const char* kFactors = "compress.factors";
+  const compress::Compressor& compressor_;
+  std::vector<std::unique_ptr<compress::Linear>> parts_;  // by bucket
+  std::vector<std::int64_t> begins_;
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_exchange(const Context& context) {
+  if (context.compression == "none" || context.workers() == 1) return std::make_unique<Plain>(context);
+  const auto& row = find(compress::compressors(), "compression", context.compression);
+  if (context.module.device().is_cuda())
+    throw ConfigError("compressors work in host memory; use comm.compression=none on a GPU, or train.device=cpu");
+  if (row.make.linear) return std::make_unique<Averaged>(context, row.make);
+  if (row.make.coder(context.compress)->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(context, row.make);
+  return std::make_unique<Sparse>(context, row.make);
+}
+
+}  // namespace paceline::strategies

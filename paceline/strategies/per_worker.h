@@ -1,0 +1,25 @@
+// State that every worker has for itself (residuals, replicas, statistics): gathered for a checkpoint, and dealt out again on a resume, to
+// the same number of workers or to another.
+#pragma once
+
+#include "paceline/strategies/strategy.h"
+
+namespace paceline::strategies {
+
+/// [workers, n]: everybody's `mine` [n], in the order of ranks. Collective.
+at::Tensor gather_rows(comm::Communicator& comm, const at::Tensor& mine);
+
+/// Fills `mine` from gathered rows: its own row, or, where there were other workers then, the mean of all, which keeps what they meant
+/// together. ConfigError where the length differs.
+void take_row(comm::Communicator& comm, const at::Tensor& rows, at::Tensor& mine, const std::string& name);
+
+/// The tensor of that name. ConfigError where it is not there.
+at::Tensor find_saved(std::span<const NamedTensor> state, const std::string& name);
+
+/// All workers begin with worker 0's parameters and statistics. Collective.
+void equalise(comm::Communicator& comm, nn::GraphModule& module);
+
+/// Memory from the engine in which its collectives are fastest; on a GPU, LibTorch's.
+tensor::Allocate allocate_from(comm::Communicator& comm);
+
+}  // namespace paceline::strategies

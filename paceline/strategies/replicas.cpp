@@ -1,0 +1,121 @@
+#include "paceline/strategies/replicas.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/strategies/exchange.h"
+#include "paceline/strategies/per_worker.h"
+
+namespace paceline::strategies {
+namespace {
+
+constexpr const char* kParameters = "workers.parameters";
+
+}  // namespace
+
+void Replicas::setup(const Context& context) {
+  if (context.compression != "none")
+    throw ConfigError(
+        fmt::format("comm.compression={} compresses gradients, and strategy '{}' exchanges none; use strategy.name=allreduce or "
+                    "comm.compression=none",
+                    context.compression, config_.name));
+  if (const std::string why = refuses(context.module.device()); !why.empty())
+    throw ConfigError(fmt::format("strategy '{}': {}", config_.name, why));
+  context_.emplace(context);
+  pass_.emplace(*context_);
+  updater_.emplace(context.module.arena(), context.optim);
+  statistics_.emplace(*context_, config_);
+  if (statistics_->synchronised())
+    throw ConfigError(
+        fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config_.name));
+  recorded_.emplace(context.module.device(), context.record_steps);
+  prepare();
+}
+
+StepResult Replicas::step(const Batch& batch, const Point& point) {
+  const PhaseSpan span(*context_, "step");
+  pass_->begin_step(point.step);
+  updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+  const std::int64_t targets = batch.targets.numel();
+  recorded_->run(batch, [&] {
+    sums_ = pass_->run(batch, 1.0 / static_cast<double>(std::max<std::int64_t>(targets, 1)));  // the mean of the worker's own share
+    const PhaseSpan update(*context_, "update");
+    updater_->update_all();
+  });
+  const Nanoseconds began = context_->clock.now();
+  {
+    const PhaseSpan meeting(*context_, "meet", "communication");
+    meet(point);
+  }
+  const double spent = seconds(context_->clock.now() - began);
+  traffic_.exposed_s += spent, traffic_.communication_s += spent;
+  context_->module.refresh();
+  return {sums_, targets};
+}
+
+void Replicas::average(const at::Tensor& flat) {
+  if (context_->workers() == 1 || flat.numel() == 0) return;
+  const comm::Buffer buffer = buffer_of(flat, 0, flat.numel());
+  context_->comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
+  count_bytes(allreduce_bytes(buffer.bytes(), context_->workers()));
+}
+
+void Replicas::agree() {
+  own_ = parameters().clone();
+  agree_on_parameters();
+  statistics_->agree();
+  context_->module.refresh();
+}
+
+void Replicas::resume_training() {
+  if (own_.defined()) at::Tensor(parameters()).copy_(own_);
+  own_.reset();
+  statistics_->resume_training();
+  context_->module.refresh();
+}
+
+std::vector<NamedTensor> Replicas::save() {
+  comm::Communicator& comm = context_->comm;
+  std::vector<NamedTensor> state = {{kParameters, gather_rows(comm, own_.defined() ? own_ : parameters())}};
+  // The optimizers' mean stands under its usual name, for another strategy or another number of workers to go on from.
+  std::vector<at::Tensor> kept;
+  for (std::size_t i = 0; i < updater_->buffers().size(); ++i) {
+    at::Tensor buffer = updater_->buffers()[i];
+    kept.push_back(buffer.clone());
+    state.push_back({fmt::format("workers.optim.{}", i), gather_rows(comm, buffer)});
+    buffer.copy_(state.back().tensor.mean(0));
+  }
+  for (const NamedTensor& item : updater_->state()) state.push_back({item.name, item.tensor.clone()});
+  for (std::size_t i = 0; i < kept.size(); ++i) at::Tensor(updater_->buffers()[i]).copy_(kept[i]);
+  for (const NamedTensor& item : memory()) state.push_back({"workers." + item.name, gather_rows(comm, item.tensor)});
+  for (NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
+  return state;
+}
+
+void Replicas::load(std::span<const NamedTensor> state) {
+  updater_->load(state);
+  statistics_->load(state);
+  const auto found = std::ranges::find(state, kParameters, &NamedTensor::name);
+  const bool same_workers = found != state.end() && found->tensor.size(0) == context_->workers();
+  if (same_workers) {
+    at::Tensor mine = parameters();
+    take_row(context_->comm, found->tensor, mine, kParameters);
+    for (std::size_t i = 0; i < updater_->buffers().size(); ++i) {
+      at::Tensor buffer = updater_->buffers()[i];
+      const std::string name = fmt::format("workers.optim.{}", i);
+      take_row(context_->comm, find_saved(state, name), buffer, name);
+    }
+  } else {
+    prepare();  // other workers, or another strategy's checkpoint: they begin with what was agreed on
+  }
+  for (NamedTensor& item : memory()) {
+    const auto saved = std::ranges::find(state, "workers." + item.name, &NamedTensor::name);
+    if (saved != state.end()) take_row(context_->comm, saved->tensor, item.tensor, saved->name);
+  }
+}
+
+}  // namespace paceline::strategies

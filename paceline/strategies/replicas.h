@@ -1,0 +1,59 @@
+// What all strategies share whose workers train replicas of their own and meet now and then: the local step, and the state of a replica.
+//
+// A meeting changes the replica's parameters; what the workers agree on, for an evaluation or a checkpoint, is the mean of the replicas
+// unless a strategy has something better.
+#pragma once
+
+#include <optional>
+
+#include "paceline/strategies/local_pass.h"
+#include "paceline/strategies/recorded_step.h"
+#include "paceline/strategies/statistics.h"
+#include "paceline/strategies/updater.h"
+
+namespace paceline::strategies {
+
+class Replicas : public Strategy {
+ public:
+  explicit Replicas(const StrategyConfig& config) : config_(config) {}
+
+  void setup(const Context& context) override;
+  StepResult step(const Batch& batch, const Point& point) override;
+  void agree() override;
+  void resume_training() override;
+  std::vector<NamedTensor> save() override;
+  void load(std::span<const NamedTensor> state) override;
+  Traffic traffic() const override { return traffic_; }
+
+ protected:
+  /// Once, when all is set up.
+  virtual void prepare() {}
+  /// After the worker's own update of step `point`.
+  virtual void meet(const Point& point) = 0;
+  /// The parameters become what is agreed on. Collective.
+  virtual void agree_on_parameters() { average(parameters()); }
+  /// Flat tensors of this worker that the next meeting depends on, each of any length.
+  virtual std::vector<NamedTensor> memory() { return {}; }
+  /// Why a device cannot be used; empty: it can.
+  virtual std::string refuses(const c10::Device&) const { return {}; }
+
+  const StrategyConfig& config() const { return config_; }
+  Context& context() { return *context_; }
+  const at::Tensor& parameters() { return context_->module.arena().parameters(); }  // [length]
+  /// `flat` becomes its mean over the workers.
+  void average(const at::Tensor& flat);
+  void count_bytes(std::int64_t sent) { traffic_.bytes_sent += sent, traffic_.bytes_plain += sent; }
+
+ private:
+  StrategyConfig config_;
+  std::optional<Context> context_;
+  std::optional<LocalPass> pass_;
+  std::optional<Updater> updater_;
+  std::optional<WorkerStatistics> statistics_;
+  std::optional<RecordedStep> recorded_;
+  at::Tensor sums_;
+  at::Tensor own_;  // this worker's parameters, while the module has what was agreed on
+  Traffic traffic_;
+};
+
+}  // namespace paceline::strategies

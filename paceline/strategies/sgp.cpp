@@ -1,0 +1,69 @@
+// Stochastic gradient push (Assran et al., 2019): push-sum over a directed graph. Each worker has a biased x and a weight w, and computes
+// its gradients at z = x / w. After its own step it keeps half of (x, w) and pushes the other half to one neighbour:
+//   x_i ← x_i/2 + x_j/2;  w_i ← w_i/2 + w_j/2;  z_i = x_i / w_i
+// The neighbour at step k lies 2^(k mod ⌈log₂ M⌉) places on (the exponential graph): news of everybody reach everybody in log₂ M steps. On
+// this graph a worker gets as much weight as it gives, so w stays 1; it travels along all the same, so that any other graph needs no other
+// code.
+#include <ATen/ATen.h>
+
+#include <bit>
+
+#include "paceline/strategies/all.h"
+#include "paceline/strategies/exchange.h"
+#include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/replicas.h"
+
+namespace paceline::strategies {
+namespace {
+
+class Sgp final : public Replicas {
+ public:
+  using Replicas::Replicas;
+
+ private:
+  std::string refuses(const c10::Device& device) const override {
+    return device.is_cpu() ? "" : "workers push messages in host memory; use train.device=cpu or local_sgd";
+  }
+
+  void prepare() override {
+    const auto allocate = allocate_from(context().comm);
+    weight_ = at::ones({1}, parameters().options());
+    pushed_ = allocate(parameters().numel() + 1, parameters().options());
+    arrived_ = allocate(parameters().numel() + 1, parameters().options());
+  }
+
+  void meet(const Point& point) override {
+    const int workers = context().workers(), rank = context().rank();
+    if (workers == 1) return;
+    const int doublings = std::bit_width(static_cast<unsigned>(workers - 1));
+    const int hop = static_cast<int>((std::int64_t{1} << (point.step % doublings)) % workers);
+    // One message carries x = w z and w.
+    at::Tensor debiased = parameters();
+    const std::int64_t length = debiased.numel();
+    at::mul_out(pushed_, at::cat({debiased, at::ones_like(weight_)}), weight_ * 0.5);
+    const comm::Buffer out = buffer_of(pushed_, 0, length + 1);
+    const comm::Work sent = context().comm.start(comm::send(out, (rank + hop) % workers));
+    context().comm.run(comm::receive(buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));
+    sent.wait();
+    arrived_.add_(pushed_);
+    weight_.copy_(arrived_.narrow(0, length, 1));
+    at::div_out(debiased, arrived_.narrow(0, 0, length), weight_);
+    count_bytes(out.bytes());
+  }
+
+  // Σ x / Σ w: the weights of all workers add up to their number.
+  void agree_on_parameters() override {
+    at::Tensor(parameters()).mul_(weight_);
+    average(parameters());
+  }
+
+  std::vector<NamedTensor> memory() override { return {{"weight", weight_}}; }
+
+  at::Tensor weight_, pushed_, arrived_;  // [1], [length + 1]
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_sgp(const StrategyConfig& config) { return std::make_unique<Sgp>(config); }
+
+}  // namespace paceline::strategies

@@ -1,0 +1,141 @@
+// Stale-synchronous decentralised training: the allreduce of a step's gradients goes on during the next `staleness` steps, and is applied
+// after them. Communication is hidden behind whole steps, at the price of gradients that are s steps old.
+//   w_{t+1} = w_t − γ · mean_i g_i(w_{t−s})
+// The first s steps apply nothing. All workers have the same parameters at all times. staleness = 0 is allreduce without overlap.
+#include <ATen/ATen.h>
+
+#include <deque>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/strategies/all.h"
+#include "paceline/strategies/exchange.h"
+#include "paceline/strategies/local_pass.h"
+#include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/statistics.h"
+#include "paceline/strategies/updater.h"
+
+namespace paceline::strategies {
+namespace {
+
+constexpr const char* kName = "stale_sync.gradients";
+
+class StaleSync final : public Strategy {
+ public:
+  explicit StaleSync(const StrategyConfig& config) : config_(config) {}
+  ~StaleSync() override {
+    for (const Sent& sent : under_way_) {  // its memory must live until then
+      try {
+        sent.work.wait();
+      } catch (const std::exception&) {  // whoever missed it says so
+      }
+    }
+  }
+
+  void setup(const Context& context) override {
+    if (context.compression != "none")
+      throw ConfigError(
+          fmt::format("comm.compression={} works with strategy.name=allreduce; use comm.compression=none", context.compression));
+    if (!context.module.device().is_cpu())
+      throw ConfigError("strategy 'stale_sync' sends while it computes, from host memory; use train.device=cpu or strategy.name=allreduce");
+    context_.emplace(context);
+    pass_.emplace(*context_);
+    updater_.emplace(context.module.arena(), context.optim);
+    statistics_.emplace(*context_, config_);
+    statistics_->synchronise(*pass_);
+    const auto allocate = allocate_from(context.comm);
+    for (std::int64_t i = 0; i <= config_.staleness; ++i) free_.push_back(allocate(gradients().numel(), gradients().options()));
+  }
+
+  StepResult step(const Batch& batch, const Point& point) override {
+    const PhaseSpan span(*context_, "step");
+    pass_->begin_step(point.step);
+    updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+    const at::Tensor sums = pass_->run(batch, batch.weight(context_->workers()));
+
+    at::Tensor slot = free_.back();
+    free_.pop_back();
+    slot.copy_(gradients());
+    const comm::Buffer buffer = buffer_of(slot, 0, slot.numel());
+    under_way_.push_back({context_->comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot});
+    traffic_.bytes_sent += allreduce_bytes(buffer.bytes(), context_->workers()), traffic_.bytes_plain = traffic_.bytes_sent;
+
+    if (std::ssize(under_way_) > config_.staleness) apply_oldest();
+    return {sums, batch.targets.numel()};
+  }
+
+  void agree() override { statistics_->agree(); }
+  void resume_training() override { statistics_->resume_training(); }
+
+  // What is under way is awaited and kept: [how many, length], alike on all workers.
+  std::vector<NamedTensor> save() override {
+    std::vector<NamedTensor> state = updater_->state();
+    std::vector<at::Tensor> rows = {at::empty({0, gradients().numel()})};
+    for (const Sent& sent : under_way_) {
+      sent.work.wait();
+      rows.push_back(sent.gradients.unsqueeze(0));
+    }
+    state.push_back({kName, at::cat(rows)});
+    for (NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
+    return state;
+  }
+
+  void load(std::span<const NamedTensor> state) override {
+    const at::Tensor rows = find_saved(state, kName);
+    if (rows.size(0) > config_.staleness || rows.size(1) != gradients().numel())
+      throw ConfigError(
+          fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows.size(0), rows.size(0)));
+    updater_->load(state);
+    for (std::int64_t i = 0; i < rows.size(0); ++i) {
+      at::Tensor slot = free_.back();
+      free_.pop_back();
+      slot.copy_(rows[i]);
+      under_way_.push_back({comm::Work(), slot});
+    }
+    statistics_->load(state);
+  }
+
+  Traffic traffic() const override { return traffic_; }
+
+ private:
+  struct Sent {
+    comm::Work work;
+    at::Tensor gradients;
+  };
+
+  const at::Tensor& gradients() { return context_->module.arena().gradients(); }
+
+  void apply_oldest() {
+    Sent oldest = under_way_.front();
+    under_way_.pop_front();
+    const Nanoseconds began = context_->clock.now();
+    {
+      const PhaseSpan wait(*context_, "wait for gradients", "communication");
+      oldest.work.wait();
+    }
+    const double waited = seconds(context_->clock.now() - began);
+    traffic_.exposed_s += waited, traffic_.communication_s += waited;
+    const PhaseSpan update(*context_, "update");
+    at::Tensor(gradients()).copy_(oldest.gradients);
+    updater_->update_all();
+    context_->module.refresh();
+    free_.push_back(oldest.gradients);
+  }
+
+  StrategyConfig config_;
+  std::optional<Context> context_;
+  std::optional<LocalPass> pass_;
+  std::optional<Updater> updater_;
+  std::optional<WorkerStatistics> statistics_;
+  std::vector<at::Tensor> free_;  // memory for gradients under way
+  std::deque<Sent> under_way_;    // oldest first
+  Traffic traffic_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_stale_sync(const StrategyConfig& config) { return std::make_unique<StaleSync>(config); }
+
+}  // namespace paceline::strategies

@@ -1,0 +1,119 @@
+#include "paceline/train/workers.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/base/affinity.h"
+#include "paceline/base/error.h"
+#include "paceline/comm/engine.h"
+
+namespace paceline::train {
+namespace {
+
+int workers_here(const Recipe& recipe, const comm::World& world) {
+  const std::int64_t workers = recipe.parallel.workers;
+  if (workers == 0) return 1;
+  if (workers % world.size != 0)
+    throw ConfigError(
+        fmt::format("parallel.workers={} cannot be divided among the {} processes that {} started; use parallel.workers={} or 0", workers,
+                    world.size, world.source, world.size));
+  return static_cast<int>(workers / world.size);
+}
+
+/// What went wrong by itself, rather than because somebody else was missing.
+std::exception_ptr cause_of(const std::vector<std::exception_ptr>& problems) {
+  std::exception_ptr first;
+  for (const std::exception_ptr& problem : problems) {
+    if (!problem) continue;
+    try {
+      std::rethrow_exception(problem);
+    } catch (const PeerError&) {
+      if (!first) first = problem;
+    } catch (...) {
+      return problem;
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundings& around)
+    : recipe_(recipe), world_(world), around_(around), here_(workers_here(recipe, world)) {
+  const int workers = here_ * world_.size;
+  recipe_.parallel.workers = workers;
+  recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, workers);
+  validate(recipe_);
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : std::max(1, cores / (here_ * world_.local_size));
+  datasets_ = make_datasets(recipe_);
+  comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
+  if (world_.size == 1) {
+    const std::string& engine = recipe_.comm.engine;
+    if (workers > 1 && engine != "auto" && engine != "local")
+      throw ConfigError(fmt::format("workers of comm.engine={} are processes; start them with: paceline run -np {} -- paceline train …",
+                                    engine, workers));
+    comms_ = comm::local_group(workers, recipe_.comm);
+  }
+  for_each_worker([&](std::size_t i) {
+    if (!comms_[i]) comms_[i] = comm::connect(recipe_.comm, world_of(i));
+    trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Surroundings{.bus = around_.bus,
+                                                                            .clock = around_.clock,
+                                                                            .stop = around_.stop,
+                                                                            .comm = comms_[i].get(),
+                                                                            .datasets = &datasets_,
+                                                                            .threads = threads_});
+  });
+}
+
+// All at once: a worker may wait for the others to leave before it goes.
+Workers::~Workers() {
+  try {
+    for_each_worker([this](std::size_t i) { trainers_[i].reset(); });
+  } catch (...) {  // a farewell that went wrong is nobody's concern any more
+  }
+}
+
+comm::World Workers::world_of(std::size_t index) const {
+  comm::World world = world_;
+  world.rank = world_.rank * here_ + static_cast<int>(index), world.size *= here_;
+  world.local_rank = world_.local_rank * here_ + static_cast<int>(index), world.local_size *= here_;
+  return world;
+}
+
+void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
+  std::vector<std::exception_ptr> problems(static_cast<std::size_t>(here_));
+  const auto play = [&](std::size_t i) {
+    const comm::World world = world_of(i);
+    if (world.local_size > 1) keep_to_cores(world.local_rank, world.local_size);
+    try {
+      body(i);
+    } catch (...) {
+      problems[i] = std::current_exception();
+      trainers_[i].reset(), comms_[i].reset();  // so that the others learn at once that this worker is gone
+    }
+  };
+  if (here_ == 1) {
+    play(0);
+  } else {
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < problems.size(); ++i) threads.emplace_back(play, i);
+    for (std::thread& thread : threads) thread.join();
+  }
+  if (const std::exception_ptr cause = cause_of(problems)) std::rethrow_exception(cause);
+}
+
+void Workers::resume(const Checkpoint& checkpoint, const std::string& source) {
+  for_each_worker([&](std::size_t i) { trainers_[i]->resume(checkpoint, source); });
+}
+
+observe::RunEnded Workers::run(const std::filesystem::path& folder) {
+  std::vector<observe::RunEnded> ended(static_cast<std::size_t>(here_));
+  for_each_worker([&](std::size_t i) { ended[i] = trainers_[i]->run(folder); });
+  return ended.front();
+}
+
+}  // namespace paceline::train

@@ -1,0 +1,46 @@
+// The workers that this process plays: one Trainer each, as threads that share the datasets. Usually one; several where workers are threads
+// of one process (a plain start), or where each of several processes plays more than one.
+#pragma once
+
+#include <functional>
+
+#include "paceline/comm/world.h"
+#include "paceline/train/trainer.h"
+
+namespace paceline::train {
+
+class Workers {
+ public:
+  struct Surroundings {
+    observe::Bus& bus;
+    const Clock& clock;
+    const std::atomic<bool>& stop;
+  };
+
+  /// Connects the workers and builds their trainers; whatever can be refused is refused here, before anything is written. parallel.workers
+  /// of `recipe` may be 0: one for each process of `world`.
+  Workers(const Recipe& recipe, const comm::World& world, const Surroundings& around);
+  ~Workers();
+
+  bool leads() const { return world_.rank == 0; }  // has worker 0
+  const Recipe& recipe() const { return recipe_; }
+  void resume(const Checkpoint& checkpoint, const std::string& source);
+  /// Trains to the end. Where several workers fail, the error is that of the one which failed by itself, not of those which missed it.
+  observe::RunEnded run(const std::filesystem::path& folder);
+
+ private:
+  /// Calls body(index) for every worker of this process, each in a thread of its own where there are several.
+  void for_each_worker(const std::function<void(std::size_t)>& body);
+  comm::World world_of(std::size_t index) const;  // of a worker
+
+  Recipe recipe_;
+  comm::World world_;
+  Surroundings around_;
+  int here_ = 1;     // workers of this process
+  int threads_ = 1;  // of each
+  Datasets datasets_;
+  std::vector<std::unique_ptr<comm::Communicator>> comms_;
+  std::vector<std::unique_ptr<Trainer>> trainers_;
+};
+
+}  // namespace paceline::train

@@ -1,0 +1,104 @@
+// Operations that go on while their callers do something else.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "paceline/comm/scratch.h"
+#include "ranks.h"
+
+namespace paceline::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Each;
+
+constexpr int kSizes[] = {1, 2, 3, 5};
+
+TEST(Start, ManyAreDoneInTheOrderOfTheCalls) {
+  for (const int size : kSizes) {
+    const auto problems = play(size, {}, [&](Communicator& comm) {
+      std::vector<std::vector<float>> buckets(10);
+      std::vector<Work> works;
+      for (std::size_t i = 0; i < buckets.size(); ++i) {
+        buckets[i].assign(1000 * (i + 1), static_cast<float>(i + 1));
+        works.push_back(comm.start(allreduce(buckets[i])));
+      }
+      for (std::size_t i = buckets.size(); i-- > 0;) {  // the last first
+        works[i].wait();
+        EXPECT_TRUE(works[i].done());
+        EXPECT_THAT(buckets[i], Each(static_cast<float>((static_cast<int>(i) + 1) * size)));
+      }
+    });
+    EXPECT_THAT(problems, Each(""));
+  }
+}
+
+TEST(Start, AskingWhetherItIsDoneIsEnough) {
+  const auto problems = play(3, {}, [&](Communicator& comm) {
+    std::vector<float> values(100000, 1);
+    const Work work = comm.start(allreduce(values));
+    while (!work.done()) std::this_thread::yield();
+    EXPECT_THAT(values, Each(3.0f));
+  });
+  EXPECT_THAT(problems, Each(""));
+}
+
+// One rank waits at once, the other does not look at its operation until then: the helper must do its part.
+TEST(Start, NobodyWaitsForARankThatDoesSomethingElse) {
+  std::latch first_is_done(1);
+  const auto problems = play(2, {}, [&](Communicator& comm) {
+    std::vector<float> values(100000, 1);
+    const Work work = comm.start(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = {}, .deadline = milliseconds(5000)}));
+    if (comm.rank() == 1) first_is_done.wait();
+    work.wait();
+    if (comm.rank() == 0) first_is_done.count_down();
+    EXPECT_THAT(values, Each(2.0f));
+  });
+  EXPECT_THAT(problems, Each(""));
+}
+
+TEST(Start, SeveralThreadsWaitForOneRank) {
+  const auto problems = play(2, {}, [&](Communicator& comm) {
+    std::vector<std::vector<float>> values(4, std::vector<float>(50000, 1));
+    std::vector<Work> works;
+    for (auto& own : values) works.push_back(comm.start(allreduce(own)));
+    std::vector<std::thread> threads;
+    for (const Work& work : works) threads.emplace_back([&work] { work.wait(); });
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& own : values) EXPECT_THAT(own, Each(2.0f));
+  });
+  EXPECT_THAT(problems, Each(""));
+}
+
+TEST(Start, RunGoesBehindWhatWasStarted) {
+  const auto problems = play(3, {}, [&](Communicator& comm) {
+    std::vector<float> a(20000, 1), b(20000, 2);
+    const Work work = comm.start(allreduce(a));
+    comm.run(allreduce(b));
+    EXPECT_TRUE(work.done());
+    EXPECT_THAT(a, Each(3.0f));
+    EXPECT_THAT(b, Each(6.0f));
+  });
+  EXPECT_THAT(problems, Each(""));
+}
+
+TEST(Start, WhoeverStillWaitsLearnsThatTheCommunicatorIsGone) {
+  auto group = local_group(2, {});
+  std::vector<float> values(5000);
+  const Work work = group[0]->start(allreduce(values));
+  group[0].reset();
+  EXPECT_TRUE(work.done());
+  EXPECT_THROW(work.wait(), Error);
+}
+
+TEST(Scratch, GivesTheSameMemoryAgain) {
+  Scratch scratch;
+  const std::byte* first = scratch.take(1000).get();
+  EXPECT_EQ(scratch.take(900).get(), first);
+  const Scratch::Piece held = scratch.take(1000);
+  EXPECT_NE(scratch.take(1000).get(), held.get());
+}
+
+}  // namespace
+}  // namespace paceline::comm

@@ -1,0 +1,135 @@
+// Compressed exchanges: nothing is lost but for what residuals hold, all workers agree, and states survive a checkpoint.
+#include <gtest/gtest.h>
+
+#include "workers.h"
+
+namespace paceline::strategies {
+namespace {
+
+constexpr int kWorkers = 3;
+
+Settings settings_of(const std::string& compression) {
+  Settings settings;
+  settings.strategy.name = "allreduce";
+  settings.strategy.bucket_mb = 0.001;  // several buckets
+  settings.compression = compression;
+  settings.compress.density = 0.1;
+  return settings;
+}
+
+class Compressed : public testing::TestWithParam<std::string> {};
+
+TEST_P(Compressed, AllWorkersHaveTheSameParametersAndCountTheirBytes) {
+  std::vector<at::Tensor> own(kWorkers);
+  with_workers(kWorkers, settings_of(GetParam()), [&](TestWorker& worker) {
+    worker.train(1, 4, 0.01);
+    own[static_cast<std::size_t>(worker.comm().rank())] = worker.parameters().clone();
+    const Traffic traffic = worker.strategy().traffic();
+    EXPECT_GT(traffic.bytes_sent, 0);
+    EXPECT_GT(traffic.bytes_plain, 0);
+  });
+  EXPECT_TRUE(at::equal(own[0], own[1]));
+  EXPECT_TRUE(at::equal(own[0], own[2]));
+  EXPECT_TRUE(at::isfinite(own[0]).all().item<bool>());
+}
+
+TEST_P(Compressed, ResumesWithTheSameBits) {
+  const Settings settings = settings_of(GetParam());
+  std::vector<NamedTensor> state;
+  at::Tensor parameters, through, resumed;
+  with_workers(kWorkers, settings, [&](TestWorker& worker) {
+    worker.train(1, 3);
+    const auto saved = worker.strategy().save();
+    if (worker.comm().rank() == 0) {
+      parameters = worker.parameters().clone();
+      for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
+    }
+    worker.train(4, 5);
+    if (worker.comm().rank() == 0) through = worker.parameters().clone();
+  });
+  with_workers(kWorkers, settings, [&](TestWorker& worker) {
+    worker.parameters().copy_(parameters);
+    worker.strategy().load(state);
+    worker.train(4, 5);
+    if (worker.comm().rank() == 0) resumed = worker.parameters().clone();
+  });
+  EXPECT_TRUE(at::equal(resumed, through));
+}
+
+TEST_P(Compressed, GoesOnWithAnotherNumberOfWorkers) {
+  const Settings settings = settings_of(GetParam());
+  std::vector<NamedTensor> state;
+  with_workers(kWorkers, settings, [&](TestWorker& worker) {
+    worker.train(1, 3);
+    const auto saved = worker.strategy().save();
+    if (worker.comm().rank() == 0)
+      for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
+  });
+  with_workers(2, settings, [&](TestWorker& worker) {
+    worker.strategy().load(state);
+    worker.train(4, 5);
+    EXPECT_TRUE(at::isfinite(worker.parameters()).all().item<bool>());
+    const auto again = worker.strategy().save();
+    for (const NamedTensor& before : state)
+      if (before.name == "compress.residual" && GetParam() != "ternary") {
+        EXPECT_GT(before.tensor.abs().sum().item<double>(), 0) << "three steps leave something unsaid";
+      }
+  });
+}
+
+TEST_P(Compressed, ComesNearToUncompressedTraining) {
+  // Residuals bring what was not said later: after many small steps the way is nearly the same.
+  if (GetParam() == "sign" || GetParam() == "threshold" || GetParam() == "dgc") GTEST_SKIP() << "these change the size of a step";
+  if (GetParam() == "ternary") GTEST_SKIP() << "it has no residuals";
+  const auto reach = [](const Settings& settings) {
+    at::Tensor result;
+    with_workers(2, settings, [&](TestWorker& worker) {
+      worker.train(1, 60, 0.002);
+      if (worker.comm().rank() == 0) result = worker.parameters().clone();
+    });
+    return result;
+  };
+  Settings plain = settings_of("none");
+  plain.optim.momentum = 0;
+  Settings compressed = settings_of(GetParam());
+  compressed.optim.momentum = 0;
+  const at::Tensor start = train_apart(1, Settings(), 0)[0], expected = reach(plain), actual = reach(compressed);
+  EXPECT_LT((actual - expected).norm().item<double>(), 0.35 * (expected - start).norm().item<double>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Compressors, Compressed,
+                         testing::Values("fp16", "bf16", "int8", "dynamic8", "onebit", "ternary", "sign", "threshold", "topk", "dgc",
+                                         "powersgd"),
+                         [](const auto& item) { return item.param; });
+
+/// How far two workers that normalise as `batch_norm` says end from one that has both shares.
+double distance_from_whole_batch(const std::string& batch_norm) {
+  Settings settings;
+  settings.network = "resnet18";
+  settings.strategy.name = "allreduce";
+  settings.strategy.batch_norm = batch_norm;
+  std::vector<Batch> shares(2);
+  at::Tensor together, alone;
+  with_workers(2, settings, [&](TestWorker& worker) {
+    const Batch share = worker.batch(1, 2);
+    shares[static_cast<std::size_t>(worker.comm().rank())] = share;
+    worker.strategy().step(share, {.step = 1, .rate = 0.01});
+    if (worker.comm().rank() == 0) together = at::cat({worker.parameters(), worker.module().statistics().parameters()});
+  });
+  settings.strategy.name = "single";
+  with_workers(1, settings, [&](TestWorker& worker) {
+    const Batch whole = {at::cat({shares[0].inputs, shares[1].inputs}), at::cat({shares[0].targets, shares[1].targets}), 4};
+    worker.strategy().step(whole, {.step = 1, .rate = 0.01});
+    alone = at::cat({worker.parameters(), worker.module().statistics().parameters()});
+  });
+  return ((alone - together).norm() / alone.norm()).item<double>();
+}
+
+TEST(SynchronisedNorm, EqualsTheNormOfTheWholeBatch) {
+  const double synchronised = distance_from_whole_batch("sync");
+  EXPECT_LT(synchronised, 1e-5);
+  EXPECT_GT(distance_from_whole_batch("local"), 100 * synchronised) << "without it, the shares have statistics of their own";
+}
+
+}  // namespace
+}  // namespace paceline::strategies

@@ -1,0 +1,166 @@
+// Meetings of replicas against the same computed by hand from workers that never met.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paceline/base/error.h"
+#include "workers.h"
+
+namespace paceline::strategies {
+namespace {
+
+constexpr int kWorkers = 3;
+constexpr std::int64_t kPeriod = 4;
+
+Settings settings_of(const std::string& name) {
+  Settings settings;
+  settings.strategy.name = name;
+  settings.strategy.period = kPeriod;
+  return settings;
+}
+
+at::Tensor mean_of(const std::vector<at::Tensor>& replicas) { return at::stack(replicas).to(at::kDouble).mean(0); }
+
+void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance = 1e-6) {
+  EXPECT_LE((actual.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>(), tolerance);
+}
+
+TEST(LocalSgd, ReplicasBecomeTheirMeanAtTheEndOfAPeriod) {
+  const auto apart = train_apart(kWorkers, Settings(), kPeriod);
+  const Trained met = train_workers(kWorkers, settings_of("local_sgd"), kPeriod);
+  for (const at::Tensor& own : met.own) expect_close(own, mean_of(apart));
+}
+
+TEST(LocalSgd, GoApartBetweenMeetings) {
+  const Trained met = train_workers(kWorkers, settings_of("local_sgd"), kPeriod + 1);
+  EXPECT_GT((met.own[0] - met.own[1]).abs().max().item<double>(), 1e-5);
+  expect_close(met.agreed, mean_of(met.own));
+}
+
+TEST(LocalSgd, MeetAtEveryStepBeforeTheyAreLocal) {
+  Settings settings = settings_of("local_sgd");
+  settings.strategy.post_local_epoch = 10;
+  const Trained met = train_workers(kWorkers, settings, 3);
+  expect_close(met.own[0], met.own[2], 0);
+}
+
+TEST(SparkNet, AveragesLikeLocalSgd) {
+  const Trained star = train_workers(kWorkers, settings_of("sparknet"), kPeriod + 2),
+                flat = train_workers(kWorkers, settings_of("local_sgd"), kPeriod + 2);
+  for (std::size_t i = 0; i < kWorkers; ++i) expect_close(star.own[i], flat.own[i]);
+}
+
+TEST(Easgd, WorkersAndCentreAttractEachOther) {
+  Settings settings = settings_of("easgd");
+  settings.strategy.elasticity = 0.2;
+  const auto apart = train_apart(kWorkers, Settings(), kPeriod);
+  const at::Tensor start = train_apart(1, Settings(), 0)[0].to(at::kDouble);
+  const Trained met = train_workers(kWorkers, settings, kPeriod);
+  at::Tensor centre = start.clone();
+  for (std::size_t i = 0; i < kWorkers; ++i) {
+    const at::Tensor pull = (apart[i].to(at::kDouble) - start) * 0.2;
+    expect_close(met.own[i], apart[i].to(at::kDouble) - pull);
+    centre += pull;
+  }
+  expect_close(met.agreed, centre);
+}
+
+TEST(DiLoCo, MakesAnOuterNesterovStep) {
+  Settings settings = settings_of("diloco");
+  settings.strategy.outer_rate = 0.7, settings.strategy.outer_momentum = 0.9;
+  const at::Tensor start = train_apart(1, Settings(), 0)[0].to(at::kDouble);
+  const at::Tensor progress = start - mean_of(train_apart(kWorkers, Settings(), kPeriod));
+  const Trained met = train_workers(kWorkers, settings, kPeriod);
+  // The first velocity is the progress itself.
+  for (const at::Tensor& own : met.own) expect_close(own, start - 0.7 * (progress + 0.9 * progress));
+}
+
+TEST(Gossip, APairTakesItsMeanAndTheSumOfAllIsKept) {
+  const auto apart = train_apart(2, Settings(), 1);
+  const Trained pair = train_workers(2, settings_of("gossip"), 1);
+  for (const at::Tensor& own : pair.own) expect_close(own, mean_of(apart));
+  const Trained odd = train_workers(kWorkers, settings_of("gossip"), 1);
+  expect_close(mean_of(odd.own), mean_of(train_apart(kWorkers, Settings(), 1)));
+}
+
+TEST(Sgp, PushesHalfAndKeepsTheSum) {
+  const auto apart = train_apart(4, Settings(), 1);
+  const Trained met = train_workers(4, settings_of("sgp"), 1);
+  expect_close(mean_of(met.own), mean_of(apart));
+  // Step 1 on four workers goes 2 places on.
+  for (std::size_t i = 0; i < 4; ++i) expect_close(met.own[i], (apart[i].to(at::kDouble) + apart[(i + 2) % 4].to(at::kDouble)) / 2);
+}
+
+TEST(AdPsgd, KeepsTheSumWhateverTheOrder) {
+  // With a rate of 0 nobody moves by itself: what meetings do to the sum is all there is.
+  const Trained start = train_workers(4, settings_of("ad_psgd"), 0);
+  at::Tensor agreed;
+  with_workers(4, settings_of("ad_psgd"), [&](TestWorker& worker) {
+    worker.parameters().add_(static_cast<double>(worker.comm().rank()));
+    worker.train(1, 25, /*rate=*/0);
+    const at::Tensor mean = worker.agreed();
+    if (worker.comm().rank() == 0) agreed = mean;
+  });
+  expect_close(agreed, start.agreed + 1.5, 1e-5);
+}
+
+TEST(StaleSync, AppliesTheGradientOfOneStepAgo) {
+  // The gradients of step 1 are applied after step 2: until then nothing moves.
+  Settings settings = settings_of("stale_sync");
+  const at::Tensor start = train_workers(2, settings, 0).agreed;
+  expect_close(train_workers(2, settings, 1).agreed, start, 0);
+  Settings prompt = settings_of("allreduce");
+  expect_close(train_workers(2, settings, 2).agreed, train_workers(2, prompt, 1).agreed);
+}
+
+TEST(StaleSync, WithoutStalenessIsAllreduce) {
+  Settings settings = settings_of("stale_sync");
+  settings.strategy.staleness = 0;
+  expect_close(train_workers(kWorkers, settings, 5).agreed, train_workers(kWorkers, settings_of("allreduce"), 5).agreed);
+}
+
+class Resumed : public testing::TestWithParam<std::string> {};
+
+TEST_P(Resumed, GoesOnWithTheSameBits) {
+  const Settings settings = settings_of(GetParam());
+  const Trained through = train_workers(kWorkers, settings, 7);
+  std::vector<NamedTensor> state, model;
+  with_workers(kWorkers, settings, [&](TestWorker& worker) {
+    worker.train(1, 5);
+    worker.strategy().agree();
+    auto saved = worker.strategy().save();
+    const at::Tensor agreed = worker.parameters().clone();
+    worker.strategy().resume_training();
+    if (worker.comm().rank() != 0) return;
+    for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
+    model = {{"parameters", agreed}};
+  });
+  std::vector<at::Tensor> resumed(kWorkers);
+  with_workers(kWorkers, settings, [&](TestWorker& worker) {
+    worker.parameters().copy_(model[0].tensor);
+    worker.strategy().load(state);
+    worker.train(6, 7);
+    resumed[static_cast<std::size_t>(worker.comm().rank())] = worker.parameters().clone();
+  });
+  for (std::size_t i = 0; i < kWorkers; ++i) EXPECT_TRUE(at::equal(resumed[i], through.own[i])) << "worker " << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, Resumed,
+                         testing::Values("allreduce", "stale_sync", "local_sgd", "sparknet", "easgd", "diloco", "gossip", "sgp"),
+                         [](const auto& item) { return item.param; });
+
+TEST(Replicas, RefuseWhatTheyCannotDo) {
+  Settings settings = settings_of("local_sgd");
+  settings.compression = "int8";
+  std::string message;
+  with_workers(1, Settings(), [&](TestWorker& worker) {
+    try {
+      const TestWorker refused(worker.comm(), settings);
+    } catch (const ConfigError& problem) {
+      message = problem.what();
+    }
+  });
+  EXPECT_THAT(message, testing::HasSubstr("strategy.name=allreduce"));
+}
+
+}  // namespace
+}  // namespace paceline::strategies

@@ -1,0 +1,121 @@
+// Workers of a test: threads over the local engine, each with a perceptron and a strategy.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <thread>
+
+#include "paceline/comm/engine.h"
+#include "paceline/graph/registry.h"
+#include "paceline/strategies/per_worker.h"
+
+namespace paceline::strategies {
+
+struct Settings {
+  StrategyConfig strategy;
+  optim::OptimConfig optim;
+  std::string compression = "none";
+  compress::CompressConfig compress;
+  std::string network = "mlp";
+};
+
+class TestWorker {
+ public:
+  TestWorker(comm::Communicator& comm, const Settings& settings) : comm_(comm), settings_(settings), module_(graph(), options(comm)) {
+    strategy_ = make_strategy(settings_.strategy, comm.size());
+    strategy_->setup({.module = module_,
+                      .optim = settings_.optim,
+                      .comm = comm_,
+                      .bus = bus_,
+                      .clock = clock_,
+                      .compress = settings_.compress,
+                      .compression = settings_.compression,
+                      .seed = 5});
+  }
+
+  /// A batch that only this step and this worker see; `samples` of each worker.
+  Batch batch(std::int64_t step, std::int64_t samples = 6) {
+    std::vector<std::int64_t> shape = {samples};
+    shape.insert(shape.end(), module_.graph().input().begin(), module_.graph().input().end());
+    const std::int64_t count = at::empty(shape).numel(), place = step * 31 + comm_.rank();
+    const at::Tensor values = ((at::arange(count, at::kDouble) + static_cast<double>(613 * place)) * 0.731).sin() * 1.4;
+    return {values.to(at::kFloat).reshape(shape), at::remainder(at::arange(samples, at::kLong) * 3 + place, 4), samples * comm_.size()};
+  }
+
+  void train(std::int64_t first, std::int64_t last, double rate = 0.1) {
+    for (std::int64_t step = first; step <= last; ++step)
+      strategy_->step(batch(step), {.step = step, .rate = rate, .epoch = 0.1 * static_cast<double>(step)});
+  }
+
+  at::Tensor parameters() { return module_.arena().parameters(); }
+  at::Tensor agreed() {
+    strategy_->agree();
+    at::Tensor result = parameters().clone();
+    strategy_->resume_training();
+    return result;
+  }
+  nn::GraphModule& module() { return module_; }
+  Strategy& strategy() { return *strategy_; }
+  comm::Communicator& comm() { return comm_; }
+
+ private:
+  graph::Graph graph() const {
+    graph::ModelConfig config;
+    config.network = settings_.network;
+    if (settings_.network == "mlp") config.input = {1, 5, 5}, config.hidden = {19};
+    else config.input = {3, 32, 32};
+    config.classes = 4;
+    return graph::make_graph(config);
+  }
+  static nn::GraphModule::Options options(comm::Communicator& comm) {
+    nn::GraphModule::Options made;
+    made.seed = 3;
+    made.allocate = allocate_from(comm);
+    return made;
+  }
+
+  comm::Communicator& comm_;
+  Settings settings_;
+  nn::GraphModule module_;
+  observe::Bus bus_;
+  SteadyClock clock_;
+  std::unique_ptr<Strategy> strategy_;
+};
+
+/// Calls body(worker) in a thread for each of `size` workers; the workers leave together.
+inline void with_workers(int size, const Settings& settings, const std::function<void(TestWorker&)>& body) {
+  auto group = comm::local_group(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      TestWorker worker(*group[static_cast<std::size_t>(rank)], settings);
+      body(worker);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+/// The agreed parameters after `steps` steps, and every worker's own.
+struct Trained {
+  at::Tensor agreed;
+  std::vector<at::Tensor> own;
+};
+inline Trained train_workers(int size, const Settings& settings, std::int64_t steps) {
+  Trained result;
+  result.own.resize(static_cast<std::size_t>(size));
+  with_workers(size, settings, [&](TestWorker& worker) {
+    worker.train(1, steps);
+    const at::Tensor agreed = worker.agreed();
+    result.own[static_cast<std::size_t>(worker.comm().rank())] = worker.parameters().clone();
+    if (worker.comm().rank() == 0) result.agreed = agreed;
+  });
+  return result;
+}
+
+/// What `size` workers reach that never meet: what meetings are computed from by hand.
+inline std::vector<at::Tensor> train_apart(int size, Settings settings, std::int64_t steps) {
+  settings.strategy.name = "local_sgd", settings.strategy.period = 1'000'000;
+  return train_workers(size, settings, steps).own;
+}
+
+}  // namespace paceline::strategies

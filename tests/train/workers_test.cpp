@@ -1,0 +1,111 @@
+// Workers as threads of one process: runs repeat, resume to the bit, and go on with another number of workers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paceline/train/workers.h"
+#include "support.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Recipe recipe_of(std::int64_t workers) {
+  Recipe recipe = tiny_recipe();
+  recipe.parallel.workers = workers;
+  return recipe;
+}
+
+observe::RunEnded train_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false, std::int64_t stop_after = 0) {
+  observe::Bus bus;
+  const SteadyClock clock;
+  std::atomic<bool> stop = false;
+  if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
+  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
+  if (resume) {
+    const auto [file, checkpoint] = newest_good_checkpoint(folder);
+    workers.resume(checkpoint, file.string());
+  }
+  return workers.run(folder);
+}
+
+observe::RunEnded train_once(const Recipe& recipe) {
+  const Folder folder;
+  return train_in(folder.path(), recipe);
+}
+
+TEST(Workers, RunsRepeatAndComeNearToOneWorker) {
+  const observe::RunEnded first = train_once(recipe_of(2)), second = train_once(recipe_of(2)), alone = train_once(recipe_of(1));
+  EXPECT_EQ(first.state_hash, second.state_hash);
+  EXPECT_EQ(first.steps, alone.steps);
+  EXPECT_EQ(first.samples, alone.samples);
+  EXPECT_NEAR(first.train_loss, alone.train_loss, 1e-4);
+  EXPECT_NEAR(first.test_loss, alone.test_loss, 1e-4);
+  ASSERT_TRUE(first.communication.has_value());
+  EXPECT_GT(first.communication->bytes_per_step, 0);
+}
+
+TEST(Workers, AStoppedRunResumesToTheBit) {
+  for (const char* strategy : {"allreduce", "local_sgd", "stale_sync"}) {
+    Recipe recipe = recipe_of(2);
+    recipe.strategy.name = strategy;
+    const observe::RunEnded through = train_once(recipe);
+    const Folder folder;
+    const observe::RunEnded stopped = train_in(folder.path(), recipe, false, 2);
+    EXPECT_EQ(stopped.stopped, "on request");
+    EXPECT_LT(stopped.steps, through.steps);
+    EXPECT_EQ(train_in(folder.path(), recipe, true).state_hash, through.state_hash) << strategy;
+  }
+}
+
+TEST(Workers, ARunGoesOnWithAnotherNumberOfWorkers) {
+  for (const char* compression : {"none", "int8", "topk"}) {
+    Recipe recipe = recipe_of(2);
+    recipe.comm.compression = compression;
+    const Folder folder;
+    const observe::RunEnded stopped = train_in(folder.path(), recipe, false, 2);
+    recipe.parallel.workers = 4;
+    const observe::RunEnded ended = train_in(folder.path(), recipe, true);
+    EXPECT_EQ(ended.workers, 4);
+    EXPECT_GT(ended.steps, stopped.steps);
+  }
+}
+
+TEST(Workers, ARaggedEpochReachesEverySample) {
+  Recipe recipe = recipe_of(3);
+  recipe.data.drop_last = false, recipe.data.uneven = "weight";
+  const observe::RunEnded together = train_once(recipe), alone = train_once([&] {
+                                                           Recipe one = recipe;
+                                                           one.parallel.workers = 1;
+                                                           return one;
+                                                         }());
+  EXPECT_EQ(together.samples, alone.samples);
+  EXPECT_NEAR(together.train_loss, alone.train_loss, 1e-4);
+}
+
+TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
+  Recipe recipe = recipe_of(2);
+  recipe.comm.fail_at = {1, 6};
+  recipe.comm.deadline_s = 20;
+  const Folder folder;
+  try {
+    train_in(folder.path(), recipe);
+    ADD_FAILURE() << "the run should have failed";
+  } catch (const Error& problem) {
+    EXPECT_THAT(problem.what(), HasSubstr("1"));
+  }
+}
+
+TEST(Workers, RefuseWhatTheyCannotShare) {
+  EXPECT_THAT(message_of<ConfigError>([] { train_once(recipe_of(3)); }), AllOf(HasSubstr("among 3 workers"), HasSubstr("data.uneven")));
+  Recipe processes = recipe_of(2);
+  processes.comm.engine = "shm";
+  EXPECT_THAT(message_of<ConfigError>([&] { train_once(processes); }), HasSubstr("paceline run -np 2"));
+  Recipe sync = recipe_of(2);
+  sync.strategy.batch_norm = "sync", sync.data.drop_last = false;
+  EXPECT_THAT(message_of<ConfigError>([&] { train_once(sync); }), HasSubstr("data.drop_last=true"));
+}
+
+}  // namespace
+}  // namespace paceline::train
