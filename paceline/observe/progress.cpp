@@ -81,7 +81,8 @@ void Progress::see(const RunStarted& event) {
   rows.back().value += event.test_samples > 0 ? fmt::format(" and {} test samples", show_count(event.test_samples)) : " samples";
   rows.push_back({"training", fmt::format("{}, batch {}, {} of {}", event.optimizer, show_count(event.batch), plural(event.epochs, "epoch"),
                                           plural(event.steps_per_epoch, "step"))});
-  rows.push_back({"workers", fmt::format("{} on {}, {}, {}", event.workers, event.device, event.precision, event.strategy)});
+  const std::string over = event.engine.empty() ? "" : " over " + event.engine;
+  rows.push_back({"workers", fmt::format("{} on {}, {}, {}{}", event.workers, event.device, event.precision, event.strategy, over)});
   rows.push_back({"run", event.run});
   if (event.first_step > 0) rows.push_back({"resumes", fmt::format("behind step {}", show_count(event.first_step))});
   print(box(terminal_, "paceline", Ink::bold, rows));
@@ -130,6 +131,10 @@ void Progress::see(const RunEnded& event) {
       {"trained", fmt::format("{}, {}, {}", plural(event.epochs, "epoch"), plural(event.steps, "step"), plural(event.samples, "sample"))});
   rows.push_back({"time", fmt::format("{}, {} samples/s on {}", show_duration(event.seconds), show_rate(event.samples_per_s),
                                       plural(event.workers, "worker"))});
+  if (const auto& talk = event.communication)
+    rows.push_back({"communication", fmt::format("{} exposed, {} hidden; {} a step{}", show_percent(talk->exposed, 0),
+                                                 show_percent(talk->hidden, 0), show_bytes(static_cast<std::int64_t>(talk->bytes_per_step)),
+                                                 talk->ratio > 1.01 ? fmt::format(" ({:.1f}× less)", talk->ratio) : "")});
   rows.push_back({"train loss", show_loss(event.train_loss)});
   if (!std::isnan(event.test_loss)) {
     rows.push_back({"test loss", show_loss(event.test_loss) + (run_.per_token ? " a character" : "")});

@@ -40,6 +40,7 @@ class ProgressTest : public testing::Test {
     run.epochs = 2;
     run.steps_per_epoch = 4;
     run.workers = 2;
+    run.engine = "shm";
     run.per_token = per_token;
     progress->on(run);
     started = out.str();
@@ -86,7 +87,7 @@ TEST_F(ProgressTest, BeforeTheRunATableSaysWhatIsTrained) {
             "│  network   lenet, 61.7 k parameters                                      │\n"
             "│  data      mnist, 128 training and 64 test samples                       │\n"
             "│  training  sgd, batch 32, 2 epochs of 4 steps                            │\n"
-            "│  workers   2 on cpu, float32, allreduce                                  │\n"
+            "│  workers   2 on cpu, float32, allreduce over shm                         │\n"
             "│  run       runs/lenet-mnist                                              │\n"
             "╰──────────────────────────────────────────────────────────────────────────╯\n");
 }
@@ -239,12 +240,25 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
   start(true);
   step(8);
   told(CheckpointWritten{8, "runs/lenet-mnist/checkpoints/8", 100, milliseconds(1)});
-  RunEnded end{2, 8, 2, 256, 4.0, 64.0, 0.4, 0.6, 0.7, "0123456789abcdef", "runs/lenet-mnist", "", {}};
+  RunEnded end{2,
+               8,
+               2,
+               256,
+               4.0,
+               64.0,
+               0.4,
+               0.6,
+               0.7,
+               "0123456789abcdef",
+               "runs/lenet-mnist",
+               "",
+               observe::Communication{.exposed = 0.12, .hidden = 0.3, .straggler_spread = 0, .bytes_per_step = 4.2e6, .ratio = 4}};
   EXPECT_EQ(told(end),
             "\r\x1b[K"
             "╭─ done ───────────────────────────────────────────────────────────────────╮\n"
             "│  trained        2 epochs, 8 steps, 256 samples                           │\n"
             "│  time           4.0 s, 64.0 samples/s on 2 workers                       │\n"
+            "│  communication  12% exposed, 30% hidden; 4.20 MB a step (4.0× less)      │\n"
             "│  train loss     0.4000                                                   │\n"
             "│  test loss      0.6000                                                   │\n"
             "│  test accuracy  70.00%                                                   │\n"
