@@ -9,29 +9,34 @@
 
 namespace paceline::strategies {
 
-std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes, const std::vector<std::size_t>& order) {
+// Cut from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
+std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) {
   const auto& entries = arena.entries();
   const std::int64_t enough = bytes > 0 ? std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)), 1) : arena.length();
-  std::vector<std::size_t> turn(entries.size());
-  for (std::size_t i = 0; i < order.size(); ++i) turn[order[i]] = i;
-
-  // Cut from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
   std::vector<Bucket> buckets;
   std::int64_t end = arena.length();
   std::size_t last = entries.size();
   for (std::size_t i = entries.size(); i-- > 0;) {
     if (end - entries[i].offset < enough && i > 0) continue;
     const std::int64_t begin = i > 0 ? entries[i].offset : 0;
-    buckets.push_back({0, begin, end, i, last});
+    buckets.push_back({buckets.size(), begin, end, i, last});
     end = begin, last = i;
   }
-  const auto leaves = [&](const Bucket& bucket) {
+  return buckets;
+}
+
+std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const std::vector<std::size_t>& order) {
+  std::vector<std::size_t> turn(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) turn[order[i]] = i;
+  const auto leaves = [&](std::size_t index) {
+    const Bucket& bucket = buckets[index];
     return *std::max_element(turn.begin() + static_cast<std::ptrdiff_t>(bucket.first_entry),
                              turn.begin() + static_cast<std::ptrdiff_t>(bucket.last_entry));
   };
-  std::stable_sort(buckets.begin(), buckets.end(), [&](const Bucket& a, const Bucket& b) { return leaves(a) < leaves(b); });
-  for (std::size_t i = 0; i < buckets.size(); ++i) buckets[i].index = i;
-  return buckets;
+  std::vector<std::size_t> result(buckets.size());
+  std::iota(result.begin(), result.end(), 0);
+  std::ranges::sort(result, {}, leaves);  // no two buckets end with the same entry
+  return result;
 }
 
 BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, Treat treat)
@@ -50,15 +55,19 @@ BucketLane::~BucketLane() {
 }
 
 void BucketLane::configure(std::int64_t bytes, bool overlap) {
-  bytes_ = bytes, overlap_ = overlap;
-  buckets_ = cut_buckets(arena_, bytes, order_);
-  bucket_of_.assign(arena_.entries().size(), 0);
-  missing_.assign(buckets_.size(), 0);
-  for (const Bucket& bucket : buckets_) {
+  overlap_ = overlap;
+  buckets_ = cut_buckets(arena_, bytes);
+  turns_ = leaving_order(buckets_, order_);
+  bucket_of_.resize(arena_.entries().size());
+  for (const Bucket& bucket : buckets_)
     std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.first_entry),
               bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.last_entry), bucket.index);
-    missing_[bucket.index] = bucket.last_entry - bucket.first_entry;
-  }
+  begin_pass();
+}
+
+void BucketLane::begin_pass() {
+  missing_.resize(buckets_.size());
+  for (const Bucket& bucket : buckets_) missing_[bucket.index] = bucket.last_entry - bucket.first_entry;
   complete_.assign(arena_.entries().size(), false);
   next_ = 0;
 }
@@ -75,12 +84,12 @@ void BucketLane::ready(std::size_t first, std::size_t last) {
 
 void BucketLane::launch() {
   const std::size_t before = next_;
-  while (next_ < buckets_.size() && missing_[next_] == 0) ++next_;
+  while (next_ < turns_.size() && missing_[turns_[next_]] == 0) ++next_;
   if (next_ == before) return;
   if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   {
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = before; i < next_; ++i) queue_.push_back(i);
+    for (std::size_t i = before; i < next_; ++i) queue_.push_back(turns_[i]);
   }
   changed_.notify_all();
 }
@@ -94,11 +103,11 @@ void BucketLane::finish() {
     changed_.wait(lock, [&] { return (queue_.empty() && !treating_) || problem_; });
     if (problem_) std::rethrow_exception(problem_);
   } else {
-    for (const Bucket& bucket : buckets_) treat(bucket);
+    for (std::size_t index : turns_) treat(buckets_[index]);
   }
   exposed_s_ += seconds(clock_.now() - began);
   if (!learned_) learn();
-  configure(bytes_, overlap_);
+  begin_pass();
 }
 
 // Worker 0's order holds for all: two workers whose modules choose their branches by the data may see different ones.
@@ -110,6 +119,7 @@ void BucketLane::learn() {
   std::vector<std::int64_t> agreed(seen_.begin(), seen_.end());
   comm_.run(comm::broadcast(agreed));
   order_.assign(agreed.begin(), agreed.end());
+  turns_ = leaving_order(buckets_, order_);
   seen_.clear();
   learned_ = true;
 }

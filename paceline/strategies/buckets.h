@@ -23,16 +23,18 @@
 namespace paceline::strategies {
 
 struct Bucket {
-  std::size_t index = 0;
+  std::size_t index = 0;                        // the last of the arena is 0, whatever the order in which they leave
   std::int64_t begin = 0, end = 0;              // elements of the arena
   std::size_t first_entry = 0, last_entry = 0;  // the entries [first, last) that it is made of
 
   std::int64_t count() const { return end - begin; }
 };
 
-/// Cuts the arena into buckets of about `bytes` each, of whole entries; the order in which they leave follows `order` (entries, first to
-/// complete first). bytes ≤ 0: one bucket.
-std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes, const std::vector<std::size_t>& order);
+/// Cuts the arena into buckets of about `bytes` each, of whole entries, from its end on. bytes ≤ 0: one bucket.
+std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes);
+
+/// The order in which buckets leave: by their last entry to be complete in `order` (entries, first to complete first).
+std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const std::vector<std::size_t>& order);
 
 class BucketLane {
  public:
@@ -58,6 +60,7 @@ class BucketLane {
   double busy_s() const { return busy_s_; }        // buckets were treated
 
  private:
+  void begin_pass();
   void learn();
   void launch();  // all buckets whose turn has come
   void treat(const Bucket& bucket);
@@ -67,16 +70,16 @@ class BucketLane {
   comm::Communicator& comm_;
   Treat treat_;
   SteadyClock clock_;
-  std::int64_t bytes_ = 0;
   bool overlap_ = false;
   std::vector<std::size_t> order_;  // of entries; learned
   std::vector<std::size_t> seen_;   // the order of the first pass, while it is learned
   bool learned_ = false;
-  std::vector<Bucket> buckets_;         // in the order in which they leave
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> turns_;      // buckets in the order in which they leave
   std::vector<std::size_t> bucket_of_;  // by entry
   std::vector<std::size_t> missing_;    // by bucket: entries that are not complete yet
   std::vector<bool> complete_;          // by entry
-  std::size_t next_ = 0;                // the bucket whose turn it is
+  std::size_t next_ = 0;                // turn
 
   std::mutex mutex_;
   std::condition_variable changed_;

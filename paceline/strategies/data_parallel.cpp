@@ -28,13 +28,8 @@ struct DataParallel::State {
         }) {
     // On a GPU the lane's thread would not know the stream of the pass.
     lane.configure(static_cast<std::int64_t>(options.bucket_mb * (1 << 20)), options.overlap && arena.gradients().is_cpu());
-    for (const auto& item : adopted.named_parameters())
-      if (item.value().requires_grad()) parameters.push_back(item.value());
-    std::vector<torch::Tensor> unique;  // as adopt() takes them: a shared parameter once
-    for (const torch::Tensor& parameter : parameters)
-      if (std::none_of(unique.begin(), unique.end(), [&](const torch::Tensor& seen) { return seen.is_same(parameter); }))
-        unique.push_back(parameter);
-    parameters = unique;
+    const auto named = adopted.named_parameters();
+    for (const tensor::Entry& entry : arena.entries()) parameters.push_back(named[entry.name]);
   }
 
   /// A gradient was added to parameter `index`: makes sure that it lies in the arena. (zero_grad() of newer LibTorch drops .grad, and

@@ -145,51 +145,55 @@ class Compressed : public Exchange {
 /// Codes of which each worker decodes and encodes again a slice: traffic as that of an allreduce, in fewer bytes.
 class Dense final : public Compressed {
  public:
-  Dense(const Context& context, const compress::Compressor& compressor)
-      : Compressed(context, compressor), coder_(compressor.coder(context.compress)) {
-    second_residual_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
+  Dense(const Context& context, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
+      : Compressed(context, compressor),
+        coder_(std::move(coder)),
+        second_residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {}
+
+  void prepare(const std::vector<Bucket>& buckets) override {
+    Compressed::prepare(buckets);
+    cuts_.clear();
+    for (const Bucket& bucket : buckets) {
+      Cut& cut = cuts_.emplace_back();
+      for (int r = 0; r < comm_.size(); ++r) {
+        const schedule::Range range = schedule::part(bucket.count(), comm_.size(), r);
+        const Layout slice = layouts_[bucket.index].slice(range.begin, range.end);
+        cut.slices.push_back({slice, bucket.begin + range.begin, coder_->bound(slice)});
+        cut.room = std::max(cut.room, cut.slices.back().bytes);
+      }
+    }
   }
 
   void average(const Bucket& bucket) override {
-    const int workers = comm_.size(), rank = comm_.rank();
-    const Layout& layout = layouts_[bucket.index];
-    std::vector<Layout> slices;
-    std::int64_t room = 0;
-    for (int r = 0; r < workers; ++r) {
-      const schedule::Range range = schedule::part(bucket.count(), workers, r);
-      slices.push_back(layout.slice(range.begin, range.end));
-      room = std::max(room, coder_->bound(slices.back()));
-    }
-    const auto begin_of = [&](int r) { return schedule::part(bucket.count(), workers, r).begin; };
-    codes_.resize(static_cast<std::size_t>(room * workers)), arrived_.resize(codes_.size());
+    const auto& [slices, room] = cuts_[bucket.index];
+    codes_.resize(slices.size() * static_cast<std::size_t>(room)), arrived_.resize(codes_.size());
+    const auto code_at = [place = room](std::vector<std::byte>& codes, std::size_t r, const Slice& slice) {
+      return std::span(codes).subspan(r * static_cast<std::size_t>(place), static_cast<std::size_t>(slice.bytes));
+    };
+    const auto encode = [&](std::size_t r, float* values, std::uint64_t stage) {
+      const std::int64_t bytes = coder_->encode(slices[r].layout, values, moment(bucket, stage), code_at(codes_, r, slices[r]).data());
+      ensure(bytes == slices[r].bytes, "the codes of a dense coder are as long as it says");
+    };
 
     float* values = unsaid(bucket);
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(workers));  // alike on all workers for one slice
-    for (int r = 0; r < workers; ++r)
-      sizes[static_cast<std::size_t>(r)] =
-          coder_->encode(slices[static_cast<std::size_t>(r)], values + begin_of(r), moment(bucket, 0), codes_.data() + room * r);
+    for (std::size_t r = 0; r < slices.size(); ++r) encode(r, values + (slices[r].begin - bucket.begin), 0);
     said(bucket);
     comm_.run(comm::all_to_all(codes_, arrived_));
 
     // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
-    const Layout& mine = slices[static_cast<std::size_t>(rank)];
-    float* mean = second_residual_.data_ptr<float>() + bucket.begin + begin_of(rank);
-    if (!feedback_) std::memset(mean, 0, static_cast<std::size_t>(mine.length) * sizeof(float));
-    const auto size_of_mine = static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]);
-    for (int r = 0; r < workers; ++r)
-      coder_->decode_add(mine, std::span(arrived_).subspan(static_cast<std::size_t>(room * r), size_of_mine),
-                         1.0F / static_cast<float>(workers), mean);
-    coder_->encode(mine, mean, moment(bucket, 1), codes_.data() + room * rank);
+    const auto rank = static_cast<std::size_t>(comm_.rank());
+    const Slice& mine = slices[rank];
+    float* mean = second_residual_.data_ptr<float>() + mine.begin;
+    if (!feedback_) std::memset(mean, 0, static_cast<std::size_t>(mine.layout.length) * sizeof(float));
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      coder_->decode_add(mine.layout, code_at(arrived_, r, mine), 1.0F / static_cast<float>(slices.size()), mean);
+    encode(rank, mean, 1);
     comm_.run(comm::all_gather(codes_));
 
-    float* gradient = gradients_ + bucket.begin;
-    std::memset(gradient, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
-    for (int r = 0; r < workers; ++r)
-      coder_->decode_add(
-          slices[static_cast<std::size_t>(r)],
-          std::span(codes_).subspan(static_cast<std::size_t>(room * r), static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)])), 1,
-          gradient + begin_of(r));
-    count_bytes(bucket, 2 * room * (workers - 1));
+    std::memset(gradients_ + bucket.begin, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      coder_->decode_add(slices[r].layout, code_at(codes_, r, slices[r]), 1, gradients_ + slices[r].begin);
+    count_bytes(bucket, 2 * room * (comm_.size() - 1));
   }
 
   std::vector<NamedTensor> save() override {
@@ -198,28 +202,44 @@ class Dense final : public Compressed {
     return state;
   }
 
+  // Each worker has the residual of its slices of the mean, and zeros elsewhere. Other workers have other slices of the same sum.
   void load(std::span<const NamedTensor> state) override {
     Compressed::load(state);
-    // Each worker has the residual of its slice of the mean, and zeros elsewhere. Other workers have other slices: together they have it
-    // all.
     const at::Tensor rows = find_saved(state, kSecond);
     if (rows.size(0) == comm_.size()) return take_row(comm_, rows, second_residual_, kSecond);
-    at::Tensor all = rows.sum(0, /*keepdim=*/true).expand({comm_.size(), rows.size(1)});
-    take_row(comm_, all, second_residual_, kSecond);
+    at::Tensor all = at::empty_like(second_residual_);
+    take_row(comm_, rows.sum(0, /*keepdim=*/true).expand({comm_.size(), rows.size(1)}), all, kSecond);
+    second_residual_.zero_();
+    for (const Cut& cut : cuts_) {
+      const Slice& mine = cut.slices[static_cast<std::size_t>(comm_.rank())];
+      second_residual_.narrow(0, mine.begin, mine.layout.length).copy_(all.narrow(0, mine.begin, mine.layout.length));
+    }
   }
 
  private:
   static constexpr const char* kSecond = "compress.second_residual";
+
+  /// What one worker decodes and encodes again.
+  struct Slice {
+    Layout layout;
+    std::int64_t begin = 0, bytes = 0;  // in the arena; of its code
+  };
+  struct Cut {
+    std::vector<Slice> slices;  // by worker
+    std::int64_t room = 0;      // bytes of the longest code
+  };
+
   std::unique_ptr<compress::Coder> coder_;
-  at::Tensor second_residual_;  // [length]; only this worker's slices of the buckets are used
+  std::vector<Cut> cuts_;       // by bucket
+  at::Tensor second_residual_;  // [length]
   std::vector<std::byte> codes_, arrived_;
 };
 
 /// Codes that everybody gets whole.
 class Sparse final : public Compressed {
  public:
-  Sparse(const Context& context, const compress::Compressor& compressor)
-      : Compressed(context, compressor), coder_(compressor.coder(context.compress)) {}
+  Sparse(const Context& context, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
+      : Compressed(context, compressor), coder_(std::move(coder)) {}
 
   void average(const Bucket& bucket) override {
     const int workers = comm_.size(), rank = comm_.rank();
@@ -324,8 +344,9 @@ std::unique_ptr<Exchange> make_exchange(const Context& context) {
   if (context.module.device().is_cuda())
     throw ConfigError("compressors work in host memory; use comm.compression=none on a GPU, or train.device=cpu");
   if (row.make.linear) return std::make_unique<Averaged>(context, row.make);
-  if (row.make.coder(context.compress)->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(context, row.make);
-  return std::make_unique<Sparse>(context, row.make);
+  auto coder = row.make.coder(context.compress);
+  if (coder->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(context, row.make, std::move(coder));
+  return std::make_unique<Sparse>(context, row.make, std::move(coder));
 }
 
 }  // namespace paceline::strategies

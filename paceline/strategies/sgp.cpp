@@ -40,7 +40,10 @@ class Sgp final : public Replicas {
     // One message carries x = w z and w.
     at::Tensor debiased = parameters();
     const std::int64_t length = debiased.numel();
-    at::mul_out(pushed_, at::cat({debiased, at::ones_like(weight_)}), weight_ * 0.5);
+    const at::Tensor half = weight_ * 0.5;
+    at::Tensor values = pushed_.narrow(0, 0, length);
+    at::mul_out(values, debiased, half);
+    pushed_.narrow(0, length, 1).copy_(half);
     const comm::Buffer out = buffer_of(pushed_, 0, length + 1);
     const comm::Work sent = context().comm.start(comm::send(out, (rank + hop) % workers));
     context().comm.run(comm::receive(buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));

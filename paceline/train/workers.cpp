@@ -59,7 +59,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
     comms_ = comm::local_group(workers, recipe_.comm);
   }
   for_each_worker([&](std::size_t i) {
-    if (!comms_[i]) comms_[i] = comm::connect(recipe_.comm, world_of(i));
+    if (!comms_[i]) comms_[i] = comm::connect(recipe_.comm, world_.of_thread(static_cast<int>(i), here_));
     trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Surroundings{.bus = around_.bus,
                                                                             .clock = around_.clock,
                                                                             .stop = around_.stop,
@@ -77,17 +77,10 @@ Workers::~Workers() {
   }
 }
 
-comm::World Workers::world_of(std::size_t index) const {
-  comm::World world = world_;
-  world.rank = world_.rank * here_ + static_cast<int>(index), world.size *= here_;
-  world.local_rank = world_.local_rank * here_ + static_cast<int>(index), world.local_size *= here_;
-  return world;
-}
-
 void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> problems(static_cast<std::size_t>(here_));
   const auto play = [&](std::size_t i) {
-    const comm::World world = world_of(i);
+    const comm::World world = world_.of_thread(static_cast<int>(i), here_);
     if (world.local_size > 1) keep_to_cores(world.local_rank, world.local_size);
     try {
       body(i);

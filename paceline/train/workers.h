@@ -31,7 +31,6 @@ class Workers {
  private:
   /// Calls body(index) for every worker of this process, each in a thread of its own where there are several.
   void for_each_worker(const std::function<void(std::size_t)>& body);
-  comm::World world_of(std::size_t index) const;  // of a worker
 
   Recipe recipe_;
   comm::World world_;

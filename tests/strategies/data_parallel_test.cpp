@@ -1,0 +1,99 @@
+// DataParallel in a plain LibTorch loop: gradients are the mean over the workers, whatever a pass uses and however it accumulates.
+#include "paceline/strategies/data_parallel.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "paceline/comm/engine.h"
+
+namespace paceline {
+namespace {
+
+struct Net : torch::nn::Module {
+  torch::nn::Linear in{nullptr}, out{nullptr}, spare{nullptr};
+  Net() {
+    in = register_module("in", torch::nn::Linear(6, 9));
+    out = register_module("out", torch::nn::Linear(9, 3));
+    spare = register_module("spare", torch::nn::Linear(2, 2));  // never used
+  }
+  torch::Tensor loss(int worker) {
+    const torch::Tensor x = (torch::arange(24, torch::kFloat) * 0.37 + worker).sin().reshape({4, 6});
+    return out(torch::relu(in(x))).square().mean();
+  }
+};
+
+/// Every worker's gradient of in.weight after `passes` backward passes, all but the last held back.
+std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap) {
+  auto group = comm::local_group(workers);
+  std::vector<torch::Tensor> result(static_cast<std::size_t>(workers));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < workers; ++rank)
+    threads.emplace_back([&, rank] {
+      Net net;
+      torch::NoGradGuard no_grad;
+      for (torch::Tensor& parameter : net.parameters())  // worker 0's values count
+        parameter.copy_((torch::arange(parameter.numel(), torch::kFloat) * 0.11).cos().reshape(parameter.sizes()) + rank);
+      DataParallel parallel(net, *group[static_cast<std::size_t>(rank)], {.bucket_mb = 0.0001, .overlap = overlap});
+      torch::AutoGradMode grad(true);
+      for (int step = 0; step < 2; ++step) {  // twice: the order is learned in the first
+        net.zero_grad();
+        for (int pass = 1; pass < passes; ++pass) {
+          const DataParallel::Accumulate held(parallel);
+          net.loss(rank).backward();
+        }
+        net.loss(rank).backward();
+      }
+      result[static_cast<std::size_t>(rank)] = net.in->weight.grad().clone();
+      EXPECT_EQ(net.spare->weight.grad().abs().sum().item<float>(), 0);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return result;
+}
+
+torch::Tensor mean_by_hand(int workers) {
+  torch::Tensor sum = torch::zeros({9, 6});
+  for (int rank = 0; rank < workers; ++rank) {
+    Net net;
+    {
+      torch::NoGradGuard no_grad;
+      for (torch::Tensor& parameter : net.parameters())
+        parameter.copy_((torch::arange(parameter.numel(), torch::kFloat) * 0.11).cos().reshape(parameter.sizes()));
+    }
+    net.loss(rank).backward();
+    sum += net.in->weight.grad();
+  }
+  return sum / workers;
+}
+
+TEST(DataParallel, LeavesTheMeanOfAllWorkersGradients) {
+  for (const bool overlap : {false, true})
+    for (const torch::Tensor& gradient : gradients_of(3, 1, overlap))
+      EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(3), 1e-5, 1e-6)) << "overlap " << overlap;
+}
+
+TEST(DataParallel, SendsTheSumOfAccumulatedPasses) {
+  for (const torch::Tensor& gradient : gradients_of(2, 3, true)) EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2) * 3, 1e-5, 1e-6));
+}
+
+TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
+  auto group = comm::local_group(3);
+  std::vector<std::size_t> seen, first;
+  for (auto& comm : group) {
+    ShardedSampler sampler(9, *comm);
+    std::vector<std::size_t> share;
+    while (const auto next = sampler.next(2)) share.insert(share.end(), next->begin(), next->end());
+    if (comm->rank() == 0) first = share;
+    seen.insert(seen.end(), share.begin(), share.end());
+    sampler.reset();
+    if (comm->rank() == 0) {
+      EXPECT_NE(*sampler.next(3), first);
+    }
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+}  // namespace
+}  // namespace paceline
