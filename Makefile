@@ -2,10 +2,13 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: train test quick build install lint format asan tsan clean
+.PHONY: train demo test quick build install lint format asan tsan clean
 
 train: build
 	$(BUILD)/bin/paceline train --workers 2
+
+demo: build
+	$(BUILD)/bin/paceline compare recipes/lc_asgd_quick.toml
 
 test: build
 	cd $(BUILD) && ctest --output-on-failure -j 2

@@ -1,5 +1,7 @@
 // The fused updates over ResNet-50's 161 tensors, against torch::optim on the same tensors and against the memory's measured speed.
-#include <torch/torch.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
 
 #include "benchmark.h"
 #include "paceline/graph/registry.h"

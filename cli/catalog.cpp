@@ -6,6 +6,8 @@
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/optim/schedule.h"
+#include "paceline/ps/consistency.h"
+#include "paceline/ps/rule.h"
 #include "paceline/schedule/schedule.h"
 #include "paceline/strategies/strategy.h"
 #include "paceline/train/recipe.h"
@@ -21,8 +23,8 @@ std::vector<Shelf> catalog() {
       {"engines", listing(comm::engines())},
       {"collectives", listing(schedule::algorithms())},
       {"compressors", listing(compress::compressors())},
-      {"update_rules", {}},
-      {"consistencies", {}},
+      {"update_rules", listing(ps::update_rules())},
+      {"consistencies", listing(ps::consistencies())},
       {"strategies", listing(strategies::strategies())},
       {"pipelines", {}},
   };

@@ -5,12 +5,33 @@
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/config.h"
 
 namespace paceline::cli {
+
+namespace {
+
+std::atomic<bool>* asked_to_stop = nullptr;  // signals have no context to carry it in
+
+extern "C" void request_stop(int signal) {
+  if (asked_to_stop->exchange(true)) {  // asked twice: leave at once
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
+
+}  // namespace
+
+void catch_signals(std::atomic<bool>& stop) {
+  asked_to_stop = &stop;
+  struct sigaction action = {};
+  action.sa_handler = request_stop;
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+}
 
 void add_examples(CLI::App& app, std::initializer_list<const char*> lines) {
   std::string text = "Examples:";
@@ -39,14 +60,14 @@ void read_settings(Config& config, const std::vector<std::string>& words) {
     if (is_assignment(word)) config.set(word);
 }
 
-MeasuringLine::MeasuringLine() : live_(isatty(STDERR_FILENO) != 0) {}
+MeasuringLine::MeasuringLine(std::string verb) : verb_(std::move(verb)), live_(isatty(STDERR_FILENO) != 0) {}
 
 MeasuringLine::~MeasuringLine() {
   if (live_) std::cerr << "\r\033[K" << std::flush;
 }
 
 void MeasuringLine::say(const std::string& what) {
-  std::cerr << (live_ ? "\r\033[K" : "") << "measuring " << what << (live_ ? "" : "\n") << std::flush;
+  std::cerr << (live_ ? "\r\033[K" : "") << verb_ << what << (live_ ? "" : "\n") << std::flush;
 }
 
 void add_json_flag(CLI::App& app, bool& json) { app.add_flag("--json", json, "print one JSON document on standard output"); }

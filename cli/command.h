@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -22,6 +23,7 @@ using Action = std::function<int()>;
 Action add_train(CLI::App& app);
 Action add_run(CLI::App& app);
 Action add_scale(CLI::App& app);
+Action add_compare(CLI::App& app);
 Action add_graph(CLI::App& app);
 Action add_algorithm(CLI::App& app);
 Action add_list(CLI::App& app);
@@ -33,6 +35,9 @@ Action add_completions(CLI::App& app);
 /// Rewrites torchrun's and mpirun's spellings among the flags of `run` (--nproc_per_node, -np, the -- before the program) to what CLI11
 /// knows.
 void spell_out_run(const CLI::App& app, std::vector<std::string>& words);
+
+/// SIGINT, SIGTERM and SIGUSR1 set `stop`; asked twice, the program ends at once. For the rest of the process.
+void catch_signals(std::atomic<bool>& stop);
 
 /// "Examples:" under a subcommand's help.
 void add_examples(CLI::App& app, std::initializer_list<const char*> lines);
@@ -50,13 +55,14 @@ void read_settings(Config& config, const std::vector<std::string>& words);
 /// terminal.
 class MeasuringLine {
  public:
-  MeasuringLine();
+  explicit MeasuringLine(std::string verb = "measuring ");
   ~MeasuringLine();
   MeasuringLine(const MeasuringLine&) = delete;
   MeasuringLine& operator=(const MeasuringLine&) = delete;
   void say(const std::string& what);
 
  private:
+  std::string verb_;
   bool live_;
 };
 

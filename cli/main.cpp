@@ -23,6 +23,7 @@ struct Row {
 constexpr Row kCommands[] = {
     {"train", "train a network", cli::add_train},
     {"run", "start a program as many ranks, on this host and others", cli::add_run},
+    {"compare", "train with several algorithms, numbers of workers and seeds, and report what came of them", cli::add_compare},
     {"scale", "measure how training speeds up with more workers", cli::add_scale},
     {"graph", "print a network's layers, parameters and cost", cli::add_graph},
     {"algorithm", "print a collective algorithm's steps and cost, and draw it", cli::add_algorithm},

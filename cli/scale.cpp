@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <map>
@@ -46,15 +45,7 @@ struct Scaled {
   double efficiency() const { return speed_up / static_cast<double>(workers); }
 };
 
-std::atomic<bool> stop_requested = false;  // signals have no context to carry it in
-
-extern "C" void stop_scaling(int) { stop_requested = true; }
-
-void catch_signals() {
-  struct sigaction action = {};
-  action.sa_handler = stop_scaling;
-  for (int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-}
+std::atomic<bool> stop_requested = false;  // by a signal
 
 std::string count_of(std::int64_t number, const char* what) { return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s"); }
 
@@ -190,7 +181,7 @@ int run_scale(const Flags& flags) {
   if (const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency()); most * threads > cores)
     log::warning("{} of {} share {}: rows beyond the cores show how they share, not how they scale", count_of(most, "worker"),
                  count_of(threads, "thread"), count_of(cores, "core"));
-  catch_signals();
+  catch_signals(stop_requested);
   try {
     measure(rows, flags, threads);
   } catch (const Error&) {

@@ -1,7 +1,6 @@
 // paceline train [RECIPE] [section.key=value …]
 #include <fmt/format.h>
 
-#include <csignal>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +11,7 @@
 #include "paceline/comm/world.h"
 #include "paceline/observe/curve.h"
 #include "paceline/observe/metrics.h"
+#include "paceline/observe/predictions.h"
 #include "paceline/observe/progress.h"
 #include "paceline/observe/run_folder.h"
 #include "paceline/observe/summary.h"
@@ -31,20 +31,7 @@ struct Flags {
   bool json = false, quiet = false, print_recipe = false;
 };
 
-std::atomic<bool> stop_requested = false;  // signals have no context to carry it in
-
-extern "C" void request_stop(int signal) {
-  if (stop_requested.exchange(true)) {  // asked twice: leave at once
-    std::signal(signal, SIG_DFL);
-    std::raise(signal);
-  }
-}
-
-void catch_signals() {
-  struct sigaction action = {};
-  action.sa_handler = request_stop;
-  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
-}
+std::atomic<bool> stop_requested = false;  // by a signal
 
 /// What a demonstration, a recipe file, a checkpoint and the command line say, the later over the earlier.
 struct Plan {
@@ -61,7 +48,8 @@ Plan make_plan(const Flags& flags) {
     if (has_recipe) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
     plan.resume_from = train::newest_good_checkpoint(flags.resume);
     config.load_text(plan.resume_from->second.recipe, plan.resume_from->first.string());
-    plan.recipe.parallel.workers = 0;  // as many as there are now, unless somebody says otherwise
+    if (!strategies::is_centralised(plan.recipe.strategy.name))
+      plan.recipe.parallel.workers = 0;  // as many as there are now, unless somebody says otherwise
   }
   read_settings(config, flags.words);
   if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
@@ -87,7 +75,7 @@ int run_train(const Flags& flags) {
     std::cout << plan.recipe.config().toml();
     return kDone;
   }
-  catch_signals();
+  catch_signals(stop_requested);
   const comm::World world = comm::discover();
   const SteadyClock clock;
   observe::Bus bus;
@@ -106,6 +94,7 @@ int run_train(const Flags& flags) {
   bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
   bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
   bus.add(std::make_unique<observe::Summary>(folder.summary()));
+  bus.add(std::make_unique<observe::Predictions>(folder.path() / "predictions.csv"));
   bus.add(std::make_unique<observe::Curve>(folder.curve(), clock));
   if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
 

@@ -1,6 +1,6 @@
 # What Paceline stands on. Required: LibTorch, fmt, spdlog, nlohmann-json, CLI11, OpenMP, zlib. Optional, each a PACELINE_WITH_* definition of
 # the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), MPI and Gloo (ranks on
-# several hosts), CUDA.
+# several hosts), gRPC (parameter servers as processes), CUDA.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # a project that has Paceline as a subfolder links against them too
 find_package(Torch REQUIRED)
 find_package(fmt REQUIRED)
@@ -15,6 +15,11 @@ find_package(PNG)
 find_package(MPI COMPONENTS CXX)
 find_library(GLOO_LIBRARY gloo)
 find_path(GLOO_INCLUDE_DIR gloo/transport/unbound_buffer.h)
+# Not find_package(gRPC): Debian's configuration asks for plugins of the protocol compiler, which nothing here needs.
+find_package(PkgConfig)
+if(PkgConfig_FOUND)
+  pkg_check_modules(GRPCPP IMPORTED_TARGET GLOBAL grpc++)
+endif()
 find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h)
 
 if(PACELINE_CUDA)

@@ -36,7 +36,8 @@ target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torc
 file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "// the translation unit that carries the precompiled header\n")
 add_library(paceline_torch_pch STATIC ${PROJECT_BINARY_DIR}/torch_pch.cpp)
 target_link_libraries(paceline_torch_pch PRIVATE paceline_options paceline_torch OpenMP::OpenMP_CXX)
-target_precompile_headers(paceline_torch_pch PRIVATE <torch/torch.h>)
+# What nearly every file needs of it; the whole of <torch/torch.h> would cost each of them seconds for templates that it does not use.
+target_precompile_headers(paceline_torch_pch PRIVATE <ATen/ATen.h> <torch/nn/module.h>)
 
 function(paceline_use_torch target)
   target_link_libraries(${target} PUBLIC paceline_torch)

@@ -18,6 +18,7 @@ constexpr Entry<MakeGraph> kNetworks[] = {
     {"vgg16", "VGG-16; 224x224 or small images", vgg16},
     {"vgg19", "VGG-19; 224x224 or small images", vgg19},
     {"resnet18", "ResNet-18; 224x224 or small images", resnet18},
+    {"resnet20", "ResNet-20 for CIFAR, 0.27 M parameters; small images", resnet20},
     {"resnet50", "ResNet-50 v1.5, torchvision's form; 224x224 or small images", resnet50},
     {"resnet50_v1", "ResNet-50 of the paper; 224x224 or small images", resnet50_v1},
     {"resnet50_v2", "ResNet-50 with pre-activation, tf_cnn_benchmarks' form; 224x224 or small images", resnet50_v2},

@@ -1,7 +1,8 @@
 #include "paceline/nn/graph_module.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <map>
 #include <utility>
@@ -49,6 +50,7 @@ void require_all_read(const graph::Graph& graph) {
 
 GraphModule::GraphModule(graph::Graph graph, const Options& options)
     : graph_(std::move(graph)),
+      options_(options),
       device_(options.device),
       compute_(options.precision == tensor::Precision::bf16 ? c10::kBFloat16 : options.dtype),
       channels_last_(options.device.is_cuda()),

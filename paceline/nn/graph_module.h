@@ -53,6 +53,7 @@ class GraphModule : public torch::nn::Module {
   void restore_gradients();
 
   const graph::Graph& graph() const { return graph_; }
+  const Options& options() const { return options_; }
   tensor::Arena& arena() { return arena_; }
   tensor::Arena& statistics() { return statistics_; }  // running means and variances
   const c10::Device& device() const { return device_; }
@@ -74,6 +75,7 @@ class GraphModule : public torch::nn::Module {
   std::vector<bool> overwritable_inputs() const;
 
   graph::Graph graph_;
+  Options options_;
   c10::Device device_;
   c10::ScalarType compute_;  // of activations and of the products
   bool channels_last_, fuse_norms_;

@@ -1,6 +1,7 @@
 #include "paceline/nn/init.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
 #include "paceline/nn/loss.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 namespace paceline::nn {
 

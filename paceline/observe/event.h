@@ -54,7 +54,15 @@ struct EpochDone {
 struct Evaluated {
   std::int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
-  bool per_token = false;  // as in RunStarted
+  bool per_token = false;        // as in RunStarted
+  double training_s = kUnknown;  // spent on steps until then, by the virtual clock where the run has one
+};
+
+/// The same model with other statistics in its batch norms.
+struct EvaluatedView {
+  std::int64_t epoch = 0, step = 0;
+  std::string view;
+  double loss = 0, accuracy = 0;
 };
 
 struct CheckpointWritten {
@@ -79,6 +87,18 @@ struct Communication {
   double ratio = 1;                // of the bytes without and with compression
 };
 
+/// How a parameter server served a run.
+struct Served {
+  std::int64_t updates = 0, gradients = 0, dropped = 0, refused = 0;
+  std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // of how many gradients it was how much
+  double mean_staleness = 0;
+  double virtual_s = kUnknown;                          // of the virtual clock
+  double iteration_ms = kUnknown;                       // of a worker, on the average, by the virtual clock where there is one
+  double predictor_ms = 0;                              // of it, for the predictors of lc_asgd
+  double loss_predictor_ms = 0, step_predictor_ms = 0;  // a report; lc_asgd
+  std::vector<float> predicted_loss, actual_loss, predicted_steps, actual_steps;  // by report
+};
+
 struct RunEnded {
   int workers = 1;
   std::int64_t steps = 0, epochs = 0, samples = 0;
@@ -87,9 +107,11 @@ struct RunEnded {
   std::string state_hash, run;
   std::string stopped;                         // empty: done; otherwise why it ended early
   std::optional<Communication> communication;  // where there are several workers
+  std::optional<Served> served = {};                // where there is a parameter server
+  std::vector<EvaluatedView> views = {};            // of the end
 };
 
-using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, CheckpointWritten, Span, RunEnded>;
+using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;
 
 class Listener {
  public:

@@ -27,7 +27,12 @@ Json line_of(const EpochDone& e) {
 }
 
 Json line_of(const Evaluated& e) {
-  return {{"event", "evaluation"}, {"step", e.step}, {"epoch", e.epoch}, {"test_loss", e.loss}, {"test_accuracy", e.accuracy}};
+  return {{"event", "evaluation"},           {"step", e.step}, {"epoch", e.epoch}, {"test_loss", e.loss}, {"test_accuracy", e.accuracy},
+          {"training_seconds", e.training_s}};
+}
+
+Json line_of(const EvaluatedView& e) {
+  return {{"event", "view"}, {"step", e.step}, {"epoch", e.epoch}, {"view", e.view}, {"test_loss", e.loss}, {"test_accuracy", e.accuracy}};
 }
 
 Json line_of(const CheckpointWritten& e) {

@@ -140,6 +140,17 @@ void Progress::see(const RunEnded& event) {
     rows.push_back({"test loss", show_loss(event.test_loss) + (run_.per_token ? " a character" : "")});
     if (!run_.per_token && !std::isnan(event.test_accuracy)) rows.push_back({"test accuracy", show_percent(event.test_accuracy, 2)});
   }
+  if (!event.views.empty() && !run_.per_token) {
+    std::string views;
+    for (const EvaluatedView& view : event.views)
+      views += fmt::format("{}{} {}", views.empty() ? "" : ", ", view.view, show_percent(view.accuracy, 2));
+    rows.push_back({"by statistics", views});
+  }
+  if (const auto& server = event.served) {
+    rows.push_back({"server", fmt::format("{}, mean staleness {:.2f}{}", plural(server->updates, "update"), server->mean_staleness,
+                                          server->dropped > 0 ? fmt::format(", {} gradients dropped", show_count(server->dropped)) : "")});
+    if (!std::isnan(server->virtual_s)) rows.push_back({"virtual time", show_duration(server->virtual_s)});
+  }
   if (best_ && best_->epoch < event.epochs)
     rows.push_back({"best", fmt::format("{} after epoch {}",
                                         run_.per_token ? "loss " + show_loss(best_->loss) : "accuracy " + show_percent(best_->accuracy, 2),

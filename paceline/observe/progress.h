@@ -62,6 +62,7 @@ class Progress final : public Listener {
   void see(const StepDone& event);
   void see(const EpochDone& event);
   void see(const Evaluated& event);
+  void see(const EvaluatedView&) {}  // the end shows them together
   void see(const CheckpointWritten& event);
   void see(const Span&) {}
   void see(const RunEnded& event);

@@ -27,6 +27,20 @@ Json to_json(const RunEnded& e) {
                              {"straggler_spread", c->straggler_spread},
                              {"bytes_per_step", c->bytes_per_step},
                              {"ratio", c->ratio}};
+  if (const auto& s = e.served) {
+    json["server"] = {{"updates", s->updates},
+                      {"gradients", s->gradients},
+                      {"dropped", s->dropped},
+                      {"refused", s->refused},
+                      {"mean_staleness", s->mean_staleness},
+                      {"staleness", s->staleness},
+                      {"virtual_seconds", s->virtual_s},
+                      {"iteration_ms", s->iteration_ms},
+                      {"predictor_ms", s->predictor_ms},
+                      {"loss_predictor_ms", s->loss_predictor_ms},
+                      {"step_predictor_ms", s->step_predictor_ms}};
+    for (const EvaluatedView& view : e.views) json["views"][view.view] = {{"test_loss", view.loss}, {"test_accuracy", view.accuracy}};
+  }
   return json;
 }
 

@@ -15,5 +15,6 @@ std::unique_ptr<Strategy> make_diloco(const StrategyConfig& config);
 std::unique_ptr<Strategy> make_gossip(const StrategyConfig& config);
 std::unique_ptr<Strategy> make_ad_psgd(const StrategyConfig& config);
 std::unique_ptr<Strategy> make_sgp(const StrategyConfig& config);
+std::unique_ptr<Strategy> make_central(const StrategyConfig& config);  // all that have a parameter server
 
 }  // namespace paceline::strategies

@@ -70,7 +70,7 @@ class Allreduce final : public Strategy {
     return {sums_, batch.targets.numel()};
   }
 
-  void agree() override { statistics_->agree(); }
+  void agree(std::size_t) override { statistics_->agree(); }
   void resume_training() override { statistics_->resume_training(); }
 
   std::vector<NamedTensor> save() override {

@@ -20,7 +20,8 @@ void LocalPass::begin_step(std::int64_t step) {
   generator.set_current_seed(seed);
 }
 
-at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready) {
+at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
+                          const std::function<void(const at::Tensor&)>& told) {
   nn::GraphModule& module = context_.module;
   const std::int64_t samples = batch.inputs.size(0), parts = std::min(context_.micro_batches, samples);
   if (parts == 0) {
@@ -39,6 +40,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     }
     const nn::Scored scored = nn::softmax_loss(logits, batch.targets.narrow(0, begin, count), context_.label_smoothing, weight, true);
     sums = sums.defined() ? sums + scored.sums : scored.sums;
+    if (told && part + 1 == parts) told(sums);
     const PhaseSpan span(context_, "backward");
     module.back(scored.gradient, pass_, trace, part + 1 == parts ? ready : nullptr);
   }

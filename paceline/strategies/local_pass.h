@@ -13,7 +13,9 @@ class LocalPass {
   void begin_step(std::int64_t step);
   /// Fills the arena's gradients with weight × the gradient of the sum of losses, and returns [2] sums: losses, right answers. `ready` is
   /// told which gradients are complete while the last micro-batch goes back. A share without samples gives zeros.
-  at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr);
+  /// `told` is called with the sums once all forward passes are made and the last backward pass begins.
+  at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
+                 const std::function<void(const at::Tensor&)>& told = nullptr);
 
   /// Lets batch norms see the whole batch: adds tensors up over all workers.
   void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) { pass_.sum_over_workers = std::move(sum_over_workers); }

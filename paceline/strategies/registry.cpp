@@ -14,6 +14,21 @@ constexpr Entry<MakeStrategy> kStrategies[] = {
     {"gossip", "replicas that average with one random neighbour after every step", make_gossip},
     {"ad_psgd", "the same without waiting: every worker at its own pace", make_ad_psgd},
     {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", make_sgp},
+    {"ssgd", "parameter server: the mean of all workers' gradients (average × bsp)", make_central},
+    {"asgd", "parameter server: every gradient as it comes, however stale (asgd × asp)", make_central},
+    {"ssp", "parameter server: as asgd, but nobody runs further ahead than ps.staleness (asgd × ssp)", make_central},
+    {"dc_asgd", "parameter server: delay-compensated ASGD (dc_asgd × asp)", make_central},
+    {"lc_asgd", "parameter server: loss-compensated ASGD, with predictors and Async-BN (lc_asgd × asp)", make_central},
+    {"staleness_aware", "parameter server: the rate divided by the staleness (staleness_aware × asp)", make_central},
+    {"gap_aware", "parameter server: gradients divided by how far the parameters moved (gap_aware × asp)", make_central},
+    {"dana", "parameter server: a momentum for each worker and a look-ahead (dana × asp)", make_central},
+    {"downpour", "parameter server: workers visit it every ps.period steps (downpour × asp)", make_central},
+    {"k_sync", "parameter server: the mean of the first K workers, the others start anew (average × k_sync)", make_central},
+    {"k_batch_sync", "parameter server: the mean of the first K minibatches (average × k_batch_sync)", make_central},
+    {"k_async", "parameter server: the mean of K workers' gradients, nobody starts anew (average × k_async)", make_central},
+    {"k_batch_async", "parameter server: the mean of any K minibatches (average × k_batch_async)", make_central},
+    {"adasync", "parameter server: as k_async, with a K that grows (average × adasync)", make_central},
+    {"ps", "parameter server: any ps.rule with any ps.consistency", make_central},
 };
 
 }  // namespace

@@ -64,7 +64,7 @@ void Replicas::average(const at::Tensor& flat) {
   count_bytes(allreduce_bytes(buffer.bytes(), context_->workers()));
 }
 
-void Replicas::agree() {
+void Replicas::agree(std::size_t) {
   own_ = parameters().clone();
   agree_on_parameters();
   statistics_->agree();

@@ -19,7 +19,7 @@ class Replicas : public Strategy {
 
   void setup(const Context& context) override;
   StepResult step(const Batch& batch, const Point& point) override;
-  void agree() override;
+  void agree(std::size_t view) override;
   void resume_training() override;
   std::vector<NamedTensor> save() override;
   void load(std::span<const NamedTensor> state) override;

@@ -66,7 +66,7 @@ class StaleSync final : public Strategy {
     return {sums, batch.targets.numel()};
   }
 
-  void agree() override { statistics_->agree(); }
+  void agree(std::size_t) override { statistics_->agree(); }
   void resume_training() override { statistics_->resume_training(); }
 
   // What is under way is awaited and kept: [how many, length], alike on all workers.

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "paceline/nn/graph_module.h"
 #include "paceline/observe/event.h"
 #include "paceline/optim/optimizer.h"
+#include "paceline/ps/config.h"
+#include "paceline/ps/timing.h"
 
 namespace paceline::strategies {
 
@@ -46,12 +49,16 @@ struct Context {
   observe::Bus& bus;
   const Clock& clock;
   const compress::CompressConfig& compress;
+  ps::PsConfig ps = {};
+  ps::TimingConfig timing = {};
   std::string compression = "none";
   std::string algorithm = "auto";  // of the collectives
   bool shaped = false;             // the links between workers are made slower than they are
   std::uint64_t seed = 0;
   double label_smoothing = 0;
   std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
+  int played = 1;                  // workers that a centralised strategy plays by itself, beside those of `comm`
+  int threads = 0;                 // of each worker; 0: all cores
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
 
@@ -100,10 +107,14 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual void setup(const Context& context) = 0;
   virtual StepResult step(const Batch& batch, const Point& point) = 0;
+  /// A global batch comes in so many parts, each a step of its own: one for each worker that the strategy plays by itself.
+  virtual std::int64_t parts() const { return 1; }
 
   /// The module becomes what the workers agree on (the mean of their replicas, of their statistics), for an evaluation or a checkpoint;
-  /// resume_training() gives the worker his own back. Collective.
-  virtual void agree() {}
+  /// resume_training() gives the worker his own back. Collective. A strategy may know several views of one model, which differ in the
+  /// statistics of its batch norms: the first is the one that counts.
+  virtual std::vector<std::string> views() const { return {""}; }
+  virtual void agree(std::size_t view = 0) { static_cast<void>(view); }
   virtual void resume_training() {}
 
   /// Everything beyond the agreed module that the next step depends on. Collective; all workers get the whole. load() is given these back,
@@ -112,6 +123,8 @@ class Strategy {
   virtual void load(std::span<const NamedTensor> state) = 0;
 
   virtual Traffic traffic() const { return {}; }
+  /// Of a parameter server.
+  virtual std::optional<observe::Served> served() const { return std::nullopt; }
   /// Whether the workers make every step together anyway, so that they may meet once more after it.
   virtual bool lockstep() const { return true; }
 };
@@ -119,6 +132,8 @@ class Strategy {
 using MakeStrategy = std::unique_ptr<Strategy> (*)(const StrategyConfig&);
 std::span<const Entry<MakeStrategy>> strategies();
 std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config, int workers = 1);
+/// Whether the strategy has a parameter server, and plays all workers of a run by itself.
+bool is_centralised(const std::string& name);
 /// The key that "auto" stands for.
 std::string resolve(const std::string& name, int workers);
 

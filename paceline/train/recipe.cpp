@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
+#include "paceline/strategies/central.h"
 
 namespace paceline::train {
 
@@ -19,6 +20,7 @@ void TrainConfig::describe(Section& section) {
   section.field("label_smoothing", label_smoothing, "share of the target that is spread over all classes").at_least(0).at_most(1);
   section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data; 0: at the end only").at_least(0);
   section.field("checkpoint_every", checkpoint_every, "steps between checkpoints; 0: at the end of every epoch").at_least(0);
+  section.field("checkpoints", checkpoints, "write checkpoints; without any a run cannot be resumed");
   section.field("keep", keep, "how many checkpoints to keep").at_least(1);
   section.field("runs", runs, "folder that holds the runs");
   section.field("name", name, "of the run's folder; empty: made from network, dataset and time");
@@ -36,6 +38,13 @@ void CommSection::describe(Section& section) {
   std::vector<std::string_view> keys = {"none"};
   for (const auto& entry : compress::compressors()) keys.push_back(entry.key);
   section.field("compression", compression, "of gradients on their way; its settings are in [compress]").one_of(keys);
+}
+
+void CompareConfig::describe(Section& section) {
+  section.field("algorithms", algorithms,
+                "strategies, or labels with settings, separated by semicolons: \"sgd; asgd; mine: strategy.name=asgd optim.rate=0.05\"");
+  section.field("workers", workers, "numbers of workers; data.batch is that of one").at_least(1);
+  section.field("seeds", seeds, "of the runs").at_least(0);
 }
 
 Recipe Recipe::demonstration() {
@@ -61,6 +70,9 @@ Config Recipe::config() {
   config.bind("parallel", "how many workers", parallel);
   config.bind("comm", "how workers talk", comm);
   config.bind("compress", "settings of comm.compression", compress);
+  config.bind("ps", "the parameter server of strategies that have one", ps);
+  config.bind("timing", "how long workers take under ps.executor=virtual, and stragglers under all", timing);
+  config.bind("compare", "what `paceline compare` compares", compare);
   return config;
 }
 
@@ -75,6 +87,15 @@ void validate(const Recipe& recipe) {
   shared_batch(recipe, recipe.data.batch);
   if (recipe.strategy.batch_norm == "sync" && recipe.parallel.workers > 1 && (recipe.data.uneven != "refuse" || !recipe.data.drop_last))
     throw ConfigError("strategy.batch_norm=sync needs samples on every worker; use data.drop_last=true and data.uneven=refuse");
+  if (strategies::is_centralised(recipe.strategy.name)) {
+    if (recipe.data.uneven == "weight")
+      throw ConfigError(fmt::format("strategy '{}' has minibatches of equal size; use data.uneven=refuse or pad", recipe.strategy.name));
+    if (recipe.strategy.batch_norm == "sync")
+      throw ConfigError(
+          fmt::format("workers of strategy '{}' do not meet in the middle of a step; use strategy.batch_norm=local", recipe.strategy.name));
+    strategies::validate_central(recipe.strategy.name, recipe.ps, recipe.timing, recipe.optim,
+                                 static_cast<int>(std::max<std::int64_t>(recipe.parallel.workers, 1)));
+  }
   optim::validate(recipe.optim);
   optim::validate(recipe.schedule);
 }

@@ -24,6 +24,7 @@ struct TrainConfig {
   double label_smoothing = 0;
   double evaluate_every = 1;          // epochs; 0: only at the end
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
+  bool checkpoints = true;            // write any
   std::int64_t keep = 2;              // checkpoints kept
   std::string runs = "runs";          // folder of the runs
   std::string name;                   // of this run's folder; empty: made from network, dataset and time
@@ -46,6 +47,14 @@ struct CommSection : comm::CommConfig {
   void describe(Section& section);
 };
 
+/// [compare] of a recipe: what `paceline compare` runs (comparison.h).
+struct CompareConfig {
+  std::string algorithms = "sgd; ssgd; asgd; dc_asgd; lc_asgd";
+  std::vector<std::int64_t> workers = {4};
+  std::vector<std::int64_t> seeds = {1};
+  void describe(Section& section);
+};
+
 struct Recipe {
   graph::ModelConfig model;
   data::DataConfig data;
@@ -56,6 +65,9 @@ struct Recipe {
   ParallelConfig parallel;
   CommSection comm;
   compress::CompressConfig compress;
+  ps::PsConfig ps;
+  ps::TimingConfig timing;
+  CompareConfig compare;
 
   /// The built-in demonstration: what `paceline train` runs when it is told nothing.
   static Recipe demonstration();

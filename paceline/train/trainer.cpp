@@ -11,6 +11,7 @@
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
 #include "paceline/nn/loss.h"
+#include "paceline/strategies/central.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/diagnose.h"
@@ -21,9 +22,9 @@ namespace {
 
 constexpr std::int64_t kReportTogether = 25;  // steps
 
-data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm) {
+data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch) {
   data::LoaderOptions options;
-  options.batch = recipe.data.batch;
+  options.batch = batch;
   options.rank = comm.rank(), options.workers = comm.size();
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.shuffle = options.augment = split == data::Split::train;
@@ -44,8 +45,9 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
     alone_ = std::move(comm::local_group(1).front());
     comm_ = alone_.get();
   }
-  recipe_.parallel.workers = comm_->size();
   recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, comm_->size());
+  const bool plays = strategies::is_centralised(recipe_.strategy.name);  // all workers, by itself
+  recipe_.parallel.workers = plays ? std::max<std::int64_t>(recipe_.parallel.workers, 1) : comm_->size();
   validate(recipe_);
   recipe_text_ = recipe_.config().toml();
   const auto seed = static_cast<std::uint64_t>(recipe_.train.seed);
@@ -76,16 +78,21 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
                     .bus = around_.bus,
                     .clock = around_.clock,
                     .compress = recipe_.compress,
+                    .ps = recipe_.ps,
+                    .timing = recipe_.timing,
                     .compression = recipe_.comm.compression,
                     .algorithm = recipe_.comm.algorithm,
                     .shaped = recipe_.comm.shapes(),
                     .seed = seed,
                     .label_smoothing = recipe_.train.label_smoothing,
                     .micro_batches = recipe_.train.micro_batches,
+                    .played = plays ? static_cast<int>(recipe_.parallel.workers) : 1,
+                    .threads = around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads),
                     .record_steps = recipe_.train.record_steps,
                     .repeatable = recipe_.train.repeatable});
-  training_feed_ = make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_), recipe_.data, *module_);
-  test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_), recipe_.data, *module_);
+  training_feed_ =
+      make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
+  test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
 }
 
@@ -99,7 +106,8 @@ void Trainer::configure_libtorch() const {
 }
 
 std::int64_t Trainer::batch_in(std::int64_t epoch) const {
-  return std::min(datasets_->training->size(), shared_batch(recipe_, optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch)));
+  const std::int64_t batch = shared_batch(recipe_, optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch));
+  return std::min(datasets_->training->size(), batch / strategy_->parts());
 }
 
 std::int64_t Trainer::steps_in(std::int64_t epoch) const {
@@ -141,6 +149,7 @@ void Trainer::check_order_of_data(const Checkpoint& checkpoint, const std::strin
   };
   const auto batch = [&](const Recipe& recipe) { return optim::batch_at(recipe.schedule, recipe.data.batch, place.epoch); };
   check("data.batch", batch(saved), batch(recipe_));
+  if (strategies::is_centralised(recipe_.strategy.name)) check("parallel.workers", saved.parallel.workers, recipe_.parallel.workers);
   check("data.name", saved.data.name, recipe_.data.name);
   check("data.train_samples", saved.data.train_samples, recipe_.data.train_samples);
   check("train.seed", saved.train.seed, recipe_.train.seed);
@@ -189,8 +198,8 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   started.per_token = info.tokens;
   started.epochs = recipe_.train.epochs;
   started.steps_per_epoch = steps_in(0);
-  started.workers = comm_->size();
-  started.engine = comm_->size() > 1 ? comm_->engine() : "";
+  started.workers = static_cast<int>(recipe_.parallel.workers);
+  started.engine = comm_->size() > 1 ? comm_->engine() : strategy_->parts() > 1 ? recipe_.ps.executor : "";
   started.first_step = position_.step;
   if (leads()) around_.bus.emit(started);
 
@@ -198,6 +207,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   bool stopped = false;
   while (!finished() && !stopped) stopped = !train_epoch();
   if (!stopped && evaluated_step_ != position_.step) evaluate(position_.epoch);
+  if (!stopped) evaluate_views();
   if (last_checkpoint_step_ != position_.step) checkpoint();
   if (stopped && last_checkpoint_step_ != position_.step)
     throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
@@ -218,6 +228,8 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   ended.run = folder_.string();
   if (stopped) ended.stopped = "on request";
   if (comm_->size() > 1) ended.communication = communication();
+  ended.served = strategy_->served();
+  ended.views = views_;
   if (leads()) around_.bus.emit(ended);
   return ended;
 }
@@ -299,6 +311,7 @@ void Trainer::report() {
   for (std::int64_t i = 0; i < count; ++i) {
     const Unreported& step = unreported_[static_cast<std::size_t>(i)];
     const double loss = rows[i][0], right = rows[i][1], targets = rows[i][2];
+    if (targets == 0) continue;  // nothing was finished in that step: workers of their own pace
     if (!std::isfinite(loss)) give_up(fmt::format("the loss is {} at step {}", loss, step.step));
     position_.loss_sum += loss, position_.right += right, position_.targets += static_cast<std::int64_t>(targets);
     observe::StepDone done;
@@ -335,10 +348,25 @@ void Trainer::give_up(const std::string& symptom) {
 }
 
 Trainer::Score Trainer::evaluate(std::int64_t epoch) {
-  nn::Pass pass;
-  pass.training = false;
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
+  if (strategy_->views().front() == strategies::kRecomputedView) recompute_statistics();
+  last_test_ = score();
+  strategy_->resume_training();
+  evaluated_step_ = position_.step;
+  const std::optional<observe::Served> served = strategy_->served();
+  const double training_s = served && std::isfinite(served->virtual_s) ? served->virtual_s : position_.seconds;
+  if (leads())
+    around_.bus.emit(
+        observe::Evaluated{epoch, position_.step, last_test_.loss, last_test_.accuracy, datasets_->training->info().tokens, training_s});
+  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
+  return last_test_;
+}
+
+// Loss and accuracy of the module as it is, over the test data of all workers.
+Trainer::Score Trainer::score() {
+  nn::Pass pass;
+  pass.training = false;
   at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
   std::int64_t targets = 0;
   test_feed_->start(0, recipe_.data.batch);
@@ -348,20 +376,57 @@ Trainer::Score Trainer::evaluate(std::int64_t epoch) {
     sums.add_(scored.sums);
     targets += batch->targets.numel();
   }
-  strategy_->resume_training();
   const at::Tensor host = sums.cpu();
   std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets)};
   if (comm_->size() > 1) comm_->run(comm::allreduce(all));
-  last_test_ = {all[0] / all[2], all[1] / all[2]};
-  evaluated_step_ = position_.step;
-  if (leads())
-    around_.bus.emit(observe::Evaluated{epoch, position_.step, last_test_.loss, last_test_.accuracy, datasets_->training->info().tokens});
-  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
-  return last_test_;
+  return {all[0] / all[2], all[1] / all[2]};
+}
+
+// At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can
+// be told apart.
+void Trainer::evaluate_views() {
+  const std::vector<std::string> names = strategy_->views();
+  if (names.size() < 2) return;
+  for (std::size_t view = 0; view < names.size(); ++view) {
+    Score found = last_test_;
+    if (view > 0) {
+      strategy_->agree(view);
+      if (names[view] == strategies::kRecomputedView) recompute_statistics();
+      found = score();
+      strategy_->resume_training();
+    }
+    views_.push_back({position_.epoch, position_.step, names[view], found.loss, found.accuracy});
+    if (leads()) around_.bus.emit(views_.back());
+  }
+}
+
+// The mean of the statistics of a number of training batches, for the weights as they are.
+void Trainer::recompute_statistics() {
+  constexpr std::int64_t kBatches = 32;
+  if (!statistics_feed_)
+    statistics_feed_ =
+        make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
+  strategies::NormReports norms(*module_);
+  at::Tensor batch_statistics = norms.initial(), unused = norms.initial(), sum = at::zeros_like(batch_statistics);
+  statistics_feed_->start(0, batch_in(0));
+  std::int64_t seen = 0;
+  while (seen < kBatches) {
+    const auto batch = statistics_feed_->next();
+    if (!batch) break;
+    norms.before_pass();
+    module_->run(batch->inputs, nn::Pass{}, nullptr);
+    norms.after_pass(batch_statistics, unused, 1);
+    sum.add_(batch_statistics), ++seen;
+  }
+  norms.show(sum / static_cast<double>(std::max<std::int64_t>(seen, 1)));
 }
 
 // A disk that is full must not end a run: the last good checkpoint stays and training goes on, with an alarm.
 void Trainer::checkpoint() {
+  if (!recipe_.train.checkpoints) {
+    last_checkpoint_step_ = position_.step;
+    return;
+  }
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.

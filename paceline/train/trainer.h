@@ -65,6 +65,9 @@ class Trainer {
   void report();       // reads the sums of the last steps back, adds them up over the workers and emits them
   [[noreturn]] void give_up(const std::string& symptom);
   Score evaluate(std::int64_t epoch);
+  Score score();
+  void evaluate_views();
+  void recompute_statistics();
   void checkpoint();
   bool finished() const;
   bool told_to_stop() const { return stopping_ || (comm_->size() == 1 && around_.stop.load(std::memory_order_relaxed)); }
@@ -79,11 +82,12 @@ class Trainer {
   const Datasets* datasets_;
   std::shared_ptr<nn::GraphModule> module_;
   std::unique_ptr<strategies::Strategy> strategy_;
-  std::unique_ptr<Feed> training_feed_, test_feed_;
+  std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
 
   std::int64_t total_steps_ = 0;
   Position position_;
   Score last_test_;
+  std::vector<observe::EvaluatedView> views_;
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
   std::int64_t samples_at_start_ = 0, first_step_ = 0;
 

@@ -46,17 +46,19 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
   const int workers = here_ * world_.size;
   recipe_.parallel.workers = workers;
   recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, workers);
+  if (strategies::is_centralised(recipe_.strategy.name)) here_ = 1;  // its one trainer plays them all
   validate(recipe_);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : std::max(1, cores / (here_ * world_.local_size));
+  const int together = std::max(here_ * world_.local_size, workers / world_.size);
+  threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : std::max(1, cores / together);
   datasets_ = make_datasets(recipe_);
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
   if (world_.size == 1) {
     const std::string& engine = recipe_.comm.engine;
-    if (workers > 1 && engine != "auto" && engine != "local")
+    if (here_ > 1 && engine != "auto" && engine != "local")
       throw ConfigError(fmt::format("workers of comm.engine={} are processes; start them with: paceline run -np {} -- paceline train …",
                                     engine, workers));
-    comms_ = comm::local_group(workers, recipe_.comm);
+    comms_ = comm::local_group(here_, recipe_.comm);
   }
   for_each_worker([&](std::size_t i) {
     if (!comms_[i]) comms_[i] = comm::connect(recipe_.comm, world_.of_thread(static_cast<int>(i), here_));

@@ -1,7 +1,10 @@
 // The module in a user's own loop: forward() under autograd, LibTorch's optimizers, and a residual block beside the same block written by
 // hand.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "paceline/base/error.h"
 #include "paceline/graph/builder.h"

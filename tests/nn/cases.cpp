@@ -1,6 +1,8 @@
 #include "cases.h"
 
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "paceline/base/error.h"
 

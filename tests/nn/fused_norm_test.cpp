@@ -1,6 +1,7 @@
 // The fused kernels exist only on a GPU: the same network on the CPU, whose ops are checked elsewhere, is their reference.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"

@@ -1,7 +1,8 @@
 // Every kind of layer: output and gradients against LibTorch's own modules under autograd, gradients against central differences in double
 // precision, and how gradients are written.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <iterator>

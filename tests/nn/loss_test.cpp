@@ -2,7 +2,9 @@
 #include "paceline/nn/loss.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 namespace paceline::nn {
 namespace {

@@ -2,7 +2,8 @@
 // passes without any economy and as a user's loop under autograd.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <fmt/format.h>
 

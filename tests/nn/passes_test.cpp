@@ -2,7 +2,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "paceline/base/error.h"
 #include "paceline/graph/builder.h"

@@ -2,7 +2,8 @@
 // is kept, every input's gradient is computed. The module must give the same bits.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <functional>
 

@@ -1,7 +1,11 @@
 // One worker's step against LibTorch's own autograd and optimizers on the same perceptron.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"

@@ -1,7 +1,10 @@
 // A user's own module in an arena: the user keeps his tensors and his loop, the arena holds their storage.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "paceline/base/error.h"
 #include "paceline/tensor/arena.h"

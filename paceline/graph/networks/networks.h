@@ -13,6 +13,7 @@ Graph alexnet_ungrouped(const ModelConfig& config);
 Graph vgg16(const ModelConfig& config);
 Graph vgg19(const ModelConfig& config);
 Graph resnet18(const ModelConfig& config);
+Graph resnet20(const ModelConfig& config);
 Graph resnet50(const ModelConfig& config);
 Graph resnet50_v1(const ModelConfig& config);
 Graph resnet50_v2(const ModelConfig& config);

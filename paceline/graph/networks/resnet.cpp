@@ -2,6 +2,7 @@
 //
 //   resnet18     two 3×3 convolutions a block; 11,689,512 parameters, 1.814 GMAC
 //   resnet50     torchvision's v1.5: the 3×3 convolution of a bottleneck takes the stride; 25,557,032 parameters, 4.089 GMAC
+//   resnet20     the paper's for CIFAR: three stages of three blocks, 16 to 64 channels; 272,474 parameters, 41 MMAC for 32×32
 //   resnet50_v1  the paper's: the first 1×1 convolution takes it; the same parameters, 3.858 GMAC
 //
 // A block adds what it computes to what it was given; where size or channels change, a strided 1×1 convolution ("downsample") fits the
@@ -66,6 +67,19 @@ Graph build(const ModelConfig& config, Block kind, const std::array<int, 4>& blo
 }
 
 }  // namespace
+
+Graph resnet20(const ModelConfig& config) {
+  Builder net(config, {3, 32, 32}, 10);
+  net.require_image(4);
+  net.draw(Init::kaiming_fan_out);
+  net.conv("conv1", 16, {.kernel = 3, .padding = 1, .bias = false}).bn("bn1").relu();
+  for (int stage = 0; stage < 3; ++stage)
+    for (int block = 0; block < 3; ++block)
+      residual_block(net, Block::basic, fmt::format("layer{}.{}", stage + 1, block), std::int64_t{16} << stage,
+                     stage > 0 && block == 0 ? 2 : 1, config.zero_init_residual);
+  net.draw(Init::standard);
+  return net.global_pool({}, "avgpool").flatten().fc("fc", net.classes()).finish();
+}
 
 Graph resnet18(const ModelConfig& config) { return build(config, Block::basic, {2, 2, 2, 2}); }
 Graph resnet50(const ModelConfig& config) { return build(config, Block::bottleneck, {3, 4, 6, 3}); }

@@ -1,5 +1,5 @@
 // relu, relu6, tanh and sigmoid: they know their slope from their output and may overwrite their input.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "paceline/base/error.h"
 #include "paceline/nn/ops/ops.h"

@@ -2,7 +2,7 @@
 //
 //   q, k, v = x Wqkvᵀ + b;  P = softmax(q kᵀ/√d_head + mask), with dropout in training;  y = (P v) Woᵀ + b
 //   backward: ∂v = Pᵀ∂o, ∂P = ∂o vᵀ, ∂S = softmax'(∂P, P), ∂q = ∂S k/√d_head, ∂k = ∂Sᵀ q/√d_head
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <cmath>
 #include <limits>

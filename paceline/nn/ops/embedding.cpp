@@ -1,5 +1,5 @@
 // Token embedding, plus a learned vector a position where the layer has positions.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "paceline/nn/ops/ops.h"
 

@@ -1,6 +1,6 @@
 #include "paceline/nn/ops/fused_norm.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "paceline/base/error.h"
 #include "paceline/nn/norm_cuda.h"

@@ -2,7 +2,8 @@
 //
 // LibTorch calls a scalar tanh for every element on processors that its vector library does not know, which was more than half of a small
 // GPT's step. The loops here vectorise on any processor: σ needs one exponential, made of a polynomial and of the bits of a float.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <bit>
 

@@ -1,5 +1,5 @@
 // Layers that move data and compute nothing of their own: add, concat, flatten.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "paceline/nn/ops/ops.h"
 

@@ -1,7 +1,7 @@
 // Local response normalisation (Krizhevsky et al. 2012): y = x / (k + α/n · Σ x²)^β, the sum over n neighbouring channels.
 //
 // With s the bracket: ∂x_i = g_i s_i^-β − 2αβ/n · x_i · Σ_j g_j x_j s_j^-(β+1), the sum over the same window, which is symmetric for odd n.
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include "paceline/nn/ops/ops.h"
 

@@ -1,0 +1,140 @@
+// Pulls and pushes of ResNet-18's parameters (11.2 million floats, 45 MB) to a parameter server: in the workers' own process, and over gRPC
+// on loopback. The server's update is ASGD's, plain sgd.
+//
+// All workers pull at the same time, then all push; a round lasts until the last one is done, and GB/s are of parameters for each worker.
+// An in-process pull is one copy, so it is held against a plain copy of the same bytes by as many threads, in the same rounds (it may win:
+// a pull is divided among all cores). A push reads the gradient twice (is it finite? the update) and reads and writes the parameters once,
+// one worker after the other. Medians of the rounds count.
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "benchmark.h"
+#include "paceline/ps/transports/grpc.h"
+
+namespace paceline::bench {
+namespace {
+
+constexpr std::int64_t kElements = 11'200'000;
+constexpr double kGigabytes = kElements * sizeof(float) / 1e9;
+
+ps::Layout model() { return {.entries = {{"parameters", {kElements}, 0, kElements, true}}, .length = kElements}; }
+
+/// Hosts of an arena in so many ranges.
+struct Hosts {
+  Hosts(int servers, int workers) {
+    ps::PsConfig config;
+    optim::OptimConfig optim;
+    optim.momentum = 0;
+    const auto segments = ps::segments_of(model());
+    cuts = ps::cut_ranges(segments, kElements, servers, true);
+    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+      const ps::Server::Setup setup{
+          .segments = segments, .length = kElements, .begin = cuts[i], .end = cuts[i + 1], .workers = workers, .place = {}};
+      all.push_back(std::make_shared<ps::Host>(std::make_unique<ps::Server>(config, optim, setup), ps::Host::Limits{}));
+    }
+  }
+  std::vector<std::int64_t> cuts;
+  std::vector<std::shared_ptr<ps::Host>> all;
+};
+
+/// From when the first worker began to when the last one was done.
+struct Span {
+  Nanoseconds began = Nanoseconds::max(), ended{0};
+};
+
+struct Times {
+  explicit Times(int rounds) : pull(static_cast<std::size_t>(rounds)), push(pull), copy(pull) {}
+  std::vector<Span> pull, push, copy;  // by round
+};
+
+double median_of(const std::vector<Span>& spans) {
+  std::vector<double> all;
+  for (const Span& span : spans) all.push_back(seconds(span.ended - span.began));
+  return median(all);
+}
+
+Times measure(int workers, int rounds, const std::function<std::unique_ptr<ps::Client>(int worker)>& connect) {
+  Times times(rounds);
+  std::mutex mutex;
+  std::barrier together(workers);
+  const auto work = [&](int worker) {
+    const auto client = connect(worker);
+    std::vector<float> parameters(kElements), gradient(kElements, 1e-3f);
+    const SteadyClock clock;
+    const auto timed = [&](std::vector<Span>& spans, int round, const auto& body) {
+      together.arrive_and_wait();
+      const Nanoseconds began = clock.now();
+      body();
+      const Nanoseconds ended = clock.now();
+      if (round < 0) return;  // warms up
+      const std::scoped_lock lock(mutex);
+      Span& span = spans[static_cast<std::size_t>(round)];
+      span = {std::min(span.began, began), std::max(span.ended, ended)};
+    };
+    for (int round = -1; round < rounds; ++round) {
+      timed(times.copy, round, [&] { std::memcpy(parameters.data(), gradient.data(), kElements * sizeof(float)); });
+      timed(times.pull, round, [&] { client->pull(parameters.data(), 0.1f); });
+      timed(times.push, round, [&] { client->push(gradient.data(), {.rate = 0.1f}); });
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int worker = 0; worker < workers; ++worker) threads.emplace_back(work, worker);
+  threads.clear();
+  return times;
+}
+
+Row row_of(const std::string& transport, int servers, int workers, const Times& times) {
+  const double copy = median_of(times.copy), pull = median_of(times.pull), push = median_of(times.push);
+  return {{"transport", transport},
+          {"servers", servers},
+          {"workers", workers},
+          {"pull_gb_per_s", kGigabytes / pull},
+          {"push_gb_per_s", kGigabytes / push},
+          {"copy_gb_per_s", kGigabytes / copy},
+          {"pull_share_of_copy", copy / pull},
+          {"pull_ms", pull * 1e3},
+          {"push_ms", push * 1e3}};
+}
+
+Row in_process(int workers, int rounds) {
+  const Hosts hosts(1, workers);
+  return row_of("in_process", 1, workers,
+                measure(workers, rounds, [&](int worker) { return ps::make_in_process_client(hosts.all, hosts.cuts, worker); }));
+}
+
+#if PACELINE_WITH_GRPC
+Row over_grpc(int servers, int workers, int rounds) {
+  const Hosts hosts(servers, workers);
+  std::vector<std::unique_ptr<ps::GrpcServer>> fleet;
+  std::vector<std::string> addresses;
+  for (std::size_t i = 0; i < hosts.all.size(); ++i) {
+    fleet.push_back(
+        std::make_unique<ps::GrpcServer>(hosts.all[i], model(), ps::GrpcServer::Options{.begin = hosts.cuts[i], .end = hosts.cuts[i + 1]}));
+    addresses.push_back(fleet.back()->address());
+  }
+  return row_of("grpc", servers, workers,
+                measure(workers, rounds, [&](int worker) { return ps::connect_grpc(addresses, model(), {.worker = worker}); }));
+}
+#endif
+
+}  // namespace
+
+std::vector<Row> bench_ps(const Options& options, const Say& say) {
+  std::vector<Row> rows;
+  for (const int workers : {1, 2, 4, 8}) {
+    say(std::to_string(workers) + " in process");
+    rows.push_back(in_process(workers, options.rounds));
+#if PACELINE_WITH_GRPC
+    for (const int servers : {1, 2}) {
+      say(std::to_string(workers) + " over gRPC, " + std::to_string(servers) + (servers == 1 ? " server" : " servers"));
+      rows.push_back(over_grpc(servers, workers, options.rounds));
+    }
+#endif
+  }
+  return rows;
+}
+
+}  // namespace paceline::bench

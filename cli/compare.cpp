@@ -1,0 +1,90 @@
+// paceline compare RECIPE: algorithms × numbers of workers × seeds in one command, and a report of them (compare_report.h).
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "command.h"
+#include "compare_report.h"
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/log.h"
+#include "paceline/tensor/device.h"
+
+namespace paceline::cli {
+namespace {
+
+struct Flags {
+  std::vector<std::string> words;  // the recipe and the assignments
+  std::string folder;
+  int together = 0;
+  bool json = false;
+};
+
+std::atomic<bool> stop_requested = false;  // by a signal
+
+/// Where nobody says: named by the recipe, so that the same command goes on where it was interrupted.
+std::filesystem::path default_folder(const Flags& flags, const train::Recipe& recipe) {
+  std::string name = fmt::format("{}-{}", recipe.model.network, recipe.data.name);
+  for (const std::string& word : flags.words)
+    if (!is_assignment(word)) name = std::filesystem::path(word).stem().string();
+  return std::filesystem::path(recipe.train.runs) / ("compare-" + name);
+}
+
+/// Runs at a time. Several share a GPU well; on a CPU every run takes the cores it asks for.
+int runs_together(const Flags& flags, const train::Recipe& recipe) {
+  if (flags.together > 0) return flags.together;
+  if (tensor::parse_device(recipe.train.device).is_cuda()) return 3;
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const bool virtual_clock = recipe.ps.executor == "virtual";  // a run is then one thread that computes
+  return virtual_clock && recipe.train.threads == 1 ? cores : 1;
+}
+
+int run_compare(const Flags& flags) {
+  train::Recipe recipe;
+  if (!names_recipe(flags.words)) recipe = train::Recipe::demonstration();
+  Config config = recipe.config();
+  read_settings(config, flags.words);
+  const std::filesystem::path folder = flags.folder.empty() ? default_folder(flags, recipe) : std::filesystem::path(flags.folder);
+  catch_signals(stop_requested);
+  train::Comparison found;
+  {
+    MeasuringLine line("");
+    found = train::compare(recipe, folder, runs_together(flags, recipe), stop_requested,
+                           [&](std::size_t done, std::size_t all, const train::Contestant& who, const train::Outcome* outcome) {
+                             line.say(fmt::format("{} of {} done; {}, {} worker{}, seed {}{}", done, all, who.algorithm, who.workers,
+                                                  who.workers == 1 ? "" : "s", who.seed,
+                                                  outcome ? fmt::format(": {:.2f}% error", outcome->errors.front().second) : " …"));
+                           });
+  }
+  if (found.stopped) {
+    log::error("stopped on request; {} runs are kept in {}, and the same command goes on from there", found.outcomes.size(),
+               folder.string());
+    return kStopped;
+  }
+  const CompareReport report(recipe, found.outcomes);
+  report.write(folder);
+  if (flags.json) print_json(report.json());
+  else std::cout << report.text() << fmt::format("\n  wrote {} and its pictures\n", (folder / "report.md").string());
+  return kDone;
+}
+
+}  // namespace
+
+Action add_compare(CLI::App& app) {
+  auto flags = std::make_shared<Flags>();
+  app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value; [compare] says what is compared");
+  app.add_option("--folder", flags->folder, "of the runs and the report; runs that are done there are not made again");
+  app.add_option("--together", flags->together, "runs at a time; 0: what suits the device")->check(whole_number(0));
+  add_json_flag(app, flags->json);
+  add_examples(app, {"paceline compare recipes/lc_asgd_quick.toml",
+                     "paceline compare recipes/lc_asgd_quick.toml compare.workers=[4,8] compare.seeds=[1,2,3]",
+                     "paceline compare recipes/lc_asgd_cifar10.toml data.root=DIR train.device=cuda --folder results",
+                     "paceline compare my.toml compare.algorithms=\"sgd; asgd; half: strategy.name=asgd optim.rate=0.05\" --json", "",
+                     "data.batch is that of one worker. Interrupted, the same command goes on with the runs that are missing."});
+  return [flags] { return run_compare(*flags); };
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,252 @@
+#include "compare_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "paceline/base/files.h"
+#include "paceline/observe/chart.h"
+#include "paceline/observe/text.h"
+
+namespace paceline::cli {
+namespace {
+
+using train::Outcome;
+
+/// The columns' headings for the kinds of statistics.
+std::string heading(const std::string& statistics) {
+  if (statistics == "worker") return "BN";
+  if (statistics == "async") return "Async-BN";
+  if (statistics == "recomputed") return "recomputed BN";
+  return "error";
+}
+
+std::string json_key(const std::string& statistics) {
+  if (statistics == "worker") return "bn";
+  if (statistics == "async") return "async_bn";
+  return statistics.empty() ? "none" : statistics;
+}
+
+double overhead(const Outcome& outcome) { return outcome.iteration_ms > 0 ? 100 * outcome.predictor_ms / outcome.iteration_ms : 0; }
+
+/// A window of a long series.
+observe::Series window(const std::string& name, const std::vector<double>& values, std::size_t begin, std::size_t most, bool dashed) {
+  observe::Series series{.name = name, .x = {}, .y = {}, .dashed = dashed};
+  const std::size_t end = std::min(values.size(), begin + most);
+  for (std::size_t i = begin; i < end; ++i) series.x.push_back(static_cast<double>(i + 1)), series.y.push_back(values[i]);
+  return series;
+}
+
+}  // namespace
+
+CompareReport::CompareReport(const train::Recipe& recipe, std::vector<Outcome> outcomes)
+    : title_(fmt::format("{} on {}", recipe.model.network, recipe.data.name)),
+      setting_(fmt::format("batch {} a worker, {} epochs, executor {}", recipe.data.batch, recipe.train.epochs, recipe.ps.executor)),
+      outcomes_(std::move(outcomes)) {
+  for (const Outcome& outcome : outcomes_) {
+    const auto same = [&](const Group& g) {
+      return g.algorithm == outcome.contestant.algorithm && g.workers == outcome.contestant.workers;
+    };
+    auto found = std::ranges::find_if(groups_, same);
+    if (found == groups_.end()) found = groups_.insert(groups_.end(), {outcome.contestant.algorithm, outcome.contestant.workers, {}});
+    found->seeds.push_back(&outcome);
+  }
+  std::ranges::stable_sort(groups_, {}, &Group::workers);
+}
+
+CompareReport::Spread CompareReport::spread(const Group& group, const std::string& statistics) {
+  Spread found;
+  const auto n = static_cast<double>(group.seeds.size());
+  for (const Outcome* seed : group.seeds) found.mean += seed->error_with(statistics) / n;
+  for (const Outcome* seed : group.seeds) found.deviation += std::pow(seed->error_with(statistics) - found.mean, 2);
+  found.deviation = n > 1 ? std::sqrt(found.deviation / (n - 1)) : 0;
+  return found;
+}
+
+const CompareReport::Group* CompareReport::baseline() const {
+  const auto found = std::ranges::find_if(groups_, [](const Group& g) { return g.seeds.front()->contestant.alone(); });
+  return found == groups_.end() ? nullptr : &*found;
+}
+
+std::vector<std::int64_t> CompareReport::worker_counts() const {
+  std::vector<std::int64_t> counts;
+  for (const Group& group : groups_)
+    if (&group != baseline() && std::ranges::find(counts, group.workers) == counts.end()) counts.push_back(group.workers);
+  return counts;
+}
+
+std::vector<std::string> CompareReport::statistics() const {
+  std::vector<std::string> kinds;
+  for (const char* kind : {"worker", "async", "recomputed"})
+    if (std::ranges::any_of(outcomes_, [&](const Outcome& o) {
+          return std::ranges::find(o.errors, kind, &std::pair<std::string, double>::first) != o.errors.end();
+        }))
+      kinds.emplace_back(kind);
+  if (kinds.empty()) kinds.emplace_back("");
+  return kinds;
+}
+
+nlohmann::ordered_json CompareReport::json() const {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Outcome& outcome : outcomes_)
+    for (const std::string& kind : statistics())
+      rows.push_back({{"algorithm", outcome.contestant.algorithm},
+                      {"workers", outcome.contestant.workers},
+                      {"bn", json_key(kind)},
+                      {"seed", outcome.contestant.seed},
+                      {"test_error", outcome.error_with(kind)},
+                      {"epochs", outcome.epochs},
+                      {"seconds", outcome.seconds},
+                      {"mean_staleness", outcome.mean_staleness},
+                      {"predictor_ms", outcome.predictor_ms},
+                      {"overhead_percent", overhead(outcome)}});
+  return {{"recipe", title_}, {"setting", setting_}, {"rows", rows}};
+}
+
+std::string CompareReport::error_cell(const Group& group, const std::string& kind) const {
+  const Spread found = spread(group, kind);
+  if (std::isnan(found.mean)) return "diverged";
+  std::string cell = fmt::format("{:.2f}", found.mean);
+  if (group.seeds.size() > 1) cell += fmt::format(" ± {:.2f}", found.deviation);
+  return cell;
+}
+
+std::string CompareReport::error_table() const {
+  const std::vector<std::string> kinds = statistics();
+  std::string text = "| workers | algorithm |", rule = "|---|---|";
+  for (const std::string& kind : kinds) {
+    text += fmt::format(" {}, error % | against SGD, % |", heading(kind));
+    rule += "---|---|";
+  }
+  text += " mean staleness | seconds |\n" + rule + "---|---|\n";
+  for (const Group& group : groups_) {
+    text += fmt::format("| {} | {} |", group.workers, group.algorithm);
+    for (const std::string& kind : kinds) {
+      const Group* sgd = baseline();
+      const double against = sgd ? spread(*sgd, kind).mean : 0;
+      text += fmt::format(" {} | {} |", error_cell(group, kind),
+                          sgd == &group ? "baseline"
+                          : sgd && against > 0 && std::isfinite(spread(group, kind).mean)
+                              ? fmt::format("{:+.2f}", 100 * (spread(group, kind).mean / against - 1))
+                              : "–");
+    }
+    text += fmt::format(" {:.2f} | {:.1f} |\n", group.seeds.front()->mean_staleness, group.seeds.front()->seconds);
+  }
+  return text;
+}
+
+std::string CompareReport::cost_table() const {
+  std::string rows;
+  for (const Group& group : groups_) {
+    const Outcome& outcome = *group.seeds.front();
+    if (outcome.loss_predictor_ms <= 0) continue;
+    rows += fmt::format("| {} | {} | {:.3f} | {:.3f} | {:.2f} | {:.2f} |\n", group.workers, group.algorithm, outcome.loss_predictor_ms,
+                        outcome.step_predictor_ms, outcome.iteration_ms, overhead(outcome));
+  }
+  return rows.empty() ? ""
+                      : "| workers | algorithm | loss predictor, ms measured | step predictor, ms measured | iteration, ms | overhead % |\n"
+                        "|---|---|---|---|---|---|\n" +
+                            rows;
+}
+
+std::string CompareReport::text() const {
+  using observe::Align;
+  using observe::fit;
+  const std::vector<std::string> kinds = statistics();
+  std::string text = fmt::format("  {}: {}\n\n  workers  {}", title_, setting_, fit("algorithm", 28, Align::left));
+  for (const std::string& kind : kinds) text += fit(heading(kind) + " error %", 22, Align::right);
+  text += fit("staleness", 12, Align::right) + fit("seconds", 10, Align::right) + "\n";
+  for (const Group& group : groups_) {
+    text += fmt::format("  {:>7}  {}", group.workers, fit(group.algorithm, 28, Align::left));
+    for (const std::string& kind : kinds) {
+      std::string cell = error_cell(group, kind);
+      if (const Group* sgd = baseline(); sgd && sgd != &group && spread(*sgd, kind).mean > 0 && std::isfinite(spread(group, kind).mean))
+        cell += fmt::format(" ({:+.1f}%)", 100 * (spread(group, kind).mean / spread(*sgd, kind).mean - 1));
+      text += fit(cell, 22, Align::right);
+    }
+    text += fit(fmt::format("{:.2f}", group.seeds.front()->mean_staleness), 12, Align::right);
+    text += fit(fmt::format("{:.1f}", group.seeds.front()->seconds), 10, Align::right) + "\n";
+  }
+  return text + (baseline() ? "\n  in brackets: against plain SGD on one worker\n" : "");
+}
+
+std::string CompareReport::error_figure() const {
+  observe::Figure figure{.title = title_, .subtitle = setting_ + "; the first seed", .panels = {}};
+  for (const std::int64_t workers : worker_counts())
+    for (const bool by_time : {false, true}) {
+      observe::Panel panel{.title = fmt::format("{} workers", workers),
+                           .x = {.label = by_time ? "seconds of training" : "epoch"},
+                           .y = {.label = "test error, %"},
+                           .series = {}};
+      for (const Group& group : groups_)
+        if (group.workers == workers || &group == baseline()) {
+          const Outcome& outcome = *group.seeds.front();
+          panel.series.push_back({.name = group.algorithm, .x = by_time ? outcome.time : outcome.epoch, .y = outcome.error});
+        }
+      figure.panels.push_back(std::move(panel));
+    }
+  return observe::to_svg(figure);
+}
+
+std::string CompareReport::staleness_figure() const {
+  observe::Figure figure{.title = "staleness", .subtitle = "share of the gradients; the first seed", .panels = {}};
+  for (const std::int64_t workers : worker_counts()) {
+    observe::Panel panel{.title = fmt::format("{} workers", workers),
+                         .x = {.label = "updates between a pull and its push"},
+                         .y = {.label = "of the gradients", .unit = observe::Axis::Unit::percent, .least = 0},
+                         .series = {}};
+    for (const Group& group : groups_) {
+      if (group.workers != workers || &group == baseline()) continue;
+      observe::Series series{.name = group.algorithm, .x = {}, .y = {}, .markers = true};
+      double all = 0;
+      for (const auto& [staleness, count] : group.seeds.front()->staleness) all += static_cast<double>(count);
+      for (const auto& [staleness, count] : group.seeds.front()->staleness)
+        series.x.push_back(static_cast<double>(staleness)), series.y.push_back(static_cast<double>(count) / all);
+      panel.series.push_back(std::move(series));
+    }
+    figure.panels.push_back(std::move(panel));
+  }
+  return observe::to_svg(figure);
+}
+
+std::string CompareReport::prediction_figure(const Outcome& outcome) const {
+  constexpr std::size_t kShown = 200;  // reports
+  observe::Figure figure{
+      .title = fmt::format("{}, {} workers: what the predictors said", outcome.contestant.algorithm, outcome.contestant.workers),
+      .subtitle = "",
+      .panels = {}};
+  const auto panel = [&](const char* what, const std::vector<double>& predicted, const std::vector<double>& actual, std::size_t begin) {
+    figure.panels.push_back(
+        {.title = what,
+         .x = {.label = "report"},
+         .y = {.label = what},
+         .series = {window("actual", actual, begin, kShown, false), window("predicted", predicted, begin, kShown, true)}});
+  };
+  const std::size_t half = outcome.actual_loss.size() / 2;
+  panel("loss", outcome.predicted_loss, outcome.actual_loss, half);
+  panel("steps", outcome.predicted_steps, outcome.actual_steps, std::min(half, outcome.actual_steps.size()));
+  return observe::to_svg(figure);
+}
+
+void CompareReport::write(const std::filesystem::path& folder) const {
+  std::filesystem::create_directories(folder);
+  std::string page = fmt::format("# {}\n\n{}. `seconds` are those of training, by the virtual clock where there is one.\n\n{}\n", title_,
+                                 setting_, error_table());
+  if (const std::string costs = cost_table(); !costs.empty()) page += "## What the predictors cost\n\n" + costs + "\n";
+  const auto picture = [&](const std::string& name, const std::string& svg, const std::string& what) {
+    write_atomically(folder / name, svg);
+    page += fmt::format("![{}]({})\n\n", what, name);
+  };
+  picture("error.svg", error_figure(), "test error by epoch and by time");
+  picture("staleness.svg", staleness_figure(), "staleness of the gradients");
+  for (const Group& group : groups_)
+    if (const Outcome& outcome = *group.seeds.front(); !outcome.actual_loss.empty())
+      picture("predictions-" + outcome.contestant.folder() + ".svg", prediction_figure(outcome), "predicted and actual losses and steps");
+  write_atomically(folder / "report.md", page);
+  write_atomically(folder / "rows.json", json().dump(2) + "\n");
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,46 @@
+// What a comparison found, as a table for the terminal, as JSON, and as report.md with pictures: the slides' tables 3 and 5 (error with its
+// deviation and degradation against SGD; what predictors cost) and figures 4 and 6 (error by epoch; predicted and actual losses and steps),
+// error against time, staleness.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "paceline/train/comparison.h"
+
+namespace paceline::cli {
+
+class CompareReport {
+ public:
+  CompareReport(const train::Recipe& recipe, std::vector<train::Outcome> outcomes);
+
+  nlohmann::ordered_json json() const;
+  std::string text() const;
+  void write(const std::filesystem::path& folder) const;
+
+ private:
+  /// The seeds of one algorithm with one number of workers.
+  struct Group {
+    std::string algorithm;
+    std::int64_t workers = 1;
+    std::vector<const train::Outcome*> seeds;
+  };
+  struct Spread {
+    double mean = 0, deviation = 0;
+  };
+  static Spread spread(const Group& group, const std::string& statistics);
+  const Group* baseline() const;  // plain SGD, where it was run
+  std::vector<std::int64_t> worker_counts() const;
+  std::vector<std::string> statistics() const;  // kinds that were evaluated
+  std::string error_cell(const Group& group, const std::string& statistics) const;
+  std::string error_table() const;
+  std::string cost_table() const;
+  std::string error_figure() const;
+  std::string staleness_figure() const;
+  std::string prediction_figure(const train::Outcome& outcome) const;
+
+  std::string title_, setting_;
+  std::vector<train::Outcome> outcomes_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace paceline::cli

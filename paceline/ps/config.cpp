@@ -1,0 +1,65 @@
+#include "paceline/ps/config.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/ps/readings.h"
+#include "paceline/ps/rule.h"
+
+namespace paceline::ps {
+
+void PsConfig::describe(Section& section) {
+  const auto keys = [](const auto& table) {
+    std::vector<std::string_view> result;
+    for (const auto& entry : table) result.push_back(entry.key);
+    return result;
+  };
+  section
+      .field("executor", executor,
+             "workers are threads, processes, or played one by one under a virtual clock; auto: threads, on a GPU virtual")
+      .one_of({"auto", "threads", "processes", "virtual"});
+  section.field("rule", rule, "strategy.name=ps: what the server makes of a gradient").one_of(keys(update_rules()));
+  section.field("consistency", consistency, "strategy.name=ps: who waits for whom").one_of(keys(consistencies()));
+  section.field("servers", servers, "that share the parameters among them").at_least(1);
+  ConsistencyConfig::describe(section);
+  section
+      .field("statistics", statistics,
+             "batch norms in evaluations: the server's (Async-BN), a worker's own, or made anew from training data")
+      .one_of({"async", "worker", "recomputed"});
+  section.field("norm_share", norm_share, "Async-BN: share of a new report in the server's statistics").above(0).at_most(1);
+  section.field("compensation", compensation, "dc_asgd").one_of({"constant", "adaptive"});
+  section.field("dc_lambda", dc_lambda, "dc_asgd: strength; 0: 0.04 (constant), 2 (adaptive)").at_least(0);
+  section.field("dc_decay", dc_decay, "dc_asgd, adaptive: decay of the mean square").at_least(0).at_most(1);
+  section.field("reading", reading, "lc_asgd: how the gradient of the compensated loss is read").one_of(keys(readings()));
+  section.field("lc_lambda", lc_lambda, "lc_asgd: weight of the predicted losses").at_least(0);
+  section.field("clip_low", clip_low, "lc_asgd: least factor of a gradient").above(0);
+  section.field("clip_high", clip_high, "lc_asgd: largest factor of a gradient").above(0);
+  PredictorConfig::describe(section);
+  section.field("gap_decay", gap_decay, "gap_aware: decay of the mean squared step").at_least(0).at_most(1);
+  section.field("period", period, "downpour, easgd: steps of a worker between two visits to the server").at_least(1);
+  section.field("elasticity", elasticity, "easgd: how strongly replicas and server attract each other; 0: 0.9 / workers").at_least(0);
+}
+
+void validate(const PsConfig& config, const optim::OptimConfig& optim, int workers) {
+  for (const auto& [key, value] :
+       {std::pair{"lc_lambda", config.lc_lambda}, {"dc_lambda", config.dc_lambda}, {"clip_high", config.clip_high}})
+    if (!std::isfinite(value)) throw ConfigError(fmt::format("ps.{}={} is not a number; use one like 1.0", key, value));
+  if (config.clip_low > config.clip_high)
+    throw ConfigError(fmt::format("ps.clip_low={} is above ps.clip_high={}", config.clip_low, config.clip_high));
+  const auto rule = make_rule(config.rule, config, optim, workers);
+  make_consistency(config.consistency, config, workers);
+  if (config.servers > 1 && (config.consistency.starts_with("k_") || config.consistency == "adasync"))
+    throw ConfigError(fmt::format("consistency '{}' chooses gradients, and {} servers would choose differently; use ps.servers=1",
+                                  config.consistency, config.servers));
+  if (config.servers > 1 && optim.clip_norm > 0)
+    throw ConfigError("optim.clip_norm needs the whole gradient in one place; use ps.servers=1");
+  const bool gathers = config.consistency != "asp" && config.consistency != "ssp";
+  if (rule->needs().whole_update && gathers)
+    throw ConfigError(
+        fmt::format("rule '{}' takes every push as it comes, and consistency '{}' gathers several; use ps.consistency=asp or ssp",
+                    config.rule, config.consistency));
+}
+
+}  // namespace paceline::ps

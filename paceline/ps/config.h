@@ -1,0 +1,33 @@
+// [ps] of a recipe: the parameter server, which update rule it has and how it waits.
+#pragma once
+
+#include "paceline/optim/optimizer.h"
+#include "paceline/ps/consistency.h"
+#include "paceline/ps/predictors/predictor.h"
+
+namespace paceline::ps {
+
+struct PsConfig : ConsistencyConfig, PredictorConfig {
+  std::string executor = "auto";          // threads, processes, virtual; auto: threads
+  std::string rule = "asgd";              // strategy.name=ps: any rule …
+  std::string consistency = "asp";        // … with any consistency
+  std::int64_t servers = 1;               // that share the parameters
+  std::string statistics = "async";       // of batch norms in evaluations: async, worker, recomputed
+  double norm_share = 0.1;                // d of Async-BN
+  std::string compensation = "adaptive";  // dc_asgd: constant, adaptive
+  double dc_lambda = 0;                   // λ₀; 0: 0.04 (constant), 2 (adaptive)
+  double dc_decay = 0.95;                 // m of the adaptive form
+  std::string reading = "normalised";     // lc_asgd: what ∇(ℓ + λ ℓ_delay) means
+  double lc_lambda = 1;
+  double clip_low = 0.5, clip_high = 2;  // of the factor that a reading gives
+  double gap_decay = 0.999;              // gap_aware
+  std::int64_t period = 1;               // downpour, easgd: steps of a worker between two visits
+  double elasticity = 0;                 // easgd: α; 0: 0.9 / workers
+
+  void describe(Section& section);
+};
+
+/// Refuses what no field can see by itself.
+void validate(const PsConfig& config, const optim::OptimConfig& optim, int workers);
+
+}  // namespace paceline::ps

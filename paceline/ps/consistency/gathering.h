@@ -1,0 +1,62 @@
+// What all consistencies but ssp share: gradients are gathered until there are K, then one update is made with their mean.
+//
+// They differ in K and in two answers (Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018, section 2):
+//
+//   on an update, what others compute … | whoever contributed waits for it: K distinct workers | whoever contributed pulls again at once
+//   … is cancelled                      | k_sync    (K = everybody: bsp)                       | k_batch_sync
+//   … goes on                           | k_async   (K grows: adasync)                         | k_batch_async   (K = 1: asp)
+//
+// Workers come and go, so K may be more than are left: an update is also made when everybody present waits for it, and when nobody is
+// present any more. Invariant: while something is gathered, somebody present can still contribute. So nobody waits for ever.
+#pragma once
+
+#include <limits>
+#include <map>
+
+#include "paceline/ps/consistency.h"
+
+namespace paceline::ps {
+
+class Gathering : public Consistency {
+ public:
+  struct Manner {
+    std::int64_t group;  // K
+    bool contributors_wait;
+    bool cancels;
+  };
+  Gathering(int workers, Manner manner);
+
+  bool may_pull(int worker) const override;
+  void pulled(int worker) override;
+  Verdict pushed(int worker, double loss) override;
+  bool in_vain(int worker) const override;
+  void joined(int worker) override;
+  Verdict left(int worker) override;
+  std::vector<std::int64_t> save() const override;
+  void load(std::span<const std::int64_t> state) override;
+
+ protected:
+  std::int64_t present() const;
+  std::int64_t group() const { return manner_.group; }
+  void set_group(std::int64_t group) { manner_.group = group; }
+
+ private:
+  // `gone` has contributed and left: should it come back before the update it waits, so that it does not contribute twice.
+  enum class Seat : std::int64_t { idle, computing, in_vain, waiting, gone };
+  using Seats = std::map<int, Seat>;
+
+  static bool someone_can_contribute(const Seats& seats);
+  Verdict update();
+
+  Manner manner_;
+  Seats seats_;
+  int gathered_ = 0;
+};
+
+/// Everybody who is present, however many.
+inline constexpr std::int64_t kEverybody = std::numeric_limits<std::int64_t>::max();
+
+/// K of the settings. Throws ConfigError where the workers are too few for it.
+std::int64_t group_of(const ConsistencyConfig& config, int workers);
+
+}  // namespace paceline::ps

@@ -1,0 +1,123 @@
+#include "paceline/ps/host.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::ps {
+
+Host::Host(std::unique_ptr<Server> server, const Limits& limits) : server_(std::move(server)), limits_(limits) {}
+
+Host::Presence& Host::presence(int worker) {
+  if (static_cast<std::size_t>(worker) >= presence_.size()) presence_.resize(static_cast<std::size_t>(worker) + 1);
+  return presence_[static_cast<std::size_t>(worker)];
+}
+
+std::string Host::late(int worker) const {
+  std::vector<int> computing;  // whoever waits as well is not to blame
+  for (std::size_t i = 0; i < presence_.size(); ++i)
+    if (presence_[i].here && !presence_[i].waits && static_cast<int>(i) != worker) computing.push_back(static_cast<int>(i));
+  return computing.empty() ? "others" : fmt::format("worker{} {}", computing.size() > 1 ? "s" : "", fmt::join(computing, ", "));
+}
+
+bool Host::may_pull(int worker) {
+  const std::scoped_lock state(state_);
+  return server_->may_pull(worker);
+}
+
+void Host::pull(int worker, float* into, float rate) {
+  std::shared_lock<std::shared_mutex> reading(memory_, std::defer_lock);
+  {
+    std::unique_lock state(state_);
+    presence(worker).waits = true;
+    const int changes = presence(worker).changes;
+    const auto gone = [&] {  // whoever comes back meanwhile asks for itself
+      return presence(worker).changes != changes || (changes > 0 && !presence(worker).here);
+    };
+    const bool granted = changed_.wait_for(state, limits_.wait, [&] { return !closed_.empty() || gone() || server_->may_pull(worker); });
+    if (!closed_.empty()) throw Error(closed_);
+    if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it waited", worker));
+    presence(worker).waits = false;
+    if (!granted)
+      throw PeerError(
+          worker, "pull", server_->version(),
+          fmt::format("worker {} waited {:.1f} s for {} at version {}; they are late or gone (ps.consistency decides who waits)", worker,
+                      seconds(limits_.wait), late(worker), server_->version()));
+    presence(worker).heard = clock_.now();
+    reading.lock();
+    server_->grant(worker);
+  }
+  if (into) server_->read(worker, into, rate);
+}
+
+Advice Host::report(int worker, const Report& report, const float* statistics) {
+  const std::scoped_lock both(state_, memory_);
+  presence(worker).heard = clock_.now();
+  return server_->report(worker, report, statistics);
+}
+
+Verdict Host::push(int worker, float* gradient, const Push& push) {
+  const bool good = server_->on_gpu() ? !(push.loss - push.loss != 0) : all_finite(gradient, server_->length());
+  Verdict verdict{.fate = Verdict::Fate::dropped};
+  {
+    const std::scoped_lock both(state_, memory_);
+    presence(worker).heard = clock_.now();
+    if (good) verdict = server_->push(worker, gradient, push);
+    else server_->refuse(worker);
+  }
+  changed_.notify_all();
+  return verdict;
+}
+
+bool Host::in_vain(int worker) {
+  const std::scoped_lock state(state_);
+  return server_->in_vain(worker);
+}
+
+void Host::join(int worker) {
+  {
+    const std::scoped_lock both(state_, memory_);
+    presence(worker) = {.here = true, .changes = presence(worker).changes + 1, .heard = clock_.now()};
+    server_->joined(worker);
+  }
+  changed_.notify_all();
+}
+
+void Host::leave(int worker) {
+  {
+    const std::scoped_lock both(state_, memory_);
+    if (!presence(worker).here) return;
+    presence(worker).here = false;
+    ++presence(worker).changes;
+    server_->left(worker);
+  }
+  changed_.notify_all();
+}
+
+void Host::heard_of(int worker) {
+  const std::scoped_lock state(state_);
+  presence(worker).heard = clock_.now();
+}
+
+std::vector<int> Host::forget_silent() {
+  std::vector<int> gone;
+  {
+    const std::scoped_lock state(state_);
+    for (std::size_t i = 0; i < presence_.size(); ++i)
+      if (presence_[i].here && !presence_[i].waits && clock_.now() - presence_[i].heard > limits_.silence)
+        gone.push_back(static_cast<int>(i));
+  }
+  for (const int worker : gone) leave(worker);
+  return gone;
+}
+
+void Host::close(const std::string& reason) {
+  {
+    const std::scoped_lock state(state_);
+    closed_ = reason;
+  }
+  changed_.notify_all();
+}
+
+}  // namespace paceline::ps

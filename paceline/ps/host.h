@@ -1,0 +1,70 @@
+// A server for workers that come at the same time: locks, waiting with a deadline, workers that vanish.
+//
+// Two locks: `state_` guards the state machine, `memory_` the numbers. Pulls copy side by side; a push is alone. Whoever needs both takes
+// state_ first.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <shared_mutex>
+
+#include "paceline/base/clock.h"
+#include "paceline/ps/server.h"
+
+namespace paceline::ps {
+
+class Host {
+ public:
+  struct Limits {
+    Nanoseconds wait = std::chrono::seconds(30);     // a pull that is not granted for so long is a PeerError
+    Nanoseconds silence = std::chrono::seconds(30);  // a worker that was not heard of for so long has left
+  };
+
+  Host(std::unique_ptr<Server> server, const Limits& limits);
+
+  bool may_pull(int worker);
+  /// Waits until the consistency lets the worker pull. PeerError names who was waited for, or says that the worker left meanwhile. `into`
+  /// null: it wants no parameters.
+  void pull(int worker, float* into, float rate);
+  Advice report(int worker, const Report& report, const float* statistics);
+  /// A gradient that is not finite is refused: dropped, and counted. (In host memory; on a GPU the loss tells.)
+  Verdict push(int worker, float* gradient, const Push& push);
+  bool in_vain(int worker);
+
+  void join(int worker);
+  void leave(int worker);
+  void heard_of(int worker);  // it lives
+  /// Workers that were silent for too long leave; returns them. Whoever computes for long tells by heard_of().
+  std::vector<int> forget_silent();
+  /// Nobody waits any more: everyone who does gets `reason` as an error.
+  void close(const std::string& reason);
+
+  /// The server, while nothing else happens.
+  template <class Body>
+  auto with(const Body& body) {
+    const std::scoped_lock both(state_, memory_);
+    return body(*server_);
+  }
+  std::int64_t length() const { return server_->length(); }
+  const Limits& limits() const { return limits_; }
+
+ private:
+  struct Presence {
+    bool here = false, waits = false;
+    int changes = 0;  // how often it came and went
+    Nanoseconds heard{0};
+  };
+  Presence& presence(int worker);
+  std::string late(int worker) const;  // "workers 1, 3": for whom a worker may be waiting
+
+  std::unique_ptr<Server> server_;
+  Limits limits_;
+  SteadyClock clock_;
+  std::mutex state_;
+  std::shared_mutex memory_;
+  std::condition_variable changed_;
+  std::vector<Presence> presence_;
+  std::string closed_;  // why
+};
+
+}  // namespace paceline::ps

@@ -1,0 +1,80 @@
+#include "paceline/ps/kernels.h"
+
+#include "paceline/base/error.h"
+#include "paceline/base/simd.h"
+#include "paceline/optim/parallel.h"
+
+namespace paceline::ps {
+namespace {
+
+template <class Formula>
+struct Loop {
+  struct Arguments {
+    const Formula& formula;
+    std::int64_t begin, end;
+  };
+  [[gnu::always_inline]] static void run(const Arguments& arguments) {
+    const Formula formula = arguments.formula;  // a copy: the compiler must see that no store of the loop changes it
+    const std::int64_t begin = arguments.begin;
+    for_each_element(arguments.end - begin, [=](std::int64_t i) PACELINE_INLINE { formula(begin + i); });
+  }
+};
+
+/// Counts exponents that are all ones: infinities and NaN. Integers, because a comparison of floats may trap and does not vectorise.
+struct NotFinite {
+  struct Arguments {
+    const float* values;
+    std::int64_t count;
+    std::uint32_t& found;
+  };
+  [[gnu::always_inline]] static void run(const Arguments& arguments) {
+    std::uint32_t found = 0;
+    for (std::int64_t i = 0; i < arguments.count; ++i)
+      found |= static_cast<std::uint32_t>((__builtin_bit_cast(std::uint32_t, arguments.values[i]) & 0x7f800000u) == 0x7f800000u);
+    arguments.found = found;
+  }
+};
+
+}  // namespace
+
+#if !PACELINE_WITH_CUDA
+namespace cuda {
+template <class Formula>
+void launch(void*, std::int64_t, const Formula&) {
+  throw InternalError("a server's memory lies on a GPU, in a build without CUDA");
+}
+}  // namespace cuda
+#endif
+
+template <class Formula>
+void for_each(const Place& place, std::int64_t count, const Formula& formula) {
+  if (place.cuda) cuda::launch(place.stream, count, formula);
+  else Simd<Loop<Formula>>::run({formula, 0, count});
+}
+
+template <class Formula>
+void for_each_parallel(const Place& place, std::int64_t count, const Formula& formula) {
+  if (place.cuda) return cuda::launch(place.stream, count, formula);
+  optim::on_threads(count, [&](int thread, int threads) {
+    const auto cut = [&](int share) { return share == threads ? count : count * share / threads / 16 * 16; };
+    Simd<Loop<Formula>>::run({formula, cut(thread), cut(thread + 1)});
+  });
+}
+
+#define PACELINE_INSTANTIATE(Formula)                                          \
+  template void for_each<Formula>(const Place&, std::int64_t, const Formula&); \
+  template void for_each_parallel<Formula>(const Place&, std::int64_t, const Formula&);
+PACELINE_PS_FORMULAS(PACELINE_INSTANTIATE)
+#undef PACELINE_INSTANTIATE
+
+bool all_finite(const float* values, std::int64_t count) {
+  constexpr std::int64_t kPiece = 1 << 16;
+  for (std::int64_t at = 0; at < count; at += kPiece) {
+    std::uint32_t found = 0;
+    Simd<NotFinite>::run({values + at, std::min(kPiece, count - at), found});
+    if (found) return false;
+  }
+  return true;
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,29 @@
+// Runs a formula over a range, where the range lies: on this thread with the processor's widest vectors, or on a GPU's stream.
+#pragma once
+
+#include "paceline/ps/formulas.h"
+
+namespace paceline::ps {
+
+/// Where the server's memory lies.
+struct Place {
+  bool cuda = false;
+  void* stream = nullptr;  // a cudaStream_t
+};
+
+template <class Formula>
+void for_each(const Place& place, std::int64_t count, const Formula& formula);
+
+/// The same, divided among this thread's OpenMP threads where the range lies in host memory.
+template <class Formula>
+void for_each_parallel(const Place& place, std::int64_t count, const Formula& formula);
+
+/// Whether all of `count` values in host memory are numbers.
+bool all_finite(const float* values, std::int64_t count);
+
+namespace cuda {
+template <class Formula>
+void launch(void* stream, std::int64_t count, const Formula& formula);
+}
+
+}  // namespace paceline::ps

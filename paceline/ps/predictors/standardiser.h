@@ -1,0 +1,46 @@
+// Running mean and deviation, by which predictors see every series around 0 and of size 1.
+//
+// Welford's formulas for the first 1000 values, after which each counts a thousandth (exponential forgetting: losses fall by orders of
+// magnitude). A value is counted before it is standardised, which bounds the result by √999 whatever comes; the first value, and a constant
+// series, become 0. The numbers are kept as floats, so that a checkpoint has all of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "paceline/ps/predictors/parts.h"
+
+namespace paceline::ps {
+
+class Standardiser {
+ public:
+  /// Counts a value and standardises it. What is not finite is not counted and becomes 0, the mean.
+  float take(double given) {
+    constexpr float kWindow = 1000;
+    const float value = static_cast<float>(given);
+    if (!std::isfinite(value)) return 0;
+    count_ = std::min(count_ + 1, kWindow);
+    const double weight = 1.0 / count_, away = static_cast<double>(value) - mean_;
+    const double variance = (1 - weight) * (static_cast<double>(deviation_) * deviation_ + weight * away * away);
+    mean_ = static_cast<float>(mean_ + weight * away);
+    deviation_ = static_cast<float>(std::sqrt(variance));
+    return static_cast<float>((static_cast<double>(value) - mean_) / scale());
+  }
+
+  /// Back to the series' own units: the sum of `count` values whose standardised sum is given.
+  float restore(double sum, double count = 1) const { return static_cast<float>(count * mean_ + scale() * sum); }
+
+  bool empty() const { return count_ == 0; }
+
+  void add_to(Parts& parts) {
+    for (float* number : {&count_, &mean_, &deviation_}) parts.emplace_back(number, 1);
+  }
+
+ private:
+  /// Below a hundred-thousandth of the mean a deviation is rounding.
+  double scale() const { return std::max({static_cast<double>(deviation_), 1e-5 * std::fabs(mean_), 1e-30}); }
+
+  float count_ = 0, mean_ = 0, deviation_ = 0;
+};
+
+}  // namespace paceline::ps

@@ -1,0 +1,23 @@
+// The gradient of LC-ASGD, ∇(ℓ_m + λ ℓ_delay), in six readings. ℓ_delay does not depend on the parameters through the network, so every
+// reading that is not the literal one multiplies ∇ℓ_m by a number s.
+#pragma once
+
+#include <span>
+
+#include "paceline/base/registry.h"
+#include "paceline/ps/predictors/predictor.h"
+
+namespace paceline::ps {
+
+/// What a reading is made of.
+struct Delay {
+  double loss = 0;        // ℓ_m
+  double lambda = 0;      // λ
+  double steps = 0;       // k
+  LossForecast forecast;  // Σ ℓ̂_j and its derivative by ℓ_m
+};
+
+using Reading = double (*)(const Delay&);
+std::span<const Entry<Reading>> readings();
+
+}  // namespace paceline::ps

@@ -1,0 +1,75 @@
+// An update rule: what the server makes of a gradient that was computed on parameters which have moved on since.
+//
+// Most rules only adjust the gradient, which then goes through the optimizer of the recipe (momentum, Nesterov, weight decay, Adam, LARS);
+// adjustments act on the raw gradient, before decay and momentum. A rule sees slices: the server walks through its range block by block, so
+// that adjustment and update are one pass over memory. One file each in rules/, one row in rules/registry.cpp.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "paceline/base/registry.h"
+#include "paceline/optim/optimizer.h"
+#include "paceline/ps/kernels.h"
+
+namespace paceline::ps {
+
+struct PsConfig;
+
+/// What is known of a push.
+struct Arrival {
+  int worker = 0;
+  std::int64_t staleness = 0;  // updates between its pull and now
+  std::int64_t updates = 0;    // made so far
+  float rate = 0;
+  float scale = 1;  // of the gradient
+};
+
+/// A run of elements of one tensor.
+struct Slice {
+  Place place;
+  std::int64_t count = 0;
+  const float* gradient = nullptr;  // as it came; of `replica` rules: the worker's parameters
+  float* out = nullptr;             // what the optimizer gets; may be the gradient itself
+  float* parameters = nullptr;      // the server's
+  float* pulled = nullptr;          // what the worker had pulled, where needs().pulled
+  float* kept = nullptr;            // the rule's own memory, where needs().kept
+  float* kept_of_worker = nullptr;  // and for each worker, where needs().kept_of_worker
+  bool decay = true;                // weight decay acts on it
+};
+
+class UpdateRule {
+ public:
+  struct Needs {
+    bool pulled = false, kept = false, kept_of_worker = false;
+    bool whole_update = false;  // adjust() makes the update itself; the optimizer has nothing to do
+    bool sends_own = false;     // workers are sent something else than the parameters: send()
+    bool replica = false;       // workers push their parameters, and get them back changed
+  };
+
+  virtual ~UpdateRule() = default;
+  virtual Needs needs() const { return {}; }
+  /// Factor of a whole gradient.
+  virtual double scale(const Arrival&) const { return 1; }
+  /// Whether adjust() does anything.
+  virtual bool adjusts() const { return false; }
+  virtual void adjust(const Slice&, const Arrival&) {}
+  /// After the update of a slice.
+  virtual void learn(const Slice&, const Arrival&) {}
+  /// A worker begins anew: what was kept for it is forgotten.
+  virtual void forget(const Slice& slice) {
+    for_each_parallel(slice.place, slice.count, Scale{slice.kept_of_worker, slice.kept_of_worker, 0});
+  }
+  /// Writes what a pull is answered with to `out`.
+  virtual void send(const Slice&, float /*rate*/) {}
+  /// Worker-side: steps of its own between two pushes.
+  virtual std::int64_t period() const { return 1; }
+};
+
+using MakeRule = std::unique_ptr<UpdateRule> (*)(const PsConfig&, const optim::OptimConfig&, int workers);
+std::span<const Entry<MakeRule>> update_rules();
+std::unique_ptr<UpdateRule> make_rule(const std::string& name, const PsConfig& config, const optim::OptimConfig& optim, int workers);
+
+}  // namespace paceline::ps

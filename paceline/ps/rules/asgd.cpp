@@ -1,0 +1,8 @@
+// Apply as it comes:  w ← w − γ g(w_old).  With a consistency that gathers (bsp, k_*) the gradient is the mean of the group: SSGD.
+#include "paceline/ps/rules/all.h"
+
+namespace paceline::ps {
+
+std::unique_ptr<UpdateRule> make_asgd(const PsConfig&, const optim::OptimConfig&, int) { return std::make_unique<UpdateRule>(); }
+
+}  // namespace paceline::ps

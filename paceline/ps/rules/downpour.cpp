@@ -1,0 +1,23 @@
+// Downpour (Dean et al. 2012): a worker makes n steps of its own between two visits and pushes the sum of their gradients; n = 1 is ASGD.
+#include "paceline/ps/config.h"
+#include "paceline/ps/rules/all.h"
+
+namespace paceline::ps {
+namespace {
+
+class Downpour final : public UpdateRule {
+ public:
+  explicit Downpour(std::int64_t period) : period_(period) {}
+  std::int64_t period() const override { return period_; }
+
+ private:
+  std::int64_t period_;
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_downpour(const PsConfig& config, const optim::OptimConfig&, int) {
+  return std::make_unique<Downpour>(config.period);
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,26 @@
+#include "paceline/ps/rules/all.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr Entry<MakeRule> kRules[] = {
+    {"average", "the mean of the gradients of an update (SSGD with bsp)", make_asgd},
+    {"asgd", "every gradient as it comes", make_asgd},
+    {"dc_asgd", "compensates the delay by the gradient's own curvature; constant or adaptive", make_dc_asgd},
+    {"lc_asgd", "compensates the delay by the loss that is predicted for it", make_lc_asgd},
+    {"staleness_aware", "the rate divided by the staleness", make_staleness_aware},
+    {"gap_aware", "the gradient divided by how far the parameters have moved", make_gap_aware},
+    {"dana", "a momentum for each worker, and a look-ahead over all of them", make_dana},
+    {"downpour", "the sum of several gradients of a worker that goes on by itself", make_downpour},
+    {"easgd", "replicas and the server's parameters attract each other", make_easgd},
+};
+
+}  // namespace
+
+std::span<const Entry<MakeRule>> update_rules() { return kRules; }
+
+std::unique_ptr<UpdateRule> make_rule(const std::string& name, const PsConfig& config, const optim::OptimConfig& optim, int workers) {
+  return find(update_rules(), "update rule", name).make(config, optim, workers);
+}
+
+}  // namespace paceline::ps

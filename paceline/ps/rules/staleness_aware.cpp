@@ -1,0 +1,20 @@
+// Zhang, Gupta, Lian, Liu 2016: the rate of a gradient is divided by its staleness,  w ← w − γ/τ · g,  τ ≥ 1.
+#include <algorithm>
+
+#include "paceline/ps/rules/all.h"
+
+namespace paceline::ps {
+namespace {
+
+class StalenessAware final : public UpdateRule {
+ public:
+  double scale(const Arrival& arrival) const override { return 1.0 / static_cast<double>(std::max<std::int64_t>(arrival.staleness, 1)); }
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_staleness_aware(const PsConfig&, const optim::OptimConfig&, int) {
+  return std::make_unique<StalenessAware>();
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,299 @@
+#include "paceline/ps/server.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include "paceline/base/error.h"
+#include "paceline/optim/parallel.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr std::int64_t kAlignment = 16;  // elements: a cache line
+
+std::vector<optim::Segment> inside(std::span<const optim::Segment> segments, std::int64_t begin, std::int64_t end) {
+  std::vector<optim::Segment> result;
+  for (const optim::Segment& segment : segments) {
+    const std::int64_t from = std::max(segment.offset, begin), to = std::min(segment.offset + segment.count, end);
+    if (from < to) result.push_back({from - begin, to - from, segment.decay});
+  }
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<float[]> allocate_host(std::int64_t count) {
+  const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(count, 1)) * sizeof(float);
+  auto* memory = static_cast<float*>(::operator new(bytes, std::align_val_t(64)));
+  std::memset(memory, 0, bytes);
+  return {memory, [](float* p) { ::operator delete(p, std::align_val_t(64)); }};
+}
+
+std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, std::int64_t length, int servers, bool elementwise) {
+  std::vector<std::int64_t> cuts = {0};
+  for (int i = 1; i < servers; ++i) {
+    std::int64_t cut = length * i / servers / kAlignment * kAlignment;
+    if (!elementwise) {  // the tensor that begins nearest
+      std::int64_t nearest = cuts.back();
+      for (const optim::Segment& segment : segments)
+        if (segment.offset > cuts.back() && std::abs(segment.offset - cut) < std::abs(nearest - cut)) nearest = segment.offset;
+      cut = nearest;
+    }
+    cuts.push_back(std::max(cut, cuts.back()));
+  }
+  cuts.push_back(length);
+  return cuts;
+}
+
+Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup)
+    : config_(config),
+      optim_(optim),
+      setup_(setup),
+      segments_(inside(setup.segments, setup.begin, setup.end)),
+      rule_(make_rule(config.rule, config, optim, setup.workers)),
+      consistency_(make_consistency(config.consistency, config, setup.workers)) {
+  if (config.rule == "lc_asgd") compensation_.emplace(config, setup.workers, setup.seed);
+  for (optim::Segment& segment : segments_) segment.decay = segment.decay || optim.decay_norms;
+  if (setup_.place.cuda) {
+    auto made = optim::make_cuda_optimizer(optim, segments_);
+    cuda_ = made.get();
+    optimizer_ = std::move(made);
+  } else {
+    optimizer_ = optim::make_optimizer(optim);
+  }
+  if (!setup_.parameters) own_parameters_ = setup_.allocate(length());
+  parameters_ = setup_.parameters ? setup_.parameters : own_parameters_.get();
+  if (!rule_->needs().whole_update)
+    for (std::size_t i = 0; i < optimizer_->state_names().size(); ++i) state_.push_back(setup_.allocate(length()));
+  if (rule_->needs().kept) kept_ = setup_.allocate(length());
+  if (optim.clip_norm > 0) norm_ = setup_.allocate(2);  // one double
+  statistics_ = setup_.allocate(setup_.statistics);
+  workers_.reserve(static_cast<std::size_t>(setup_.workers));
+  for (int i = 0; i < setup_.workers; ++i) worker(i);
+}
+
+Server::Worker& Server::worker(int index) {
+  ensure(index >= 0, "a worker's number is not negative");
+  if (std::ssize(workers_) <= index) workers_.resize(static_cast<std::size_t>(index) + 1);
+  Worker& found = workers_[static_cast<std::size_t>(index)];
+  if (rule_->needs().pulled && !found.pulled) found.pulled = setup_.allocate(length());
+  if (rule_->needs().kept_of_worker && !found.kept) found.kept = setup_.allocate(length());
+  return found;
+}
+
+Slice Server::slice(std::int64_t offset, std::int64_t count, bool decay, float* gradient, Worker& worker) const {
+  const auto at = [offset](const std::shared_ptr<float[]>& memory) { return memory ? memory.get() + offset : nullptr; };
+  return {.place = setup_.place,
+          .count = count,
+          .gradient = gradient + offset,
+          .out = gradient + offset,
+          .parameters = parameters_ + offset,
+          .pulled = at(worker.pulled),
+          .kept = at(kept_),
+          .kept_of_worker = at(worker.kept),
+          .decay = decay};
+}
+
+void Server::grant(int index) {
+  worker(index).pulled_version = version_;
+  consistency_->pulled(index);
+}
+
+void Server::read(int index, float* into, float rate) {
+  Worker& puller = workers_[static_cast<std::size_t>(index)];
+  if (rule_->needs().sends_own) {
+    ensure(into != parameters_, "a rule that sends something else than the parameters needs another place for it");
+    Slice whole = slice(0, length(), true, into, puller);
+    rule_->send(whole, rate);
+  } else if (into != parameters_) {
+    for_each_parallel(setup_.place, length(), Copy{into, parameters_});
+  }
+  if (puller.pulled) for_each_parallel(setup_.place, length(), Copy{puller.pulled.get(), parameters_});
+}
+
+Advice Server::report(int index, const Report& report, const float* statistics) {
+  const auto share = static_cast<float>(config_.norm_share);
+  if (statistics && setup_.statistics > 0)
+    for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
+  return compensation_ ? compensation_->report(index, report) : Advice{};
+}
+
+Verdict Server::push(int index, float* gradient, const Push& push) {
+  const Verdict verdict = consistency_->pushed(index, push.loss);
+  if (verdict.fate == Verdict::Fate::dropped) {
+    ++dropped_;
+    return verdict;
+  }
+  Arrival arrival{.worker = index, .staleness = version_ - worker(index).pulled_version, .updates = version_, .rate = push.rate};
+  ++staleness_[arrival.staleness];
+  arrival.scale = push.scale * static_cast<float>(rule_->scale(arrival));
+  last_rate_ = push.rate;
+  const bool applied = verdict.fate == Verdict::Fate::applied;
+  if (applied && verdict.gathered == 1) {
+    apply_one(gradient, arrival);
+  } else {
+    gather(gradient, arrival, verdict.gathered == 1);
+    if (applied) apply_gathered(verdict.gathered, push.rate);
+  }
+  return verdict;
+}
+
+void Server::joined(int index) {
+  Worker& comer = worker(index);
+  if (comer.kept) rule_->forget(slice(0, length(), true, comer.kept.get(), comer));
+  consistency_->joined(index);
+}
+
+void Server::left(int index) {
+  Worker& goer = worker(index);
+  if (goer.kept) rule_->forget(slice(0, length(), true, goer.kept.get(), goer));
+  if (compensation_) compensation_->left(index);
+  const Verdict verdict = consistency_->left(index);
+  if (verdict.fate == Verdict::Fate::applied && verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
+}
+
+void Server::refuse(int index) {
+  ++refused_;
+  consistency_->joined(index);  // it begins anew
+}
+
+optim::Buffers Server::buffers(float* gradient) const {
+  optim::Buffers result{.parameters = parameters_, .gradients = gradient, .stream = setup_.place.stream};
+  for (const auto& memory : state_) result.state.push_back(memory.get());
+  return result;
+}
+
+void Server::update(float* gradient, const optim::Hyper& hyper) {
+  optim::Buffers all = buffers(gradient);
+  if (norm_) {
+    auto* place = reinterpret_cast<double*>(norm_.get());
+    if (cuda_) cuda_->squared_norm(gradient, segments_, place, all.stream);
+    else *place = optim::squared_norm(gradient, length());
+    all.squared_norm = place;
+  }
+  optimizer_->update(all, segments_, hyper, /*zero_gradients=*/false);
+}
+
+// One pass over memory: a block is adjusted into the cache and updated from there. Not on a GPU, nor where norms of tensors decide.
+void Server::adjust_in_blocks(float* gradient, const Arrival& arrival, const optim::Hyper& hyper) {
+  Worker& pusher = worker(arrival.worker);
+  const optim::Buffers all = buffers(gradient);
+  const bool whole_update = rule_->needs().whole_update;
+  optim::for_each_part(segments_, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+    alignas(64) float adjusted[optim::kBlock];
+    optim::Buffers block;
+    for (std::int64_t at = begin; at < end; at += optim::kBlock) {
+      const std::int64_t offset = segments_[i].offset + at, count = std::min(end - at, optim::kBlock);
+      Slice part = slice(offset, count, segments_[i].decay, gradient, pusher);
+      if (whole_update) {
+        rule_->adjust(part, arrival);
+        continue;
+      }
+      part.out = adjusted;
+      rule_->adjust(part, arrival);
+      block.parameters = all.parameters + offset, block.gradients = adjusted;
+      block.state.clear();
+      for (float* state : all.state) block.state.push_back(state + offset);
+      const optim::Segment here{0, count, segments_[i].decay};
+      optimizer_->update(block, {&here, 1}, hyper, false);
+      rule_->learn(part, arrival);
+    }
+  });
+}
+
+void Server::apply_one(float* gradient, const Arrival& arrival) {
+  const optim::Hyper hyper{.rate = arrival.rate, .gradient_scale = arrival.scale, .step = version_ + 1};
+  if (!rule_->adjusts()) {
+    update(gradient, hyper);
+  } else if (!setup_.place.cuda && optimizer_->elementwise() && !norm_) {
+    adjust_in_blocks(gradient, arrival, hyper);
+  } else {
+    Worker& pusher = worker(arrival.worker);
+    for (const optim::Segment& segment : segments_) {
+      // Rules that do not look at `decay` take the whole range at once; dana has to know it for each tensor.
+      if (!rule_->needs().whole_update) break;
+      rule_->adjust(slice(segment.offset, segment.count, segment.decay, gradient, pusher), arrival);
+    }
+    if (!rule_->needs().whole_update) {
+      const Slice whole = slice(0, length(), true, gradient, pusher);
+      rule_->adjust(whole, arrival);
+      update(gradient, hyper);
+      rule_->learn(whole, arrival);
+    }
+  }
+  ++version_;
+}
+
+void Server::gather(float* gradient, const Arrival& arrival, bool first) {
+  if (!gathered_) gathered_ = setup_.allocate(length());
+  if (rule_->adjusts()) rule_->adjust(slice(0, length(), true, gradient, worker(arrival.worker)), arrival);
+  if (first) for_each_parallel(setup_.place, length(), Scale{gathered_.get(), gradient, arrival.scale});
+  else for_each_parallel(setup_.place, length(), Blend{gathered_.get(), gradient, 1, arrival.scale});
+  ++gathered_count_;
+  last_gathered_ = arrival.worker;
+}
+
+void Server::apply_gathered(int count, float rate) {
+  update(gathered_.get(), {.rate = rate, .gradient_scale = 1.0f / static_cast<float>(count), .step = version_ + 1});
+  const Arrival last{.worker = last_gathered_, .updates = version_, .rate = rate};
+  rule_->learn(slice(0, length(), true, gathered_.get(), worker(last_gathered_)), last);
+  gathered_count_ = 0;
+  ++version_;
+}
+
+std::vector<Server::Array> Server::arrays() {
+  std::vector<Array> result;
+  const auto add = [&](std::string name, const std::shared_ptr<float[]>& memory, std::int64_t count) {
+    if (memory && count > 0) result.push_back({std::move(name), memory.get(), count});
+  };
+  const auto names = optimizer_->state_names();
+  for (std::size_t i = 0; i < state_.size(); ++i) add("optim." + names[i], state_[i], length());
+  add("kept", kept_, length());
+  add("statistics", statistics_, setup_.statistics);
+  if (gathered_count_ > 0) add("gathered", gathered_, length());
+  for (std::size_t m = 0; m < workers_.size(); ++m) {
+    add("pulled." + std::to_string(m), workers_[m].pulled, length());
+    add("kept." + std::to_string(m), workers_[m].kept, length());
+  }
+  return result;
+}
+
+// version, dropped, refused; staleness pairs (their number first); workers, the versions that they pulled, gathered, who did last, the bits
+// of the last rate; the consistency's own.
+std::vector<std::int64_t> Server::numbers() const {
+  std::vector<std::int64_t> all = {version_, dropped_, refused_, static_cast<std::int64_t>(staleness_.size())};
+  for (const auto& [staleness, count] : staleness_) all.push_back(staleness), all.push_back(count);
+  all.push_back(std::ssize(workers_));
+  for (const Worker& w : workers_) all.push_back(w.pulled_version);
+  all.push_back(gathered_count_);
+  all.push_back(last_gathered_);
+  all.push_back(std::bit_cast<std::int32_t>(last_rate_));
+  for (const std::int64_t number : consistency_->save()) all.push_back(number);
+  return all;
+}
+
+void Server::load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state) {
+  std::size_t at = 0;
+  const auto next = [&] {
+    if (at >= numbers.size()) throw ConfigError("the checkpoint's parameter server is damaged");
+    return numbers[at++];
+  };
+  version_ = next(), dropped_ = next(), refused_ = next();
+  staleness_.clear();
+  for (std::int64_t pairs = next(); pairs > 0; --pairs) {
+    const std::int64_t staleness = next();
+    staleness_[staleness] = next();
+  }
+  if (compensation_ && !predictor_state.empty()) compensation_->load(predictor_state);
+  if (next() != std::ssize(workers_)) return;  // others begin anew with what the server has
+  for (Worker& w : workers_) w.pulled_version = next();
+  gathered_count_ = next();
+  last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(next(), 0, std::ssize(workers_) - 1));
+  last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(next()));
+  if (gathered_count_ > 0 && !gathered_) gathered_ = setup_.allocate(length());
+  consistency_->load(numbers.subspan(at));
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,135 @@
+// The parameter server: update rule × consistency, over one range of the arena. Three verbs: pull, report, push.
+//
+// A plain state machine: it knows neither threads nor sockets nor time, and whoever carries it (a virtual clock, threads with a lock, gRPC,
+// MPI) calls it one event after the other. The same order of events gives the same bits.
+//
+//   pull     the worker gets the parameters, or has to wait (consistency)
+//   report   the loss and the batch norms' statistics of a forward pass; LC-ASGD answers with the factor of the gradient
+//   push     the gradient is dropped, gathered or applied; staleness = updates since the worker's pull
+//
+// Invariant: version() counts updates, and every accepted gradient's staleness is in staleness().
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paceline/optim/cuda_optimizer.h"
+#include "paceline/ps/loss_compensation.h"
+#include "paceline/ps/rule.h"
+
+namespace paceline::ps {
+
+/// Zeroed memory for `count` floats, where the server's place is.
+using Allocate = std::function<std::shared_ptr<float[]>(std::int64_t count)>;
+std::shared_ptr<float[]> allocate_host(std::int64_t count);
+
+/// What a push says beside its gradient.
+struct Push {
+  float rate = 0;   // of the schedule
+  float scale = 1;  // what the server advised
+  double loss = 0;  // NaN: not known
+};
+
+class Server {
+ public:
+  struct Setup {
+    std::vector<optim::Segment> segments;  // of the whole arena
+    std::int64_t length = 0;               // of the whole arena, in elements
+    std::int64_t begin = 0, end = 0;       // the range that this server has
+    std::int64_t statistics = 0;           // floats of the batch norms' running statistics
+    int workers = 1;
+    std::uint64_t seed = 0;
+    Allocate allocate = allocate_host;
+    Place place;
+    float* parameters = nullptr;  // memory for the range; null: the server's own
+  };
+
+  Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup);
+
+  // ---- the three verbs; pointers are to this server's range
+  bool may_pull(int worker) const { return consistency_->may_pull(worker); }
+  /// Only where may_pull(). Copies to `into`, unless that is the server's own memory. `rate`: of the schedule, now.
+  void pull(int worker, float* into, float rate) { grant(worker), read(worker, into, rate); }
+  /// The two halves of a pull: what is noted, and the copy, during which only other copies may go on.
+  void grant(int worker);
+  void read(int worker, float* into, float rate);
+  Advice report(int worker, const Report& report, const float* statistics);
+  /// `gradient` is used up; a `replica` rule leaves the worker's new parameters in it.
+  Verdict push(int worker, float* gradient, const Push& push);
+
+  bool in_vain(int worker) const { return consistency_->in_vain(worker); }
+  void joined(int worker);
+  void left(int worker);
+  /// Counts a push that was refused because it was not finite; the worker may pull anew.
+  void refuse(int worker);
+
+  // ---- what can be seen
+  float* parameters() const { return parameters_; }
+  float* statistics() const { return statistics_.get(); }  // of the batch norms: Async-BN
+  bool on_gpu() const { return setup_.place.cuda; }
+  std::int64_t length() const { return setup_.end - setup_.begin; }
+  std::int64_t version() const { return version_; }
+  const std::map<std::int64_t, std::int64_t>& staleness() const { return staleness_; }  // how many gradients had each
+  std::int64_t dropped() const { return dropped_; }
+  std::int64_t refused() const { return refused_; }
+  const UpdateRule& rule() const { return *rule_; }
+  const PredictorRecord* predictors() const { return compensation_ ? &compensation_->record() : nullptr; }
+  void use_stream(void* stream) { setup_.place.stream = stream; }
+
+  // ---- for a checkpoint
+  struct Array {
+    std::string name;
+    float* data;
+    std::int64_t count;
+  };
+  std::vector<Array> arrays();  // its memory, without the parameters; to be read or filled
+  std::vector<std::int64_t> numbers() const;
+  std::vector<float> predictor_state() const { return compensation_ ? compensation_->save() : std::vector<float>{}; }
+  void load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state);
+
+ private:
+  struct Worker {
+    std::int64_t pulled_version = 0;
+    std::shared_ptr<float[]> pulled, kept;
+  };
+  using Body = std::function<void(const Slice&, const optim::Segment&, std::int64_t offset)>;
+
+  Worker& worker(int index);
+  Slice slice(std::int64_t offset, std::int64_t count, bool decay, float* gradient, Worker& worker) const;
+  void apply_one(float* gradient, const Arrival& arrival);
+  void gather(float* gradient, const Arrival& arrival, bool first);
+  void apply_gathered(int count, float rate);
+  void update(float* gradient, const optim::Hyper& hyper);
+  void adjust_in_blocks(float* gradient, const Arrival& arrival, const optim::Hyper& hyper);
+  optim::Buffers buffers(float* gradient) const;
+
+  PsConfig config_;
+  optim::OptimConfig optim_;
+  Setup setup_;
+  std::vector<optim::Segment> segments_;  // inside the range, offsets from its begin
+  std::unique_ptr<UpdateRule> rule_;
+  std::unique_ptr<Consistency> consistency_;
+  std::optional<LossCompensation> compensation_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::CudaOptimizer* cuda_ = nullptr;  // the same, where the range lies on a GPU
+
+  float* parameters_ = nullptr;
+  std::shared_ptr<float[]> own_parameters_, gathered_, kept_, statistics_, norm_;
+  std::vector<std::shared_ptr<float[]>> state_;  // of the optimizer
+  std::vector<Worker> workers_;
+  std::int64_t version_ = 0, dropped_ = 0, refused_ = 0;
+  std::int64_t gathered_count_ = 0;
+  int last_gathered_ = 0;  // worker
+  float last_rate_ = 0;
+  std::map<std::int64_t, std::int64_t> staleness_;
+};
+
+/// Cuts an arena of `length` elements into `servers` ranges of about the same length: [i] begins range i, and one past the end. Where
+/// `elementwise` is false only between tensors.
+std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, std::int64_t length, int servers, bool elementwise);
+
+}  // namespace paceline::ps

@@ -1,0 +1,155 @@
+// Drawn durations. The stream of (seed, worker, iteration) first decides on the pause, then draws the time to compute: in this order, so
+// that the pauses of a run do not depend on its distribution and `straggle` finds the same ones.
+#include "paceline/ps/timing.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "paceline/base/random.h"
+#include "paceline/ps/timing_trace.h"
+
+namespace paceline::ps {
+namespace {
+
+/// Any settings within their ranges give a number that a clock can add up.
+Nanoseconds from_ms(double ms) {
+  const double ns = ms * 1e6;
+  return ns < static_cast<double>(kLongest.count()) ? Nanoseconds(std::llround(ns)) : kLongest;
+}
+
+// A share draws the time to compute as a multiple of compute_ms, with mean 1.
+using Share = double (*)(const TimingConfig&, RandomStream&);
+
+double constant(const TimingConfig&, RandomStream&) { return 1; }
+
+// Gamma(shape, 1): Marsaglia and Tsang, "A simple method for generating gamma variables" (2000). A cube of a normal variable, accepted with
+// a probability above 95%. Below shape 1: Gamma(shape + 1) × U^(1/shape).
+double standard_gamma(double shape, RandomStream& stream) {
+  if (shape < 1) {
+    const double larger = standard_gamma(shape + 1, stream);
+    return larger * std::pow(1 - stream.uniform_double(), 1 / shape);
+  }
+  const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = stream.normal();
+    const double v = std::pow(1 + c * x, 3);
+    const double log_u = std::log(1 - stream.uniform_double());
+    if (v > 0 && log_u < 0.5 * x * x + d * (1 - v + std::log(v))) return d * v;
+  }
+}
+
+double gamma(const TimingConfig& config, RandomStream& stream) { return standard_gamma(config.shape, stream) / config.shape; }
+
+double exponential_tail(const TimingConfig& config, RandomStream& stream) {
+  return 1 - config.tail - config.tail * std::log(1 - stream.uniform_double());
+}
+
+/// How many times as long the worker takes as one that nothing slows down.
+double factor_of(const TimingConfig& config, int workers, int worker) {
+  const int number = worker % workers;
+  const double place = workers > 1 ? static_cast<double>(number) / (workers - 1) : 0;
+  const bool slow = std::ranges::find(config.slow_workers, number) != config.slow_workers.end();
+  return (slow ? config.slow_factor : 1) * (1 + config.spread * place);
+}
+
+/// The first draw of an iteration's stream.
+double pause_ms_of(const TimingConfig& config, RandomStream& stream) {
+  return stream.uniform_double() < config.pause_probability ? config.pause_ms : 0;
+}
+
+RandomStream stream_of(std::uint64_t seed, int worker, std::int64_t iteration) {
+  return {seed, Purpose::delay, static_cast<std::uint64_t>(worker), static_cast<std::uint64_t>(iteration)};
+}
+
+class Drawn final : public Timing {
+ public:
+  Drawn(const TimingConfig& config, Share share, int workers, std::uint64_t seed)
+      : config_(config), share_(share), workers_(workers), seed_(seed) {}
+
+  Iteration draw(int worker, std::int64_t iteration, std::int64_t bytes) const override {
+    RandomStream stream = stream_of(seed_, worker, iteration);
+    const double pause_ms = pause_ms_of(config_, stream);
+    const double compute_ms = config_.compute_ms * share_(config_, stream) * factor_of(config_, workers_, worker) + pause_ms;
+    const Nanoseconds compute = from_ms(compute_ms), forward = from_ms(config_.forward_share * compute_ms);
+    const Nanoseconds transfer = from_ms(config_.latency_ms + static_cast<double>(bytes) / (config_.bandwidth_mb_per_s * 1e3));
+    return {.pull = transfer, .forward = forward, .report = from_ms(config_.latency_ms), .backward = compute - forward, .push = transfer};
+  }
+
+ private:
+  TimingConfig config_;
+  Share share_;
+  int workers_;
+  std::uint64_t seed_;
+};
+
+template <Share share>
+std::unique_ptr<Timing> drawn(const TimingConfig& config, int workers, std::uint64_t seed) {
+  return std::make_unique<Drawn>(config, share, workers, seed);
+}
+
+constexpr Entry<MakeTiming> kTimings[] = {
+    {"constant", "every iteration takes compute_ms", drawn<constant>},
+    {"gamma", "Gamma(shape) with mean compute_ms: the larger the shape, the more even", drawn<gamma>},
+    {"exponential_tail", "constant but for a share `tail` of compute_ms, which is exponentially distributed", drawn<exponential_tail>},
+    {"trace", "replays the durations that an earlier run recorded in the file `trace`", replayed},
+};
+
+}  // namespace
+
+std::span<const Entry<MakeTiming>> timings() { return kTimings; }
+
+void TimingConfig::describe(Section& section) {
+  std::vector<std::string_view> distributions;
+  for (const auto& row : timings()) distributions.push_back(row.key);
+  section.field("distribution", distribution, "how long an iteration takes").one_of(distributions);
+  section.field("compute_ms", compute_ms, "mean time of a forward and backward pass").at_least(0);
+  section.field("forward_share", forward_share, "share of it before the loss is known").at_least(0).at_most(1);
+  section.field("shape", shape, "gamma: its shape; the deviation is mean / √shape").at_least(0.01);
+  section.field("tail", tail, "exponential_tail: share of compute_ms that is exponentially distributed").at_least(0).at_most(1);
+  section.field("latency_ms", latency_ms, "time of a message without content").at_least(0);
+  section.field("predictor_ms", predictor_ms, "that lc_asgd's predictors take for a report, on the virtual clock").at_least(0);
+  section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "of a worker's link to the server, in 10⁶ bytes a second").above(0);
+  section.field("trace", trace, "trace: the file to replay");
+  section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
+  section.field("slow_factor", slow_factor, "how many times as long a slow worker takes").at_least(1);
+  section.field("spread", spread, "the last worker takes 1 + spread times as long as the first, those between in even steps").at_least(0);
+  section.field("pause_probability", pause_probability, "of an iteration: that its worker stands still for pause_ms")
+      .at_least(0)
+      .at_most(1);
+  section.field("pause_ms", pause_ms, "length of a pause").at_least(0);
+}
+
+void validate(const TimingConfig& config, int workers) {
+  // The ranges stand in `describe` alone: a copy is told its own values.
+  TimingConfig copy = config;
+  Config checker;
+  checker.bind("timing", "", copy);
+  for (const Field& field : checker.sections().front().fields()) checker.set(fmt::format("timing.{}={}", field.key(), field.toml()));
+
+  if (workers < 1) throw ConfigError(fmt::format("timing needs at least 1 worker, not {}", workers));
+  for (const std::int64_t slow : config.slow_workers)
+    if (slow >= workers)
+      throw ConfigError(fmt::format("timing.slow_workers: there is no worker {}; the {} of this run count from 0", slow, workers));
+  if (config.distribution != "trace") return;
+  if (config.trace.empty()) throw ConfigError("timing.distribution=trace needs the file of an earlier run: set timing.trace");
+  if (!config.slow_workers.empty() || config.spread > 0 || config.pause_probability > 0)
+    throw ConfigError(
+        "timing.distribution=trace replays a run as it was: leave slow_workers, spread and pause_probability out, or choose another "
+        "distribution");
+}
+
+std::unique_ptr<Timing> make_timing(const TimingConfig& config, int workers, std::uint64_t seed) {
+  validate(config, workers);
+  return find(timings(), "timing.distribution", config.distribution).make(config, workers, seed);
+}
+
+Nanoseconds straggle(const TimingConfig& config, int workers, std::uint64_t seed, int worker, std::int64_t iteration,
+                     Nanoseconds computed) {
+  RandomStream stream = stream_of(seed, worker, iteration);
+  const double excess = factor_of(config, workers, worker) - 1;
+  return from_ms(excess * seconds(computed) * 1e3 + pause_ms_of(config, stream));
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,84 @@
+// How long workers take: the durations that a virtual clock plays, and the delays that are put into real workers.
+//
+// A worker's time to compute is compute_ms × Gamma(shape, 1/shape) (the default, Gamma(100), is the homogeneous cluster of the literature),
+// or constant, or constant but for an exponential tail; its mean is compute_ms in all cases. It is multiplied by the worker's own factor,
+// and pauses are added. A draw is a pure function of (seed, worker, iteration), so it does not depend on who comes first. A recorded run
+// can be replayed from its file, as it was.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/base/clock.h"
+#include "paceline/base/config.h"
+#include "paceline/base/registry.h"
+
+namespace paceline::ps {
+
+/// [timing] of a recipe.
+struct TimingConfig {
+  std::string distribution = "gamma";           // constant, gamma, exponential_tail, trace
+  double compute_ms = 100;                      // mean of a forward and backward pass
+  double forward_share = 0.33;                  // of it, before the loss is known
+  double shape = 100;                           // gamma
+  double tail = 0.2;                            // exponential_tail: its mean, as a share of compute_ms; the rest of it is constant
+  double latency_ms = 0.1;                      // of a message
+  double bandwidth_mb_per_s = 1000;             // of a worker's link to the server
+  double predictor_ms = 0.1;                    // of the server, for each report under lc_asgd
+  std::string trace = {};                       // distribution=trace: a file of durations recorded by an earlier run
+  std::vector<std::int64_t> slow_workers = {};  // these …
+  double slow_factor = 1;                       // … take so many times as long
+  double spread = 0;                            // heterogeneous speeds: worker m of M takes 1 + spread · m/(M−1) times as long
+  double pause_probability = 0;                 // of an iteration: the worker stands still …
+  double pause_ms = 1000;                       // … for so long
+  void describe(Section& section);
+};
+
+/// The durations of one iteration of one worker.
+struct Iteration {
+  Nanoseconds pull{0}, forward{0}, report{0}, backward{0}, push{0};
+};
+
+class Timing {
+ public:
+  virtual ~Timing() = default;
+  /// Of the worker's iteration number `iteration`, counted from 0, that moves `bytes` each way.
+  virtual Iteration draw(int worker, std::int64_t iteration, std::int64_t bytes) const = 0;
+};
+
+/// The distributions.
+using MakeTiming = std::unique_ptr<Timing> (*)(const TimingConfig&, int workers, std::uint64_t seed);
+std::span<const Entry<MakeTiming>> timings();
+
+/// ConfigError where the settings make no timing: a number outside its range, a slow worker that is not there, a replay with stragglers on
+/// top. Whoever calls `straggle` alone calls this first.
+void validate(const TimingConfig& config, int workers);
+
+/// Also ConfigError where a trace is missing or has another number of workers, DataError where it is damaged. A worker that joins later,
+/// with a number past `workers`, is as fast as number modulo `workers`.
+std::unique_ptr<Timing> make_timing(const TimingConfig& config, int workers, std::uint64_t seed);
+
+/// What stragglers add to a real worker's iteration that took `computed`: its factor's excess and its pauses, the same pauses that a drawn
+/// timing has. Zero where nothing is asked for.
+Nanoseconds straggle(const TimingConfig& config, int workers, std::uint64_t seed, int worker, std::int64_t iteration, Nanoseconds computed);
+
+/// Writes durations of a real run in the form that distribution=trace reads: one line a worker's iteration. The form stands in
+/// timing_trace.cpp. Any thread may record; what is buffered is written in the destructor.
+class TimingRecorder {
+ public:
+  /// ConfigError where the file cannot be written.
+  TimingRecorder(const std::filesystem::path& file, int workers);
+  ~TimingRecorder();
+  /// A worker's iterations come in their order. DataError where the disk refuses.
+  void record(int worker, std::int64_t iteration, const Iteration& durations);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace paceline::ps

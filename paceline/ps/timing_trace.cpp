@@ -1,0 +1,157 @@
+// The file of recorded durations: text, so that it can be looked at, plotted and written by other programs. For example
+//
+//   # paceline timing of 2 workers
+//   worker,iteration,pull_ns,forward_ns,report_ns,backward_ns,push_ns
+//   0,0,1200000,33000000,100000,67000000,1200000
+//   1,0,1200000,35120000,100000,70100000,1200000
+//   0,1,1200000,32960000,100000,66700000,1200000
+//
+// The lines of the workers stand as they came; those of one worker count on by one, from any number. Every worker has at least one, and
+// every line ends with a line feed, so that a file that was cut off is noticed. A run that is longer than the recording plays it again from
+// the start.
+#include "paceline/ps/timing_trace.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <mutex>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/log.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr std::string_view kTitle = "# paceline timing of ", kTitleEnd = " workers";
+constexpr std::string_view kColumns = "worker,iteration,pull_ns,forward_ns,report_ns,backward_ns,push_ns";
+
+bool parse(std::string_view text, std::int64_t& number) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return code == std::errc{} && end == text.data() + text.size();
+}
+
+/// A worker's recorded iterations, the last of them with number `last`.
+struct Recording {
+  std::int64_t last = 0;
+  std::vector<Iteration> iterations;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& file) : file_(file), text_(paceline::read_file(file)), rest_(text_) {}
+
+  std::vector<Recording> read() {
+    const std::string_view title = next_line();
+    std::int64_t workers = 0;
+    const bool framed = title.starts_with(kTitle) && title.ends_with(kTitleEnd) && title.size() > kTitle.size() + kTitleEnd.size();
+    if (!framed || !parse(title.substr(kTitle.size(), title.size() - kTitle.size() - kTitleEnd.size()), workers) || workers < 1 ||
+        workers > kMostWorkers)
+      refuse(fmt::format("expected '{}N{}'; is this a file that a run has recorded?", kTitle, kTitleEnd));
+    if (next_line() != kColumns) refuse(fmt::format("expected the columns '{}'", kColumns));
+    std::vector<Recording> recordings(static_cast<std::size_t>(workers));
+    while (!rest_.empty()) read_iteration(recordings);
+    for (std::size_t worker = 0; worker < recordings.size(); ++worker)
+      if (recordings[worker].iterations.empty())
+        refuse(fmt::format("the file ends without an iteration of worker {}; record a longer run", worker));
+    return recordings;
+  }
+
+ private:
+  static constexpr std::int64_t kMostWorkers = 1'000'000;
+
+  [[noreturn]] void refuse(const std::string& what) const { throw DataError(file_, fmt::format("line {}: {}", line_, what)); }
+
+  std::string_view next_line() {
+    ++line_;
+    const auto end = rest_.find('\n');
+    if (end == std::string_view::npos) refuse("cut off; record the run again, or delete the line");
+    const std::string_view line = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return line;
+  }
+
+  void read_iteration(std::vector<Recording>& recordings) {
+    std::array<std::int64_t, 7> cells{};
+    std::string_view line = next_line();
+    for (std::size_t column = 0; column < cells.size(); ++column) {
+      const bool last = column + 1 == cells.size();
+      const auto comma = last ? line.size() : line.find(',');
+      if (comma == std::string_view::npos || !parse(line.substr(0, comma), cells[column]) || cells[column] < 0)
+        refuse(
+            fmt::format("expected {} whole numbers from 0 on, with commas between them; column {} is not one", cells.size(), column + 1));
+      line.remove_prefix(last ? comma : comma + 1);
+    }
+    const auto& [worker, iteration, pull, forward, report, backward, push] = cells;
+    const auto workers = static_cast<std::int64_t>(recordings.size());
+    if (worker >= workers) refuse(fmt::format("worker {}, but the first line speaks of {} workers", worker, workers));
+    if (std::max({pull, forward, report, backward, push}) > kLongest.count()) refuse("a duration of more than eleven days");
+    Recording& recording = recordings[static_cast<std::size_t>(worker)];
+    if (!recording.iterations.empty() && iteration - 1 != recording.last)
+      refuse(fmt::format("iteration {} of worker {} does not follow its iteration {}", iteration, worker, recording.last));
+    recording.last = iteration;
+    recording.iterations.push_back(
+        {Nanoseconds(pull), Nanoseconds(forward), Nanoseconds(report), Nanoseconds(backward), Nanoseconds(push)});
+  }
+
+  std::string file_, text_;
+  std::string_view rest_;
+  std::int64_t line_ = 0;
+};
+
+class Replayed final : public Timing {
+ public:
+  explicit Replayed(std::vector<Recording> recordings) : recordings_(std::move(recordings)) {}
+
+  Iteration draw(int worker, std::int64_t iteration, std::int64_t) const override {
+    const auto& iterations = recordings_[static_cast<std::size_t>(worker) % recordings_.size()].iterations;
+    return iterations[static_cast<std::size_t>(iteration) % iterations.size()];
+  }
+
+ private:
+  std::vector<Recording> recordings_;
+};
+
+}  // namespace
+
+std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers, std::uint64_t) {
+  if (!std::filesystem::is_regular_file(config.trace))
+    throw ConfigError(fmt::format("timing.trace: there is no file '{}'; record one with an earlier run", config.trace));
+  std::vector<Recording> recordings = Reader(config.trace).read();
+  if (recordings.size() != static_cast<std::size_t>(workers))
+    throw ConfigError(fmt::format("timing.trace: '{}' was recorded with {} workers, this run has {}; use as many, or record again",
+                                  config.trace, recordings.size(), workers));
+  return std::make_unique<Replayed>(std::move(recordings));
+}
+
+struct TimingRecorder::State {
+  std::filesystem::path file;
+  std::mutex mutex;
+  std::ofstream out;  // buffered
+};
+
+TimingRecorder::TimingRecorder(const std::filesystem::path& file, int workers) : state_(std::make_unique<State>()) {
+  state_->file = file;
+  state_->out.open(file, std::ios::binary | std::ios::trunc);
+  if (!state_->out)
+    throw ConfigError(fmt::format("cannot record timing in '{}'; does its folder exist, and may it be written?", file.string()));
+  state_->out << kTitle << workers << kTitleEnd << '\n' << kColumns << '\n';
+}
+
+TimingRecorder::~TimingRecorder() {
+  if (!state_->out.flush()) log::warning("{}: the recorded timing is not complete; is the disk full?", state_->file.string());
+}
+
+void TimingRecorder::record(int worker, std::int64_t iteration, const Iteration& durations) {
+  const auto& [pull, forward, report, backward, push] = durations;
+  const std::string line = fmt::format("{},{},{},{},{},{},{}\n", worker, iteration, pull.count(), forward.count(), report.count(),
+                                       backward.count(), push.count());
+  const std::lock_guard lock(state_->mutex);
+  if (!(state_->out << line)) throw DataError(state_->file.string(), "cannot record timing; is the disk full?");
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,173 @@
+#if PACELINE_WITH_GRPC
+
+#include "paceline/ps/transports/grpc_link.h"
+
+#include <fmt/format.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/impl/client_unary_call.h>
+#include <grpcpp/impl/rpc_method.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr Nanoseconds kPause = std::chrono::milliseconds(50);  // before a server that took the connection but not the worker is tried again
+constexpr Nanoseconds kBeatLimit = std::chrono::seconds(1);    // for a server to answer a beat
+constexpr Nanoseconds kLongestPeriod = std::chrono::seconds(5);  // of beats
+
+std::chrono::system_clock::time_point in(Nanoseconds time) {
+  return std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::system_clock::duration>(time);
+}
+
+}  // namespace
+
+Link::Link(int index, std::string address, const Identity& identity) : index_(index), address_(std::move(address)), identity_(identity) {
+  check_exposure(address_, identity_.options.security);
+  hear_grpc();
+}
+
+Link::~Link() {
+  try {
+    drop();
+  } catch (const DataError& error) {
+    log::warning("{}", error.what());
+  }
+}
+
+std::string Link::name() const { return fmt::format("server {} at {}", index_, address_); }
+
+const wire::Joined& Link::connect() {
+  join_until(clock_.now() + identity_.options.patience);
+  return joined_;
+}
+
+std::optional<std::string> Link::ask(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into, Lost lost) {
+  for (Nanoseconds patience{0};;) {
+    try {
+      return ask_once(head, payload, into);
+    } catch (const Broken&) {
+      const std::string why = drop();
+      if (patience == Nanoseconds(0)) patience = clock_.now() + identity_.options.patience;
+      else if (clock_.now() > patience) give_up(why);
+      log::warning("{} is gone ({}); waiting for it", name(), why);
+    }
+    join_until(patience);
+    log::info("{} is there again; worker {} goes on", name(), identity_.worker);
+    if (lost == Lost::give_up) return std::nullopt;
+  }
+}
+
+std::string Link::ask_once(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into) {
+  if (!stream_) throw Broken("not connected");
+  // Whatever happens, the memory is the caller's again when this returns. A broken stream may still hold it until its connection is gone.
+  struct Asking {
+    Link& link;
+    bool broken = true;
+    ~Asking() {
+      link.overdue_ = Nanoseconds::max();
+      if (!broken) link.loan_.wait();
+    }
+  } asking{*this};
+  overdue_ = clock_.now() + identity_.options.deadline + Nanoseconds(joined_.wait);
+  send(*stream_, head, payload, loan_);
+  std::string answer = receive_head(*stream_);
+  asking.broken = false;
+  const wire::Head told = wire::unpack_head(answer);
+  if (told.verb == wire::Verb::error) wire::raise(answer, receive_text(*stream_, told.payload));
+  if (told.verb != wire::unpack_head(head).verb) throw DataError(name(), "it answers something else than it was asked");
+  if (told.payload != 0) {
+    if (told.payload != std::ssize(into)) throw DataError(name(), fmt::format("expected {} bytes, got {}", into.size(), told.payload));
+    receive_payload(*stream_, into);
+  }
+  return answer;
+}
+
+void Link::join_until(Nanoseconds moment) {
+  const std::string compression = identity_.options.compression.describe(), text = identity_.layout + compression;
+  const wire::Join join{identity_.token, identity_.worker, std::ssize(identity_.layout)};
+  for (;;) {
+    open(moment);
+    try {
+      const auto now =
+          wire::unpack<wire::Joined>(ask_once(wire::pack(wire::Verb::join, join, std::ssize(text)), std::as_bytes(std::span(text)), {}));
+      if (joined_.end > 0 && (now.begin != joined_.begin || now.end != joined_.end))
+        throw ConfigError(fmt::format("{} came back with another range of the model; start all workers again", name()));
+      const std::scoped_lock lock(mutex_);
+      joined_ = now;
+      return;
+    } catch (const Broken&) {
+      const std::string why = drop();
+      if (clock_.now() + kPause > moment) give_up(why);
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+void Link::open(Nanoseconds moment) {
+  auto channel = grpc::CreateCustomChannel(address_, channel_credentials(identity_.options.security), channel_arguments());
+  if (!channel->WaitForConnected(in(std::max(moment - clock_.now(), kPause)))) give_up("no connection");
+  const grpc::internal::RpcMethod session(kSession, grpc::internal::RpcMethod::BIDI_STREAMING, channel);
+  const std::scoped_lock lock(mutex_);
+  channel_ = channel;
+  context_ = std::make_unique<grpc::ClientContext>();
+  stream_.reset(
+      grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(channel_.get(), session, context_.get()));
+}
+
+std::string Link::drop() {
+  grpc::Status status(grpc::StatusCode::UNAVAILABLE, "no connection");
+  if (stream_) {
+    context_->TryCancel();
+    status = stream_->Finish();
+  }
+  release();
+  loan_.wait();
+  if (status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) throw DataError(name(), status.error_message());
+  return status.error_message().empty() ? "its stream ended" : status.error_message();
+}
+
+void Link::release() {
+  const std::scoped_lock lock(mutex_);
+  stream_.reset(), context_.reset(), channel_.reset();  // with the connection goes whatever it still had to send
+}
+
+void Link::give_up(const std::string& why) const {
+  throw PeerError(
+      index_, "join", 0,
+      fmt::format("{} cannot be reached for {:.1f} s ({}); see whether it runs, and whether both sides have the same TLS settings", name(),
+                  seconds(identity_.options.patience), why));
+}
+
+void Link::tend() {
+  std::shared_ptr<grpc::Channel> channel;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (context_ && clock_.now() > overdue_.load()) context_->TryCancel();
+    if (!channel_ || clock_.now() < next_beat_) return;
+    next_beat_ = clock_.now() + std::min(Nanoseconds(joined_.silence) / 4, kLongestPeriod);
+    channel = channel_;
+  }
+  grpc::ClientContext context;
+  context.set_deadline(in(kBeatLimit));
+  grpc::ByteBuffer answer;
+  const grpc::internal::RpcMethod beat(kBeat, grpc::internal::RpcMethod::NORMAL_RPC, channel);
+  const auto bytes = buffer_of(wire::pack(wire::Verb::beat, wire::Beat{identity_.token, identity_.worker}));
+  grpc::internal::BlockingUnaryCall(channel.get(), beat, &context, bytes, &answer);  // a server that does not hear it is met when asked
+}
+
+void Link::close(Nanoseconds within) {
+  if (!stream_) return;
+  overdue_ = clock_.now() + within;
+  stream_->WritesDone();
+  stream_->Finish();
+  release();
+}
+
+}  // namespace paceline::ps
+
+#endif

@@ -1,0 +1,66 @@
+// A worker's link to one server: a connection, a stream, and what to do when they are gone.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <atomic>
+
+#include "paceline/base/clock.h"
+#include "paceline/ps/transports/grpc_stream.h"
+
+namespace paceline::ps {
+
+/// Who joins; the same for all links of a worker.
+struct Identity {
+  GrpcOptions options;
+  std::uint64_t token = 0;  // tells this worker from another one with its number
+  std::string layout;       // serialised
+  int worker = -1;
+};
+
+class Link {
+ public:
+  Link(int index, std::string address, const Identity& identity);
+  ~Link();
+
+  /// Waits for the server, and joins. PeerError after the patience, ConfigError where the server does not want this worker.
+  const wire::Joined& connect();
+  const wire::Joined& place() const { return joined_; }
+
+  /// What to do once a server that was lost is there again.
+  enum class Lost { again, give_up };
+  /// Asks and waits for the answer: its head; its payload, if it has one, fills `into`. Throws what the server threw, and PeerError when it
+  /// is gone for good. Nothing: it was lost, and whoever asked wants to give up.
+  std::optional<std::string> ask(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into, Lost lost);
+
+  /// From the pulse's thread: tells the server that the worker lives, and cuts a stream whose answer is overdue.
+  void tend();
+  void close(Nanoseconds within);
+
+ private:
+  using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+  std::string ask_once(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into);
+  void join_until(Nanoseconds moment);
+  void open(Nanoseconds moment);
+  std::string drop();  // cuts the stream, and returns why it ended; DataError where the server could not understand it
+  void release();
+  [[noreturn]] void give_up(const std::string& why) const;
+  std::string name() const;
+
+  int index_;
+  std::string address_;
+  const Identity& identity_;
+  SteadyClock clock_;
+  wire::Joined joined_;
+
+  std::mutex mutex_;  // guards the pointers against tend()
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<Stream> stream_;
+  std::atomic<Nanoseconds> overdue_{Nanoseconds::max()};
+  Nanoseconds next_beat_{0};
+  Loan loan_;  // of what is being sent
+};
+
+}  // namespace paceline::ps

@@ -1,0 +1,248 @@
+// The server's side: who is here, who was silent for too long, and the gRPC service around them.
+//
+// A stream is served by a thread of its own, which gRPC gives it: pulls wait there for other workers. Whoever leaves, by its own will, by a
+// broken stream or forgotten, leaves at one place, the end of its stream's thread (visit). The keeper only cuts streams.
+#if PACELINE_WITH_GRPC
+
+#include <fmt/format.h>
+#include <grpcpp/impl/rpc_service_method.h>
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/server.h>
+#include <grpcpp/support/method_handler.h>
+
+#include <map>
+#include <thread>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/ps/transports/grpc_session.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr std::int64_t kMostWorkers = 1 << 14;
+constexpr Nanoseconds kLook = std::chrono::milliseconds(100);  // how often the keeper looks after cut streams
+
+}  // namespace
+
+class GrpcServer::Impl final : public grpc::Service {
+ public:
+  Impl(std::shared_ptr<Host> host, const Layout& layout, const Options& options);
+  ~Impl() override;
+
+  int port() const { return port_; }
+  const std::string& address() const { return options_.address; }
+  std::vector<int> workers() const;
+
+ private:
+  using Bytes = grpc::ByteBuffer;
+
+  grpc::Status visit(grpc::ServerContext& context, Session::Stream& stream);
+  grpc::Status beat(const Bytes& request);
+  wire::Join read_join(Session::Stream& stream) const;
+  std::unique_ptr<Session> enter(grpc::ServerContext& context, Session::Stream& stream, const wire::Join& join);
+  int number_for(const wire::Join& join, std::unique_lock<std::mutex>& lock);
+  void leave(const Session& session);
+  void keep(const std::stop_token& stop);
+
+  std::shared_ptr<Host> host_;
+  Layout layout_;
+  Options options_;
+  int port_ = 0;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<int, Session*> sessions_;  // by worker
+  bool closing_ = false;
+  std::unique_ptr<grpc::Server> server_;
+  std::jthread keeper_;
+};
+
+GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const Options& options)
+    : host_(std::move(host)), layout_(layout), options_(options) {
+  if (options_.end < 0) options_.end = layout_.length;
+  ensure(options_.begin >= 0 && options_.end - options_.begin == host_->length(), "a server's range is as long as its host's memory");
+  const auto [on_gpu, replica] = host_->with([](Server& server) { return std::pair(server.on_gpu(), server.rule().needs().replica); });
+  if (on_gpu) throw ConfigError("servers for workers of other processes keep the parameters in host memory; choose device cpu for them");
+  if (!options_.compression.name.empty()) {
+    if (replica) throw ConfigError("this rule's workers push parameters, and only gradients can be compressed; leave comm.compression out");
+    const PushDecoder check(options_.compression, parts_of(layout_).slice(options_.begin, options_.end));
+  }
+  check_exposure(options_.address, options_.security);
+  hear_grpc();
+
+  // What the protocol compiler would write for two methods of bytes.
+  using grpc::internal::RpcMethod;
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      kSession, RpcMethod::BIDI_STREAMING,
+      new grpc::internal::BidiStreamingHandler<Impl, Bytes, Bytes>(
+          [](Impl* self, grpc::ServerContext* context, Session::Stream* stream) { return self->visit(*context, *stream); }, this)));
+  AddMethod(new grpc::internal::RpcServiceMethod(kBeat, RpcMethod::NORMAL_RPC,
+                                                 new grpc::internal::RpcMethodHandler<Impl, Bytes, Bytes>(
+                                                     [](Impl* self, grpc::ServerContext*, const Bytes* request, Bytes* answer) {
+                                                       *answer = buffer_of("");
+                                                       return self->beat(*request);
+                                                     },
+                                                     this)));
+
+  grpc::ServerBuilder builder;
+  tune(builder);
+  builder.AddListeningPort(options_.address, server_credentials(options_.security), &port_);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  if (!server_ || port_ == 0)
+    throw ConfigError(
+        fmt::format("cannot listen at {}; another program may have the port, or the address is not this host's", options_.address));
+  if (const std::size_t colon = options_.address.rfind(':'); !options_.address.starts_with("unix"))
+    options_.address = fmt::format("{}:{}", options_.address.substr(0, colon), port_);
+  keeper_ = std::jthread([this](const std::stop_token& stop) { keep(stop); });
+}
+
+GrpcServer::Impl::~Impl() {
+  keeper_ = {};
+  {
+    const std::scoped_lock lock(mutex_);
+    closing_ = true;
+    for (const auto& [worker, session] : sessions_) {
+      session->cut();
+      host_->leave(worker);  // it may be waiting there
+    }
+  }
+  server_->Shutdown(std::chrono::system_clock::now());
+}
+
+std::vector<int> GrpcServer::Impl::workers() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<int> all;
+  for (const auto& [worker, session] : sessions_) all.push_back(worker);
+  return all;
+}
+
+grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stream& stream) {
+  std::unique_ptr<Session> session;
+  grpc::Status status;
+  try {
+    stream.SendInitialMetadata();  // a first message that is only buffered would wait for it
+    const wire::Join join = read_join(stream);
+    session = enter(context, stream, join);
+    Loan none;
+    send(stream,
+         wire::pack(wire::Verb::join, wire::Joined{session->worker(), options_.begin, options_.end, host_->limits().wait.count(),
+                                                   host_->limits().silence.count()}),
+         {}, none);
+    session->serve(*host_, layout_, options_);
+  } catch (const Broken&) {
+  } catch (const DataError& error) {  // whatever follows on the stream cannot be understood either
+    status = {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
+  } catch (const std::exception& error) {
+    Loan loan;
+    const auto failure = wire::pack_failure(error);
+    try {
+      send(stream, failure.head, std::as_bytes(std::span(failure.payload)), loan);
+    } catch (const Broken&) {
+    }
+  }
+  if (session) leave(*session);
+  return status;
+}
+
+wire::Join GrpcServer::Impl::read_join(Session::Stream& stream) const {
+  const std::string head = receive_head(stream);
+  const std::int64_t bytes = wire::unpack_head(head).payload;
+  const auto join = wire::unpack<wire::Join>(head);
+  const std::string text = receive_text(stream, bytes);
+  if (join.layout < 0 || join.layout > bytes) throw DataError("a worker's message", "it joins without a layout");
+  const std::string_view layout = std::string_view(text).substr(0, static_cast<std::size_t>(join.layout));
+  const std::string_view compression = std::string_view(text).substr(layout.size());
+  if (const std::string what = difference(parse_layout(layout), layout_); !what.empty())
+    throw ConfigError(fmt::format("the worker's model (here) is not the server's (there): {}; give both the same recipe", what));
+  if (compression != options_.compression.describe())
+    throw ConfigError(fmt::format("the worker compresses its pushes by '{}', and the server expects '{}'; give both the same recipe",
+                                  compression, options_.compression.describe()));
+  if (join.worker < -1 || join.worker >= kMostWorkers)
+    throw ConfigError(fmt::format("no worker has the number {}; there are at most {}", join.worker, kMostWorkers));
+  return join;
+}
+
+std::unique_ptr<Session> GrpcServer::Impl::enter(grpc::ServerContext& context, Session::Stream& stream, const wire::Join& join) {
+  std::unique_lock lock(mutex_);
+  const int worker = number_for(join, lock);
+  auto session = std::make_unique<Session>(context, stream, worker, join.token);
+  sessions_[worker] = session.get();
+  host_->join(worker);
+  if (closing_) session->cut();
+  return session;
+}
+
+int GrpcServer::Impl::number_for(const wire::Join& join, std::unique_lock<std::mutex>& lock) {
+  if (join.worker < 0) {
+    int free = 0;
+    while (sessions_.contains(free)) ++free;
+    return free;
+  }
+  const auto worker = static_cast<int>(join.worker);
+  const auto old = sessions_.find(worker);
+  if (old == sessions_.end()) return worker;
+  if (old->second->token() != join.token)
+    throw ConfigError(
+        fmt::format("worker {} is here already, from {}; give every worker a number of its own", worker, old->second->peer()));
+  // The same worker by a new stream: the old one is dead, though nobody told.
+  old->second->cut();
+  host_->leave(worker);
+  if (!changed_.wait_for(lock, host_->limits().wait, [&] { return !sessions_.contains(worker); }))
+    throw Broken("the old stream does not end");
+  return worker;
+}
+
+void GrpcServer::Impl::leave(const Session& session) {
+  std::size_t others = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    host_->leave(session.worker());
+    sessions_.erase(session.worker());
+    others = sessions_.size();
+    if (!closing_ && session.task() && options_.task_lost) options_.task_lost(session.worker(), *session.task());
+    if (closing_) return changed_.notify_all();
+  }
+  changed_.notify_all();
+  const std::string who = fmt::format("worker {} at {}", session.worker(), session.peer());
+  if (session.is_forgotten())
+    log::warning("{} was not heard of for {:.1f} s and is forgotten; {} go on", who, seconds(host_->limits().silence), others);
+  else if (session.is_cut()) log::warning("{} is gone: its stream broke; {} go on", who, others);
+  else log::debug("{} has left; {} go on", who, others);
+}
+
+grpc::Status GrpcServer::Impl::beat(const Bytes& request) {
+  try {
+    const auto beat = wire::unpack<wire::Beat>(bytes_of(request));
+    const std::scoped_lock lock(mutex_);
+    const auto found = sessions_.find(static_cast<int>(beat.worker));
+    if (found == sessions_.end() || found->second->token() != beat.token) return {grpc::StatusCode::NOT_FOUND, "this worker is not here"};
+    host_->heard_of(found->first);
+    return grpc::Status::OK;
+  } catch (const Error& error) {
+    return {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
+  }
+}
+
+void GrpcServer::Impl::keep(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    changed_.wait_for(lock, stop, kLook, [] { return false; });
+    for (const int worker : host_->forget_silent())
+      if (const auto found = sessions_.find(worker); found != sessions_.end()) found->second->forget();
+    for (const auto& [worker, session] : sessions_)
+      if (session->is_cut()) host_->leave(worker);  // ends its waiting, if it waits
+  }
+}
+
+GrpcServer::GrpcServer(std::shared_ptr<Host> host, const Layout& layout, const Options& options)
+    : impl_(std::make_unique<Impl>(std::move(host), layout, options)) {}
+GrpcServer::~GrpcServer() = default;
+int GrpcServer::port() const { return impl_->port(); }
+std::string GrpcServer::address() const { return impl_->address(); }
+std::vector<int> GrpcServer::workers() const { return impl_->workers(); }
+
+}  // namespace paceline::ps
+
+#endif

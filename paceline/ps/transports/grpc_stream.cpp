@@ -1,0 +1,189 @@
+#if PACELINE_WITH_GRPC
+
+#include "paceline/ps/transports/grpc_stream.h"
+
+#include <fmt/format.h>
+#include <grpc/support/log.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/log.h"
+#include "paceline/comm/sockets.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr int kChunk = 4 << 20;              // of a payload, in one message: copied while the next one arrives
+constexpr std::int64_t kMostText = 1 << 26;  // a model of a million tensors
+
+struct Argument {
+  const char* key;
+  int value;
+};
+
+// Payloads are large and few. Frames as long as a chunk save headers and copies; the sender may be two chunks ahead of the network (write
+// buffer) and several ahead of the reader (lookahead), so that neither waits for the other. Pings find out that a host is gone.
+constexpr Argument kArguments[] = {
+    {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1},
+    {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1},
+    {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kChunk},
+    {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 2 * kChunk},
+    {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 * kChunk},
+    {GRPC_ARG_HTTP2_BDP_PROBE, 0},
+    {GRPC_ARG_KEEPALIVE_TIME_MS, 10'000},
+    {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000},
+    {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+    {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000},
+    {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
+};
+
+// A channel is one connection of its own, comes back soon after its server does, and goes through no proxy. Nothing is kept to be sent
+// again: what that means is decided by whoever asks.
+constexpr Argument kChannelArguments[] = {
+    {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
+    {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50},
+    {GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000},
+    {GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000},
+    {GRPC_ARG_ENABLE_HTTP_PROXY, 0},
+    {GRPC_ARG_ENABLE_RETRIES, 0},
+};
+
+/// Calls body(bytes) for every slice of a message.
+template <class Body>
+void for_each_slice(const grpc::ByteBuffer& buffer, const Body& body) {
+  std::vector<grpc::Slice> slices;
+  if (!buffer.Dump(&slices).ok()) throw Broken("a message could not be read");
+  for (const grpc::Slice& slice : slices) body(std::as_bytes(std::span(slice.begin(), slice.size())));
+}
+
+bool stays_on_host(const std::string& address) {
+  if (address.starts_with("unix:") || address.starts_with("unix-abstract:")) return true;
+  const std::size_t colon = address.rfind(':');
+  int port = -1;
+  if (colon != std::string::npos) std::from_chars(address.data() + colon + 1, address.data() + address.size(), port);
+  if (colon == 0 || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is no address; give it as host:port", address));
+  std::string host = address.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return comm::tcp_address(host, port).is_loopback();
+}
+
+bool has_certificates(const Security& security) {
+  const int given = !security.certificate.empty() + !security.key.empty() + !security.authority.empty();
+  if (given != 0 && given != 3) throw ConfigError("TLS needs all three: certificate, key and authority (files in PEM form)");
+  return given == 3;
+}
+
+}  // namespace
+
+grpc::Slice Loan::slice(std::span<const std::byte> memory) {
+  const std::scoped_lock lock(mutex_);
+  ++slices_;
+  const auto give_back = [](void* of) {
+    auto& loan = *static_cast<Loan*>(of);
+    const std::scoped_lock locked(loan.mutex_);
+    if (--loan.slices_ == 0) loan.returned_.notify_all();
+  };
+  return {const_cast<std::byte*>(memory.data()), memory.size(), give_back, this};
+}
+
+void Loan::wait() {
+  std::unique_lock lock(mutex_);
+  returned_.wait(lock, [this] { return slices_ == 0; });
+}
+
+void send(Writer& stream, const std::string& head, std::span<const std::byte> payload, Loan& loan) {
+  const auto write = [&](const grpc::ByteBuffer& buffer, bool last) {
+    grpc::WriteOptions options;
+    if (!last) options.set_buffer_hint();  // returns while the bytes are under way
+    if (!stream.Write(buffer, options)) throw Broken("the stream broke while it was written to");
+  };
+  write(buffer_of(head), payload.empty());
+  while (!payload.empty()) {
+    const std::size_t bytes = std::min<std::size_t>(payload.size(), kChunk);
+    const grpc::Slice slice = loan.slice(payload.first(bytes));
+    payload = payload.subspan(bytes);
+    write(grpc::ByteBuffer(&slice, 1), payload.empty());
+  }
+}
+
+std::string receive_head(Reader& stream) {
+  grpc::ByteBuffer buffer;
+  if (!stream.Read(&buffer)) throw Broken("the stream ended");
+  return bytes_of(buffer);
+}
+
+void receive_payload(Reader& stream, std::span<std::byte> into) {
+  grpc::ByteBuffer buffer;
+  while (!into.empty()) {
+    if (!stream.Read(&buffer)) throw Broken("the stream ended within a message");
+    if (buffer.Length() == 0 || buffer.Length() > into.size()) throw DataError("a payload", "its pieces are not as long as its head says");
+    for_each_slice(buffer, [&](std::span<const std::byte> bytes) {
+      std::memcpy(into.data(), bytes.data(), bytes.size());
+      into = into.subspan(bytes.size());
+    });
+  }
+}
+
+std::string receive_text(Reader& stream, std::int64_t bytes) {
+  if (bytes > kMostText) throw DataError("a payload", fmt::format("{} bytes are no text", bytes));
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  receive_payload(stream, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+grpc::ByteBuffer buffer_of(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return {&slice, 1};
+}
+
+std::string bytes_of(const grpc::ByteBuffer& buffer) {
+  std::string bytes;
+  for_each_slice(buffer, [&](std::span<const std::byte> part) { bytes.append(reinterpret_cast<const char*>(part.data()), part.size()); });
+  return bytes;
+}
+
+void check_exposure(const std::string& address, const Security& security) {
+  const bool stays = stays_on_host(address);
+  if (stays || has_certificates(security) || security.allow_insecure) return;
+  throw ConfigError(fmt::format(
+      "{} can be reached from other hosts, and anybody there could read and change the model; give TLS certificates, or allow it "
+      "explicitly on a network that you trust",
+      address));
+}
+
+std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
+  if (!has_certificates(security)) return grpc::InsecureServerCredentials();
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = read_file(security.authority);
+  options.pem_key_cert_pairs.push_back({read_file(security.key), read_file(security.certificate)});
+  return grpc::SslServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security) {
+  if (!has_certificates(security)) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({read_file(security.authority), read_file(security.key), read_file(security.certificate)});
+}
+
+void hear_grpc() {
+  gpr_set_log_function([](gpr_log_func_args* line) { log::debug("gRPC: {}", line->message); });
+}
+
+void tune(grpc::ServerBuilder& builder) {
+  for (const auto& [key, value] : kArguments) builder.AddChannelArgument(key, value);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error, not a secret sharing
+}
+
+grpc::ChannelArguments channel_arguments() {
+  grpc::ChannelArguments arguments;
+  for (const auto& [key, value] : kArguments) arguments.SetInt(key, value);
+  for (const auto& [key, value] : kChannelArguments) arguments.SetInt(key, value);
+  return arguments;
+}
+
+}  // namespace paceline::ps
+
+#endif

@@ -1,0 +1,73 @@
+// What both sides of the gRPC transport share: streams of bytes, memory that is lent to them, and how connections are made.
+#pragma once
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/sync_stream.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <span>
+#include <string>
+
+#include "paceline/ps/transports/grpc.h"
+#include "paceline/ps/transports/wire.h"
+
+namespace paceline::ps {
+
+inline constexpr char kSession[] = "/paceline.ParameterServer/Session";  // a worker's stream
+inline constexpr char kBeat[] = "/paceline.ParameterServer/Beat";        // that it lives
+
+/// The stream is gone.
+class Broken : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Memory that slices refer to instead of copying it. wait() returns when no slice does any more; only then may it change or go.
+class Loan {
+ public:
+  Loan() = default;
+  ~Loan() { wait(); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+  grpc::Slice slice(std::span<const std::byte> memory);
+  void wait();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  int slices_ = 0;
+};
+
+using Writer = grpc::internal::WriterInterface<grpc::ByteBuffer>;
+using Reader = grpc::internal::ReaderInterface<grpc::ByteBuffer>;
+
+/// A head and its payload, which is lent until the loan's wait(). All throw Broken.
+void send(Writer& stream, const std::string& head, std::span<const std::byte> payload, Loan& loan);
+std::string receive_head(Reader& stream);
+/// Exactly so many bytes; DataError where the pieces do not add up to them.
+void receive_payload(Reader& stream, std::span<std::byte> into);
+/// For texts: refuses sizes that no text has.
+std::string receive_text(Reader& stream, std::int64_t bytes);
+
+grpc::ByteBuffer buffer_of(const std::string& bytes);
+std::string bytes_of(const grpc::ByteBuffer& buffer);
+
+/// Throws ConfigError where `address` is neither on this host nor protected. "host:port" or gRPC's "unix:path".
+void check_exposure(const std::string& address, const Security& security);
+std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security);
+std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security);
+
+/// gRPC's own log goes to ours, as debug lines.
+void hear_grpc();
+
+/// How connections are tuned, the same on both sides.
+void tune(grpc::ServerBuilder& builder);
+grpc::ChannelArguments channel_arguments();
+
+}  // namespace paceline::ps

@@ -1,0 +1,70 @@
+// Pushes in fewer bytes: a worker's half, with its residual, and the server's half.
+//
+//   worker   a = g + e; send Q(a); e ← a − Q(a)          server   gradient = Q(a)
+//
+// Any compressor whose code says by itself what one worker means will do: all coders, and of the linear ones those that are a cast (fp16,
+// bf16). PowerSGD needs the other workers in the middle of its work. Deep Gradient Compression puts the worker's momentum into the
+// residual; the server's optimizer must then have none.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/compress/compressor.h"
+
+namespace paceline::ps {
+
+/// The same for workers and servers.
+struct PushCompression {
+  std::string name;  // empty: none
+  compress::CompressConfig settings = {};
+  std::uint64_t seed = 0;
+  double momentum = 0;  // dgc: the worker's
+  int workers = 1;      // dgc: that share the norm of dgc_clip
+
+  /// What both sides must agree on.
+  std::string describe() const;
+};
+
+/// One range of the arena, on the worker.
+class PushEncoder {
+ public:
+  /// ConfigError where the compressor cannot carry pushes; it names those that can. `place` tells ranges apart.
+  PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place);
+
+  /// The code, good until the next call. `gradient` is used up.
+  std::span<const std::byte> encode(float* gradient, double epoch);
+
+ private:
+  void accumulate(const float* gradient);
+  float local_clip(const float* gradient) const;
+
+  PushCompression compression_;
+  compress::Layout range_;
+  bool feedback_;
+  std::unique_ptr<compress::Coder> coder_;
+  std::unique_ptr<compress::Linear> cast_;
+  compress::Moment moment_;
+  std::vector<float> residual_, momentum_;
+  std::vector<std::byte> code_;
+};
+
+/// The same range, on the server; one for each worker.
+class PushDecoder {
+ public:
+  PushDecoder(const PushCompression& compression, const compress::Layout& range);
+
+  std::int64_t bound() const;  // of a code, in bytes
+  /// Throws DataError where the code is none of this range.
+  void decode(std::span<const std::byte> code, float* gradient) const;
+
+ private:
+  compress::Layout range_;
+  std::unique_ptr<compress::Coder> coder_;
+  compress::Round::Type cast_ = compress::Round::Type::f32;
+};
+
+}  // namespace paceline::ps

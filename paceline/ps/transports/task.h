@@ -1,0 +1,14 @@
+// A minibatch for a worker to compute. Workers have the data themselves; a task says which part of it.
+#pragma once
+
+#include <cstdint>
+
+namespace paceline::ps {
+
+struct Task {
+  std::int64_t epoch = 0, batch = 0, step = 0;
+  float rate = 0;  // of the schedule
+  bool operator==(const Task&) const = default;
+};
+
+}  // namespace paceline::ps

@@ -1,0 +1,108 @@
+// What workers and servers say to each other, as bytes, whatever carries them.
+//
+// A message is a head and its payload: the head has a fixed size for each verb (Head, then the verb's Body), the payload (parameters,
+// gradients, texts) follows in as many pieces as the transport likes. A worker asks, the server answers with the same verb or with `error`.
+// Numbers are little-endian, as on every processor that Paceline runs on.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "paceline/ps/client.h"
+#include "paceline/ps/transports/task.h"
+
+namespace paceline::ps::wire {
+
+enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat };
+std::string_view name(Verb verb);
+
+struct Head {
+  std::uint32_t magic = 0x53504c50;  // "PLPS"
+  std::uint16_t version = 1;
+  Verb verb = Verb::error;
+  std::int64_t payload = 0;  // bytes
+};
+
+// ---- bodies
+struct Nothing {};
+struct Join {  // payload: the layout, and after it the compression
+  std::uint64_t token = 0;
+  std::int64_t worker = -1;  // −1: any number
+  std::int64_t layout = 0;   // bytes
+};
+struct Joined {
+  std::int64_t worker = 0;
+  std::int64_t begin = 0, end = 0;
+  std::int64_t wait = 0, silence = 0;  // nanoseconds, of the host
+};
+struct PullRequest {  // the answer's payload: the range
+  float rate = 0;
+};
+struct PushRequest {  // payload: the range, or its code
+  Push push;
+  std::int64_t coded = 0;
+};
+struct Pushed {  // payload: of rules with replicas, the worker's new parameters
+  std::int64_t fate = 0, gathered = 0;
+};
+struct Answer {  // to in_vain
+  std::int64_t yes = 0;
+};
+struct Next {
+  enum Kind : std::int64_t { later, task, finished };
+  std::int64_t kind = later;
+  Task what;
+};
+struct Done {
+  Task task;
+  double loss_sum = 0, right = 0;
+  std::int64_t targets = 0;
+};
+struct Beat {
+  std::uint64_t token = 0;
+  std::int64_t worker = 0;
+};
+struct Failure {  // payload: the operation, and after it the message
+  enum Kind : std::int64_t { config, data, peer, other };
+  std::int64_t kind = other;
+  std::int64_t rank = -1, step = 0;
+  std::int64_t operation = 0;  // bytes
+};
+
+template <class Body>
+inline constexpr std::size_t kBodyBytes = std::is_empty_v<Body> ? 0 : sizeof(Body);
+
+template <class Body>
+std::string pack(Verb verb, const Body& body, std::int64_t payload = 0) {
+  static_assert(std::is_trivially_copyable_v<Body>);
+  const Head head{.verb = verb, .payload = payload};
+  std::string bytes(sizeof(Head) + kBodyBytes<Body>, '\0');
+  std::memcpy(bytes.data(), &head, sizeof(Head));
+  std::memcpy(bytes.data() + sizeof(Head), &body, kBodyBytes<Body>);
+  return bytes;
+}
+
+/// Throws DataError where the bytes do not begin as a message of this version does.
+Head unpack_head(std::string_view bytes);
+void expect_body(std::string_view bytes, std::size_t size);
+
+template <class Body>
+Body unpack(std::string_view bytes) {
+  expect_body(bytes, kBodyBytes<Body>);
+  Body body;
+  std::memcpy(&body, bytes.data() + sizeof(Head), kBodyBytes<Body>);
+  return body;
+}
+
+/// An exception as head and payload, and back: `raise` throws what was caught on the other side, as the same type.
+struct FailureMessage {
+  std::string head, payload;
+};
+FailureMessage pack_failure(const std::exception& error);
+[[noreturn]] void raise(std::string_view head, std::string_view payload);
+
+}  // namespace paceline::ps::wire

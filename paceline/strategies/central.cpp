@@ -1,0 +1,194 @@
+#include "paceline/strategies/central.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/strategies/all.h"
+#include "paceline/strategies/per_worker.h"
+#include "paceline/tensor/recorded.h"
+
+namespace paceline::strategies {
+namespace {
+
+struct Pairing {
+  std::string_view strategy, rule, consistency;
+};
+
+constexpr Pairing kPairings[] = {
+    {"ssgd", "average", "bsp"},
+    {"ssp", "asgd", "ssp"},
+    {"asgd", "asgd", "asp"},
+    {"dc_asgd", "dc_asgd", "asp"},
+    {"lc_asgd", "lc_asgd", "asp"},
+    {"staleness_aware", "staleness_aware", "asp"},
+    {"gap_aware", "gap_aware", "asp"},
+    {"dana", "dana", "asp"},
+    {"downpour", "downpour", "asp"},
+    {"k_sync", "average", "k_sync"},
+    {"k_batch_sync", "average", "k_batch_sync"},
+    {"k_async", "average", "k_async"},
+    {"k_batch_async", "average", "k_batch_async"},
+    {"adasync", "average", "adasync"},
+    {"ps", "", ""},  // whatever [ps] says
+};
+
+/// [ps] with the rule and the consistency that the strategy's name stands for.
+ps::PsConfig paired(const std::string& strategy, ps::PsConfig ps) {
+  const auto pairing = std::ranges::find(kPairings, strategy, &Pairing::strategy);
+  if (!pairing->rule.empty()) ps.rule = pairing->rule, ps.consistency = pairing->consistency;
+  return ps;
+}
+
+class Central final : public Strategy {
+ public:
+  explicit Central(std::string name) : name_(std::move(name)) {}
+
+  void setup(const Context& context) override {
+    context_.emplace(context);
+    ps_ = paired(name_, context.ps);
+    if (context.compression != "none")
+      throw ConfigError(
+          fmt::format("comm.compression={} needs something to send, and ps.executor={} sends nothing; use comm.compression=none",
+                      context.compression, ps_.executor));
+    if (context.comm.size() > 1)
+      throw ConfigError(
+          fmt::format("strategy '{}' has all its workers in one process with ps.executor={}; start it without a launcher, with "
+                      "--workers {}",
+                      name_, ps_.executor, context.comm.size()));
+    const std::string executor = ps_.executor != "auto" ? ps_.executor : context.module.device().is_cpu() ? "threads" : "virtual";
+    executor_ = executor == "virtual" ? make_virtual_executor(*context_, ps_) : make_threads_executor(*context_, ps_);
+    views_ = {ps_.statistics};
+    for (const char* view : {kAsyncView, kWorkerView, kRecomputedView})
+      if (context.module.statistics().length() > 0 && ps_.statistics != view) views_.emplace_back(view);
+  }
+
+  StepResult step(const Batch& batch, const Point& point) override { return executor_->step(batch, point); }
+  std::int64_t parts() const override { return context_->played; }
+  std::vector<std::string> views() const override { return views_; }
+  void agree(std::size_t view) override { executor_->show(views_.at(view)); }
+  void resume_training() override { executor_->resume_training(); }
+  std::vector<NamedTensor> save() override { return executor_->save(); }
+  void load(std::span<const NamedTensor> state) override { executor_->load(state); }
+  std::optional<observe::Served> served() const override { return executor_->served(); }
+
+ private:
+  std::string name_;
+  std::optional<Context> context_;
+  ps::PsConfig ps_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::string> views_;
+};
+
+at::Tensor as_tensor(float* data, std::int64_t count, const c10::Device& device) {
+  return at::from_blob(data, {count}, at::TensorOptions().dtype(at::kFloat).device(device));
+}
+
+}  // namespace
+
+void validate_central(const std::string& strategy, const ps::PsConfig& config, const ps::TimingConfig& timing,
+                      const optim::OptimConfig& optim, int workers) {
+  const ps::PsConfig ps = paired(strategy, config);
+  ps::validate(ps, optim, workers);
+  ps::validate(timing, workers);
+  if (ps.executor == "virtual" && ps.servers > 1)
+    throw ConfigError(
+        fmt::format("ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1", ps.servers));
+}
+
+std::unique_ptr<Strategy> make_central(const StrategyConfig& config) { return std::make_unique<Central>(config.name); }
+
+bool is_centralised(const std::string& name) { return std::ranges::find(kPairings, name, &Pairing::strategy) != std::end(kPairings); }
+
+ps::Allocate allocate_on(const c10::Device& device) {
+  return [device](std::int64_t count) {
+    const at::Tensor memory =
+        tensor::allocate_pages(std::max<std::int64_t>(count, 1), at::TensorOptions().dtype(at::kFloat).device(device));
+    return std::shared_ptr<float[]>(memory.data_ptr<float>(), [memory](float*) {});  // the tensor lives as long as the pointer
+  };
+}
+
+ps::Server::Setup server_setup(const Context& context) {
+  const tensor::Arena& arena = context.module.arena();
+  ps::Server::Setup setup;
+  for (const tensor::Entry& entry : arena.entries()) setup.segments.push_back({entry.offset, entry.count, entry.decay});
+  setup.length = setup.end = arena.length();
+  setup.statistics = context.module.statistics().length();
+  setup.workers = context.played;
+  setup.seed = context.seed;
+  const c10::Device& device = context.module.device();
+  setup.allocate = allocate_on(device);
+  setup.place = {.cuda = device.is_cuda(), .stream = tensor::current_stream(device)};
+  return setup;
+}
+
+std::vector<NamedTensor> save_server(ps::Server& server, const std::string& prefix, const c10::Device& device) {
+  std::vector<NamedTensor> state;
+  for (const ps::Server::Array& array : server.arrays())
+    state.push_back({prefix + array.name, as_tensor(array.data, array.count, device).clone()});
+  const std::vector<std::int64_t> numbers = server.numbers();
+  state.push_back({prefix + "numbers", at::tensor(at::ArrayRef<std::int64_t>(numbers))});
+  if (const std::vector<float> predictors = server.predictor_state(); !predictors.empty())
+    state.push_back({prefix + "predictors", at::tensor(at::ArrayRef<float>(predictors))});
+  return state;
+}
+
+void load_server(ps::Server& server, std::span<const NamedTensor> state, const std::string& prefix, const c10::Device& device) {
+  const at::Tensor numbers = find_saved(state, prefix + "numbers");
+  const auto saved = std::ranges::find(state, prefix + "predictors", &NamedTensor::name);
+  const at::Tensor predictors = saved == state.end() ? at::empty({0}) : saved->tensor.contiguous();
+  const auto copy_arrays = [&](bool really) {
+    for (const ps::Server::Array& array : server.arrays()) {
+      const auto found = std::ranges::find(state, prefix + array.name, &NamedTensor::name);
+      const bool of_worker = array.name.starts_with("pulled.") || array.name.starts_with("kept.");
+      if (found == state.end() && of_worker) continue;  // a worker that was not there
+      if (found == state.end() || found->tensor.numel() != array.count)
+        throw ConfigError(
+            fmt::format("the checkpoint has no fitting '{}{}'; resume with the same [ps], [optim] and workers", prefix, array.name));
+      if (really) as_tensor(array.data, array.count, device).copy_(found->tensor);
+    }
+  };
+  copy_arrays(false);  // nothing changes before all is known to fit
+  server.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())},
+              {predictors.data_ptr<float>(), static_cast<std::size_t>(predictors.numel())});
+  copy_arrays(true);
+}
+
+observe::Served served_by(const ps::Server& server) {
+  observe::Served served;
+  served.updates = server.version(), served.dropped = server.dropped(), served.refused = server.refused();
+  double sum = 0;
+  for (const auto& [staleness, count] : server.staleness()) {
+    served.staleness.emplace_back(staleness, count);
+    served.gradients += count, sum += static_cast<double>(staleness * count);
+  }
+  served.mean_staleness = served.gradients > 0 ? sum / static_cast<double>(served.gradients) : 0;
+  if (const ps::PredictorRecord* record = server.predictors()) {
+    const double reports = std::max<double>(1, static_cast<double>(record->actual_loss.size()));
+    served.loss_predictor_ms = 1e3 * record->loss_seconds / reports, served.step_predictor_ms = 1e3 * record->step_seconds / reports;
+    served.predicted_loss = record->predicted_loss, served.actual_loss = record->actual_loss;
+    served.predicted_steps = record->predicted_steps, served.actual_steps = record->actual_steps;
+  }
+  return served;
+}
+
+NormReports::NormReports(nn::GraphModule& module) : values_(module.statistics().parameters()), initial_(values_.clone()) {
+  momentum_ = at::ones_like(values_);
+  std::size_t entry = 0;
+  for (const graph::Parameter& parameter : module.graph().parameters()) {
+    if (parameter.trainable) continue;
+    const double momentum = module.graph().layers()[static_cast<std::size_t>(parameter.layer)].momentum;
+    module.statistics().view(momentum_, entry++).fill_(momentum);
+  }
+}
+
+void NormReports::after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches) const {
+  const at::Tensor kept = at::pow(1 - momentum_, static_cast<double>(micro_batches));  // of what was there before
+  at::div_out(batch, values_, 1 - kept);
+  running.mul_(kept).add_(values_);
+}
+
+}  // namespace paceline::strategies

@@ -1,0 +1,68 @@
+// Strategies with a parameter server: named pairs of an update rule and a consistency (ps/), carried out by one of three executors.
+//
+// To the Trainer such a strategy is one: it plays all workers by itself. A step is one worker's minibatch, handed to whoever may compute
+// next, so that an epoch is every sample once, however fast each worker is.
+#pragma once
+
+#include "paceline/ps/server.h"
+#include "paceline/strategies/local_pass.h"
+#include "paceline/strategies/recorded_step.h"
+
+namespace paceline::strategies {
+
+/// Whose statistics the batch norms are evaluated with. `recomputed` is the Trainer's to make, from training data.
+inline constexpr const char* kAsyncView = "async";
+inline constexpr const char* kWorkerView = "worker";
+inline constexpr const char* kRecomputedView = "recomputed";
+
+/// Everything that such a strategy needs, before anything is made. ConfigError where it cannot be.
+void validate_central(const std::string& strategy, const ps::PsConfig& ps, const ps::TimingConfig& timing, const optim::OptimConfig& optim,
+                      int workers);
+
+/// What computes: workers, in whatever order and place. Server and workers share `context`, which outlives the executor.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual StepResult step(const Batch& batch, const Point& point) = 0;
+  /// The module gets the server's parameters and the statistics of `view`; nothing is under way afterwards that could change them.
+  virtual void show(const std::string& view) = 0;
+  virtual void resume_training() = 0;
+  virtual std::vector<NamedTensor> save() = 0;
+  virtual void load(std::span<const NamedTensor> state) = 0;
+  virtual observe::Served served() const = 0;
+};
+
+/// `ps` with the strategy's rule and consistency filled in.
+std::unique_ptr<Executor> make_virtual_executor(const Context& context, const ps::PsConfig& ps);
+std::unique_ptr<Executor> make_threads_executor(const Context& context, const ps::PsConfig& ps);
+
+/// The arena of a module as a server sees it.
+ps::Server::Setup server_setup(const Context& context);
+/// Memory of the module's device.
+ps::Allocate allocate_on(const c10::Device& device);
+
+/// A server's memory as tensors of a checkpoint, and back. Names begin with `prefix`. What a checkpoint has of other workers is left alone.
+std::vector<NamedTensor> save_server(ps::Server& server, const std::string& prefix, const c10::Device& device);
+void load_server(ps::Server& server, std::span<const NamedTensor> state, const std::string& prefix, const c10::Device& device);
+observe::Served served_by(const ps::Server& server);
+
+/// The batch norms of one worker: what a forward pass leaves in the module's running statistics, taken apart into the batch's own
+/// statistics and the worker's running ones. The module's are zero before a pass; its norms then leave 1 − (1 − momentum)ⁿ times the mean
+/// over n micro-batches.
+class NormReports {
+ public:
+  explicit NormReports(nn::GraphModule& module);
+
+  bool any() const { return values_.numel() > 0; }
+  at::Tensor initial() const { return initial_.clone(); }
+  void before_pass() { at::Tensor(values_).zero_(); }
+  /// batch ← the batch's statistics; running ← the worker's, moved on.
+  void after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches) const;
+  void show(const at::Tensor& statistics) { at::Tensor(values_).copy_(statistics); }
+
+ private:
+  at::Tensor values_;              // the module's, in place
+  at::Tensor initial_, momentum_;  // [n]
+};
+
+}  // namespace paceline::strategies

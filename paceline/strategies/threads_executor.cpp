@@ -1,0 +1,323 @@
+// Workers as threads of one process, truly asynchronous: each has a module of its own and visits the servers at its own pace. The Trainer's
+// thread deals out minibatches, to whoever is idle and may pull, so nobody waits inside a pull for work that is not dealt out yet.
+#include <ATen/ATen.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/base/affinity.h"
+#include "paceline/base/error.h"
+#include "paceline/ps/client.h"
+#include "paceline/strategies/central.h"
+#include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/updater.h"
+#include "paceline/tensor/recorded.h"
+
+namespace paceline::strategies {
+namespace {
+
+struct Task {
+  Batch batch;
+  Point point;
+};
+
+/// What the workers share with the one who deals out.
+struct Board {
+  std::mutex mutex;
+  std::condition_variable changed;
+  at::Tensor sums;              // [2] double: of what was finished since it was last read
+  std::int64_t targets = 0;     // likewise
+  Nanoseconds busy{0};          // of all workers …
+  std::int64_t iterations = 0;  // … in so many minibatches
+  std::exception_ptr problem;
+};
+
+/// One worker: a thread, a module, a way to the servers.
+class ThreadWorker {
+ public:
+  ThreadWorker(const Context& context, const ps::PsConfig& config, std::unique_ptr<ps::Client> client, int index, Board& board)
+      : context_(context),
+        module_(std::make_shared<nn::GraphModule>(context.module.graph(), options_of(context))),
+        own_{.module = *module_,
+             .optim = context.optim,
+             .comm = context.comm,
+             .bus = context.bus,
+             .clock = context.clock,
+             .compress = context.compress,
+             .ps = context.ps,
+             .timing = context.timing,
+             .seed = context.seed,
+             .label_smoothing = context.label_smoothing,
+             .micro_batches = context.micro_batches,
+             .played = context.played,
+             .threads = context.threads,
+             .record_steps = context.record_steps,
+             .repeatable = context.repeatable},
+        client_(std::move(client)),
+        rule_(ps::make_rule(config.rule, config, context.optim, context.played)),
+        norms_(*module_),
+        index_(index),
+        board_(board) {
+    if (norms_.any()) running_ = norms_.initial(), statistics_ = norms_.initial();
+    thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  }
+
+  // ---- for the one who deals out, with the board's lock
+  bool idle() const { return !task_; }
+  bool visits() const { return local_ == 0; }
+  void give(Task task) { task_ = std::move(task); }
+  void leave() { thread_.request_stop(); }
+
+  at::Tensor& running() { return running_; }
+
+ private:
+  static nn::GraphModule::Options options_of(const Context& context) {
+    nn::GraphModule::Options options = context.module.options();
+    options.allocate = tensor::allocate_pages;
+    return options;
+  }
+
+  void work(const std::stop_token& stop) {
+    try {
+      if (context_.played > 1) keep_to_cores(index_, context_.played);
+      tensor::configure_libtorch(module_->device(), module_->options().precision, context_.threads, context_.repeatable);
+      const tensor::OwnStream stream(module_->device());
+      pass_.emplace(own_);
+      recorded_.emplace(module_->device(), own_.record_steps);
+      if (rule_->needs().replica) updater_.emplace(module_->arena(), own_.optim);
+      while (true) {
+        {
+          std::unique_lock lock(board_.mutex);
+          board_.changed.wait(lock, [&] { return stop.stop_requested() || task_.has_value(); });
+          if (stop.stop_requested()) return;
+        }
+        const Nanoseconds began = context_.clock.now();
+        const at::Tensor sums = minibatch(*task_).cpu();
+        {
+          const std::lock_guard lock(board_.mutex);
+          board_.busy += context_.clock.now() - began, ++board_.iterations;
+          board_.sums.add_(sums), board_.targets += task_->batch.targets.numel();
+          task_.reset();
+        }
+        board_.changed.notify_all();
+      }
+    } catch (...) {
+      {
+        const std::lock_guard lock(board_.mutex);
+        if (!board_.problem) board_.problem = std::current_exception();
+        task_.reset();
+      }
+      board_.changed.notify_all();
+    }
+  }
+
+  at::Tensor minibatch(const Task& task) {
+    const auto rate = static_cast<float>(task.point.rate);
+    float* const parameters = module_->arena().parameters().data_ptr<float>();
+    const at::Tensor& gradients = module_->arena().gradients();
+    const bool replica = rule_->needs().replica;
+    const Nanoseconds began = context_.clock.now();
+    if (local_ == 0) {
+      const PhaseSpan span(own_, "pull", lane().c_str());
+      client_->pull(replica && iteration_ > 0 ? nullptr : parameters, rate);
+      t_comm_ = seconds(context_.clock.now() - began);
+      module_->refresh();
+    }
+    const bool last = local_ + 1 >= rule_->period();
+    ps::Advice advice;
+    double loss = 0;
+    Nanoseconds reported{0};
+    pass_->begin_step(task.point.step);
+    if (norms_.any()) norms_.before_pass();
+    const at::Tensor sums = pass_->run(task.batch, task.batch.weight(1), nullptr, [&](const at::Tensor& scored) {
+      if (norms_.any()) norms_.after_pass(statistics_, running_, std::min(context_.micro_batches, task.batch.inputs.size(0)));
+      loss = scored[0].item<double>() / static_cast<double>(task.batch.targets.numel());
+      if (last)
+        advice = client_->report({.loss = loss, .t_comm_s = t_comm_, .t_comp_s = t_comp_},
+                                 norms_.any() ? statistics_.data_ptr<float>() : nullptr);
+      reported = context_.clock.now();
+    });
+    std::this_thread::sleep_for(
+        ps::straggle(context_.timing, context_.played, context_.seed, index_, iteration_, context_.clock.now() - began));
+    t_comp_ = seconds(context_.clock.now() - reported);
+    ++iteration_;
+
+    if (replica) {
+      updater_->begin_step({.rate = rate, .step = iteration_});
+      updater_->update_all();
+    } else if (rule_->period() > 1) {
+      if (local_ == 0) sum_ = gradients.clone();
+      else sum_.add_(gradients);
+      if (!last) at::Tensor(module_->arena().parameters()).add_(gradients, -rate);
+    }
+    local_ = last ? 0 : local_ + 1;
+    if (last) {
+      const PhaseSpan span(own_, "push", lane().c_str());
+      tensor::synchronize(module_->device());
+      float* const sent = replica ? parameters : (rule_->period() > 1 ? sum_ : gradients).data_ptr<float>();
+      client_->push(sent, {.rate = rate, .scale = static_cast<float>(advice.scale), .loss = loss});
+    }
+    if (replica || rule_->period() > 1) module_->refresh();
+    return sums;
+  }
+
+  std::string lane() const { return fmt::format("worker {}", index_); }
+
+  const Context& context_;
+  std::shared_ptr<nn::GraphModule> module_;
+  Context own_;
+  std::unique_ptr<ps::Client> client_;
+  std::unique_ptr<ps::UpdateRule> rule_;  // what it asks of workers; the server has one of its own
+  NormReports norms_;
+  int index_;
+  Board& board_;
+  std::optional<LocalPass> pass_;
+  std::optional<RecordedStep> recorded_;
+  std::optional<Updater> updater_;
+  at::Tensor statistics_, running_, sum_;
+  std::int64_t iteration_ = 0, local_ = 0;
+  double t_comm_ = 0, t_comp_ = 0;
+  std::optional<Task> task_;
+  std::jthread thread_;
+};
+
+class ThreadsExecutor final : public Executor {
+ public:
+  ThreadsExecutor(const Context& context, const ps::PsConfig& config) : context_(context), norms_(context.module) {
+    if (!context.module.device().is_cpu())
+      throw ConfigError("ps.executor=threads has its workers on CPU cores; use ps.executor=virtual on a GPU, or train.device=cpu");
+    const bool elementwise = optim::make_optimizer(context.optim)->elementwise();
+    ps::Server::Setup setup = server_setup(context);
+    cuts_ = ps::cut_ranges(setup.segments, setup.length, static_cast<int>(config.servers), elementwise);
+    const std::int64_t statistics = setup.statistics;
+    for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) {
+      setup.begin = cuts_[i], setup.end = cuts_[i + 1];
+      setup.statistics = i == 0 ? statistics : 0;
+      auto server = std::make_unique<ps::Server>(config, context.optim, setup);
+      hosts_.push_back(std::make_shared<ps::Host>(std::move(server), ps::Host::Limits{}));
+    }
+    to_servers(context.module.arena().parameters());
+    if (norms_.any())
+      hosts_[0]->with([&](ps::Server& server) { view_of(server.statistics(), norms_.initial().numel()).copy_(norms_.initial()); });
+    board_.sums = at::zeros({2}, at::kDouble);
+    for (int i = 0; i < context.played; ++i)
+      workers_.push_back(std::make_unique<ThreadWorker>(context, config, ps::make_in_process_client(hosts_, cuts_, i), i, board_));
+  }
+
+  ~ThreadsExecutor() override {
+    for (const auto& host : hosts_) host->close("the run has ended");
+    {
+      const std::lock_guard lock(board_.mutex);
+      for (const auto& worker : workers_) worker->leave();
+    }
+    board_.changed.notify_all();
+  }
+
+  StepResult step(const Batch& batch, const Point& point) override {
+    Task task{{batch.inputs.clone(), batch.targets.clone(), batch.global_samples}, point};  // the feed's memory is used again
+    std::unique_lock lock(board_.mutex);
+    std::size_t chosen = 0;
+    board_.changed.wait(lock, [&] { return board_.problem || choose(chosen); });
+    if (board_.problem) std::rethrow_exception(board_.problem);
+    workers_[chosen]->give(std::move(task));
+    next_ = chosen + 1;
+    StepResult result{board_.sums.clone(), board_.targets};
+    board_.sums.zero_(), board_.targets = 0;
+    lock.unlock();
+    board_.changed.notify_all();
+    return result;
+  }
+
+  void show(const std::string& view) override {
+    drain();
+    at::Tensor parameters = context_.module.arena().parameters();
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) {
+        parameters.narrow(0, cuts_[i], server.length()).copy_(view_of(server.parameters(), server.length()));
+      });
+    context_.module.refresh();
+    if (!norms_.any()) return;
+    if (view == kWorkerView) return norms_.show(workers_.front()->running());
+    hosts_[0]->with([&](ps::Server& server) { norms_.show(view_of(server.statistics(), norms_.initial().numel())); });
+  }
+  void resume_training() override {}
+
+  std::vector<NamedTensor> save() override {
+    drain();
+    std::vector<NamedTensor> state;
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) {
+        for (NamedTensor& item : save_server(server, prefix(i), context_.module.device())) state.push_back(std::move(item));
+      });
+    return state;
+  }
+
+  // The module has the checkpoint's parameters by now.
+  void load(std::span<const NamedTensor> state) override {
+    if (std::ranges::none_of(state, [&](const NamedTensor& item) { return item.name == prefix(hosts_.size() - 1) + "numbers"; }) ||
+        std::ranges::any_of(state, [&](const NamedTensor& item) { return item.name == prefix(hosts_.size()) + "numbers"; }))
+      throw ConfigError("the checkpoint's parameters lay on another number of servers; resume with the same ps.servers and ps.executor");
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) { load_server(server, state, prefix(i), context_.module.device()); });
+    to_servers(context_.module.arena().parameters());
+  }
+
+  observe::Served served() const override {
+    observe::Served served = hosts_[0]->with([](ps::Server& server) { return served_by(server); });
+    served.predictor_ms = served.loss_predictor_ms + served.step_predictor_ms;
+    const std::lock_guard lock(board_.mutex);
+    if (board_.iterations > 0) served.iteration_ms = 1e3 * seconds(board_.busy) / static_cast<double>(board_.iterations);
+    return served;
+  }
+
+ private:
+  static at::Tensor view_of(float* data, std::int64_t count) { return at::from_blob(data, {count}, at::kFloat); }
+  static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
+
+  void to_servers(const at::Tensor& parameters) {
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) {
+        view_of(server.parameters(), server.length()).copy_(parameters.narrow(0, cuts_[i], server.length()));
+      });
+  }
+
+  /// An idle worker that need not wait, beginning after the one that was chosen last.
+  bool choose(std::size_t& chosen) {
+    for (std::size_t k = 0; k < workers_.size(); ++k) {
+      const std::size_t i = (next_ + k) % workers_.size();
+      const auto lets = [i](const auto& host) { return host->may_pull(static_cast<int>(i)); };
+      if (!workers_[i]->idle() || (workers_[i]->visits() && !std::ranges::all_of(hosts_, lets))) continue;
+      chosen = i;
+      return true;
+    }
+    return false;
+  }
+
+  void drain() {
+    std::unique_lock lock(board_.mutex);
+    board_.changed.wait(lock, [&] { return std::ranges::all_of(workers_, [](const auto& worker) { return worker->idle(); }); });
+    if (board_.problem) std::rethrow_exception(board_.problem);
+  }
+
+  const Context& context_;
+  NormReports norms_;
+  std::vector<std::int64_t> cuts_;
+  std::vector<std::shared_ptr<ps::Host>> hosts_;
+  mutable Board board_;
+  std::size_t next_ = 0;
+  std::vector<std::unique_ptr<ThreadWorker>> workers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_threads_executor(const Context& context, const ps::PsConfig& ps) {
+  return std::make_unique<ThreadsExecutor>(context, ps);
+}
+
+}  // namespace paceline::strategies

@@ -1,0 +1,239 @@
+#include "paceline/train/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/comm/world.h"
+#include "paceline/observe/metrics.h"
+#include "paceline/observe/predictions.h"
+#include "paceline/observe/run_folder.h"
+#include "paceline/observe/summary.h"
+#include "paceline/train/workers.h"
+
+namespace paceline::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAlone = "sgd";
+
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\n"), last = text.find_last_not_of(" \t\n");
+  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);)
+    if (part = trimmed(part); !part.empty()) parts.push_back(part);
+  return parts;
+}
+
+/// Everything of a run in its folder, nothing on the terminal.
+void run_one(Recipe recipe, const fs::path& folder, const std::atomic<bool>& stop) {
+  const SteadyClock clock;
+  observe::Bus bus;
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);  // what an interrupted run left
+  fs::create_directories(folder);
+  Workers workers(recipe, comm::World{}, {.bus = bus, .clock = clock, .stop = stop});
+  bus.add(std::make_unique<observe::MetricsLog>(folder / "metrics.jsonl", clock));
+  bus.add(std::make_unique<observe::Predictions>(folder / "predictions.csv"));
+  write_atomically(folder / "recipe.toml", recipe.config().toml());
+  bus.add(std::make_unique<observe::Summary>(folder / "summary.json"));
+  try {
+    workers.run(folder);
+  } catch (const PeerError&) {
+    throw;
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const DataError&) {
+    throw;
+  } catch (const Error& problem) {  // it diverged: that is a result as well
+    write_atomically(folder / "summary.json", nlohmann::json{{"diverged", problem.what()}}.dump(2) + "\n");
+  }
+}
+
+void read_evaluations(const fs::path& metrics, Outcome& outcome) {
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_discarded() || event.value("event", "") != "evaluation") continue;
+    outcome.epoch.push_back(event.at("epoch").get<double>());
+    outcome.error.push_back(100 * (1 - event.at("test_accuracy").get<double>()));
+    outcome.time.push_back(event.at("training_seconds").is_number() ? event.at("training_seconds").get<double>() : NAN);
+  }
+}
+
+void read_predictions(const fs::path& csv, Outcome& outcome) {
+  std::ifstream file(csv);
+  std::string line;
+  std::getline(file, line);  // the heading
+  while (std::getline(file, line)) {
+    const std::vector<std::string> cells = split(line, ',');
+    if (cells.size() < 3) continue;
+    outcome.predicted_loss.push_back(std::stod(cells[1])), outcome.actual_loss.push_back(std::stod(cells[2]));
+    if (cells.size() < 5) continue;
+    outcome.predicted_steps.push_back(std::stod(cells[3])), outcome.actual_steps.push_back(std::stod(cells[4]));
+  }
+}
+
+}  // namespace
+
+bool Contestant::alone() const { return algorithm == kAlone; }
+
+std::string Contestant::folder() const {
+  std::string name = fmt::format("{}-{}w-seed{}", algorithm, workers, seed);
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
+  return name;
+}
+
+std::vector<Contestant> contestants(const CompareConfig& config) {
+  std::vector<Contestant> all;
+  const auto entries = split(config.algorithms, ';');
+  if (entries.empty()) throw ConfigError("compare.algorithms is empty; name strategies, like \"sgd; ssgd; asgd\"");
+  std::vector<std::string> seen;
+  for (const std::string& entry : entries) {
+    const auto colon = entry.find(':');
+    Contestant contestant;
+    contestant.algorithm = trimmed(entry.substr(0, colon));
+    contestant.workers = contestant.seed = 0;
+    if (std::ranges::find(seen, contestant.folder()) != seen.end())
+      throw ConfigError(
+          fmt::format("compare.algorithms names '{}' twice; give one of them a label: \"label: strategy.name=…\"", contestant.algorithm));
+    seen.push_back(contestant.folder());
+    if (colon != std::string::npos) contestant.settings = split(entry.substr(colon + 1), ' ');
+    // One worker of a server is plain SGD, under the same clock as the others.
+    else contestant.settings = {fmt::format("strategy.name={}", contestant.alone() ? "asgd" : contestant.algorithm)};
+    for (const std::int64_t workers : contestant.alone() ? std::vector<std::int64_t>{1} : config.workers)
+      for (const std::int64_t seed : config.seeds) {
+        contestant.workers = workers, contestant.seed = seed;
+        all.push_back(contestant);
+      }
+  }
+  return all;
+}
+
+Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::path& runs) {
+  Recipe made = recipe;
+  Config config = made.config();
+  for (const std::string& setting : contestant.settings) {
+    try {
+      config.set(setting);
+    } catch (const ConfigError& problem) {
+      throw ConfigError(fmt::format("compare.algorithms, '{}': {}", contestant.algorithm, problem.what()));
+    }
+  }
+  made.compare = {};  // whatever else is compared, this run is the same
+  made.train.seed = contestant.seed;
+  made.parallel.workers = contestant.workers;
+  made.data.batch *= contestant.workers;
+  made.train.checkpoints = false;
+  made.train.runs = runs.string();
+  made.train.name = contestant.folder();
+  validate(made);
+  return made;
+}
+
+double Outcome::error_with(const std::string& statistics) const {
+  const auto found = std::ranges::find(errors, statistics, &std::pair<std::string, double>::first);
+  return found != errors.end() ? found->second : errors.front().second;
+}
+
+std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path& folder, const std::string& recipe_text) {
+  std::error_code ignored;
+  if (!fs::exists(folder / "summary.json", ignored) || read_file(folder / "recipe.toml") != recipe_text) return std::nullopt;
+  const auto summary = nlohmann::json::parse(read_file(folder / "summary.json"), nullptr, false);
+  if (summary.is_discarded() || summary.contains("stopped")) return std::nullopt;
+  Outcome outcome;
+  outcome.contestant = contestant;
+  if (summary.contains("diverged")) {
+    outcome.diverged = summary.at("diverged").get<std::string>();
+    outcome.errors = {{"", NAN}};
+    read_evaluations(folder / "metrics.jsonl", outcome);
+    return outcome;
+  }
+  outcome.epochs = summary.at("epochs").get<double>();
+  outcome.wall_seconds = summary.at("seconds").get<double>();
+  outcome.errors = {{"", 100 * (1 - summary.at("test_accuracy").get<double>())}};
+  if (const auto views = summary.find("views"); views != summary.end()) {
+    outcome.errors.clear();
+    for (const auto& [view, found] : views->items()) outcome.errors.emplace_back(view, 100 * (1 - found.at("test_accuracy").get<double>()));
+  }
+  read_evaluations(folder / "metrics.jsonl", outcome);
+  read_predictions(folder / "predictions.csv", outcome);
+  outcome.seconds = outcome.time.empty() ? outcome.wall_seconds : outcome.time.back();
+  if (const auto server = summary.find("server"); server != summary.end()) {
+    const auto number = [&](const char* key) { return server->at(key).is_number() ? server->at(key).get<double>() : 0.0; };
+    outcome.mean_staleness = number("mean_staleness"), outcome.iteration_ms = number("iteration_ms");
+    outcome.predictor_ms = number("predictor_ms");
+    outcome.loss_predictor_ms = number("loss_predictor_ms"), outcome.step_predictor_ms = number("step_predictor_ms");
+    outcome.staleness = server->at("staleness").get<std::vector<std::pair<std::int64_t, std::int64_t>>>();
+  }
+  return outcome;
+}
+
+Comparison compare(const Recipe& recipe, const fs::path& runs, int together, const std::atomic<bool>& stop,
+                   const std::function<void(std::size_t, std::size_t, const Contestant&, const Outcome*)>& told) {
+  const std::vector<Contestant> all = contestants(recipe.compare);
+  std::vector<Recipe> recipes;
+  for (const Contestant& contestant : all) recipes.push_back(recipe_of(recipe, contestant, runs));
+  std::vector<std::optional<Outcome>> outcomes(all.size());
+  std::mutex mutex;
+  std::size_t next = 0, done = 0;
+  std::exception_ptr problem;
+  const auto work = [&] {
+    while (true) {
+      std::size_t i = 0;
+      {
+        const std::lock_guard lock(mutex);
+        if (next >= all.size() || problem || stop) return;
+        i = next++;
+      }
+      const fs::path folder = runs / all[i].folder();
+      const std::string text = recipes[i].config().toml();
+      try {
+        auto outcome = read_outcome(all[i], folder, text);
+        if (!outcome) {
+          {
+            const std::lock_guard lock(mutex);
+            told(done, all.size(), all[i], nullptr);
+          }
+          run_one(recipes[i], folder, stop);
+          outcome = read_outcome(all[i], folder, text);
+        }
+        const std::lock_guard lock(mutex);
+        if (!outcome) return;  // stopped on request
+        outcomes[i] = std::move(outcome);
+        told(++done, all.size(), all[i], &*outcomes[i]);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!problem) problem = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int i = 1; i < together; ++i) threads.emplace_back(work);
+  work();
+  threads.clear();
+  if (problem) std::rethrow_exception(problem);
+  Comparison result;
+  for (auto& outcome : outcomes)
+    if (outcome) result.outcomes.push_back(std::move(*outcome));
+    else result.stopped = true;
+  return result;
+}
+
+}  // namespace paceline::train

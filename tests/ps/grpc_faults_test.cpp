@@ -1,0 +1,320 @@
+// Workers and servers over gRPC that come and go, and the tasks they had. Where only a process shows it, this program starts itself again
+// as a worker.
+#if PACELINE_WITH_GRPC
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+
+#include "paceline/base/error.h"
+#include "tests/ps/grpc_fleet.h"
+
+extern char** environ;
+
+namespace paceline::ps {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// ---- tasks
+
+/// Hands out numbered tasks, and those that were lost again.
+struct Work {
+  explicit Work(std::int64_t tasks) : left(tasks) {}
+
+  GrpcServer::Options options() {
+    return {.next_task = [this](int, bool& finished) -> std::optional<Task> {
+              const std::scoped_lock lock(mutex);
+              if (!lost.empty()) {
+                const Task task = lost.back();
+                lost.pop_back();
+                return task;
+              }
+              finished = left == 0 && done.size() == given;
+              if (left == 0) return std::nullopt;
+              --left;
+              return Task{.epoch = 1, .batch = static_cast<std::int64_t>(given), .step = static_cast<std::int64_t>(given++), .rate = kRate};
+            },
+            .task_done =
+                [this](int worker, const Task& task, double, double, std::int64_t targets) {
+                  const std::scoped_lock lock(mutex);
+                  done.push_back(task.step);
+                  by.push_back(worker);
+                  examples += targets;
+                },
+            .task_lost =
+                [this](int worker, const Task& task) {
+                  const std::scoped_lock lock(mutex);
+                  lost.push_back(task);
+                  losers.push_back(worker);
+                }};
+  }
+
+  std::mutex mutex;
+  std::int64_t left, examples = 0;
+  std::size_t given = 0;
+  std::vector<Task> lost;
+  std::vector<std::int64_t> done;
+  std::vector<int> by, losers;
+};
+
+void work_until_finished(GrpcClient& client) {
+  while (const auto task = client.next()) {
+    pulled(client);
+    auto gradient = gradient_of(client.worker(), static_cast<int>(task->step));
+    client.push(gradient.data(), {.rate = task->rate});
+    client.done(*task, 1, 2, 3);
+  }
+}
+
+TEST(Grpc, TasksAreDoneOnce) {
+  Work work(40);
+  Fleet fleet({.workers = 3}, 2, work.options());
+  {
+    std::vector<std::jthread> threads;
+    for (int w = 0; w < 3; ++w) threads.emplace_back([&] { work_until_finished(*connect_grpc(fleet.addresses, layout())); });
+  }
+  const std::scoped_lock lock(work.mutex);
+  std::sort(work.done.begin(), work.done.end());
+  ASSERT_EQ(work.done.size(), 40u);
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(work.done[i], static_cast<std::int64_t>(i));
+  EXPECT_EQ(work.examples, 120);
+  EXPECT_EQ(fleet.hosts[0]->with([](Server& server) { return server.version(); }), 40);
+}
+
+TEST(Grpc, ATaskOfAWorkerThatLeavesIsHandedBack) {
+  Work work(2);
+  Fleet fleet({.workers = 2}, 1, work.options());
+  auto leaver = connect_grpc(fleet.addresses, layout());
+  const auto task = leaver->next();
+  ASSERT_TRUE(task);
+  leaver.reset();
+  EXPECT_TRUE(soon([&] { return std::scoped_lock(work.mutex), !work.lost.empty(); }));
+  const auto other = connect_grpc(fleet.addresses, layout());
+  work_until_finished(*other);
+  const std::scoped_lock lock(work.mutex);
+  EXPECT_THAT(work.done, testing::UnorderedElementsAre(0, 1));
+}
+
+// ---- those that go
+
+/// This program again, as a worker that works until it is killed, or that takes a task and is never done with it. The tests below start it.
+TEST(GrpcProcess, DISABLED_Worker) {
+  const char* address = std::getenv("PACELINE_TEST_SERVER");
+  ASSERT_NE(address, nullptr);
+  const auto client = connect_grpc({address}, layout());
+  if (std::getenv("PACELINE_TEST_HOLD") == nullptr) return work_until_finished(*client);
+  client->next();
+  pulled(*client);
+  ::pause();
+}
+
+class WorkerProcess {
+ public:
+  enum class Kind { works, holds };
+  WorkerProcess(const std::string& address, Kind kind) {
+    ::setenv("PACELINE_TEST_SERVER", address.c_str(), 1);
+    if (kind == Kind::holds) ::setenv("PACELINE_TEST_HOLD", "1", 1);
+    else ::unsetenv("PACELINE_TEST_HOLD");
+    std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=GrpcProcess.DISABLED_Worker", "--gtest_also_run_disabled_tests",
+                                      "--gtest_brief=1"};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    if (::posix_spawn(&pid_, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0) pid_ = -1;
+  }
+  ~WorkerProcess() { end(SIGKILL); }
+  void send(int signal) const { ::kill(pid_, signal); }
+  void end(int signal) {
+    if (pid_ <= 0) return;
+    send(signal);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  bool runs() const { return pid_ > 0; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+TEST(GrpcProcess, AKilledWorkerLeavesAndTheRestGoOn) {
+  Work work(1'000'000);
+  Fleet fleet({.workers = 2}, 1, work.options());
+  const auto mine = connect_grpc(fleet.addresses, layout(), {.worker = 1});
+  WorkerProcess process(fleet.addresses[0], WorkerProcess::Kind::works);
+  ASSERT_TRUE(process.runs());
+  ASSERT_TRUE(soon([&] { return version(fleet) > 3; }));
+  EXPECT_THAT(fleet.servers[0]->workers(), ElementsAre(0, 1));
+  process.end(SIGKILL);
+  ASSERT_TRUE(soon([&] { return fleet.servers[0]->workers() == std::vector<int>{1}; }));
+  const std::int64_t then = version(fleet);
+  pulled(*mine);
+  auto gradient = gradient_of(1, 0);
+  EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_EQ(version(fleet), then + 1);
+}
+
+TEST(GrpcProcess, AStoppedWorkerIsForgottenAndItsTaskHandedBack) {
+  Work work(2);
+  Fleet fleet({.consistency = "bsp", .workers = 2, .limits = {.wait = 20s, .silence = 400ms}}, 1, work.options());
+  const auto mine = connect_grpc(fleet.addresses, layout(), {.worker = 1});
+  WorkerProcess process(fleet.addresses[0], WorkerProcess::Kind::holds);
+  ASSERT_TRUE(process.runs());
+  ASSERT_TRUE(soon([&] { return std::scoped_lock(work.mutex), work.given == 1; }));
+  pulled(*mine);
+  auto gradient = gradient_of(1, 0);
+  EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::gathered);
+  std::this_thread::sleep_for(800ms);
+  EXPECT_THAT(fleet.servers[0]->workers(), ElementsAre(0, 1));  // it computes for longer than the limit, but it beats
+  process.send(SIGSTOP);
+  pulled(*mine);  // waits until worker 0 is forgotten
+  EXPECT_EQ(version(fleet), 1);
+  EXPECT_TRUE(soon([&] { return std::scoped_lock(work.mutex), work.losers == std::vector<int>{0}; }));
+  EXPECT_EQ(mine->next()->step, 0);
+}
+
+TEST(Grpc, WhoeverWaitsForALateWorkerGetsAPeerError) {
+  Fleet fleet({.consistency = "bsp", .workers = 2, .limits = {.wait = 200ms, .silence = 30s}}, 1);
+  const auto late = connect_grpc(fleet.addresses, layout()), prompt = connect_grpc(fleet.addresses, layout());
+  pulled(*late), pulled(*prompt);
+  auto gradient = gradient_of(0, 0);
+  prompt->push(gradient.data(), {.rate = kRate});
+  try {
+    pulled(*prompt);
+    FAIL() << "the pull did not wait for the late worker";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("worker 0"));
+    EXPECT_EQ(error.operation(), "pull");
+  }
+  gradient = gradient_of(0, 1);
+  late->push(gradient.data(), {.rate = kRate});
+  EXPECT_NO_THROW(pulled(*prompt));  // the stream has outlived the error
+}
+
+TEST(Grpc, WhoeverLeavesNoLongerHoldsUpTheOthers) {
+  Fleet fleet({.consistency = "bsp", .workers = 2}, 2);
+  auto leaver = connect_grpc(fleet.addresses, layout());
+  const auto stayer = connect_grpc(fleet.addresses, layout());
+  pulled(*leaver), pulled(*stayer);
+  auto gradient = gradient_of(1, 0);
+  EXPECT_EQ(stayer->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::gathered);
+  std::jthread later([&] { leaver.reset(); });
+  pulled(*stayer);
+  EXPECT_EQ(version(fleet), 1);
+}
+
+TEST(Grpc, ANewWorkerMayComeAnyTime) {
+  Fleet fleet({.workers = 1}, 2);
+  const auto first = connect_grpc(fleet.addresses, layout());
+  pulled(*first);
+  auto gradient = gradient_of(0, 0);
+  first->push(gradient.data(), {.rate = kRate});
+  const auto second = connect_grpc(fleet.addresses, layout());
+  EXPECT_EQ(second->worker(), 1);
+  EXPECT_EQ(pulled(*second), pulled(*first));
+  gradient = gradient_of(1, 0);
+  EXPECT_EQ(second->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_EQ(version(fleet), 2);
+}
+
+TEST(Grpc, AServerThatComesBackIsJoinedAgain) {
+  Fleet fleet({}, 2);
+  const auto client = connect_grpc(fleet.addresses, layout());
+  const auto start = pulled(*client);
+  fleet.servers[1].reset();
+  auto gradient = gradient_of(0, 0);
+  std::jthread restart([&] {
+    std::this_thread::sleep_for(100ms);
+    fleet.hosts[1] = make_host({}, fleet.cuts[1], fleet.cuts[2]);
+    fleet.servers[1] = std::make_unique<GrpcServer>(
+        fleet.hosts[1], layout(), GrpcServer::Options{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
+  });
+  client->push(gradient.data(), {.rate = kRate});  // waits for the second server, which then does not know of the pull
+  restart.join();
+  EXPECT_EQ(fleet.servers[1]->workers(), std::vector<int>{0});
+  const auto after = pulled(*client);
+  EXPECT_NE(after[0], start[0]);
+  EXPECT_EQ(after[kLength - 100], start[kLength - 100]);
+  gradient = gradient_of(0, 1);
+  EXPECT_EQ(client->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_NE(pulled(*client)[kLength - 100], start[kLength - 100]);
+}
+
+TEST(Grpc, PatienceEnds) {
+  Fleet fleet({}, 1);
+  const auto client = connect_grpc(fleet.addresses, layout(), {.patience = 300ms});
+  fleet.servers.clear();
+  EXPECT_THROW(pulled(*client), PeerError);
+}
+
+TEST(Grpc, AServerThatEndsLetsGoOfWhoeverWaits) {
+  Fleet fleet({.consistency = "bsp", .workers = 2}, 1);
+  const auto client = connect_grpc(fleet.addresses, layout(), {.patience = 300ms});
+  pulled(*client);
+  auto gradient = gradient_of(0, 0);
+  client->push(gradient.data(), {.rate = kRate});
+  std::jthread waiting([&] { EXPECT_THROW(pulled(*client), PeerError); });  // for worker 1, which never comes
+  std::this_thread::sleep_for(50ms);
+  fleet.servers.clear();
+}
+
+// ---- TLS
+
+class GrpcTls : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "openssl is not installed";
+    std::string name = (std::filesystem::temp_directory_path() / "paceline-tls-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    make_authority("ca"), make_authority("other");
+    make_certificate("server", "ca"), make_certificate("worker", "ca"), make_certificate("stranger", "other");
+  }
+  void TearDown() override {
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+
+  Security security(const std::string& who) const { return {file(who + ".pem"), file(who + ".key"), file("ca.pem"), false}; }
+
+ private:
+  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  void openssl(const std::string& arguments) const {
+    ASSERT_EQ(std::system(("cd " + folder_ + " && openssl " + arguments + " >/dev/null 2>&1").c_str()), 0) << arguments;
+  }
+  void make_authority(const std::string& name) const {
+    openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name + " -keyout " + name + ".key -out " +
+            name + ".pem");
+  }
+  void make_certificate(const std::string& name, const std::string& authority) const {
+    openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -addext subjectAltName=IP:127.0.0.1 -keyout " +
+            name + ".key -out " + name + ".csr");
+    openssl("x509 -req -in " + name + ".csr -CA " + authority + ".pem -CAkey " + authority +
+            ".key -CAcreateserial -days 2 -copy_extensions copy -out " + name + ".pem");
+  }
+
+  std::string folder_;
+};
+
+TEST_F(GrpcTls, BothSidesShowCertificates) {
+  Fleet fleet({}, 1, {.security = security("server")});
+  const auto client = connect_grpc(fleet.addresses, layout(), {.security = security("worker")});
+  const auto before = pulled(*client);
+  auto gradient = gradient_of(0, 0);
+  client->push(gradient.data(), {.rate = kRate});
+  EXPECT_NE(pulled(*client), before);
+  EXPECT_THROW(connect_grpc(fleet.addresses, layout(), {.security = security("stranger"), .patience = 500ms}), PeerError);
+  EXPECT_THROW(connect_grpc(fleet.addresses, layout(), {.patience = 500ms}), PeerError);
+}
+
+}  // namespace
+}  // namespace paceline::ps
+
+#endif

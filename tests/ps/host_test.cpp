@@ -1,0 +1,300 @@
+// The server among threads: pulls and pushes at the same time, waiting that ends, workers that vanish, gradients that are no numbers.
+#include "paceline/ps/host.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "paceline/base/error.h"
+#include "paceline/ps/client.h"
+#include "tests/ps/verdicts.h"
+
+namespace paceline::ps {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Floats = std::vector<float>;
+
+const optim::OptimConfig kPlain{.momentum = 0};
+
+PsConfig with(const std::string& consistency, std::int64_t bound = 0) {
+  PsConfig config;
+  config.consistency = consistency, config.bound = bound;
+  return config;
+}
+
+std::unique_ptr<Server> make_server(const PsConfig& config, int workers, std::int64_t length, std::int64_t begin = 0,
+                                    std::int64_t end = -1) {
+  Server::Setup setup;
+  setup.segments = {{0, length / 3}, {length / 3, length - length / 3, false}};
+  setup.length = length, setup.begin = begin, setup.end = end < 0 ? length : end;
+  setup.workers = workers;
+  return std::make_unique<Server>(config, kPlain, setup);
+}
+
+std::shared_ptr<Host> make_host(const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
+  auto host = std::make_shared<Host>(make_server(config, workers, length), limits);
+  for (int worker = 0; worker < workers; ++worker) host->join(worker);
+  return host;
+}
+
+Floats parameters_of(Host& host) {
+  return host.with([](Server& server) { return Floats(server.parameters(), server.parameters() + server.length()); });
+}
+
+/// Runs body(worker) on a thread for each, and waits for all.
+template <class Body>
+void at_once(int workers, const Body& body) {
+  std::vector<std::jthread> threads;
+  for (int worker = 0; worker < workers; ++worker) threads.emplace_back([&body, worker] { body(worker); });
+}
+
+/// What a pull was answered with: "" where it was granted.
+std::string outcome_of_pull(Host& host, int worker) {
+  Floats into(static_cast<std::size_t>(host.length()));
+  try {
+    host.pull(worker, into.data(), 1);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// Every gradient is ±2⁻ᵏ everywhere, so that the sums are exact in any order, and a pull that met a push half way shows two values.
+TEST(Host, AppliesEveryPushOfManyThreadsOnceAndPullsNoHalfOfOne) {
+  constexpr int kWorkers = 4, kSteps = 150;
+  constexpr std::int64_t kLength = 5'003;
+  const auto host = make_host(with("asp"), kWorkers, kLength);
+  std::atomic<int> torn = 0;
+  at_once(kWorkers, [&](int worker) {
+    Floats values(kLength);
+    for (int step = 0; step < kSteps; ++step) {
+      host->pull(worker, values.data(), 1);
+      torn += std::ranges::adjacent_find(values, std::not_equal_to<>()) != values.end();
+      std::ranges::fill(values, std::ldexp(step % 3 ? 1.0f : -1.0f, -worker));
+      EXPECT_EQ(host->push(worker, values.data(), {.rate = 0.5f}), applied(1));
+    }
+  });
+  EXPECT_EQ(torn, 0);
+  double sum = 0;
+  for (int worker = 0; worker < kWorkers; ++worker) sum += std::ldexp(100.0 - 50.0, -worker);
+  EXPECT_EQ(parameters_of(*host), Floats(kLength, static_cast<float>(-0.5 * sum)));
+  host->with([](Server& server) {
+    EXPECT_EQ(server.version(), kWorkers * kSteps);
+    std::int64_t gradients = 0;
+    for (const auto& [staleness, count] : server.staleness()) gradients += count;
+    EXPECT_EQ(gradients, kWorkers * kSteps);
+  });
+}
+
+// The gradient of worker m is (m+1)·w: all numbers are multiples of powers of two, so the mean is exact in whatever order they come.
+TEST(Host, MakesOneUpdateOfAllThreadsUnderBsp) {
+  constexpr int kWorkers = 4, kRounds = 8;
+  constexpr std::int64_t kLength = 301;
+  const auto host = make_host(with("bsp"), kWorkers, kLength);
+  host->with([](Server& server) { std::fill_n(server.parameters(), server.length(), 1.0f); });
+  double expected = 1;
+  std::vector<Floats> seen(kWorkers);
+  at_once(kWorkers, [&](int worker) {
+    Floats values(kLength);
+    for (int round = 0; round < kRounds; ++round) {
+      host->pull(worker, values.data(), 0.5f);
+      seen[static_cast<std::size_t>(worker)].push_back(values[kLength - 1]);
+      for (float& value : values) value *= static_cast<float>(worker + 1);
+      host->push(worker, values.data(), {.rate = 0.5f});
+    }
+  });
+  for (std::size_t round = 0; round < kRounds; ++round) {
+    for (const Floats& values : seen) EXPECT_EQ(values[round], expected) << "round " << round;
+    expected -= 0.5 * (1 + 2 + 3 + 4) * expected / 4;
+  }
+  EXPECT_EQ(parameters_of(*host), Floats(kLength, static_cast<float>(expected)));
+  host->with([](Server& server) { EXPECT_THAT(server.staleness(), ElementsAre(testing::Pair(0, kWorkers * kRounds))); });
+}
+
+TEST(Host, HoldsThreadsToTheBoundOfSsp) {
+  constexpr int kWorkers = 4, kSteps = 200;
+  const auto host = make_host(with("ssp", 2), kWorkers, 7);
+  std::vector<std::atomic<int>> clocks(kWorkers);
+  at_once(kWorkers, [&](int worker) {
+    Floats values(7);
+    for (int step = 0; step < kSteps; ++step) {
+      host->pull(worker, values.data(), 1);
+      int slowest = step;  // clocks count before the push: what is read here is at least what the server saw
+      for (const auto& clock : clocks) slowest = std::min(slowest, clock.load());
+      EXPECT_LE(step - slowest, 2);
+      ++clocks[static_cast<std::size_t>(worker)];
+      host->push(worker, values.data(), {.rate = 0});
+    }
+    host->leave(worker);
+  });
+  host->with([](Server& server) { EXPECT_EQ(server.version(), kWorkers * kSteps); });
+}
+
+TEST(Host, NamesTheLateWorkersWhenAPullWaitsTooLong) {
+  const auto host = make_host(with("bsp"), 3, 5, {.wait = std::chrono::milliseconds(20)});
+  Floats values(5);
+  for (int worker = 0; worker < 3; ++worker) host->pull(worker, values.data(), 1);
+  host->push(0, values.data(), {.rate = 1});
+  try {
+    host->pull(0, values.data(), 1);
+    FAIL() << "it was to wait";
+  } catch (const PeerError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("worker 0 waited"));
+    EXPECT_THAT(error.what(), HasSubstr("for workers 1, 2 at version 0"));
+    EXPECT_EQ(error.operation(), "pull");
+  }
+  host->push(1, values.data(), {.rate = 1});
+  host->leave(1);
+  EXPECT_THAT(outcome_of_pull(*host, 0), HasSubstr("for worker 2 at version 0"));
+  host->push(2, values.data(), {.rate = 1});
+  EXPECT_EQ(outcome_of_pull(*host, 0), "") << "whoever waited in vain may ask again";
+}
+
+TEST(Host, RefusesAGradientThatIsNoNumberAndTheWorkerGoesOn) {
+  const auto host = make_host(with("bsp"), 2, 1'000);
+  Floats values(1'000);
+  for (const int worker : {0, 1}) host->pull(worker, values.data(), 1);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Floats gradient(1'000, 1);
+    gradient[777] = bad;
+    EXPECT_EQ(host->push(0, gradient.data(), {.rate = 1}).fate, Verdict::Fate::dropped);
+    EXPECT_EQ(parameters_of(*host), Floats(1'000, 0));
+    host->pull(0, values.data(), 1);
+  }
+  Floats one(1'000, 1), two(1'000, 2);
+  EXPECT_EQ(host->push(0, one.data(), {.rate = 1}), gathered(1));
+  EXPECT_EQ(host->push(1, two.data(), {.rate = 1}), applied(2));
+  EXPECT_EQ(parameters_of(*host), Floats(1'000, -1.5f));
+  host->with([](Server& server) {
+    EXPECT_EQ(server.refused(), 2);
+    EXPECT_EQ(server.dropped(), 0);
+    EXPECT_EQ(server.version(), 1);
+  });
+}
+
+TEST(Host, FreesThoseWhoWaitForAWorkerThatLeaves) {
+  const auto host = make_host(with("bsp"), 3, 9);
+  Floats values(9);
+  for (int worker = 0; worker < 3; ++worker) host->pull(worker, values.data(), 1);
+  std::vector<Floats> got(2, Floats(9));
+  {
+    std::vector<std::jthread> threads;
+    for (const int worker : {0, 1})
+      threads.emplace_back([&, worker] {
+        Floats gradient(9, static_cast<float>(2 * worker + 1));
+        host->push(worker, gradient.data(), {.rate = 1});
+        host->pull(worker, got[static_cast<std::size_t>(worker)].data(), 1);
+      });
+    // Only once both have contributed, so that the update is the mean of the two.
+    while (host->with([](Server& server) { return server.staleness().empty() ? 0 : server.staleness().at(0); }) < 2)
+      std::this_thread::yield();
+    host->leave(2);
+  }
+  EXPECT_EQ(got[0], Floats(9, -2)) << "the mean of 1 and 3";
+  EXPECT_EQ(got[1], Floats(9, -2));
+  EXPECT_EQ(host->push(2, values.data(), {.rate = 1}), kDropped) << "it has left";
+}
+
+TEST(Host, TellsAWorkerThatWasSentAwayWhileItWaited) {
+  const auto host = make_host(with("bsp"), 2, 3);
+  Floats values(3);
+  for (const int worker : {0, 1}) host->pull(worker, values.data(), 1);
+  host->push(0, values.data(), {.rate = 1});
+  std::string outcome;
+  {
+    const std::jthread waiting([&] { outcome = outcome_of_pull(*host, 0); });
+    host->leave(0);
+  }
+  // Where the thread came late it finds itself gone from the start.
+  EXPECT_THAT(outcome, HasSubstr("worker 0 left while it waited"));
+}
+
+TEST(Host, WakesEverybodyWhenItCloses) {
+  const auto host = make_host(with("bsp"), 4, 3);
+  Floats values(3);
+  for (int worker = 0; worker < 4; ++worker) host->pull(worker, values.data(), 1);
+  for (const int worker : {0, 1, 2}) host->push(worker, values.data(), {.rate = 1});
+  std::vector<std::string> outcomes(3);
+  {
+    std::vector<std::jthread> threads;
+    for (int worker = 0; worker < 3; ++worker)
+      threads.emplace_back([&, worker] { outcomes[static_cast<std::size_t>(worker)] = outcome_of_pull(*host, worker); });
+    host->close("the run was stopped by a signal");
+  }
+  for (const std::string& outcome : outcomes) EXPECT_EQ(outcome, "the run was stopped by a signal");
+  EXPECT_EQ(outcome_of_pull(*host, 3), "the run was stopped by a signal") << "nor does anyone begin to wait";
+}
+
+TEST(Host, ForgetsWhoIsSilentAndNobodyElse) {
+  const Nanoseconds silence = std::chrono::milliseconds(30);
+  for (;;) {  // until it was quick enough to tell
+    const auto host = make_host(with("bsp"), 3, 3, {.silence = silence});
+    std::this_thread::sleep_for(2 * silence);
+    const SteadyClock clock;
+    const Nanoseconds before = clock.now();
+    host->heard_of(1);
+    const std::vector<int> gone = host->forget_silent();
+    if (clock.now() - before > silence) continue;
+    EXPECT_THAT(gone, ElementsAre(0, 2));
+    EXPECT_FALSE(host->may_pull(0));
+    EXPECT_TRUE(host->may_pull(1));
+    EXPECT_EQ(outcome_of_pull(*host, 0).substr(0, 13), "worker 0 left");
+    host->join(0);
+    EXPECT_TRUE(host->may_pull(0)) << "it may come back";
+    break;
+  }
+  const auto patient = make_host(with("bsp"), 3, 3);
+  EXPECT_THAT(patient->forget_silent(), IsEmpty());
+}
+
+// ---- the client in the same process
+
+TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
+  constexpr int kWorkers = 3, kSteps = 60;
+  constexpr std::int64_t kLength = 1'001;
+  const std::vector<std::int64_t> cuts = {0, 320, 640, kLength};
+  std::vector<std::shared_ptr<Host>> hosts;
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
+    hosts.push_back(std::make_shared<Host>(make_server(with("asp"), kWorkers, kLength, cuts[i], cuts[i + 1]), Host::Limits{}));
+  at_once(kWorkers, [&](int worker) {
+    const auto client = make_in_process_client(hosts, cuts, worker);
+    Floats values(kLength);
+    for (int step = 0; step < kSteps; ++step) {
+      client->pull(values.data(), 1);
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 5) * 0.25f;
+      EXPECT_EQ(client->push(values.data(), {.rate = 1}), applied(1));
+      EXPECT_FALSE(client->in_vain());
+    }
+  });
+  Floats all, expected(kLength);
+  for (const auto& host : hosts) std::ranges::copy(parameters_of(*host), std::back_inserter(all));
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = -kWorkers * kSteps * 0.25f * static_cast<float>(i % 5);
+  EXPECT_EQ(all, expected);
+  for (const auto& host : hosts) EXPECT_FALSE(host->may_pull(0)) << "clients leave when they go";
+}
+
+TEST(InProcessClient, FreesTheOthersWhenItGoes) {
+  std::vector<std::shared_ptr<Host>> hosts = {std::make_shared<Host>(make_server(with("bsp"), 2, 8), Host::Limits{})};
+  auto stays = make_in_process_client(hosts, {0, 8}, 0), goes = make_in_process_client(hosts, {0, 8}, 1);
+  Floats values(8);
+  stays->pull(values.data(), 1), goes->pull(nullptr, 1);
+  std::ranges::fill(values, 1);
+  stays->push(values.data(), {.rate = 1});
+  {
+    const std::jthread waiting([&] { stays->pull(values.data(), 1); });
+    goes.reset();
+  }
+  EXPECT_EQ(values, Floats(8, -1));
+}
+
+}  // namespace
+}  // namespace paceline::ps

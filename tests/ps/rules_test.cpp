@@ -1,0 +1,179 @@
+// Every update rule, with every optimizer that it goes with, under a scripted order of events against the formulas in double.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cmath>
+#include <set>
+
+#include "paceline/base/error.h"
+#include "tests/ps/oracle.h"
+#include "tests/ps/player.h"
+
+namespace paceline::ps {
+namespace {
+
+struct Case {
+  std::string name;
+  PsConfig ps;
+  optim::OptimConfig optim;
+  bool changes = true;  // the rule does something that asgd does not
+};
+
+PsConfig of_rule(const std::string& rule) {
+  PsConfig config;
+  config.rule = rule;
+  config.layers = 1, config.hidden = 4;  // small predictors
+  config.reading = "squared";            // factors below and above 1
+  return config;
+}
+
+std::vector<Case> cases() {
+  PsConfig constant = of_rule("dc_asgd"), strong = constant, forgetful = of_rule("gap_aware"), stiff = of_rule("easgd");
+  constant.compensation = strong.compensation = "constant";
+  strong.dc_lambda = 0.3;
+  forgetful.gap_decay = 0.9;
+  stiff.elasticity = 0.7;
+  const std::vector<Case> rules = {
+      {"average", of_rule("average"), {}, false},
+      {"asgd", of_rule("asgd"), {}, false},
+      {"downpour", of_rule("downpour"), {}, false},
+      {"lc_asgd", of_rule("lc_asgd"), {}},
+      {"staleness_aware", of_rule("staleness_aware"), {}},
+      {"dc_asgd_constant", constant, {}},
+      {"dc_asgd_strong", strong, {}},
+      {"dc_asgd_adaptive", of_rule("dc_asgd"), {}},
+      {"gap_aware", of_rule("gap_aware"), {}},
+      {"gap_aware_forgetful", forgetful, {}},
+  };
+  const optim::OptimConfig plain{.momentum = 0, .weight_decay = 0.01}, heavy_ball{.weight_decay = 0.01};
+  optim::OptimConfig nesterov = heavy_ball, clipped = heavy_ball, all_decay = heavy_ball;
+  nesterov.nesterov = all_decay.decay_norms = true;
+  clipped.clip_norm = 250;  // the gradients have about 257 before they are scaled
+  const std::pair<const char*, optim::OptimConfig> optimizers[] = {
+      {"plain", plain},
+      {"heavy_ball", heavy_ball},
+      {"nesterov", nesterov},
+      {"clipped", clipped},
+      {"adam", {.name = "adam", .weight_decay = 0.01}},
+      {"lars", {.name = "lars", .weight_decay = 0.01, .trust = 0.2}},
+  };
+  std::vector<Case> all = {
+      {"asgd_all_decay", of_rule("asgd"), all_decay, false},
+      {"dana_heavy_ball", of_rule("dana"), heavy_ball},
+      {"dana_all_decay", of_rule("dana"), all_decay},
+      {"easgd", of_rule("easgd"), heavy_ball},
+      {"easgd_stiff", stiff, heavy_ball},
+      {"easgd_lars", of_rule("easgd"), {.name = "lars"}},
+  };
+  for (const Case& rule : rules)
+    for (const auto& [name, optim] : optimizers) all.push_back({rule.name + "_" + name, rule.ps, optim, rule.changes});
+  return all;
+}
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
+/// Of the largest parameter. Floats round to 6e-8 of a number, and 14 updates of a few operations each stay below 1e-6; gap-aware divides
+/// differences of parameters by differences of parameters, which have fewer digits.
+double tolerance(const PsConfig& ps) { return ps.rule == "gap_aware" ? 2e-5 : 1e-6; }
+
+void expect_close(const Floats& actual, const Doubles& expected, double bound, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double largest = 0, worst = 0;
+  std::size_t where = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    largest = std::max(largest, std::abs(expected[i]));
+    const double error = std::abs(static_cast<double>(actual[i]) - expected[i]);
+    if (!(error <= worst)) worst = error, where = i;
+  }
+  EXPECT_LE(worst, bound * largest) << what << ": element " << where << " is " << actual[where] << " and not " << expected[where];
+}
+
+class EveryRule : public testing::TestWithParam<Case> {};
+
+TEST_P(EveryRule, MakesTheUpdatesOfItsFormula) {
+  const auto& [name, ps, optim, changes] = GetParam();
+  Player player(ps, optim);
+  Oracle oracle(ps, optim, kTensors, first_weights(), 3);
+  for (const char letter : kScript) {
+    const std::string what = std::string(1, letter) + " as event " + std::to_string(player.event());
+    const float rate = rate_at(player.event());
+    const double bound = tolerance(ps);
+    Doubles pushed = doubles(player.gradient());
+    player.play({&letter, 1});
+    if (pulls(letter)) {
+      expect_close(player.pulled(), oracle.pull(worker_of(letter), rate), bound, what);
+    } else {
+      oracle.push(worker_of(letter), pushed, rate, player.scale());
+      if (ps.rule == "easgd") expect_close(player.pushed(), pushed, bound, what);
+    }
+    expect_close(player.parameters(), oracle.weights(), bound, what);
+    if (HasFailure()) break;  // all that follows would fail as well
+  }
+  EXPECT_EQ(player.server().version(), 14);
+  EXPECT_EQ(player.server().staleness(), (std::map<std::int64_t, std::int64_t>{{0, 5}, {1, 2}, {2, 4}, {3, 2}, {4, 1}}));
+  EXPECT_EQ(player.server().staleness(), oracle.staleness());
+}
+
+// Otherwise a rule that does nothing would pass for one whose effect is small.
+TEST_P(EveryRule, IsNotAsgdUnderAnotherName) {
+  const auto& [name, ps, optim, changes] = GetParam();
+  Player player(ps, optim), asgd(of_rule("asgd"), optim);
+  player.play(kScript), asgd.play(kScript);
+  const Floats one = player.parameters(), other = asgd.parameters();
+  double most = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) most = std::max(most, std::abs(static_cast<double>(one[i]) - other[i]));
+  if (changes) EXPECT_GT(most, 1e-3);
+  else EXPECT_EQ(most, 0);
+}
+
+TEST_P(EveryRule, GivesTheSameBitsOnAnyNumberOfThreads) {
+  const auto& [name, ps, optim, changes] = GetParam();
+  const int usual = omp_get_max_threads();
+  std::vector<Floats> results;
+  for (const int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    Player player(ps, optim);
+    player.play(kScript);
+    results.push_back(player.parameters());
+    results.push_back(player.pulled());
+  }
+  omp_set_num_threads(usual);
+  EXPECT_EQ(results[2], results[0]);
+  EXPECT_EQ(results[3], results[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ps, EveryRule, testing::ValuesIn(cases()), [](const auto& one) { return one.param.name; });
+
+TEST(Rules, AreAllInTheTableAboveAndNoOtherNameIs) {
+  std::set<std::string> tested, known;
+  for (const Case& one : cases()) tested.insert(one.ps.rule);
+  for (const auto& row : update_rules()) known.insert(std::string(row.key));
+  EXPECT_EQ(tested, known);
+  EXPECT_THROW(make_rule("no_such_rule", {}, {}, 3), ConfigError);
+}
+
+TEST(Rules, KnowHowManyStepsAWorkerMakesByItself) {
+  PsConfig config;
+  config.period = 7;
+  for (const auto& row : update_rules()) {
+    const std::string rule(row.key);
+    EXPECT_EQ(make_rule(rule, config, {}, 3)->period(), rule == "downpour" || rule == "easgd" ? 7 : 1) << rule;
+  }
+}
+
+TEST(Rules, RefuseWhatTheyCanNotDo) {
+  EXPECT_THROW(validate(of_rule("dana"), {.name = "adam"}, 3), ConfigError);
+  EXPECT_THROW(validate(of_rule("dana"), {.nesterov = true}, 3), ConfigError);
+  EXPECT_THROW(validate(of_rule("dana"), {.clip_norm = 1}, 3), ConfigError);
+  EXPECT_NO_THROW(validate(of_rule("dana"), {}, 3));
+  for (const std::string rule : {"dana", "easgd"})
+    for (const auto& row : consistencies()) {
+      PsConfig config = of_rule(rule);
+      config.consistency = std::string(row.key);
+      if (config.consistency == "asp" || config.consistency == "ssp") EXPECT_NO_THROW(validate(config, {}, 3)) << rule << ' ' << row.key;
+      else EXPECT_THROW(validate(config, {}, 3), ConfigError) << rule << ' ' << row.key;
+    }
+}
+
+}  // namespace
+}  // namespace paceline::ps

@@ -1,0 +1,243 @@
+// Training with a parameter server: synchronous training equals allreduce, the virtual clock repeats and resumes to the bit, real threads
+// train.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paceline/train/comparison.h"
+#include "paceline/train/weights.h"
+#include "paceline/train/workers.h"
+#include "support.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kCentral[] = {"ssgd", "asgd",     "ssp",    "dc_asgd",      "lc_asgd", "staleness_aware", "gap_aware",
+                                    "dana", "downpour", "k_sync", "k_batch_sync", "k_async", "k_batch_async",   "adasync"};
+
+Recipe recipe_of(const std::string& strategy, const std::string& executor, std::int64_t workers = 4) {
+  Recipe recipe = tiny_recipe();
+  recipe.data.batch = 24, recipe.data.train_samples = 240;
+  recipe.train.epochs = 2;
+  recipe.schedule = {};  // constant: a minibatch and a whole batch then have the same rate
+  recipe.strategy.name = strategy;
+  recipe.ps.executor = executor;
+  recipe.parallel.workers = workers;
+  recipe.ps.hidden = 8;
+  if (strategy == "downpour") recipe.ps.period = 2;
+  return recipe;
+}
+
+struct Result {
+  observe::RunEnded ended;
+  Checkpoint checkpoint;
+
+  at::Tensor weights() const {
+    std::vector<at::Tensor> parts;
+    for (const NamedTensor& item : checkpoint.tensors)
+      if (item.name.starts_with(kModelPrefix)) parts.push_back(item.tensor.flatten().to(at::kDouble));
+    return at::cat(parts);
+  }
+};
+
+Result train_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false, std::int64_t stop_after = 0) {
+  observe::Bus bus;
+  const SteadyClock clock;
+  std::atomic<bool> stop = false;
+  if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
+  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
+  if (resume) {
+    const auto [file, checkpoint] = newest_good_checkpoint(folder);
+    workers.resume(checkpoint, file.string());
+  }
+  Result result;
+  result.ended = workers.run(folder);
+  result.checkpoint = newest_good_checkpoint(folder).second;
+  return result;
+}
+
+Result train_once(const Recipe& recipe) {
+  const Folder folder;
+  return train_in(folder.path(), recipe);
+}
+
+double distance(const Result& a, const Result& b) {
+  return (a.weights() - b.weights()).norm().item<double>() / b.weights().norm().item<double>();
+}
+
+TEST(Central, SynchronousTrainingEqualsAllreduce) {
+  for (const std::int64_t workers : {2, 3, 4}) {
+    const Result reference = train_once(recipe_of("allreduce", "auto", workers));
+    for (const char* executor : {"virtual", "threads"}) {
+      const Result served = train_once(recipe_of("ssgd", executor, workers));
+      EXPECT_LT(distance(served, reference), 1e-5) << executor << ", " << workers << " workers";
+      EXPECT_EQ(served.ended.samples, reference.ended.samples);
+      ASSERT_TRUE(served.ended.served);
+      EXPECT_EQ(served.ended.served->updates, reference.ended.steps);
+      EXPECT_EQ(served.ended.served->mean_staleness, 0);
+    }
+  }
+}
+
+TEST(Central, TheVirtualClockRepeatsToTheBit) {
+  for (const char* strategy : kCentral) {
+    const Result first = train_once(recipe_of(strategy, "virtual")), second = train_once(recipe_of(strategy, "virtual"));
+    EXPECT_EQ(first.ended.state_hash, second.ended.state_hash) << strategy;
+    EXPECT_EQ(first.ended.served->virtual_s, second.ended.served->virtual_s) << strategy;
+    EXPECT_EQ(first.ended.samples, 480) << strategy;
+  }
+}
+
+TEST(Central, AStoppedVirtualRunResumesToTheBit) {
+  for (const char* strategy : kCentral) {
+    const Recipe recipe = recipe_of(strategy, "virtual", 3);
+    const Result through = train_once(recipe);
+    const Folder folder;
+    const Result stopped = train_in(folder.path(), recipe, false, 11);
+    EXPECT_EQ(stopped.ended.stopped, "on request");
+    EXPECT_EQ(train_in(folder.path(), recipe, true).ended.state_hash, through.ended.state_hash) << strategy;
+  }
+}
+
+TEST(Central, TheLiteralReadingIsAsgd) {
+  Recipe literal = recipe_of("lc_asgd", "virtual"), plain = recipe_of("asgd", "virtual");
+  literal.ps.reading = "literal", literal.timing.predictor_ms = literal.timing.latency_ms = plain.timing.latency_ms = 0;
+  const Result one = train_once(literal), other = train_once(plain);
+  EXPECT_TRUE(at::equal(one.weights(), other.weights()));
+  EXPECT_FALSE(one.ended.served->actual_loss.empty());
+  literal.ps.reading = "normalised", literal.ps.lc_lambda = 1;
+  EXPECT_FALSE(at::equal(train_once(literal).weights(), other.weights()));
+}
+
+TEST(Central, StalenessIsThatOfTheOthersWorkers) {
+  Recipe recipe = recipe_of("asgd", "virtual", 4);
+  recipe.timing.distribution = "constant";
+  const observe::Served served = *train_once(recipe).ended.served;
+  // In a round of equals everybody's gradient waits for those of the three others, but for the first round.
+  EXPECT_EQ(served.staleness.back().first, 3);
+  EXPECT_GT(served.mean_staleness, 2.5);
+  EXPECT_EQ(train_once(recipe_of("asgd", "virtual", 1)).ended.served->mean_staleness, 0);
+}
+
+TEST(Central, StragglersHoldSynchronousTrainingUp) {
+  const auto virtual_seconds = [](const char* strategy, double factor) {
+    Recipe recipe = recipe_of(strategy, "virtual", 4);
+    recipe.timing.slow_workers = {2}, recipe.timing.slow_factor = factor;
+    return train_once(recipe).ended.served->virtual_s;
+  };
+  EXPECT_GT(virtual_seconds("ssgd", 5), 3.5 * virtual_seconds("ssgd", 1));
+  EXPECT_LT(virtual_seconds("asgd", 5), 2.0 * virtual_seconds("asgd", 1));
+}
+
+TEST(Central, ThreadsTrain) {
+  for (const char* strategy : kCentral) {
+    const Result result = train_once(recipe_of(strategy, "threads", 2));
+    EXPECT_EQ(result.ended.samples, 480) << strategy;
+    EXPECT_EQ(result.ended.workers, 2);
+    EXPECT_TRUE(std::isfinite(result.ended.test_loss)) << strategy;
+    EXPECT_GT(result.ended.served->updates, 0) << strategy;
+  }
+}
+
+TEST(Central, SeveralServersGiveWhatOneGives) {
+  Recipe one = recipe_of("ssgd", "threads", 2), three = one;
+  three.ps.servers = 3;
+  EXPECT_LT(distance(train_once(three), train_once(one)), 1e-6);
+}
+
+TEST(Central, ElasticReplicasTrainUnderBothExecutors) {
+  for (const char* executor : {"virtual", "threads"}) {
+    Recipe recipe = recipe_of("ps", executor, 3);
+    recipe.ps.rule = "easgd", recipe.ps.period = 2;
+    const Result result = train_once(recipe);
+    EXPECT_TRUE(std::isfinite(result.ended.test_loss)) << executor;
+    EXPECT_GT(result.ended.served->updates, 0) << executor;
+  }
+}
+
+TEST(Central, ThreadsGoOnWithAnotherNumberOfWorkers) {
+  const Folder folder;
+  Recipe recipe = recipe_of("dc_asgd", "threads", 2);
+  const Result stopped = train_in(folder.path(), recipe, false, 20);  // the end of an epoch
+  EXPECT_EQ(stopped.ended.stopped, "on request");
+  recipe.parallel.workers = 3;
+  const Result ended = train_in(folder.path(), recipe, true);
+  EXPECT_EQ(ended.ended.samples, 480);
+  EXPECT_EQ(ended.ended.workers, 3);
+}
+
+TEST(Central, BatchNormsAreEvaluatedInThreeWays) {
+  for (const char* executor : {"virtual", "threads"}) {
+    Recipe recipe = recipe_of("asgd", executor, 2);
+    recipe.model.network = "resnet20";
+    recipe.data.shape = {3, 8, 8}, recipe.data.train_samples = 96, recipe.data.test_samples = 32;
+    const observe::RunEnded ended = train_once(recipe).ended;
+    std::vector<std::string> names;
+    for (const observe::EvaluatedView& view : ended.views) names.push_back(view.view);
+    EXPECT_THAT(names, ElementsAre("async", "worker", "recomputed"));
+    EXPECT_EQ(ended.views[0].loss, ended.test_loss);
+    for (const observe::EvaluatedView& view : ended.views) EXPECT_TRUE(std::isfinite(view.loss)) << view.view;
+    EXPECT_NE(ended.views[0].loss, ended.views[1].loss);
+  }
+}
+
+TEST(Central, RefusesWhatCannotBe) {
+  const auto refusal = [](const std::function<void(Recipe&)>& change, const char* strategy = "asgd") {
+    Recipe recipe = recipe_of(strategy, "virtual");
+    change(recipe);
+    return message_of<ConfigError>([&] { train_once(recipe); });
+  };
+  EXPECT_THAT(refusal([](Recipe& r) { r.ps.group = 9; }, "k_sync"), HasSubstr("9"));
+  EXPECT_THAT(refusal([](Recipe& r) { r.ps.lc_lambda = NAN; }, "lc_asgd"), HasSubstr("lc_lambda"));
+  EXPECT_THAT(refusal([](Recipe& r) { r.optim.name = "adam"; }, "dana"), HasSubstr("dana"));
+  EXPECT_THAT(refusal([](Recipe& r) { r.ps.rule = "dana", r.ps.consistency = "bsp"; }, "ps"), HasSubstr("ps.consistency=asp"));
+  EXPECT_THAT(refusal([](Recipe& r) { r.data.batch = 25; }), HasSubstr("among 4 workers"));
+}
+
+TEST(Comparison, RunsWhatIsMissingAndNothingElse) {
+  Recipe recipe = recipe_of("auto", "virtual");
+  recipe.data.batch = 8;
+  recipe.train.epochs = 1;
+  recipe.compare.algorithms = "sgd; asgd; half: strategy.name=asgd optim.rate=0.05";
+  recipe.compare.workers = {2}, recipe.compare.seeds = {1, 2};
+  const Folder folder;
+  const std::atomic<bool> stop = false;
+  int started = 0;
+  const auto told = [&](std::size_t, std::size_t all, const Contestant&, const Outcome* outcome) {
+    EXPECT_EQ(all, 6u);
+    started += outcome == nullptr;
+  };
+  const Comparison first = compare(recipe, folder.path(), 2, stop, told);
+  EXPECT_EQ(started, 6);
+  ASSERT_EQ(first.outcomes.size(), 6u);
+  EXPECT_FALSE(first.stopped);
+  EXPECT_EQ(first.outcomes[0].contestant.workers, 1);
+  EXPECT_EQ(first.outcomes[2].contestant.algorithm, "asgd");
+  EXPECT_GT(first.outcomes[2].mean_staleness, 0.5);
+  EXPECT_NE(first.outcomes[2].errors, first.outcomes[3].errors);
+  const Comparison second = compare(recipe, folder.path(), 1, stop, told);
+  EXPECT_EQ(started, 6);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(second.outcomes[i].errors, first.outcomes[i].errors);
+  recipe.optim.weight_decay = 0.01;  // another recipe: everything is made anew
+  compare(recipe, folder.path(), 2, stop, told);
+  EXPECT_EQ(started, 12);
+}
+
+TEST(Comparison, RefusesBadEntries) {
+  const auto refusal = [](const std::string& algorithms) {
+    Recipe recipe = recipe_of("auto", "virtual");
+    recipe.compare.algorithms = algorithms;
+    const std::atomic<bool> stop = false;
+    const Folder folder;
+    return message_of<ConfigError>([&] { compare(recipe, folder.path(), 1, stop, [](auto&&...) {}); });
+  };
+  EXPECT_THAT(refusal(" ; "), HasSubstr("compare.algorithms is empty"));
+  EXPECT_THAT(refusal("asgd; asgd"), HasSubstr("twice"));
+  EXPECT_THAT(refusal("mine: optim.rat=3"), HasSubstr("'mine'"));
+}
+
+}  // namespace
+}  // namespace paceline::train
