@@ -13,6 +13,7 @@ constexpr Entry<Run> kBenchmarks[] = {
     {"overlap", "overlap and compression between two hosts, over a link of 1 Gbit/s", bench_overlap},
     {"data", "images a second from one core: crop and flip, JPEG folders", bench_data},
     {"compress", "one core's speed of encoding and decoding gradients, their ratio, and that of a plain copy", bench_compress},
+    {"predictors", "what a report costs LC-ASGD's server: both predictors, by steps ahead, beside the slides' times", bench_predictors},
     {"allreduce", "by message size, against Open MPI, MPICH and Gloo (--peers) and the memory's floor", bench_allreduce},
     {"reduce_scatter", "the same", bench_reduce_scatter},
     {"all_gather", "the same", bench_all_gather},

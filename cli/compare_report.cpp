@@ -21,7 +21,7 @@ std::string heading(const std::string& statistics) {
   if (statistics == "worker") return "BN";
   if (statistics == "async") return "Async-BN";
   if (statistics == "recomputed") return "recomputed BN";
-  return "error";
+  return statistics;
 }
 
 std::string json_key(const std::string& statistics) {
@@ -118,7 +118,7 @@ std::string CompareReport::error_table() const {
   const std::vector<std::string> kinds = statistics();
   std::string text = "| workers | algorithm |", rule = "|---|---|";
   for (const std::string& kind : kinds) {
-    text += fmt::format(" {}, error % | against SGD, % |", heading(kind));
+    text += fmt::format(" {}error % | against SGD, % |", kind.empty() ? "" : heading(kind) + ", ");
     rule += "---|---|";
   }
   text += " mean staleness | seconds |\n" + rule + "---|---|\n";
@@ -157,7 +157,7 @@ std::string CompareReport::text() const {
   using observe::fit;
   const std::vector<std::string> kinds = statistics();
   std::string text = fmt::format("  {}: {}\n\n  workers  {}", title_, setting_, fit("algorithm", 28, Align::left));
-  for (const std::string& kind : kinds) text += fit(heading(kind) + " error %", 22, Align::right);
+  for (const std::string& kind : kinds) text += fit(kind.empty() ? "error %" : heading(kind) + " error %", 22, Align::right);
   text += fit("staleness", 12, Align::right) + fit("seconds", 10, Align::right) + "\n";
   for (const Group& group : groups_) {
     text += fmt::format("  {:>7}  {}", group.workers, fit(group.algorithm, 28, Align::left));

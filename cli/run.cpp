@@ -13,7 +13,7 @@
 #include "paceline/base/suggest.h"
 #include "paceline/launch/launcher.h"
 #include "paceline/launch/network.h"
-#include "paceline/launch/process.h"
+#include "paceline/launch/variables.h"
 
 namespace paceline::cli {
 namespace {
@@ -21,7 +21,7 @@ namespace {
 constexpr int kTorchrunPort = 29500;
 
 struct Flags {
-  int ranks = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
+  int ranks = 0, servers = 0, workers = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
   std::string per_node, nodes = "1", hosts, hostfile, address, endpoint, job, ssh = "ssh", log_dir, backend;
   std::vector<std::string> exported;
   bool standalone = false, no_prefix = false, no_python = false;
@@ -48,6 +48,8 @@ launch::Request request_of(const Flags& flags) {
   if (!flags.hosts.empty()) request.hosts = launch::parse_hosts(flags.hosts);
   if (!flags.hostfile.empty()) request.hosts = launch::read_hostfile(flags.hostfile);
   if (flags.ranks > 0) request.ranks = flags.ranks;
+  request.servers = flags.servers;
+  if (flags.workers > 0) request.workers = flags.workers;
   if (!flags.per_node.empty()) request.per_node = parse_per_node(flags.per_node);
   request.nodes = launch::parse_nodes(flags.nodes);
   if (flags.node_rank >= 0) request.node_rank = flags.node_rank;
@@ -89,8 +91,7 @@ std::vector<std::string> exported(const std::vector<std::string>& asked) {
     variables.push_back(word.find('=') != std::string::npos ? word : word + "=" + here);
   }
   for (char** variable = environ; *variable != nullptr; ++variable)
-    if (const std::string_view text = *variable;
-        text.starts_with("PACELINE_") && !text.starts_with("PACELINE_JOB=") && !text.starts_with("PACELINE_RESTARTS="))
+    if (const std::string_view text = *variable; text.starts_with("PACELINE_") && !launch::set_by_launcher(text))
       variables.emplace_back(text);
   return variables;
 }
@@ -115,6 +116,7 @@ int run(const Flags& flags, const std::vector<std::string>& words, const CLI::Ap
   const launch::Request request = request_of(flags);
   launch::Job job;
   job.plan = launch::make_plan(request, {launch::usable_cores(), launch::is_this_host});
+  job.servers = request.servers;
   job.program = program_of(words);
   set_address(flags, request.nodes, job);
   job.exported = exported(flags.exported);
@@ -159,6 +161,9 @@ Action add_run(CLI::App& app) {
   app.prefix_command();
   app.add_option("-n,--np", flags->ranks, "ranks of the whole job; also -np. Default: one for each core, or all slots of the hosts")
       ->check(whole_number(1));
+  app.add_option("--servers", flags->servers, "parameter servers, started before the workers, for ps.executor=processes")
+      ->check(whole_number(1));
+  app.add_option("--workers", flags->workers, "workers beside them; without --servers the same as -np")->check(whole_number(1));
   app.add_option("--nproc-per-node", flags->per_node, "ranks of each host: a number, cpu, gpu or auto (cpu)");
   app.add_option("-H,--host", flags->hosts, "hosts and their slots: a:2,b:4. Others than this one are reached by ssh");
   app.add_option("--hostfile,--machinefile", flags->hostfile, "the same as a file with lines `host slots=N`");
@@ -177,20 +182,23 @@ Action add_run(CLI::App& app) {
   app.add_option("--rdzv-backend", flags->backend, "accepted for torchrun's sake")->check(CLI::IsMember({"c10d", "static"}))->group("");
   app.add_flag("--no-python", flags->no_python, "accepted for torchrun's sake")->group("");
   app.add_flag("--standalone", flags->standalone, "this host alone (the default)");
-  app.add_option("--max-restarts", flags->max_restarts, "how often everybody is started again after a rank failed")
+  app.add_option("--max-restarts", flags->max_restarts,
+                 "how often everybody is started again after a rank failed; with --servers, each server by itself")
       ->check(whole_number(0))
       ->capture_default_str();
   app.add_option("--grace", flags->grace_s, "seconds the other ranks have after one failed, before SIGTERM and again before SIGKILL")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_option("--log-dir", flags->log_dir, "also keep each rank's output there as rank-N.log");
+  app.add_option("--log-dir", flags->log_dir, "also keep each rank's output there as rank-N.log (server-N.log, worker-N.log)");
   app.add_flag("--no-prefix", flags->no_prefix, "lines without [rank] in front");
   app.add_option("--only-rank-output", flags->only, "standard output of this rank alone, byte for byte, for scripts")
       ->check(whole_number(0));
-  add_examples(app, {"paceline run -np 2 -- train recipes/mnist_lenet5.toml",
-                     "paceline run -np 4 --log-dir logs -- build/bin/paceline train", "paceline run -H a:2,b:2 -x PATH -- python3 train.py",
-                     "paceline run --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr a -- train",
-                     "paceline run -np 2 --only-rank-output 0 -- train my.toml --json | jq .test_accuracy"});
+  add_examples(
+      app,
+      {"paceline run -np 2 -- train recipes/mnist_lenet5.toml", "paceline run -np 4 --log-dir logs -- build/bin/paceline train",
+       "paceline run --servers 1 --workers 3 -- train my.toml ps.executor=processes", "paceline run -H a:2,b:2 -x PATH -- python3 train.py",
+       "paceline run --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr a -- train",
+       "paceline run -np 2 --only-rank-output 0 -- train my.toml --json | jq .test_accuracy"});
   return [flags, &app] { return run(*flags, app.remaining(), app); };
 }
 

@@ -17,6 +17,7 @@
 #include "paceline/observe/summary.h"
 #include "paceline/observe/tensorboard.h"
 #include "paceline/observe/trace.h"
+#include "paceline/train/remote.h"
 #include "paceline/train/workers.h"
 
 namespace paceline::cli {
@@ -27,7 +28,7 @@ using observe::RunFolder;
 struct Flags {
   std::vector<std::string> words;  // the recipe and the assignments
   std::int64_t workers = 0, seed = -1;
-  std::string resume;
+  std::string resume, join;
   bool json = false, quiet = false, print_recipe = false;
 };
 
@@ -69,6 +70,13 @@ RunFolder folder_for(const Plan& plan) {
   return RunFolder::create(train.runs, name);
 }
 
+/// A worker, or the server of a range, of a run that another process leads.
+int run_remote(const train::Recipe& recipe, const ps::Cluster& cluster) {
+  if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, cluster, stop_requested);
+  else log::info("finished {} minibatches", train::run_remote_worker(recipe, cluster, stop_requested));
+  return kDone;
+}
+
 int run_train(const Flags& flags) {
   Plan plan = make_plan(flags);
   if (flags.print_recipe) {
@@ -76,10 +84,17 @@ int run_train(const Flags& flags) {
     return kDone;
   }
   catch_signals(stop_requested);
+  const ps::Cluster cluster = flags.join.empty() ? ps::discover() : ps::joining(flags.join);
+  if (cluster.role != ps::Cluster::Role::none) {
+    plan.recipe.ps.executor = "processes";
+    if (plan.recipe.parallel.workers == 0) plan.recipe.parallel.workers = std::max(cluster.workers, 1);
+    plan.recipe.ps.servers = std::ssize(cluster.servers);
+  }
+  if (!cluster.leads()) return run_remote(plan.recipe, cluster);
   const comm::World world = comm::discover();
   const SteadyClock clock;
   observe::Bus bus;
-  train::Workers workers(plan.recipe, world, {.bus = bus, .clock = clock, .stop = stop_requested});
+  train::Workers workers(plan.recipe, world, {.bus = bus, .clock = clock, .stop = stop_requested, .cluster = cluster});
   if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
   plan.recipe = workers.recipe();
   if (!workers.leads()) {  // whoever has worker 0 shows and writes everything
@@ -118,6 +133,8 @@ Action add_train(CLI::App& app) {
   app.add_option("--workers", flags->workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
   app.add_option("--seed", flags->seed, "seed of the run (train.seed)")->check(whole_number(0));
   app.add_option("--resume", flags->resume, "go on from a run's folder or a checkpoint");
+  app.add_option("--join", flags->join,
+                 "be one more worker of a run with ps.executor=processes: host:port of all its servers, comma-separated");
   app.add_flag("--print-recipe", flags->print_recipe, "print the resolved recipe and do nothing");
   app.add_flag("--quiet", flags->quiet, "show no progress");
   add_json_flag(app, flags->json);

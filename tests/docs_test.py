@@ -79,6 +79,13 @@ class Docs(unittest.TestCase):
                 with self.subTest(key=row["key"]):
                     self.assertIn(row["key"], anchors_of(ROOT / f"docs/{registry}.md"))
 
+    def test_every_rule_and_consistency_is_explained(self):
+        page = (ROOT / "docs/parameter_server.md").read_text()
+        for registry in ("update_rules", "consistencies"):
+            for row in json.loads(run("list", registry, "--json"))[registry]:
+                with self.subTest(key=row["key"]):
+                    self.assertIn(f"\n* **{row['key']}**: ", page)
+
     def test_commands_that_are_shown_exist(self):
         listed = run("--help").split("Subcommands:\n")[1].split("\n\n")[0]
         known = set(re.findall(r"^  (\w+)", listed, re.MULTILINE)) | {"COMMAND"}

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cstring>
 
 #include "paceline/base/log.h"
+#include "paceline/launch/role.h"
 
 namespace paceline::launch {
 namespace {
@@ -33,8 +35,10 @@ Display Display::of_descriptor(int descriptor) {
 
 std::string Output::prefix(int rank, Stream stream) const {
   if (!options_.prefix) return {};
-  if (!display(stream).color) return fmt::format("[{}] ", rank);
-  return fmt::format("\x1b[{}m[{}]\x1b[0m ", kColors[static_cast<std::size_t>(rank) % kColors.size()], rank);
+  const Role role = Role::of(rank, options_.servers);
+  const std::string name = role.kind == Role::Kind::rank ? std::to_string(rank) : role.name();
+  if (!display(stream).color) return fmt::format("[{}] ", name);
+  return fmt::format("\x1b[{}m[{}]\x1b[0m ", kColors[static_cast<std::size_t>(rank) % kColors.size()], name);
 }
 
 void Output::receive(int rank, Stream stream, std::string_view bytes) {
@@ -92,10 +96,16 @@ void Output::draw(Key key, const Lane& lane) {
   write_(stream, drawing_);
 }
 
+void Output::make_room(const std::function<void()>& write_lines) {
+  if (drawn_) write_(drawn_->second, kErase);
+  write_lines();
+  if (drawn_) write_(drawn_->second, drawing_);
+}
+
 void Output::log(int rank, std::string_view bytes) {
   if (options_.folder.empty()) return;
   const auto [file, is_new] = files_.try_emplace(rank);
-  const std::filesystem::path path = options_.folder / fmt::format("rank-{}.log", rank);
+  const std::filesystem::path path = options_.folder / Role::of(rank, options_.servers).file_name();
   if (is_new) file->second = Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   while (file->second && !bytes.empty()) {
     const ssize_t count = ::write(file->second.get(), bytes.data(), bytes.size());
@@ -127,6 +137,14 @@ void OutputQueue::pump() {
   bytes_ -= piece.text.size();
   written_ = 0;
   pieces_.pop_front();
+}
+
+void OutputQueue::pump_what_goes() {
+  while (!empty()) {
+    pollfd entry{waiting_for(), POLLOUT, 0};
+    if (::poll(&entry, 1, 0) <= 0) return;
+    pump();
+  }
 }
 
 }  // namespace paceline::launch

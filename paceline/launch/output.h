@@ -1,4 +1,5 @@
-// The output of many ranks on one terminal, pipe or file: whole lines with the rank in front, never torn.
+// The output of many ranks on one terminal, pipe or file: whole lines with the rank in front, never torn: [2], or [server 0] and [worker
+// 1].
 //
 // A carriage return asks to draw over the line (a progress bar). On a terminal the lowest rank that draws gets the last line of the screen,
 // and other lines pass above it; elsewhere only what stood there in the end is written, as one line.
@@ -30,7 +31,8 @@ struct Display {
 struct OutputOptions {
   bool prefix = true;
   std::optional<int> only;       // standard output of this rank alone, byte for byte; errors of all are still seen
-  std::filesystem::path folder;  // where each rank's output is kept as rank-N.log; empty: nowhere
+  std::filesystem::path folder;  // where each rank's output is kept as rank-N.log (server-N.log, worker-N.log); empty: nowhere
+  int servers = 0;               // so many of the ranks are servers and the others workers, and are called so
   Display out, err;
 };
 
@@ -43,6 +45,9 @@ class Output {
 
   void receive(int rank, Stream stream, std::string_view bytes);
   void end(int rank, Stream stream);  ///< what is still without a line's end is written
+
+  /// For lines of the launcher itself: takes the bar away, and draws it again afterwards.
+  void make_room(const std::function<void()>& write_lines);
 
  private:
   struct Lane {
@@ -76,6 +81,7 @@ class OutputQueue {
   bool full() const { return bytes_ > kFull; }
   int waiting_for() const { return pieces_.front().descriptor; }  ///< poll() it for POLLOUT, then
   void pump();
+  void pump_what_goes();  ///< as much as the readers take at once
 
  private:
   static constexpr std::size_t kFull = 1 << 20;

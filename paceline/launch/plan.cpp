@@ -37,6 +37,30 @@ void add_host(std::vector<Host>& hosts, const std::string& name, int slots) {
   else known->slots += slots;
 }
 
+/// Processes of the whole job, where the request says it.
+std::optional<int> processes(const Request& request) { return request.workers ? request.servers + *request.workers : request.ranks; }
+
+/// The same in the user's words.
+std::string spelled(const Request& request) {
+  if (!request.workers) return fmt::format("-np {}", request.ranks.value_or(0));
+  return (request.servers > 0 ? fmt::format("--servers {} ", request.servers) : "") + fmt::format("--workers {}", *request.workers);
+}
+
+void check_counts(const Request& request) {
+  const auto servers = request.servers == 0 ? std::nullopt : std::optional(request.servers);
+  for (const std::optional<int>& count : {request.ranks, request.per_node, servers, request.workers})
+    if (count && (*count < 1 || *count > kMaxRanks))
+      throw ConfigError(fmt::format("{} ranks? from 1 to {} can be started", *count, kMaxRanks));
+  if (request.servers > 0) {
+    if (request.ranks)
+      throw ConfigError(fmt::format("-np is for ranks that are equals; write --servers {} --workers {}", request.servers, *request.ranks));
+    if (!request.workers) throw ConfigError(fmt::format("--servers {} needs --workers N: how many processes train", request.servers));
+    if (request.per_node) throw ConfigError(fmt::format("{} counts the processes; leave --nproc-per-node out", spelled(request)));
+    if (request.nodes > 1) throw ConfigError("servers and workers are started by one launcher; name the hosts with -H instead of --nnodes");
+  }
+  if (request.ranks && request.workers) throw ConfigError("without --servers, --workers says the same as -np; give one of them");
+}
+
 void place_on_host(Plan& plan, const Host& host, int count, int node, bool here) {
   for (int local = 0; local < count; ++local)
     plan.places.push_back({static_cast<int>(plan.places.size()), local, count, node, host.name, here});
@@ -52,9 +76,9 @@ Plan plan_over_hosts(const Request& request, const Machine& machine) {
     for (Host& host : hosts) host.slots = *request.per_node;
   const int slots = std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const Host& host) { return sum + host.slots; });
   Plan plan;
-  plan.size = request.ranks.value_or(slots);
+  plan.size = processes(request).value_or(slots);
   if (plan.size > slots)
-    throw ConfigError(fmt::format("-np {} is more than the {} slots of {} host{}; give more with host:slots, or a smaller -np", plan.size,
+    throw ConfigError(fmt::format("{} is more than the {} slots of {} host{}; give more with host:slots, or ask for less", spelled(request),
                                   slots, hosts.size(), hosts.size() == 1 ? "" : "s"));
   int node = 0;
   for (const Host& host : hosts)
@@ -68,11 +92,12 @@ Plan plan_of_one_node(const Request& request, const Machine& machine) {
     throw ConfigError(fmt::format("--nnodes {} needs --node-rank 0 … {}: which of the hosts this is", request.nodes, request.nodes - 1));
   const int node = request.node_rank.value_or(0);
   if (node >= request.nodes) throw ConfigError(fmt::format("--node-rank {} must be below --nnodes {}", node, request.nodes));
-  if (request.nodes > 1 && request.ranks) throw ConfigError("with --nnodes, say --nproc-per-node instead of -np");
-  if (request.ranks && request.per_node && *request.ranks != *request.per_node)
-    throw ConfigError(fmt::format("-np {} and --nproc-per-node {} contradict each other on one host; give one of them", *request.ranks,
-                                  *request.per_node));
-  const int count = request.per_node.value_or(request.ranks.value_or(machine.cores));
+  const std::optional<int> ranks = processes(request);
+  if (request.nodes > 1 && ranks) throw ConfigError(fmt::format("with --nnodes, say --nproc-per-node instead of {}", spelled(request)));
+  if (ranks && request.per_node && *ranks != *request.per_node)
+    throw ConfigError(
+        fmt::format("{} and --nproc-per-node {} contradict each other on one host; give one of them", spelled(request), *request.per_node));
+  const int count = request.per_node.value_or(ranks.value_or(machine.cores));
   Plan plan;
   plan.size = count * request.nodes;
   place_on_host(plan, {}, count, node, true);
@@ -120,9 +145,7 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
 }
 
 Plan make_plan(const Request& request, const Machine& machine) {
-  for (const std::optional<int>& count : {request.ranks, request.per_node})
-    if (count && (*count < 1 || *count > kMaxRanks))
-      throw ConfigError(fmt::format("{} ranks? from 1 to {} can be started", *count, kMaxRanks));
+  check_counts(request);
   return request.hosts.empty() ? plan_of_one_node(request, machine) : plan_over_hosts(request, machine);
 }
 

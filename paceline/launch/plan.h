@@ -29,6 +29,8 @@ struct Request {
   std::optional<int> per_node{};  // --nproc-per-node
   int nodes = 1;                  // --nnodes: so many launchers are started, and this is number node_rank of them
   std::optional<int> node_rank{};
+  int servers = 0;               // --servers: the first ranks, before the workers
+  std::optional<int> workers{};  // --workers; without servers the same as -np
 };
 
 /// What this machine is.

@@ -27,6 +27,10 @@ bool Host::may_pull(int worker) {
 }
 
 void Host::pull(int worker, float* into, float rate) {
+  if (worker == kObserver) {
+    const std::shared_lock reading(memory_);
+    return server_->show(into);
+  }
   std::shared_lock<std::shared_mutex> reading(memory_, std::defer_lock);
   {
     std::unique_lock state(state_);
@@ -76,6 +80,7 @@ bool Host::in_vain(int worker) {
 }
 
 void Host::join(int worker) {
+  if (worker == kObserver) return;
   {
     const std::scoped_lock both(state_, memory_);
     presence(worker) = {.here = true, .changes = presence(worker).changes + 1, .heard = clock_.now()};

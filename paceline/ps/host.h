@@ -13,6 +13,9 @@
 
 namespace paceline::ps {
 
+/// The number of somebody who only looks: it pulls without being granted to, and nobody waits for it.
+inline constexpr int kObserver = 16383;
+
 class Host {
  public:
   struct Limits {

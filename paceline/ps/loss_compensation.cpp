@@ -40,7 +40,8 @@ Advice LossCompensation::report(int worker, const Report& report) {
 
   double scale = reading_({.loss = report.loss, .lambda = config_.lc_lambda, .steps = static_cast<double>(k), .forecast = forecast});
   if (!std::isfinite(scale)) scale = 1;
-  return {.scale = std::clamp(scale, config_.clip_low, config_.clip_high), .steps = static_cast<double>(k), .delay = forecast.sum};
+  if (config_.reading != "literal") scale = std::clamp(scale, config_.clip_low, config_.clip_high);
+  return {.scale = scale, .steps = static_cast<double>(k), .delay = forecast.sum};
 }
 
 void LossCompensation::left(int worker) {

@@ -64,10 +64,15 @@ class Server {
   bool in_vain(int worker) const { return consistency_->in_vain(worker); }
   void joined(int worker);
   void left(int worker);
+  /// Nothing of any worker's is under way: all begin with a pull.
+  void begin_anew() {
+    for (int i = 0; i < std::ssize(workers_); ++i) consistency_->joined(i);
+  }
   /// Counts a push that was refused because it was not finite; the worker may pull anew.
   void refuse(int worker);
 
   // ---- what can be seen
+  void show(float* into) const { for_each_parallel(setup_.place, length(), Copy{into, parameters_}); }
   float* parameters() const { return parameters_; }
   float* statistics() const { return statistics_.get(); }  // of the batch norms: Async-BN
   bool on_gpu() const { return setup_.place.cuda; }

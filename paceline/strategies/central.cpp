@@ -36,13 +36,6 @@ constexpr Pairing kPairings[] = {
     {"ps", "", ""},  // whatever [ps] says
 };
 
-/// [ps] with the rule and the consistency that the strategy's name stands for.
-ps::PsConfig paired(const std::string& strategy, ps::PsConfig ps) {
-  const auto pairing = std::ranges::find(kPairings, strategy, &Pairing::strategy);
-  if (!pairing->rule.empty()) ps.rule = pairing->rule, ps.consistency = pairing->consistency;
-  return ps;
-}
-
 class Central final : public Strategy {
  public:
   explicit Central(std::string name) : name_(std::move(name)) {}
@@ -50,7 +43,7 @@ class Central final : public Strategy {
   void setup(const Context& context) override {
     context_.emplace(context);
     ps_ = paired(name_, context.ps);
-    if (context.compression != "none")
+    if (context.compression != "none" && ps_.executor != "processes")
       throw ConfigError(
           fmt::format("comm.compression={} needs something to send, and ps.executor={} sends nothing; use comm.compression=none",
                       context.compression, ps_.executor));
@@ -60,13 +53,19 @@ class Central final : public Strategy {
                       "--workers {}",
                       name_, ps_.executor, context.comm.size()));
     const std::string executor = ps_.executor != "auto" ? ps_.executor : context.module.device().is_cpu() ? "threads" : "virtual";
-    executor_ = executor == "virtual" ? make_virtual_executor(*context_, ps_) : make_threads_executor(*context_, ps_);
+    if (executor == "virtual" && ps_.servers > 1)
+      throw ConfigError(fmt::format("ps.servers={}, but on a GPU one thread plays everything; use ps.servers=1", ps_.servers));
+    executor_ = executor == "virtual"   ? make_virtual_executor(*context_, ps_)
+                : executor == "threads" ? make_threads_executor(*context_, ps_)
+                                        : make_processes_executor(*context_, ps_);
+    reads_batches_ = executor != "processes";
     views_ = {ps_.statistics};
     for (const char* view : {kAsyncView, kWorkerView, kRecomputedView})
       if (context.module.statistics().length() > 0 && ps_.statistics != view) views_.emplace_back(view);
   }
 
   StepResult step(const Batch& batch, const Point& point) override { return executor_->step(batch, point); }
+  bool reads_batches() const override { return reads_batches_; }
   std::int64_t parts() const override { return context_->played; }
   std::vector<std::string> views() const override { return views_; }
   void agree(std::size_t view) override { executor_->show(views_.at(view)); }
@@ -81,6 +80,7 @@ class Central final : public Strategy {
   ps::PsConfig ps_;
   std::unique_ptr<Executor> executor_;
   std::vector<std::string> views_;
+  bool reads_batches_ = true;
 };
 
 at::Tensor as_tensor(float* data, std::int64_t count, const c10::Device& device) {
@@ -100,6 +100,12 @@ void validate_central(const std::string& strategy, const ps::PsConfig& config, c
 }
 
 std::unique_ptr<Strategy> make_central(const StrategyConfig& config) { return std::make_unique<Central>(config.name); }
+
+ps::PsConfig paired(const std::string& strategy, ps::PsConfig ps) {
+  const auto pairing = std::ranges::find(kPairings, strategy, &Pairing::strategy);
+  if (!pairing->rule.empty()) ps.rule = pairing->rule, ps.consistency = pairing->consistency;
+  return ps;
+}
 
 bool is_centralised(const std::string& name) { return std::ranges::find(kPairings, name, &Pairing::strategy) != std::end(kPairings); }
 
@@ -123,6 +129,42 @@ ps::Server::Setup server_setup(const Context& context) {
   setup.allocate = allocate_on(device);
   setup.place = {.cuda = device.is_cuda(), .stream = tensor::current_stream(device)};
   return setup;
+}
+
+std::vector<std::int64_t> cuts_of(const Context& context, std::int64_t servers) {
+  const ps::Server::Setup setup = server_setup(context);
+  return ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), optim::make_optimizer(context.optim)->elementwise());
+}
+
+std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& ps, std::span<const std::int64_t> cuts, std::size_t index,
+                                    const ps::Host::Limits& limits) {
+  ps::Server::Setup setup = server_setup(context);
+  setup.begin = cuts[index], setup.end = cuts[index + 1];
+  if (index > 0) setup.statistics = 0;  // the first server has them
+  auto server = std::make_unique<ps::Server>(ps, context.optim, setup);
+  const c10::Device& device = context.module.device();
+  as_tensor(server->parameters(), server->length(), device)
+      .copy_(context.module.arena().parameters().narrow(0, setup.begin, server->length()));
+  if (setup.statistics > 0) as_tensor(server->statistics(), setup.statistics, device).copy_(context.module.statistics().parameters());
+  return std::make_shared<ps::Host>(std::move(server), limits);
+}
+
+ps::PushCompression push_compression(const Context& context) {
+  return {.name = context.compression == "none" ? "" : context.compression,
+          .settings = context.compress,
+          .seed = context.seed,
+          .momentum = context.optim.momentum,
+          .workers = context.played};
+}
+
+ps::Layout layout_of(const Context& context) {
+  const tensor::Arena& arena = context.module.arena();
+  ps::Layout layout;
+  for (const tensor::Entry& entry : arena.entries())
+    layout.entries.push_back({entry.name, entry.shape, entry.offset, entry.count, entry.decay});
+  layout.length = arena.length();
+  layout.statistics = context.module.statistics().length();
+  return layout;
 }
 
 std::vector<NamedTensor> save_server(ps::Server& server, const std::string& prefix, const c10::Device& device) {

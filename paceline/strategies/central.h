@@ -4,7 +4,9 @@
 // next, so that an epoch is every sample once, however fast each worker is.
 #pragma once
 
-#include "paceline/ps/server.h"
+#include "paceline/ps/host.h"
+#include "paceline/ps/layout.h"
+#include "paceline/ps/transports/push_coder.h"
 #include "paceline/strategies/local_pass.h"
 #include "paceline/strategies/recorded_step.h"
 
@@ -35,6 +37,18 @@ class Executor {
 /// `ps` with the strategy's rule and consistency filled in.
 std::unique_ptr<Executor> make_virtual_executor(const Context& context, const ps::PsConfig& ps);
 std::unique_ptr<Executor> make_threads_executor(const Context& context, const ps::PsConfig& ps);
+std::unique_ptr<Executor> make_processes_executor(const Context& context, const ps::PsConfig& ps);
+
+/// The ranges of `servers` servers, and the server of one of them, with the module's parameters in it.
+std::vector<std::int64_t> cuts_of(const Context& context, std::int64_t servers);
+std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& ps, std::span<const std::int64_t> cuts, std::size_t index,
+                                    const ps::Host::Limits& limits);
+/// What workers and servers must agree on.
+ps::Layout layout_of(const Context& context);
+/// How its pushes are compressed, where they travel.
+ps::PushCompression push_compression(const Context& context);
+/// [ps] with the rule and the consistency that the strategy's name stands for.
+ps::PsConfig paired(const std::string& strategy, ps::PsConfig ps);
 
 /// The arena of a module as a server sees it.
 ps::Server::Setup server_setup(const Context& context);

@@ -19,6 +19,7 @@
 #include "paceline/nn/graph_module.h"
 #include "paceline/observe/event.h"
 #include "paceline/optim/optimizer.h"
+#include "paceline/ps/cluster.h"
 #include "paceline/ps/config.h"
 #include "paceline/ps/timing.h"
 
@@ -51,6 +52,7 @@ struct Context {
   const compress::CompressConfig& compress;
   ps::PsConfig ps = {};
   ps::TimingConfig timing = {};
+  ps::Cluster cluster = {};  // ps.executor=processes
   std::string compression = "none";
   std::string algorithm = "auto";  // of the collectives
   bool shaped = false;             // the links between workers are made slower than they are
@@ -80,7 +82,9 @@ struct Batch {
 struct Point {
   std::int64_t step = 1;  // of the whole run, from 1
   double rate = 0;
-  double epoch = 0;  // done, with fractions
+  double epoch = 0;              // done, with fractions
+  std::int64_t epoch_index = 0;  // from 0
+  std::int64_t batch_index = 0;  // in the epoch, from 0
 };
 
 struct StepResult {
@@ -107,6 +111,8 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual void setup(const Context& context) = 0;
   virtual StepResult step(const Batch& batch, const Point& point) = 0;
+  /// Whether step() looks at the batch's samples; where its workers read the data themselves, it only hears how many there are.
+  virtual bool reads_batches() const { return true; }
   /// A global batch comes in so many parts, each a step of its own: one for each worker that the strategy plays by itself.
   virtual std::int64_t parts() const { return 1; }
 

@@ -14,9 +14,8 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/ps/client.h"
-#include "paceline/strategies/central.h"
+#include "paceline/strategies/central_worker.h"
 #include "paceline/strategies/per_worker.h"
-#include "paceline/strategies/updater.h"
 #include "paceline/tensor/recorded.h"
 
 namespace paceline::strategies {
@@ -38,59 +37,28 @@ struct Board {
   std::exception_ptr problem;
 };
 
-/// One worker: a thread, a module, a way to the servers.
+/// One worker: a thread around a CentralWorker.
 class ThreadWorker {
  public:
   ThreadWorker(const Context& context, const ps::PsConfig& config, std::unique_ptr<ps::Client> client, int index, Board& board)
-      : context_(context),
-        module_(std::make_shared<nn::GraphModule>(context.module.graph(), options_of(context))),
-        own_{.module = *module_,
-             .optim = context.optim,
-             .comm = context.comm,
-             .bus = context.bus,
-             .clock = context.clock,
-             .compress = context.compress,
-             .ps = context.ps,
-             .timing = context.timing,
-             .seed = context.seed,
-             .label_smoothing = context.label_smoothing,
-             .micro_batches = context.micro_batches,
-             .played = context.played,
-             .threads = context.threads,
-             .record_steps = context.record_steps,
-             .repeatable = context.repeatable},
-        client_(std::move(client)),
-        rule_(ps::make_rule(config.rule, config, context.optim, context.played)),
-        norms_(*module_),
-        index_(index),
-        board_(board) {
-    if (norms_.any()) running_ = norms_.initial(), statistics_ = norms_.initial();
+      : context_(context), worker_(context, config, std::move(client), index), index_(index), board_(board) {
     thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   }
 
   // ---- for the one who deals out, with the board's lock
   bool idle() const { return !task_; }
-  bool visits() const { return local_ == 0; }
+  bool visits() const { return visits_; }
   void give(Task task) { task_ = std::move(task); }
   void leave() { thread_.request_stop(); }
 
-  at::Tensor& running() { return running_; }
+  const at::Tensor& running() const { return worker_.running(); }
 
  private:
-  static nn::GraphModule::Options options_of(const Context& context) {
-    nn::GraphModule::Options options = context.module.options();
-    options.allocate = tensor::allocate_pages;
-    return options;
-  }
-
   void work(const std::stop_token& stop) {
     try {
       if (context_.played > 1) keep_to_cores(index_, context_.played);
-      tensor::configure_libtorch(module_->device(), module_->options().precision, context_.threads, context_.repeatable);
-      const tensor::OwnStream stream(module_->device());
-      pass_.emplace(own_);
-      recorded_.emplace(module_->device(), own_.record_steps);
-      if (rule_->needs().replica) updater_.emplace(module_->arena(), own_.optim);
+      const tensor::OwnStream stream(context_.module.device());
+      worker_.begin();
       while (true) {
         {
           std::unique_lock lock(board_.mutex);
@@ -98,11 +66,12 @@ class ThreadWorker {
           if (stop.stop_requested()) return;
         }
         const Nanoseconds began = context_.clock.now();
-        const at::Tensor sums = minibatch(*task_).cpu();
+        const at::Tensor sums = worker_.minibatch(task_->batch, task_->point);
         {
           const std::lock_guard lock(board_.mutex);
           board_.busy += context_.clock.now() - began, ++board_.iterations;
           board_.sums.add_(sums), board_.targets += task_->batch.targets.numel();
+          visits_ = worker_.visits();
           task_.reset();
         }
         board_.changed.notify_all();
@@ -117,72 +86,11 @@ class ThreadWorker {
     }
   }
 
-  at::Tensor minibatch(const Task& task) {
-    const auto rate = static_cast<float>(task.point.rate);
-    float* const parameters = module_->arena().parameters().data_ptr<float>();
-    const at::Tensor& gradients = module_->arena().gradients();
-    const bool replica = rule_->needs().replica;
-    const Nanoseconds began = context_.clock.now();
-    if (local_ == 0) {
-      const PhaseSpan span(own_, "pull", lane().c_str());
-      client_->pull(replica && iteration_ > 0 ? nullptr : parameters, rate);
-      t_comm_ = seconds(context_.clock.now() - began);
-      module_->refresh();
-    }
-    const bool last = local_ + 1 >= rule_->period();
-    ps::Advice advice;
-    double loss = 0;
-    Nanoseconds reported{0};
-    pass_->begin_step(task.point.step);
-    if (norms_.any()) norms_.before_pass();
-    const at::Tensor sums = pass_->run(task.batch, task.batch.weight(1), nullptr, [&](const at::Tensor& scored) {
-      if (norms_.any()) norms_.after_pass(statistics_, running_, std::min(context_.micro_batches, task.batch.inputs.size(0)));
-      loss = scored[0].item<double>() / static_cast<double>(task.batch.targets.numel());
-      if (last)
-        advice = client_->report({.loss = loss, .t_comm_s = t_comm_, .t_comp_s = t_comp_},
-                                 norms_.any() ? statistics_.data_ptr<float>() : nullptr);
-      reported = context_.clock.now();
-    });
-    std::this_thread::sleep_for(
-        ps::straggle(context_.timing, context_.played, context_.seed, index_, iteration_, context_.clock.now() - began));
-    t_comp_ = seconds(context_.clock.now() - reported);
-    ++iteration_;
-
-    if (replica) {
-      updater_->begin_step({.rate = rate, .step = iteration_});
-      updater_->update_all();
-    } else if (rule_->period() > 1) {
-      if (local_ == 0) sum_ = gradients.clone();
-      else sum_.add_(gradients);
-      if (!last) at::Tensor(module_->arena().parameters()).add_(gradients, -rate);
-    }
-    local_ = last ? 0 : local_ + 1;
-    if (last) {
-      const PhaseSpan span(own_, "push", lane().c_str());
-      tensor::synchronize(module_->device());
-      float* const sent = replica ? parameters : (rule_->period() > 1 ? sum_ : gradients).data_ptr<float>();
-      client_->push(sent, {.rate = rate, .scale = static_cast<float>(advice.scale), .loss = loss});
-    }
-    if (replica || rule_->period() > 1) module_->refresh();
-    return sums;
-  }
-
-  std::string lane() const { return fmt::format("worker {}", index_); }
-
   const Context& context_;
-  std::shared_ptr<nn::GraphModule> module_;
-  Context own_;
-  std::unique_ptr<ps::Client> client_;
-  std::unique_ptr<ps::UpdateRule> rule_;  // what it asks of workers; the server has one of its own
-  NormReports norms_;
+  CentralWorker worker_;
   int index_;
   Board& board_;
-  std::optional<LocalPass> pass_;
-  std::optional<RecordedStep> recorded_;
-  std::optional<Updater> updater_;
-  at::Tensor statistics_, running_, sum_;
-  std::int64_t iteration_ = 0, local_ = 0;
-  double t_comm_ = 0, t_comp_ = 0;
+  bool visits_ = true;
   std::optional<Task> task_;
   std::jthread thread_;
 };
@@ -192,19 +100,8 @@ class ThreadsExecutor final : public Executor {
   ThreadsExecutor(const Context& context, const ps::PsConfig& config) : context_(context), norms_(context.module) {
     if (!context.module.device().is_cpu())
       throw ConfigError("ps.executor=threads has its workers on CPU cores; use ps.executor=virtual on a GPU, or train.device=cpu");
-    const bool elementwise = optim::make_optimizer(context.optim)->elementwise();
-    ps::Server::Setup setup = server_setup(context);
-    cuts_ = ps::cut_ranges(setup.segments, setup.length, static_cast<int>(config.servers), elementwise);
-    const std::int64_t statistics = setup.statistics;
-    for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) {
-      setup.begin = cuts_[i], setup.end = cuts_[i + 1];
-      setup.statistics = i == 0 ? statistics : 0;
-      auto server = std::make_unique<ps::Server>(config, context.optim, setup);
-      hosts_.push_back(std::make_shared<ps::Host>(std::move(server), ps::Host::Limits{}));
-    }
-    to_servers(context.module.arena().parameters());
-    if (norms_.any())
-      hosts_[0]->with([&](ps::Server& server) { view_of(server.statistics(), norms_.initial().numel()).copy_(norms_.initial()); });
+    cuts_ = cuts_of(context, config.servers);
+    for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i, {}));
     board_.sums = at::zeros({2}, at::kDouble);
     for (int i = 0; i < context.played; ++i)
       workers_.push_back(std::make_unique<ThreadWorker>(context, config, ps::make_in_process_client(hosts_, cuts_, i), i, board_));
@@ -264,7 +161,10 @@ class ThreadsExecutor final : public Executor {
         std::ranges::any_of(state, [&](const NamedTensor& item) { return item.name == prefix(hosts_.size()) + "numbers"; }))
       throw ConfigError("the checkpoint's parameters lay on another number of servers; resume with the same ps.servers and ps.executor");
     for (std::size_t i = 0; i < hosts_.size(); ++i)
-      hosts_[i]->with([&](ps::Server& server) { load_server(server, state, prefix(i), context_.module.device()); });
+      hosts_[i]->with([&](ps::Server& server) {
+        load_server(server, state, prefix(i), context_.module.device());
+        if (server.rule().period() > 1) server.begin_anew();  // steps of its own since a worker's last visit are not kept
+      });
     to_servers(context_.module.arena().parameters());
   }
 

@@ -208,12 +208,11 @@ class VirtualExecutor final : public Executor {
     newest_ = worker;
     go_on(player, visits);
 
-    ++player.local;
+    const bool last = ++player.local >= server_->rule().period();
     player.t_comp_s = seconds(player.times.backward);
     player.times = timing_->draw(worker, player.iteration++, bytes());
     const ps::Iteration& t = player.times;
-    busy_ += t.pull + t.forward + answer(t) + t.backward + t.push, ++iterations_;
-    const bool last = player.local >= server_->rule().period();
+    busy_ += t.forward + t.backward + (last ? t.pull + answer(t) + t.push : Nanoseconds(0)), ++iterations_;
     if (last) {
       plan(player, Phase::computing, player.ahead + t.pull + t.forward);
       player.ahead = Nanoseconds(0);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <typeinfo>
 
 #include <fmt/format.h>
 
@@ -18,6 +19,7 @@
 #include "paceline/observe/predictions.h"
 #include "paceline/observe/run_folder.h"
 #include "paceline/observe/summary.h"
+#include "paceline/tensor/device.h"
 #include "paceline/train/workers.h"
 
 namespace paceline::train {
@@ -54,13 +56,8 @@ void run_one(Recipe recipe, const fs::path& folder, const std::atomic<bool>& sto
   bus.add(std::make_unique<observe::Summary>(folder / "summary.json"));
   try {
     workers.run(folder);
-  } catch (const PeerError&) {
-    throw;
-  } catch (const ConfigError&) {
-    throw;
-  } catch (const DataError&) {
-    throw;
-  } catch (const Error& problem) {  // it diverged: that is a result as well
+  } catch (const Error& problem) {
+    if (typeid(problem) != typeid(Error)) throw;  // somebody's to mend; a run that diverged is a result as well
     write_atomically(folder / "summary.json", nlohmann::json{{"diverged", problem.what()}}.dump(2) + "\n");
   }
 }
@@ -190,6 +187,7 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
   const std::vector<Contestant> all = contestants(recipe.compare);
   std::vector<Recipe> recipes;
   for (const Contestant& contestant : all) recipes.push_back(recipe_of(recipe, contestant, runs));
+  tensor::synchronize(tensor::parse_device(recipe.train.device));  // a GPU is set up once, before threads ask for it at the same time
   std::vector<std::optional<Outcome>> outcomes(all.size());
   std::mutex mutex;
   std::size_t next = 0, done = 0;

@@ -28,17 +28,11 @@ class HostFeed final : public Feed {
   std::optional<strategies::Batch> next() override {
     const data::Batch* host = source_->next();
     if (!host) return std::nullopt;
-    std::vector<std::int64_t> shape = {host->count};
-    shape.insert(shape.end(), info_.input.begin(), info_.input.end());
-    // Views of the loader's memory; nobody writes through them.
-    const at::Tensor inputs = info_.tokens ? at::from_blob(const_cast<std::int64_t*>(host->tokens.data()), shape, at::kLong)
-                                           : at::from_blob(const_cast<float*>(host->inputs.data()), shape, at::kFloat);
-    const std::vector<std::int64_t> target_shape = info_.tokens ? shape : std::vector<std::int64_t>{host->count};
-    const at::Tensor targets = at::from_blob(const_cast<std::int64_t*>(host->targets.data()), target_shape, at::kLong);
-    if (device_.is_cpu()) return strategies::Batch{inputs, targets, host->global_count};
+    const strategies::Batch on_host = as_tensors(*host, info_);
+    if (device_.is_cpu()) return on_host;
     on_device_.global_samples = host->global_count;
-    copy_to(on_device_.inputs, inputs, device_);
-    copy_to(on_device_.targets, targets, device_);
+    copy_to(on_device_.inputs, on_host.inputs, device_);
+    copy_to(on_device_.targets, on_host.targets, device_);
     return on_device_;
   }
 
@@ -50,6 +44,16 @@ class HostFeed final : public Feed {
 };
 
 }  // namespace
+
+strategies::Batch as_tensors(const data::Batch& batch, const data::Info& info) {
+  std::vector<std::int64_t> shape = {batch.count};
+  shape.insert(shape.end(), info.input.begin(), info.input.end());
+  const at::Tensor inputs = info.tokens ? at::from_blob(const_cast<std::int64_t*>(batch.tokens.data()), shape, at::kLong)
+                                        : at::from_blob(const_cast<float*>(batch.inputs.data()), shape, at::kFloat);
+  const std::vector<std::int64_t> target_shape = info.tokens ? shape : std::vector<std::int64_t>{batch.count};
+  const at::Tensor targets = at::from_blob(const_cast<std::int64_t*>(batch.targets.data()), target_shape, at::kLong);
+  return {inputs, targets, batch.global_count};
+}
 
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
                                 const nn::GraphModule& module) {

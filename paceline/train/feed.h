@@ -22,6 +22,9 @@ class Feed {
   virtual std::optional<strategies::Batch> next() = 0;
 };
 
+/// A loader's batch as tensors over the loader's own memory; nobody may write through them.
+strategies::Batch as_tensors(const data::Batch& batch, const data::Info& info);
+
 /// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory).
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
                                 const nn::GraphModule& module);

@@ -80,6 +80,7 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
                     .compress = recipe_.compress,
                     .ps = recipe_.ps,
                     .timing = recipe_.timing,
+                    .cluster = around_.cluster,
                     .compression = recipe_.comm.compression,
                     .algorithm = recipe_.comm.algorithm,
                     .shaped = recipe_.comm.shapes(),
@@ -240,17 +241,23 @@ bool Trainer::train_epoch() {
   const std::int64_t samples_before = position_.samples;
   if (position_.batch == 0) position_.loss_sum = position_.right = 0, position_.targets = 0;
   const std::int64_t report_every = module_->device().is_cpu() && strategy_->lockstep() ? 1 : kReportTogether;
-  training_feed_->start(epoch, batch, position_.batch);
+  if (strategy_->reads_batches()) training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
   while (position_.batch < steps && position_.step < total_steps_) {
-    const std::optional<strategies::Batch> next = training_feed_->next();
-    ensure(next.has_value(), "an epoch has as many batches as the sampler says");
-    last_batch_ = *next;
+    if (strategy_->reads_batches()) {
+      const std::optional<strategies::Batch> next = training_feed_->next();
+      ensure(next.has_value(), "an epoch has as many batches as the sampler says");
+      last_batch_ = *next;
+    } else {
+      last_batch_.global_samples = std::min(batch, datasets_->training->size() - position_.batch * batch);
+    }
     const optim::Progress progress{.epoch = static_cast<double>(epoch) + static_cast<double>(position_.batch) / static_cast<double>(steps),
                                    .epochs = static_cast<double>(recipe_.train.epochs)};
     const strategies::Point point{.step = position_.step + 1,
                                   .rate = optim::learning_rate(recipe_.schedule, recipe_.optim.rate, recipe_.data.batch, progress),
-                                  .epoch = progress.epoch};
+                                  .epoch = progress.epoch,
+                                  .epoch_index = epoch,
+                                  .batch_index = position_.batch};
     const strategies::StepResult result = strategy_->step(last_batch_, point);
 
     if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
@@ -340,7 +347,8 @@ observe::Communication Trainer::communication() {
 }
 
 void Trainer::give_up(const std::string& symptom) {
-  const std::string where = first_not_finite(*module_, last_batch_.inputs);
+  const std::string where =
+      last_batch_.inputs.defined() ? first_not_finite(*module_, last_batch_.inputs) : std::string("its workers know where");
   const auto kept = list_checkpoints(folder_);
   throw Error(
       fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,

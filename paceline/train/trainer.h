@@ -30,6 +30,7 @@ class Trainer {
     comm::Communicator* comm = nullptr;  // the workers, of which this trainer is one; null: alone
     const Datasets* datasets = nullptr;  // of a process whose workers share them; null: the trainer makes its own
     int threads = 0;                     // of this worker; 0: as the recipe says
+    ps::Cluster cluster = {};            // ps.executor=processes
   };
 
   /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.

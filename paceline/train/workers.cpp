@@ -67,7 +67,8 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
                                                                             .stop = around_.stop,
                                                                             .comm = comms_[i].get(),
                                                                             .datasets = &datasets_,
-                                                                            .threads = threads_});
+                                                                            .threads = threads_,
+                                                                            .cluster = around_.cluster});
   });
 }
 

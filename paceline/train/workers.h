@@ -15,6 +15,7 @@ class Workers {
     observe::Bus& bus;
     const Clock& clock;
     const std::atomic<bool>& stop;
+    ps::Cluster cluster = {};
   };
 
   /// Connects the workers and builds their trainers; whatever can be refused is refused here, before anything is written. parallel.workers

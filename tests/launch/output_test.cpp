@@ -89,6 +89,24 @@ TEST(Output, ColoursRanksOnATerminal) {
   EXPECT_EQ(screen.out, "\x1b[36m[0]\x1b[0m a\n\x1b[33m[1]\x1b[0m b\n");
 }
 
+TEST(Output, CallsServersAndWorkersByTheirNames) {
+  OutputOptions options;
+  options.servers = 2;
+  Screen screen(options);
+  screen.output.receive(1, Stream::out, "a\n");
+  screen.output.receive(2, Stream::out, "b\n");
+  EXPECT_EQ(screen.out, "[server 1] a\n[worker 0] b\n");
+}
+
+TEST(Output, MakesRoomForOtherLines) {
+  Screen screen(on_terminal());
+  screen.output.make_room([&] { screen.both += "first\n"; });
+  screen.output.receive(0, Stream::err, "bar\r");
+  screen.both.clear();
+  screen.output.make_room([&] { screen.both += "second\n"; });
+  EXPECT_EQ(screen.both, "\r\x1b[Ksecond\n\r\x1b[K[0] bar");
+}
+
 TEST(Output, CanLeaveThePrefixOut) {
   OutputOptions options;
   options.prefix = false;

@@ -73,6 +73,21 @@ TEST(Plan, RefusesContradictions) {
   for (const char* nodes : {"", "x", "0", "2:1", "1:4"}) EXPECT_THAT(refusal([&] { parse_nodes(nodes); }), HasSubstr("--nnodes")) << nodes;
 }
 
+TEST(Plan, ServersComeBeforeWorkers) {
+  EXPECT_EQ(make_plan({.servers = 2, .workers = 3}, kMachine).size, 5);
+  EXPECT_EQ(text(make_plan({.workers = 2}, kMachine)), text(make_plan({.ranks = 2}, kMachine)));
+  const std::vector<Host> hosts = parse_hosts("a:2,b:1");
+  EXPECT_EQ(text(make_plan({.hosts = hosts, .servers = 1, .workers = 2}, kMachine)), "0=a.0:0/2* 1=a.0:1/2* 2=b.1:0/1* ");
+  const auto refused = [](const Request& request) { return refusal([&] { make_plan(request, kMachine); }); };
+  EXPECT_THAT(refused({.ranks = 4, .servers = 2}), HasSubstr("write --servers 2 --workers 4"));
+  EXPECT_THAT(refused({.servers = 2}), HasSubstr("needs --workers"));
+  EXPECT_THAT(refused({.ranks = 2, .workers = 2}), HasSubstr("same as -np"));
+  EXPECT_THAT(refused({.per_node = 2, .servers = 1, .workers = 1}), HasSubstr("--nproc-per-node"));
+  EXPECT_THAT(refused({.nodes = 2, .node_rank = 0, .servers = 1, .workers = 1}), HasSubstr("-H instead of --nnodes"));
+  EXPECT_THAT(refused({.hosts = hosts, .servers = 2, .workers = 2}), HasSubstr("--servers 2 --workers 2 is more than the 3 slots"));
+  EXPECT_THAT(refused({.servers = 2'000'000'000, .workers = 2'000'000'000}), HasSubstr("from 1 to"));
+}
+
 TEST(Hosts, OnTheCommandLine) {
   const std::vector<Host> hosts = parse_hosts("a:2,user@b,a:1");
   ASSERT_EQ(hosts.size(), 2U);

@@ -18,6 +18,10 @@
 
 extern char** environ;
 
+#if defined(__SANITIZE_THREAD__)  // gRPC was not built for it, and would seem to be full of races
+extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
+#endif
+
 namespace paceline::ps {
 namespace {
 
@@ -118,21 +122,30 @@ TEST(GrpcProcess, DISABLED_Worker) {
   ::pause();
 }
 
-class WorkerProcess {
+/// And as a server, at the address that it is given.
+TEST(GrpcProcess, DISABLED_Server) {
+  const char* address = std::getenv("PACELINE_TEST_SERVER");
+  ASSERT_NE(address, nullptr);
+  GrpcServer server(make_large_host({.wait = 500ms}), large_layout(), {.address = address});
+  ::pause();
+}
+
+class Process {
  public:
-  enum class Kind { works, holds };
-  WorkerProcess(const std::string& address, Kind kind) {
+  enum class Kind { works, holds, serves };
+  Process(const std::string& address, Kind kind) {
     ::setenv("PACELINE_TEST_SERVER", address.c_str(), 1);
     if (kind == Kind::holds) ::setenv("PACELINE_TEST_HOLD", "1", 1);
     else ::unsetenv("PACELINE_TEST_HOLD");
-    std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=GrpcProcess.DISABLED_Worker", "--gtest_also_run_disabled_tests",
+    const std::string test = kind == Kind::serves ? "Server" : "Worker";
+    std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=GrpcProcess.DISABLED_" + test, "--gtest_also_run_disabled_tests",
                                       "--gtest_brief=1"};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     if (::posix_spawn(&pid_, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0) pid_ = -1;
   }
-  ~WorkerProcess() { end(SIGKILL); }
+  ~Process() { end(SIGKILL); }
   void send(int signal) const { ::kill(pid_, signal); }
   void end(int signal) {
     if (pid_ <= 0) return;
@@ -150,7 +163,7 @@ TEST(GrpcProcess, AKilledWorkerLeavesAndTheRestGoOn) {
   Work work(1'000'000);
   Fleet fleet({.workers = 2}, 1, work.options());
   const auto mine = connect_grpc(fleet.addresses, layout(), {.worker = 1});
-  WorkerProcess process(fleet.addresses[0], WorkerProcess::Kind::works);
+  Process process(fleet.addresses[0], Process::Kind::works);
   ASSERT_TRUE(process.runs());
   ASSERT_TRUE(soon([&] { return version(fleet) > 3; }));
   EXPECT_THAT(fleet.servers[0]->workers(), ElementsAre(0, 1));
@@ -167,7 +180,7 @@ TEST(GrpcProcess, AStoppedWorkerIsForgottenAndItsTaskHandedBack) {
   Work work(2);
   Fleet fleet({.consistency = "bsp", .workers = 2, .limits = {.wait = 20s, .silence = 400ms}}, 1, work.options());
   const auto mine = connect_grpc(fleet.addresses, layout(), {.worker = 1});
-  WorkerProcess process(fleet.addresses[0], WorkerProcess::Kind::holds);
+  Process process(fleet.addresses[0], Process::Kind::holds);
   ASSERT_TRUE(process.runs());
   ASSERT_TRUE(soon([&] { return std::scoped_lock(work.mutex), work.given == 1; }));
   pulled(*mine);
@@ -265,6 +278,19 @@ TEST(Grpc, AServerThatEndsLetsGoOfWhoeverWaits) {
   std::jthread waiting([&] { EXPECT_THROW(pulled(*client), PeerError); });  // for worker 1, which never comes
   std::this_thread::sleep_for(50ms);
   fleet.servers.clear();
+}
+
+/// A server that neither answers nor breaks off: what is under way to it sticks in the sockets, and the worker must get its memory back.
+TEST(SlowGrpcProcess, AStoppedServerIsGivenUp) {
+  const std::string address = GrpcServer(make_host({}), layout(), {}).address();  // one that is free
+  Process process(address, Process::Kind::serves);
+  ASSERT_TRUE(process.runs());
+  const auto client = connect_grpc({address}, large_layout(), {.deadline = 500ms, .patience = 1s});
+  std::vector<float> parameters(kMany), gradient(kMany, 1);
+  client->pull(parameters.data(), 1);
+  process.send(SIGSTOP);
+  EXPECT_THROW(client->push(gradient.data(), {.rate = 1}), PeerError);
+  process.end(SIGKILL);
 }
 
 // ---- TLS

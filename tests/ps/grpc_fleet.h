@@ -41,6 +41,16 @@ inline std::shared_ptr<Host> make_host(const ServerSettings& settings, std::int6
   return std::make_shared<Host>(std::move(server), settings.limits);
 }
 
+/// 20 MB: several pieces of a payload, the last one short, and more than sockets hold.
+inline constexpr std::int64_t kMany = 5'000'000;
+inline Layout large_layout() { return {.entries = {{"w", {kMany}, 0, kMany, true}}, .length = kMany}; }
+inline std::shared_ptr<Host> make_large_host(const Host::Limits& limits = {}) {
+  optim::OptimConfig optim;
+  optim.momentum = 0;
+  const Server::Setup setup{.segments = segments_of(large_layout()), .length = kMany, .begin = 0, .end = kMany, .workers = 1, .place = {}};
+  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim, setup), limits);
+}
+
 /// Servers that share the arena, and where they are.
 struct Fleet {
   Fleet(const ServerSettings& settings, int count, const GrpcServer::Options& options = {}) {

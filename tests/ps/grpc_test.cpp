@@ -97,14 +97,9 @@ TEST(Grpc, WorkersAtTheSameTimeUnderBspGetTheSerialResult) {
 }
 
 TEST(Grpc, LargePayloadsComeInPieces) {
-  constexpr std::int64_t kMany = 5'000'000;  // 20 MB: several pieces, and the last one is short
-  const Layout large{.entries = {{"w", {kMany}, 0, kMany, true}}, .length = kMany};
-  optim::OptimConfig optim;
-  optim.momentum = 0;
-  const Server::Setup setup{.segments = segments_of(large), .length = kMany, .begin = 0, .end = kMany, .workers = 1, .place = {}};
-  const auto host = std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim, setup), Host::Limits{});
-  GrpcServer server(host, large, {});
-  const auto client = connect_grpc({server.address()}, large);
+  const auto host = make_large_host();
+  GrpcServer server(host, large_layout(), {});
+  const auto client = connect_grpc({server.address()}, large_layout());
   std::vector<float> parameters(kMany, 5), gradient(kMany);
   client->pull(parameters.data(), 1);
   for (std::int64_t i = 0; i < kMany; ++i) gradient[static_cast<std::size_t>(i)] = static_cast<float>(i % 1001);

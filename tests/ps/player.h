@@ -9,8 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "paceline/base/random.h"
+#include "paceline/optim/parallel.h"
 #include "paceline/ps/server.h"
-#include "tests/optim/reference.h"
 
 namespace paceline::ps {
 
@@ -22,9 +23,11 @@ inline constexpr std::string_view kScript = "ABCaAaAbBacCAcCbaBAbcaCABbac";
 inline int worker_of(char letter) { return std::tolower(letter) - 'a'; }
 inline bool pulls(char letter) { return std::isupper(letter); }
 
-/// Tensors of odd lengths with gaps between them, one of many blocks, some exempt from decay; enough for several threads.
-inline const std::vector<optim::Segment> kTensors = optim::odd_segments();
-inline const std::size_t kLength = optim::arena_size(kTensors);
+/// Tensors of odd lengths with gaps between them, some of several blocks, some exempt from decay; just enough for two threads.
+inline const std::vector<optim::Segment> kTensors = {{3, 5, true},        {8, 4'095, false},      {4'103, 1, true},    {4'111, 8'197, true},
+                                                     {12'308, 64, false}, {12'372, 20'483, true}, {32'860, 129, false}};
+inline const std::size_t kLength = 32'991;
+static_assert(2 * optim::kElementsPerThread < 32'974);
 
 /// An arena of values away from 0, so that neither tiny steps nor cancellation magnify what floats round away. Each is drawn once.
 inline const Floats& drawn(std::uint64_t number) {

@@ -36,6 +36,7 @@ void compare_with_oracle(const PsConfig& ps, const optim::OptimConfig& optim, st
     player.play({&letter, 1});
     if (pulls(letter)) oracle.pull(worker_of(letter), rate);
     else oracle.push(worker_of(letter), gradient, rate, 1);
+    if (pulls(letter)) continue;
     const Floats actual = player.parameters();
     double worst = 0;
     for (std::size_t i = 0; i < actual.size(); ++i) worst = std::max(worst, std::abs(actual[i] - oracle.weights()[i]));
@@ -99,7 +100,8 @@ TEST(ServerGathers, CompletesARoundWhenTheLastOneLeaves) {
     Doubles gradient = doubles(drawn(event));
     oracle.push(static_cast<int>(event - 3), gradient, rate_at(4), 1);  // the rate of the last that came
   }
-  for (std::size_t i = 0; i < kLength; ++i) ASSERT_NEAR(player.parameters()[i], oracle.weights()[i], 1e-6);
+  const Floats parameters = player.parameters();
+  for (std::size_t i = 0; i < kLength; ++i) ASSERT_NEAR(parameters[i], oracle.weights()[i], 1e-6);
   EXPECT_TRUE(player.server().may_pull(0));
   EXPECT_TRUE(player.server().may_pull(1));
   EXPECT_FALSE(player.server().may_pull(2));
@@ -140,8 +142,9 @@ TEST(Server, ClipsTheNormOfTheWholeUpdate) {
   for (const auto& [consistency, script] : {std::pair{"asp", "Aa"}, {"bsp", "ABCabc"}}) {
     Player player(server_of("asgd", consistency), clipped);
     player.play(script);
+    const Floats parameters = player.parameters();
     double square = 0;
-    for (std::size_t i = 0; i < kLength; ++i) square += std::pow(player.parameters()[i] - double{first_weights()[i]}, 2);
+    for (std::size_t i = 0; i < kLength; ++i) square += std::pow(parameters[i] - double{first_weights()[i]}, 2);
     const double rate = rate_at(player.event() - 1);
     EXPECT_NEAR(std::sqrt(square) / rate, 3, 3e-3) << consistency;  // all but the gaps between the tensors moves
   }
@@ -224,6 +227,13 @@ TEST(ServerRanges, MayBeEmpty) {
 
 // ---- checkpoints
 
+/// All that a checkpoint has of a server's memory, by name.
+std::map<std::string, Floats> memory_of(Server& server) {
+  std::map<std::string, Floats> memory = {{"parameters", {server.parameters(), server.parameters() + server.length()}}};
+  for (const Server::Array& array : server.arrays()) memory[array.name] = {array.data, array.data + array.count};
+  return memory;
+}
+
 TEST(ServerCheckpoint, GoesOnWithTheSameBits) {
   PsConfig constant = server_of("dc_asgd"), ssp = server_of("asgd", "ssp");
   constant.compensation = "constant", ssp.bound = 2;
@@ -249,7 +259,7 @@ TEST(ServerCheckpoint, GoesOnWithTheSameBits) {
       before.play(script.substr(0, half));
       before.hand_over_to(after);
       after.play(script.substr(half));
-      EXPECT_EQ(after.parameters(), whole.parameters()) << ps.rule << ' ' << ps.consistency << ' ' << optim.name;
+      EXPECT_TRUE(memory_of(after.server()) == memory_of(whole.server())) << ps.rule << ' ' << ps.consistency << ' ' << optim.name;
       EXPECT_EQ(after.pulled(), whole.pulled());
       EXPECT_EQ(after.scale(), whole.scale());
       EXPECT_EQ(after.server().numbers(), whole.server().numbers());
@@ -267,9 +277,7 @@ TEST(ServerCheckpoint, CompletesARoundWhenTheLastOneLeaves) {
     const Floats before = whole.parameters();
     for (Player* player : {&whole, &after}) player->server().left(0), player->server().left(2);
     EXPECT_NE(whole.parameters(), before);
-    EXPECT_EQ(after.parameters(), whole.parameters()) << rule;
-    for (Player* player : {&whole, &after}) player->play("BbBbBb");
-    EXPECT_EQ(after.parameters(), whole.parameters()) << rule;
+    EXPECT_TRUE(memory_of(after.server()) == memory_of(whole.server())) << rule;
   }
 }
 

@@ -109,7 +109,8 @@ void Link::join_until(Nanoseconds moment) {
 }
 
 void Link::open(Nanoseconds moment) {
-  auto channel = grpc::CreateCustomChannel(address_, channel_credentials(identity_.options.security), channel_arguments());
+  auto channel =
+      grpc::CreateCustomChannel(address_, channel_credentials(identity_.options.security), channel_arguments(identity_.options.deadline));
   if (!channel->WaitForConnected(in(std::max(moment - clock_.now(), kPause)))) give_up("no connection");
   const grpc::internal::RpcMethod session(kSession, grpc::internal::RpcMethod::BIDI_STREAMING, channel);
   const std::scoped_lock lock(mutex_);

@@ -93,8 +93,7 @@ GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const O
   if (!server_ || port_ == 0)
     throw ConfigError(
         fmt::format("cannot listen at {}; another program may have the port, or the address is not this host's", options_.address));
-  if (const std::size_t colon = options_.address.rfind(':'); !options_.address.starts_with("unix"))
-    options_.address = fmt::format("{}:{}", options_.address.substr(0, colon), port_);
+  options_.address = fmt::format("{}:{}", options_.address.substr(0, options_.address.rfind(':')), port_);
   keeper_ = std::jthread([this](const std::stop_token& stop) { keep(stop); });
 }
 

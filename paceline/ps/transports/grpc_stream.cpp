@@ -20,6 +20,10 @@ namespace {
 constexpr int kChunk = 4 << 20;              // of a payload, in one message: copied while the next one arrives
 constexpr std::int64_t kMostText = 1 << 26;  // a model of a million tensors
 
+// How long a connection may stick that does not take what is written to it. gRPC makes it the sockets' TCP_USER_TIMEOUT too, and nothing
+// else frees a call whose bytes stand in a socket: cancelling it waits for the write. Hence only TCP, not unix sockets.
+constexpr std::chrono::milliseconds kShortestStuck(1'000), kLongestStuck(10'000);
+
 struct Argument {
   const char* key;
   int value;
@@ -35,7 +39,6 @@ constexpr Argument kArguments[] = {
     {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 * kChunk},
     {GRPC_ARG_HTTP2_BDP_PROBE, 0},
     {GRPC_ARG_KEEPALIVE_TIME_MS, 10'000},
-    {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000},
     {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
     {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000},
     {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
@@ -61,11 +64,11 @@ void for_each_slice(const grpc::ByteBuffer& buffer, const Body& body) {
 }
 
 bool stays_on_host(const std::string& address) {
-  if (address.starts_with("unix:") || address.starts_with("unix-abstract:")) return true;
   const std::size_t colon = address.rfind(':');
   int port = -1;
-  if (colon != std::string::npos) std::from_chars(address.data() + colon + 1, address.data() + address.size(), port);
-  if (colon == 0 || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is no address; give it as host:port", address));
+  const char* end = address.data() + address.size();
+  const bool number = colon != std::string::npos && colon > 0 && std::from_chars(address.data() + colon + 1, end, port).ptr == end;
+  if (!number || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is no address; give it as host:port", address));
   std::string host = address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   return comm::tcp_address(host, port).is_loopback();
@@ -173,12 +176,15 @@ void hear_grpc() {
 }
 
 void tune(grpc::ServerBuilder& builder) {
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kLongestStuck.count()));
   for (const auto& [key, value] : kArguments) builder.AddChannelArgument(key, value);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error, not a secret sharing
 }
 
-grpc::ChannelArguments channel_arguments() {
+grpc::ChannelArguments channel_arguments(Nanoseconds deadline) {
   grpc::ChannelArguments arguments;
+  const auto stuck = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(deadline), kShortestStuck, kLongestStuck);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(stuck.count()));
   for (const auto& [key, value] : kArguments) arguments.SetInt(key, value);
   for (const auto& [key, value] : kChannelArguments) arguments.SetInt(key, value);
   return arguments;

@@ -58,7 +58,7 @@ std::string receive_text(Reader& stream, std::int64_t bytes);
 grpc::ByteBuffer buffer_of(const std::string& bytes);
 std::string bytes_of(const grpc::ByteBuffer& buffer);
 
-/// Throws ConfigError where `address` is neither on this host nor protected. "host:port" or gRPC's "unix:path".
+/// Throws ConfigError where `address` is neither on this host nor protected, or is not "host:port".
 void check_exposure(const std::string& address, const Security& security);
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security);
@@ -68,6 +68,6 @@ void hear_grpc();
 
 /// How connections are tuned, the same on both sides.
 void tune(grpc::ServerBuilder& builder);
-grpc::ChannelArguments channel_arguments();
+grpc::ChannelArguments channel_arguments(Nanoseconds deadline);  // of one answer
 
 }  // namespace paceline::ps

@@ -1,0 +1,216 @@
+#include "paceline/launch/attempt.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "paceline/launch/network.h"
+#include "paceline/launch/remote.h"
+#include "paceline/launch/variables.h"
+
+namespace paceline::launch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kSshFailed = 255;
+constexpr int kPatience = 3;  // so many signals, and the ranks are killed
+constexpr std::size_t kReadSize = 16 << 10;
+constexpr int kReadsOfFullPipe = (1 << 20) / kReadSize;
+
+std::string random_token() {
+  unsigned char bytes[16];
+  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) throw std::system_error(errno, std::system_category(), "getrandom");
+  std::string token;
+  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
+  return token;
+}
+
+/// What a remote rank's ssh says of it: the shell there gives 128 + signal.
+Exit seen_through_ssh(const Exit& exit) {
+  return exit.signal == 0 && exit.code > 128 && exit.code < kSshFailed ? Exit{0, exit.code - 128} : exit;
+}
+
+bool lost_by_ssh(const Rank& rank) { return !rank.place.here && rank.exit->code == kSshFailed; }
+
+Descriptor& pipe_of(Rank& rank, Stream stream) { return stream == Stream::out ? rank.process.out : rank.process.err; }
+
+bool readable(const Descriptor& pipe) {
+  pollfd entry{pipe.get(), POLLIN, 0};  // -1 is never ready
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+/// A line on the lifeline of a remote rank.
+void tell(const Rank& rank, const std::string& line) {
+  const std::string text = line + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(rank.process.in.get(), text.data(), text.size());  // if it is gone, so is the rank
+}
+
+}  // namespace
+
+std::string Rank::who() const {
+  if (!place.here) return fmt::format("{} (host {})", role.name(), place.host);
+  return fmt::format("{} (pid {}, host {})", role.name(), process.pid, host_name());
+}
+
+std::string Rank::end() const {
+  return fmt::format("{} {} after {:.0f} s", who(), lost_by_ssh(*this) ? "could not be started or lost its connection (ssh)" : exit->text(),
+                     seconds(lived));
+}
+
+int Rank::code() const { return lost_by_ssh(*this) ? 1 : exit->shell_code(); }
+
+Attempt::Attempt(const Job& job, const Signals& signals, Output& output, OutputQueue& queue, int restarts)
+    : job_(job), signals_(signals), output_(output), queue_(queue), token_(job.token.value_or(random_token())) {
+  for (const Place& place : job.plan.places) {
+    ranks_.push_back({.place = place, .role = Role::of(place.rank, job.servers), .restarts = restarts, .process = {}, .exit = {}});
+    start(ranks_.back());
+  }
+}
+
+Ending Attempt::run() {
+  while (std::ranges::any_of(ranks_, [](const Rank& rank) { return !rank.exit; })) wait_for_something();
+  // What a rank started may still be about to finish; it has the same grace as everybody.
+  const Nanoseconds until = clock_.now() + job_.grace;
+  while (any_pipe_open() && clock_.now() < until) wait_for_something(until);
+  for (Rank& rank : ranks_) close_pipes(rank);
+  while (!queue_.empty() && clock_.now() < until) wait_for_something(until);
+  return ending();
+}
+
+void Attempt::start(Rank& rank) {
+  const Place& place = rank.place;
+  std::vector<std::string> variables = rank_variables(job_, place, rank.restarts);
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  rank.began = clock_.now();
+  if (place.here) {
+    variables.push_back("PACELINE_JOB=" + token_);
+    if (threads == nullptr) variables.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, usable_cores() / place.local_size)));
+    // A terminal belongs to the launcher: a rank that read it would be stopped. Anything else is for rank 0.
+    const bool reads = place.rank == 0 && !::isatty(0);
+    rank.process =
+        spawn({job_.program, environment_with(variables, job_), reads ? Command::Input::inherited : Command::Input::none}, here_);
+  } else {
+    if (!there_) there_.emplace();
+    if (threads != nullptr) variables.push_back(fmt::format("OMP_NUM_THREADS={}", threads));
+    const RemoteRank remote{job_.ssh,    place.host, std::filesystem::current_path(), variables, threads != nullptr ? 0 : place.local_size,
+                            job_.program};
+    rank.process = spawn({ssh_command(remote), environment_with({}, job_), Command::Input::pipe}, *there_);
+    tell(rank, token_);
+  }
+}
+
+void Attempt::start_again(Rank& rank) {
+  // Its last words first: they are in the pipes, which go with the process. A pipe holds no more than so many reads take.
+  for (const Stream stream : {Stream::out, Stream::err})
+    for (int reads = 0; reads < kReadsOfFullPipe && readable(pipe_of(rank, stream)); ++reads) read_pipe(rank, stream);
+  close_pipes(rank);
+  rank.exit.reset();
+  ++rank.restarts;
+  start(rank);
+}
+
+void Attempt::signal_all(int signal) {
+  here_.signal(signal);
+  for (const Rank& rank : ranks_)
+    if (!rank.place.here && !rank.exit) tell(rank, signal_name(signal).substr(3));
+}
+
+void Attempt::wait_for_something(std::optional<Nanoseconds> until) {
+  std::vector<pollfd> entries{{signals_.descriptor(), POLLIN, 0}, {queue_.empty() ? -1 : queue_.waiting_for(), POLLOUT, 0}};
+  std::vector<std::pair<Rank*, Stream>> sources;
+  if (!queue_.full())  // else the ranks wait, as they would for a slow terminal
+    for (Rank& rank : ranks_)
+      for (const Stream stream : {Stream::out, Stream::err})
+        if (const Descriptor& pipe = pipe_of(rank, stream)) {
+          entries.push_back({pipe.get(), POLLIN, 0});
+          sources.emplace_back(&rank, stream);
+        }
+  if (next_step_ && (!until || *next_step_ < *until)) until = next_step_;
+  const auto left = until ? std::chrono::ceil<std::chrono::milliseconds>(*until - clock_.now()).count() : -1;
+  const int ready = ::poll(entries.data(), entries.size(), until ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1);
+  if (ready < 0 && errno != EINTR) throw std::system_error(errno, std::system_category(), "poll");
+  if (ready > 0) {
+    if (entries[1].revents != 0) queue_.pump();
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      if (entries[i + 2].revents != 0) read_pipe(*sources[i].first, sources[i].second);
+    if (entries[0].revents != 0) hear_signals();
+  }
+  if (next_step_ && clock_.now() >= *next_step_) stop_harder();
+}
+
+bool Attempt::any_pipe_open() const {
+  return std::ranges::any_of(ranks_, [](const Rank& rank) { return rank.process.out || rank.process.err; });
+}
+
+void Attempt::read_pipe(Rank& rank, Stream stream) {
+  char bytes[kReadSize];
+  const ssize_t count = ::read(pipe_of(rank, stream).get(), bytes, sizeof(bytes));
+  if (count > 0) return output_.receive(rank.place.rank, stream, {bytes, static_cast<std::size_t>(count)});
+  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  output_.end(rank.place.rank, stream);
+  pipe_of(rank, stream).reset();
+}
+
+void Attempt::close_pipes(Rank& rank) {
+  for (const Stream stream : {Stream::out, Stream::err}) {
+    output_.end(rank.place.rank, stream);
+    pipe_of(rank, stream).reset();
+  }
+}
+
+void Attempt::hear_signals() {
+  while (const std::optional<int> signal = signals_.next()) {
+    if (*signal == SIGCHLD) continue;
+    stopped_by_ = *signal;
+    if (*signal != SIGUSR1 && *signal != SIGUSR2 && ++signals_heard_ >= kPatience) signal_all(SIGKILL);
+    else signal_all(*signal);
+  }
+  reap_ranks();
+}
+
+void Attempt::reap_ranks() {
+  std::vector<Rank*> ended;
+  for (Rank& rank : ranks_) {
+    if (rank.exit) continue;
+    rank.exit = reap(rank.process.pid);
+    if (!rank.exit) continue;
+    if (!rank.place.here) rank.exit = seen_through_ssh(*rank.exit);
+    rank.lived = clock_.now() - rank.began;
+    ended.push_back(&rank);
+  }
+  if (!ended.empty()) judge(ended);
+}
+
+bool Attempt::failed(const Rank& rank) const {
+  const auto obeyed = [&](int signal) { return rank.exit->code == kStopped || rank.exit->shell_code() == 128 + signal; };
+  return !rank.exit->good() && !(stopped_by_ != 0 && obeyed(stopped_by_)) && !(asked_to_end_ && obeyed(SIGTERM));
+}
+
+void Attempt::stop_after(Nanoseconds grace) { next_step_ = clock_.now() + grace; }
+
+void Attempt::stop_harder() {
+  if (!asked_to_end_) {
+    asked_to_end_ = true;
+    signal_all(SIGTERM);
+    stop_after(job_.grace);
+  } else {
+    signal_all(SIGKILL);
+    stop_after(1s);  // for the other side of an ssh
+    if (killed_ && there_) there_->signal(SIGKILL);
+    killed_ = true;
+  }
+}
+
+Ending Attempt::ended_as_told() const {
+  return failed_with(128 + stopped_by_, fmt::format("the ranks ended by {}, which was passed on to them", signal_name(stopped_by_)));
+}
+
+}  // namespace paceline::launch

@@ -1,0 +1,89 @@
+// One start of all ranks of a job: their processes, output and signals, until the last has ended. What follows from the end of one of
+// them is not the same among equals (equals.h) as among servers and workers (fleet.h); those two derive from this.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paceline/launch/job.h"
+#include "paceline/launch/process.h"
+#include "paceline/launch/role.h"
+#include "paceline/launch/signals.h"
+
+namespace paceline::launch {
+
+struct Rank {
+  Place place;
+  Role role;
+  int restarts = 0;
+  Nanoseconds began{0};
+  Process process;
+  std::optional<Exit> exit;
+  Nanoseconds lived{0};  // once it has ended
+
+  std::string who() const;  ///< "rank 2 (pid 1234, host alpha)"
+  std::string end() const;  ///< who, how it ended and when
+  int code() const;         ///< as a shell would give it; 1 where its host could not be reached
+};
+
+/// How it all ended.
+struct Ending {
+  std::optional<std::string> failure;  // one line: who and how
+  int code = 0;
+  int stopped_by = 0;  // the signal from outside, if there was one
+};
+
+class Attempt {
+ public:
+  Attempt(const Job& job, const Signals& signals, Output& output, OutputQueue& queue, int restarts);
+  virtual ~Attempt() = default;
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  Ending run();
+
+ protected:
+  virtual void judge(const std::vector<Rank*>& ended) = 0;  ///< these have ended just now
+  virtual Ending ending() const = 0;                        ///< all have
+
+  const Job& job() const { return job_; }
+  std::vector<Rank>& ranks() { return ranks_; }
+  const std::vector<Rank>& ranks() const { return ranks_; }
+
+  bool failed(const Rank& rank) const;                   ///< ended badly, and not because it was told to end
+  bool told_to_end() const { return stopped_by_ != 0; }  ///< by a signal from outside
+  bool is_stopping() const { return asked_to_end_; }     ///< what still runs has got SIGTERM from us
+  void stop_after(Nanoseconds grace);                    ///< SIGTERM to what runs then, and SIGKILL after the job's grace
+  void start_again(Rank& rank);                          ///< one that has ended
+  Ending ended_with(int code) const { return {{}, code, stopped_by_}; }
+  Ending failed_with(int code, std::string failure) const { return {std::move(failure), code, stopped_by_}; }
+  Ending ended_as_told() const;  ///< by the signal from outside
+
+ private:
+  void start(Rank& rank);
+  void signal_all(int signal);
+  void wait_for_something(std::optional<Nanoseconds> until = {});
+  bool any_pipe_open() const;
+  void read_pipe(Rank& rank, Stream stream);
+  void close_pipes(Rank& rank);
+  void hear_signals();
+  void reap_ranks();
+  void stop_harder();
+
+  const Job& job_;
+  const Signals& signals_;
+  Output& output_;
+  OutputQueue& queue_;
+  const SteadyClock clock_;
+  std::string token_;
+  ProcessGroup here_;
+  std::optional<ProcessGroup> there_;  // the ssh programs, which must not get the ranks' signals
+  std::vector<Rank> ranks_;
+
+  std::optional<Nanoseconds> next_step_;  // when to stop what still runs, harder each time
+  bool asked_to_end_ = false, killed_ = false;
+  int stopped_by_ = 0, signals_heard_ = 0;
+};
+
+}  // namespace paceline::launch

@@ -1,0 +1,48 @@
+#include "paceline/launch/meeting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
+#include "paceline/base/error.h"
+
+namespace paceline::launch {
+namespace {
+
+/// Where all ranks can reach the host of this one.
+std::string reachable_at(const Plan& plan, const Place& place) {
+  if (plan.one_host()) return "127.0.0.1";
+  if (!place.here) return place.host.substr(place.host.find('@') + 1);  // npos + 1 is 0
+  const auto other = std::ranges::find_if(plan.places, [](const Place& one) { return !one.here; });
+  if (other != plan.places.end()) return address_towards(other->host);
+  ensure(plan.places.size() == static_cast<std::size_t>(plan.size), "a job of several launchers has an address");
+  return "127.0.0.1";
+}
+
+}  // namespace
+
+Meeting::Meeting(Job& job) {
+  const Place& first = job.plan.places.front();
+  if (job.address.empty()) job.address = reachable_at(job.plan, first);
+  if (job.port == 0) job.port = new_port(first);
+  ports_.insert(job.port);
+  for (int server = 0; server < job.servers; ++server) {
+    const Place& place = job.plan.places[static_cast<std::size_t>(server)];
+    job.server_addresses.push_back(fmt::format("{}:{}", place.node == first.node ? job.address : reachable_at(job.plan, place),
+                                               server == 0 ? job.port : new_port(place)));
+  }
+}
+
+int Meeting::new_port(const Place& place) {
+  std::random_device random;
+  const auto propose = [&] {
+    if (place.here) return held_.emplace_back().number();
+    return std::uniform_int_distribution(20000, 29999)(random);  // there we cannot ask for a free one
+  };
+  int port = propose();
+  while (!ports_.insert(port).second) port = propose();
+  return port;
+}
+
+}  // namespace paceline::launch

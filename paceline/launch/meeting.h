@@ -1,0 +1,24 @@
+// Where the processes of a job meet: addresses that all of them can reach, and ports that nobody else gets while the job runs.
+#pragma once
+
+#include <list>
+#include <set>
+
+#include "paceline/launch/job.h"
+#include "paceline/launch/network.h"
+
+namespace paceline::launch {
+
+class Meeting {
+ public:
+  /// Fills in what the job leaves open of address, port and server_addresses. No two ports are the same, on whatever hosts they are.
+  explicit Meeting(Job& job);
+
+ private:
+  int new_port(const Place& place);
+
+  std::set<int> ports_;
+  std::list<ReservedPort> held_;  // of this host
+};
+
+}  // namespace paceline::launch

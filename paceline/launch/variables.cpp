@@ -1,0 +1,85 @@
+#include "paceline/launch/variables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "paceline/launch/role.h"
+
+extern char** environ;
+
+namespace paceline::launch {
+namespace {
+
+constexpr std::array kOurs = {"PACELINE_JOB",    "PACELINE_RESTARTS", "PACELINE_ROLE",   "PACELINE_SERVER",
+                              "PACELINE_WORKER", "PACELINE_SERVERS",  "PACELINE_WORKERS"};
+
+/// What comm::discover() would take for a place in a group.
+constexpr std::array kOfGroups = {
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "MPI_LOCALRANKID",
+    "MPI_LOCALNRANKS",
+    "SLURM_PROCID",
+};
+
+std::string_view name_of(std::string_view variable) { return variable.substr(0, variable.find('=')); }
+
+bool contains(const auto& names, std::string_view name) { return std::ranges::find(names, name) != names.end(); }
+
+std::vector<std::string> place_in_group(const Job& job, const Place& place) {
+  return {fmt::format("RANK={}", place.rank),
+          fmt::format("WORLD_SIZE={}", job.plan.size),
+          fmt::format("LOCAL_RANK={}", place.local_rank),
+          fmt::format("LOCAL_WORLD_SIZE={}", place.local_size),
+          fmt::format("GROUP_RANK={}", place.node),
+          fmt::format("NODE_RANK={}", place.node),
+          fmt::format("MASTER_ADDR={}", job.address),
+          fmt::format("MASTER_PORT={}", job.port)};
+}
+
+std::vector<std::string> place_among_servers(const Job& job, const Place& place) {
+  const Role role = Role::of(place.rank, job.servers);
+  return {fmt::format("PACELINE_ROLE={}", role.word()),
+          fmt::format("{}={}", role.kind == Role::Kind::server ? "PACELINE_SERVER" : "PACELINE_WORKER", role.index),
+          fmt::format("PACELINE_SERVERS={}", fmt::join(job.server_addresses, ",")),
+          fmt::format("PACELINE_WORKERS={}", job.plan.size - job.servers)};
+}
+
+}  // namespace
+
+std::vector<std::string> rank_variables(const Job& job, const Place& place, int restarts) {
+  std::vector<std::string> variables = job.servers > 0 ? place_among_servers(job, place) : place_in_group(job, place);
+  variables.push_back(fmt::format("PACELINE_RESTARTS={}", restarts));
+  variables.insert(variables.end(), job.exported.begin(), job.exported.end());
+  return variables;
+}
+
+std::vector<std::string> environment_with(const std::vector<std::string>& variables, const Job& job) {
+  std::vector<std::string> all = variables;
+  const auto is_given = [&](std::string_view name) {
+    return std::ranges::any_of(variables, [&](const std::string& given) { return name_of(given) == name; });
+  };
+  for (char** inherited = environ; *inherited != nullptr; ++inherited) {
+    const std::string_view name = name_of(*inherited);
+    if (!is_given(name) && !contains(kOurs, name) && (job.servers == 0 || !contains(kOfGroups, name))) all.emplace_back(*inherited);
+  }
+  return all;
+}
+
+bool set_by_launcher(std::string_view variable) { return contains(kOurs, name_of(variable)); }
+
+}  // namespace paceline::launch

@@ -1,0 +1,62 @@
+#include "paceline/ps/cluster.h"
+
+#include <cstdlib>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::ps {
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+int number(const char* name, int least, int most) {
+  const std::string text = variable(name);
+  try {
+    std::size_t end = 0;
+    const int value = std::stoi(text, &end);
+    if (end == text.size() && value >= least && value <= most) return value;
+  } catch (const std::exception&) {  // said below
+  }
+  throw ConfigError(fmt::format("{}='{}' is not a number from {} to {}; `paceline run --servers` sets it", name, text, least, most));
+}
+
+std::vector<std::string> addresses_of(const std::string& list, const char* what) {
+  std::vector<std::string> addresses;
+  std::istringstream stream(list);
+  for (std::string address; std::getline(stream, address, ',');) {
+    if (address.find(':') == std::string::npos) throw ConfigError(fmt::format("{}: '{}' is not host:port", what, address));
+    addresses.push_back(address);
+  }
+  if (addresses.empty()) throw ConfigError(fmt::format("{} names no server; give host:port,host:port", what));
+  return addresses;
+}
+
+}  // namespace
+
+Cluster discover() {
+  const std::string role = variable("PACELINE_ROLE");
+  if (role.empty()) return {};
+  if (role != "server" && role != "worker") throw ConfigError(fmt::format("PACELINE_ROLE='{}' is neither server nor worker", role));
+  Cluster cluster;
+  cluster.role = role == "server" ? Cluster::Role::server : Cluster::Role::worker;
+  cluster.servers = addresses_of(variable("PACELINE_SERVERS"), "PACELINE_SERVERS");
+  if (role == "server") cluster.index = number("PACELINE_SERVER", 0, static_cast<int>(cluster.servers.size()) - 1);
+  if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number("PACELINE_WORKER", 0, 1 << 13);
+  if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number("PACELINE_WORKERS", 1, 1 << 20);
+  return cluster;
+}
+
+Cluster joining(const std::string& addresses) {
+  Cluster cluster;
+  cluster.role = Cluster::Role::worker;
+  cluster.servers = addresses_of(addresses, "--join");
+  return cluster;
+}
+
+}  // namespace paceline::ps

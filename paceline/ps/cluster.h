@@ -1,0 +1,26 @@
+// Which processes make a parameter server, and which of them this is: what `paceline run --servers` tells every one of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace paceline::ps {
+
+struct Cluster {
+  enum class Role { none, server, worker };
+  Role role = Role::none;
+  int index = -1;                    // of a server, or the number that a worker asks for; −1: any that is free
+  int workers = 0;                   // that were started; 0: not known
+  std::vector<std::string> servers;  // addresses, in the order of their ranges
+
+  /// Server 0 trains: it deals out the work, evaluates, writes.
+  bool leads() const { return role == Role::none || (role == Role::server && index == 0); }
+};
+
+/// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, and PACELINE_WORKERS. ConfigError where they contradict each
+/// other.
+Cluster discover();
+/// A worker that joins a run: "host:port,host:port", all its servers.
+Cluster joining(const std::string& addresses);
+
+}  // namespace paceline::ps

@@ -1,0 +1,165 @@
+// Servers and workers as processes, over gRPC (ps/transports/grpc.h). This is server 0's half, with the Trainer in it: it deals out
+// minibatches by their numbers, has the first range of the arena, and reads the others' ranges when the model is evaluated or saved.
+//
+// Workers come and go: a minibatch whose worker is gone is dealt out again.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/ps/transports/grpc.h"
+#include "paceline/strategies/central.h"
+
+namespace paceline::strategies {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 60s;    // for a first worker to come, and for any to finish something
+constexpr auto kFarewell = 10s;    // for workers to hear that there is no more work
+constexpr auto kTaskWait = 200ms;  // that a worker's question for work may take
+
+class ProcessesExecutor final : public Executor {
+ public:
+  ProcessesExecutor(const Context& context, const ps::PsConfig& config) : context_(context), layout_(layout_of(context)) {
+    const ps::Cluster& cluster = context.cluster;
+    if (cluster.role != ps::Cluster::Role::server)
+      throw ConfigError(fmt::format("ps.executor=processes is started by: paceline run --servers {} --workers {} -- train …",
+                                    config.servers, context.played));
+    if (!context.module.device().is_cpu())
+      throw ConfigError("servers of ps.executor=processes keep parameters in host memory; use train.device=cpu");
+    const std::vector<std::int64_t> cuts = cuts_of(context, std::ssize(cluster.servers));
+    host_ = make_host(context, config, cuts, 0, {});
+    ps::GrpcServer::Options options;
+    options.address = cluster.servers.front();
+    options.begin = cuts[0], options.end = cuts[1];
+    options.compression = push_compression(context);
+    options.next_task = [this](int worker, bool& finished) { return next_task(worker, finished); };
+    options.task_done = [this](int, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
+      {
+        const std::lock_guard lock(mutex_);
+        --under_way_, ++finished_tasks_;
+        loss_sum_ += loss_sum, right_ += right, targets_ += targets;
+      }
+      changed_.notify_all();
+    };
+    options.task_lost = [this](int worker, const ps::Task& task) {
+      log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
+      {
+        const std::lock_guard lock(mutex_);
+        --under_way_;
+        tasks_.push_front(task);
+      }
+      changed_.notify_all();
+    };
+    server_ = std::make_unique<ps::GrpcServer>(host_, layout_, options);
+  }
+
+  ~ProcessesExecutor() override {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    observer_.reset();
+    const Nanoseconds until = context_.clock.now() + kFarewell;
+    const auto only_observers = [&] { return std::ranges::all_of(server_->workers(), [](int worker) { return worker == ps::kObserver; }); };
+    while (!only_observers() && context_.clock.now() < until) std::this_thread::sleep_for(20ms);
+  }
+
+  StepResult step(const Batch&, const Point& point) override {
+    std::unique_lock lock(mutex_);
+    wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
+    tasks_.push_back({.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)});
+    at::Tensor sums = at::tensor({loss_sum_, right_}, at::kDouble);
+    StepResult result{sums, targets_};
+    loss_sum_ = right_ = 0, targets_ = 0;
+    lock.unlock();
+    changed_.notify_all();
+    return result;
+  }
+
+  void show(const std::string&) override {
+    std::unique_lock lock(mutex_);
+    wait_for_progress(lock, [&] { return tasks_.empty() && under_way_ == 0; });
+    lock.unlock();
+    if (!observer_) {
+      ps::GrpcOptions options;
+      options.worker = ps::kObserver;
+      options.compression = push_compression(context_);
+      observer_ = ps::connect_grpc(context_.cluster.servers, layout_, options);
+    }
+    observer_->pull(context_.module.arena().parameters().data_ptr<float>(), 0);
+    context_.module.refresh();
+    if (layout_.statistics > 0)
+      host_->with([&](ps::Server& server) {
+        at::Tensor(context_.module.statistics().parameters()).copy_(at::from_blob(server.statistics(), {layout_.statistics}, at::kFloat));
+      });
+  }
+  void resume_training() override {}
+
+  std::vector<NamedTensor> save() override { return {}; }  // the model alone: what servers keep beside it stays with them
+  void load(std::span<const NamedTensor>) override {
+    throw ConfigError("a run of ps.executor=processes cannot be resumed; start a new one with model.weights=CHECKPOINT");
+  }
+
+  observe::Served served() const override {
+    observe::Served served = host_->with([](ps::Server& server) { return served_by(server); });
+    served.predictor_ms = served.loss_predictor_ms + served.step_predictor_ms;
+    return served;
+  }
+
+ private:
+  std::optional<ps::Task> next_task(int worker, bool& finished) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kTaskWait, [&] { return over_ || (!tasks_.empty() && host_->may_pull(worker)); });
+    finished = over_;
+    if (over_ || tasks_.empty() || !host_->may_pull(worker)) return std::nullopt;
+    const ps::Task task = tasks_.front();
+    tasks_.pop_front();
+    ++under_way_;
+    changed_.notify_all();
+    return task;
+  }
+
+  /// Waits as long as something is finished now and then.
+  template <class Condition>
+  void wait_for_progress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
+    while (!condition()) {
+      const std::int64_t before = finished_tasks_;
+      const bool moved = changed_.wait_for(lock, kPatience, [&] { return condition() || finished_tasks_ != before; });
+      if (!moved)
+        throw PeerError(-1, "step", finished_tasks_,
+                        fmt::format("no worker finished a minibatch for {} s; {} are connected, and the servers are {}", kPatience.count(),
+                                    server_->workers().size(), fmt::join(context_.cluster.servers, ",")));
+    }
+  }
+
+  const Context& context_;
+  ps::Layout layout_;
+  std::shared_ptr<ps::Host> host_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<ps::Task> tasks_;
+  std::int64_t under_way_ = 0, finished_tasks_ = 0, targets_ = 0;
+  double loss_sum_ = 0, right_ = 0;
+  bool over_ = false;
+  std::unique_ptr<ps::GrpcServer> server_;
+  std::unique_ptr<ps::GrpcClient> observer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_processes_executor(const Context& context, const ps::PsConfig& ps) {
+  return std::make_unique<ProcessesExecutor>(context, ps);
+}
+
+}  // namespace paceline::strategies

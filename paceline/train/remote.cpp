@@ -1,0 +1,116 @@
+#include "paceline/train/remote.h"
+
+#include <ATen/ATen.h>
+
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/comm/engine.h"
+#include "paceline/ps/transports/grpc.h"
+#include "paceline/strategies/central_worker.h"
+#include "paceline/train/feed.h"
+#include "paceline/train/trainer.h"
+
+namespace paceline::train {
+namespace {
+
+/// What such a process shares with the Trainer of server 0: the same recipe gives the same module.
+struct Remote {
+  explicit Remote(const Recipe& given, const ps::Cluster& cluster) : recipe(given) {
+    if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
+    recipe.ps.servers = std::ssize(cluster.servers);
+    validate(recipe);
+    if (!strategies::is_centralised(recipe.strategy.name))
+      throw ConfigError(fmt::format("strategy '{}' has no parameter server; use one like strategy.name=asgd", recipe.strategy.name));
+    ps = strategies::paired(recipe.strategy.name, recipe.ps);
+    const c10::Device device = tensor::parse_device(recipe.train.device);
+    const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : 1;
+    const tensor::Precision precision = tensor::parse_precision(recipe.train.precision, device);
+    tensor::configure_libtorch(device, precision, threads, recipe.train.repeatable);
+    datasets = make_datasets(recipe);
+    nn::GraphModule::Options options;
+    options.device = device, options.precision = precision, options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+    module = std::make_shared<nn::GraphModule>(graph_for(recipe.model, datasets.training->info()), options);
+    alone = std::move(comm::local_group(1).front());
+    context.emplace(strategies::Context{.module = *module,
+                                        .optim = recipe.optim,
+                                        .comm = *alone,
+                                        .bus = bus,
+                                        .clock = clock,
+                                        .compress = recipe.compress,
+                                        .ps = ps,
+                                        .timing = recipe.timing,
+                                        .cluster = cluster,
+                                        .compression = recipe.comm.compression,
+                                        .seed = options.seed,
+                                        .label_smoothing = recipe.train.label_smoothing,
+                                        .micro_batches = recipe.train.micro_batches,
+                                        .played = static_cast<int>(recipe.parallel.workers),
+                                        .threads = threads,
+                                        .repeatable = recipe.train.repeatable});
+  }
+
+  Recipe recipe;
+  ps::PsConfig ps;
+  Datasets datasets;
+  std::shared_ptr<nn::GraphModule> module;
+  std::unique_ptr<comm::Communicator> alone;
+  observe::Bus bus;
+  SteadyClock clock;
+  std::optional<strategies::Context> context;
+};
+
+}  // namespace
+
+std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
+  Remote remote(given, cluster);
+  const Recipe& recipe = remote.recipe;
+  ps::GrpcOptions options;
+  options.worker = cluster.index;
+  options.compression = strategies::push_compression(*remote.context);
+  auto connected = ps::connect_grpc(cluster.servers, strategies::layout_of(*remote.context), options);
+  ps::GrpcClient& servers = *connected;
+  strategies::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
+  worker.begin();
+
+  data::LoaderOptions reading;
+  reading.batch = recipe.data.batch / recipe.parallel.workers;
+  reading.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  reading.augment = recipe.data.augment, reading.drop_last = recipe.data.drop_last;
+  const data::Dataset& dataset = *remote.datasets.training;
+  data::Sampler sampler(dataset.size(), reading.batch, true, reading.drop_last, reading.seed);
+  data::Batch samples;
+  std::int64_t epoch = -1, finished = 0;
+  while (!stop) {
+    const std::optional<ps::Task> task = servers.next();
+    if (!task) break;
+    if (task->epoch != epoch)
+      sampler.start(task->epoch,
+                    shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, task->epoch)) / recipe.parallel.workers);
+    epoch = task->epoch;
+    data::fill_batch(dataset, reading, sampler, epoch, task->batch, samples);
+    const strategies::Batch batch = as_tensors(samples, dataset.info());
+    const at::Tensor sums = worker.minibatch(batch, {.step = task->step, .rate = task->rate});
+    servers.done(*task, sums[0].item<double>(), sums[1].item<double>(), batch.targets.numel());
+    ++finished;
+  }
+  return finished;
+}
+
+void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
+  Remote remote(given, cluster);
+  const auto cuts = strategies::cuts_of(*remote.context, std::ssize(cluster.servers));
+  const auto index = static_cast<std::size_t>(cluster.index);
+  const auto host = strategies::make_host(*remote.context, remote.ps, cuts, index, {});
+  ps::GrpcServer::Options options;
+  options.address = cluster.servers[index];
+  options.begin = cuts[index], options.end = cuts[index + 1];
+  options.compression = strategies::push_compression(*remote.context);
+  const ps::GrpcServer server(host, strategies::layout_of(*remote.context), options);
+  while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+}
+
+}  // namespace paceline::train

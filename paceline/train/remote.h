@@ -1,0 +1,18 @@
+// The processes of a parameter server that do not lead: workers, which compute the minibatches that server 0 deals out, and the servers of
+// the other ranges of the arena. The leading one is a Trainer like any other (strategies/processes_executor.cpp).
+#pragma once
+
+#include <atomic>
+
+#include "paceline/ps/cluster.h"
+#include "paceline/train/recipe.h"
+
+namespace paceline::train {
+
+/// Computes until there is no more work, or `stop`. Returns how many minibatches it finished.
+std::int64_t run_remote_worker(const Recipe& recipe, const ps::Cluster& cluster, const std::atomic<bool>& stop);
+
+/// Serves until `stop`.
+void run_remote_server(const Recipe& recipe, const ps::Cluster& cluster, const std::atomic<bool>& stop);
+
+}  // namespace paceline::train

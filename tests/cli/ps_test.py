@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""The parameter server as scripts meet it: processes that die and join, and comparisons that repeat."""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PACELINE = os.path.abspath(sys.argv.pop(1))
+RECIPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "recipes")
+
+
+def run(*words, **options):
+    return subprocess.run([PACELINE, *words], capture_output=True, text=True, timeout=240, **options)
+
+
+class Processes(unittest.TestCase):
+    """Two servers and four workers over gRPC."""
+
+    WORDS = ["train", "strategy.name=asgd", "optim.rate=0.01", "data.batch=64", "data.train_samples=6000", "data.test_samples=1000",
+             "train.epochs=3", "train.threads=1", "--json"]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def train(self, disturb=None):
+        words = [*self.WORDS, "train.runs=" + self.folder.name]
+        job = subprocess.Popen([PACELINE, "run", "--servers", "2", "--workers", "4", "--only-rank-output", "0", "--", *words],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.kill)
+        if disturb:
+            disturb(job, words)
+        out, err = job.communicate(timeout=200)
+        if "built without gRPC" in err or "libgrpc" in err:
+            self.skipTest("this build has no gRPC")
+        self.assertEqual(job.returncode, 0, err[-3000:])
+        return json.loads(out), err
+
+    @staticmethod
+    def children(job):
+        """(pid, environment) of the job's processes."""
+        for pid in os.listdir("/proc"):
+            try:
+                with open(f"/proc/{pid}/stat") as stat:
+                    if int(stat.read().rsplit(")", 1)[1].split()[1]) != job.pid:
+                        continue
+                with open(f"/proc/{pid}/environ") as environment:
+                    yield int(pid), dict(e.split("=", 1) for e in environment.read().split("\0") if "=" in e)
+            except (OSError, ValueError, IndexError):
+                continue
+
+    def test_a_worker_dies_and_another_joins(self):
+        quiet, _ = self.train()
+        self.assertGreater(quiet["test_accuracy"], 0.6)
+        self.assertEqual(quiet["workers"], 4)
+        joined = []
+
+        def disturb(job, words):
+            deadline = time.time() + 60
+            victim = None
+            while time.time() < deadline and victim is None:
+                time.sleep(0.2)
+                servers = next((e["PACELINE_SERVERS"] for _, e in self.children(job) if "PACELINE_SERVERS" in e), None)
+                victim = next((pid for pid, e in self.children(job) if e.get("PACELINE_WORKER") == "2"), None)
+            self.assertIsNotNone(victim, "no worker was started")
+            time.sleep(3)  # it computes by then
+            os.kill(victim, signal.SIGKILL)
+            joined.append(subprocess.Popen([PACELINE, *words, "--workers", "4", "--join", servers], stdout=subprocess.PIPE,
+                                           stderr=subprocess.PIPE, text=True))
+            self.addCleanup(joined[0].kill)
+
+        disturbed, err = self.train(disturb)
+        _, comer = joined[0].communicate(timeout=60)
+        self.assertIn("worker 2", err)  # who died is told
+        finished = re.search(r"finished (\d+) minibatches", comer)
+        self.assertTrue(finished and int(finished.group(1)) > 0, comer)
+        self.assertEqual(disturbed["samples"], quiet["samples"])
+        self.assertGreater(disturbed["test_accuracy"], quiet["test_accuracy"] - 0.08)
+
+    def test_needs_its_launcher(self):
+        alone = run("train", "strategy.name=asgd", "ps.executor=processes", "--workers", "2", "train.runs=" + self.folder.name)
+        self.assertEqual(alone.returncode, 2)
+        self.assertIn("paceline run --servers", alone.stderr)
+
+
+class Comparing(unittest.TestCase):
+    SMALL = ["model.network=resnet20", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=64", "train.epochs=2",
+             "schedule.milestones=[1]", "compare.workers=[2]"]
+
+    def compare(self, folder, *more):
+        result = run("compare", os.path.join(RECIPES, "lc_asgd_quick.toml"), *self.SMALL, *more, "--folder", folder, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def test_gives_the_same_output_twice(self):
+        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+            first = self.compare(one)
+            self.assertEqual(first, self.compare(two))
+            self.assertEqual(first, self.compare(one))  # from what is there
+            rows = json.loads(first)["rows"]
+            self.assertEqual(set(rows[0]), {"algorithm", "workers", "bn", "seed", "test_error", "epochs", "seconds", "mean_staleness",
+                                            "predictor_ms", "overhead_percent"})
+            self.assertEqual({r["algorithm"] for r in rows}, {"sgd", "ssgd", "asgd", "staleness_aware", "dc_asgd", "lc_asgd"})
+            self.assertEqual({r["bn"] for r in rows}, {"bn", "async_bn", "recomputed"})
+            for name in ("report.md", "error.svg", "staleness.svg", "predictions-lc_asgd-2w-seed1.svg", "rows.json"):
+                self.assertTrue(os.path.exists(os.path.join(one, name)), name)
+
+    def test_refuses_before_it_starts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for words, message in ((["compare.algorithms=asgd; k_sync", "ps.group=9"], "9"),
+                                   (["compare.algorithms=nothing"], "nothing"),
+                                   (["compare.workers=[0]"], "at least 1"),
+                                   (["ps.staleness=-1"], "at least 0"),
+                                   (["ps.lc_lambda=nan"], "lc_lambda")):
+                result = run("compare", os.path.join(RECIPES, "lc_asgd_quick.toml"), *words, "--folder", os.path.join(folder, "x"))
+                self.assertEqual(result.returncode, 2, (words, result.stdout, result.stderr))
+                self.assertIn(message, result.stderr)
+                self.assertFalse(os.path.exists(os.path.join(folder, "x")), words)
+
+
+if __name__ == "__main__":
+    unittest.main()
