@@ -48,6 +48,7 @@ std::vector<Row> bench_overlap(const Options& options, const Say& say);
 std::vector<Row> bench_data(const Options& options, const Say& say);
 std::vector<Row> bench_compress(const Options& options, const Say& say);
 std::vector<Row> bench_predictors(const Options& options, const Say& say);
+std::vector<Row> bench_ps(const Options& options, const Say& say);
 std::vector<Row> bench_allreduce(const Options& options, const Say& say);
 std::vector<Row> bench_reduce_scatter(const Options& options, const Say& say);
 std::vector<Row> bench_all_gather(const Options& options, const Say& say);

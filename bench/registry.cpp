@@ -14,6 +14,7 @@ constexpr Entry<Run> kBenchmarks[] = {
     {"data", "images a second from one core: crop and flip, JPEG folders", bench_data},
     {"compress", "one core's speed of encoding and decoding gradients, their ratio, and that of a plain copy", bench_compress},
     {"predictors", "what a report costs LC-ASGD's server: both predictors, by steps ahead, beside the slides' times", bench_predictors},
+    {"ps", "pull and push of ResNet-18's parameters: in process against a plain copy, and over gRPC on loopback", bench_ps},
     {"allreduce", "by message size, against Open MPI, MPICH and Gloo (--peers) and the memory's floor", bench_allreduce},
     {"reduce_scatter", "the same", bench_reduce_scatter},
     {"all_gather", "the same", bench_all_gather},

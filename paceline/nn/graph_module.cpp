@@ -1,7 +1,7 @@
 #include "paceline/nn/graph_module.h"
 
-#include <fmt/format.h>
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <map>

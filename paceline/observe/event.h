@@ -107,8 +107,8 @@ struct RunEnded {
   std::string state_hash, run;
   std::string stopped;                         // empty: done; otherwise why it ended early
   std::optional<Communication> communication;  // where there are several workers
-  std::optional<Served> served = {};                // where there is a parameter server
-  std::vector<EvaluatedView> views = {};            // of the end
+  std::optional<Served> served = {};           // where there is a parameter server
+  std::vector<EvaluatedView> views = {};       // of the end
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

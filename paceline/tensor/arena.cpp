@@ -1,7 +1,7 @@
 #include "paceline/tensor/arena.h"
 
-#include <sys/mman.h>
 #include <ATen/ATen.h>
+#include <sys/mman.h>
 
 #include <fmt/format.h>
 
