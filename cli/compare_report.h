@@ -34,7 +34,7 @@ class CompareReport {
   std::string error_cell(const Group& group, const std::string& statistics) const;
   std::string error_table() const;
   std::string cost_table() const;
-  std::string error_figure() const;
+  std::string error_figure(bool by_time) const;
   std::string staleness_figure() const;
   std::string prediction_figure(const train::Outcome& outcome) const;
 

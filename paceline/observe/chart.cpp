@@ -13,7 +13,7 @@ namespace {
 // Pixels. Text cannot be measured here, so a character counts for kCharacter at the size of the legend.
 constexpr int kMargin = 28, kLeft = 58, kBottom = 52, kPanelHead = 52, kBetween = 36;
 constexpr int kTicksX = 8, kTicksY = 5, kSwatch = 22;
-constexpr double kCharacter = 6.7;
+constexpr double kCharacter = 6.7, kLegendRow = 18;
 
 constexpr const char* kColors[] = {"#3a7fc8", "#e0803a", "#3b9e74", "#a35db5", "#c2a02b", "#d0566a"};
 
@@ -49,9 +49,37 @@ std::string line_between(double x1, double y1, double x2, double y2, std::string
 }
 
 std::string color_of(std::size_t index) { return kColors[index % std::size(kColors)]; }
-std::string dash_of(const Series& series) { return series.dashed ? " stroke-dasharray=\"6 5\"" : ""; }
+/// Once the colours are used up they come again, dotted.
+std::string dash_of(const Series& series, std::size_t index) {
+  if (series.dashed) return " stroke-dasharray=\"6 5\"";
+  return index < std::size(kColors) ? "" : " stroke-dasharray=\"1 5\"";
+}
 
 /// One panel; (left, top) is the corner of its plotted area.
+/// Where a name of the legend begins: in which row, how far from the left.
+struct Place {
+  int row;
+  double x;
+};
+
+/// Names beside each other, in as many rows as they need.
+std::vector<Place> legend_places(const Panel& panel, double width) {
+  std::vector<Place> places;
+  Place next{0, 0};
+  for (const Series& series : panel.series) {
+    const double needed = kSwatch + kCharacter * columns(series.name) + 16;
+    if (next.x > 0 && next.x + needed - 16 > width) next = {next.row + 1, 0};
+    places.push_back(next);
+    next.x += needed;
+  }
+  return places;
+}
+
+int legend_rows(const Panel& panel, double width) {
+  const std::vector<Place> places = legend_places(panel, width);
+  return places.empty() ? 1 : places.back().row + 1;
+}
+
 class PanelDrawing {
  public:
   PanelDrawing(const Panel& panel, double left, double top, double width, double height)
@@ -61,10 +89,12 @@ class PanelDrawing {
         width_(width),
         height_(height),
         x_(panel.x, gather(&Series::x), kTicksX, false),
-        y_(panel.y, gather(&Series::y), kTicksY, true) {}
+        y_(panel.y, gather(&Series::y), kTicksY, true),
+        places_(legend_places(panel, width)),
+        rows_(legend_rows(panel, width)) {}
 
   std::string draw() const {
-    std::string out = text_at(left_, top_ - 34, "head", panel_.title) + legend() + axes();
+    std::string out = text_at(left_, top_ - 34 - kLegendRow * (rows_ - 1), "head", panel_.title) + legend() + axes();
     for (std::size_t i = 0; i < panel_.series.size(); ++i) out += curve(i);
     return out;
   }
@@ -78,13 +108,13 @@ class PanelDrawing {
 
   std::string legend() const {
     std::string out;
-    double x = left_;
     for (std::size_t i = 0; i < panel_.series.size(); ++i) {
       const Series& series = panel_.series[i];
-      out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"line\" stroke=\"{}\"{}/>\n", x, top_ - 18,
-                         x + kSwatch - 6, top_ - 18, color_of(i), dash_of(series));
-      out += text_at(x + kSwatch, top_ - 14, "name", series.name);
-      x += kSwatch + kCharacter * columns(series.name) + 16;
+      const Place place = places_[i];
+      const double x = left_ + place.x, y = top_ - 18 - kLegendRow * (rows_ - 1 - place.row);
+      out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"line\" stroke=\"{}\"{}/>\n", x, y,
+                         x + kSwatch - 6, y, color_of(i), dash_of(series, i));
+      out += text_at(x + kSwatch, y + 4, "name", series.name);
     }
     return out;
   }
@@ -127,19 +157,23 @@ class PanelDrawing {
       joined = true;
     }
     if (path.empty()) return {};
-    return fmt::format("<path d=\"{}\" class=\"line\" stroke=\"{}\"{}/>\n{}", path, color_of(index), dash_of(series), dots);
+    return fmt::format("<path d=\"{}\" class=\"line\" stroke=\"{}\"{}/>\n{}", path, color_of(index), dash_of(series, index), dots);
   }
 
   const Panel& panel_;
   double left_, top_, width_, height_;
   Scale x_, y_;
+  std::vector<Place> places_;  // of the legend's names
+  int rows_ = 1;
 };
 
 }  // namespace
 
 std::string to_svg(const Figure& figure) {
   const int count = std::max<int>(1, static_cast<int>(figure.panels.size()));
-  const int head = kMargin + 20 + (figure.subtitle.empty() ? 0 : 22) + 18;
+  int rows = 1;
+  for (const Panel& panel : figure.panels) rows = std::max(rows, legend_rows(panel, figure.panel_width));
+  const int head = kMargin + 20 + (figure.subtitle.empty() ? 0 : 22) + 18 + static_cast<int>(kLegendRow) * (rows - 1);
   const int width = 2 * kMargin + count * (kLeft + figure.panel_width) + (count - 1) * kBetween;
   const int height = head + kPanelHead + figure.panel_height + kBottom + kMargin / 2;
 

@@ -48,6 +48,7 @@ Cluster discover() {
   cluster.servers = addresses_of(variable("PACELINE_SERVERS"), "PACELINE_SERVERS");
   if (role == "server") cluster.index = number("PACELINE_SERVER", 0, static_cast<int>(cluster.servers.size()) - 1);
   if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number("PACELINE_WORKER", 0, 1 << 13);
+  if (!variable("PACELINE_RESTARTS").empty()) cluster.restarts = number("PACELINE_RESTARTS", 0, 1 << 20);
   if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number("PACELINE_WORKERS", 1, 1 << 20);
   return cluster;
 }

@@ -10,6 +10,7 @@ struct Cluster {
   enum class Role { none, server, worker };
   Role role = Role::none;
   int index = -1;                    // of a server, or the number that a worker asks for; −1: any that is free
+  int restarts = 0;                  // how often a launcher had to start this process again
   int workers = 0;                   // that were started; 0: not known
   std::vector<std::string> servers;  // addresses, in the order of their ranges
 

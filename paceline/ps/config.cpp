@@ -39,6 +39,10 @@ void PsConfig::describe(Section& section) {
   PredictorConfig::describe(section);
   section.field("gap_decay", gap_decay, "gap_aware: decay of the mean squared step").at_least(0).at_most(1);
   section.field("period", period, "downpour, easgd: steps of a worker between two visits to the server").at_least(1);
+  section.field("certificate", certificate, "processes: PEM file of this side; with key and authority: mutual TLS");
+  section.field("key", key, "processes: PEM file of its private key");
+  section.field("authority", authority, "processes: PEM file of whoever signed the other side's certificate");
+  section.field("allow_insecure", allow_insecure, "processes: serve and call other hosts in plain text where there are no certificates");
   section.field("elasticity", elasticity, "easgd: how strongly replicas and server attract each other; 0: 0.9 / workers").at_least(0);
 }
 
@@ -50,6 +54,8 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
     throw ConfigError(fmt::format("ps.clip_low={} is above ps.clip_high={}", config.clip_low, config.clip_high));
   const auto rule = make_rule(config.rule, config, optim, workers);
   make_consistency(config.consistency, config, workers);
+  const int files = !config.certificate.empty() + !config.key.empty() + !config.authority.empty();
+  if (files != 0 && files != 3) throw ConfigError("TLS needs all three of ps.certificate, ps.key and ps.authority; give all or none");
   if (config.servers > 1 && (config.consistency.starts_with("k_") || config.consistency == "adasync"))
     throw ConfigError(fmt::format("consistency '{}' chooses gradients, and {} servers would choose differently; use ps.servers=1",
                                   config.consistency, config.servers));

@@ -19,10 +19,12 @@ struct PsConfig : ConsistencyConfig, PredictorConfig {
   double dc_decay = 0.95;                 // m of the adaptive form
   std::string reading = "normalised";     // lc_asgd: what ∇(ℓ + λ ℓ_delay) means
   double lc_lambda = 1;
-  double clip_low = 0.5, clip_high = 2;  // of the factor that a reading gives
-  double gap_decay = 0.999;              // gap_aware
-  std::int64_t period = 1;               // downpour, easgd: steps of a worker between two visits
-  double elasticity = 0;                 // easgd: α; 0: 0.9 / workers
+  double clip_low = 0.5, clip_high = 2;     // of the factor that a reading gives
+  double gap_decay = 0.999;                 // gap_aware
+  std::int64_t period = 1;                  // downpour, easgd: steps of a worker between two visits
+  double elasticity = 0;                    // easgd: α; 0: 0.9 / workers
+  std::string certificate, key, authority;  // processes: PEM files; all three: mutual TLS
+  bool allow_insecure = false;              // processes: plain text to other hosts
 
   void describe(Section& section);
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <new>
 
@@ -115,7 +116,7 @@ void Server::read(int index, float* into, float rate) {
 
 Advice Server::report(int index, const Report& report, const float* statistics) {
   const auto share = static_cast<float>(config_.norm_share);
-  if (statistics && setup_.statistics > 0)
+  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss))  // those of a pass that overflowed would stay for good
     for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
   return compensation_ ? compensation_->report(index, report) : Advice{};
 }

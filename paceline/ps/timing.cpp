@@ -112,6 +112,7 @@ void TimingConfig::describe(Section& section) {
   section.field("predictor_ms", predictor_ms, "that lc_asgd's predictors take for a report, on the virtual clock").at_least(0);
   section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "of a worker's link to the server, in 10⁶ bytes a second").above(0);
   section.field("trace", trace, "trace: the file to replay");
+  section.field("record", record, "executor threads: write the durations of all iterations to this file, for distribution=trace");
   section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
   section.field("slow_factor", slow_factor, "how many times as long a slow worker takes").at_least(1);
   section.field("spread", spread, "the last worker takes 1 + spread times as long as the first, those between in even steps").at_least(0);

@@ -30,6 +30,7 @@ struct TimingConfig {
   double bandwidth_mb_per_s = 1000;             // of a worker's link to the server
   double predictor_ms = 0.1;                    // of the server, for each report under lc_asgd
   std::string trace = {};                       // distribution=trace: a file of durations recorded by an earlier run
+  std::string record = {};                      // threads: write such a file
   std::vector<std::int64_t> slow_workers = {};  // these …
   double slow_factor = 1;                       // … take so many times as long
   double spread = 0;                            // heterogeneous speeds: worker m of M takes 1 + spread · m/(M−1) times as long

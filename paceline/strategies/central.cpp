@@ -59,9 +59,14 @@ class Central final : public Strategy {
                 : executor == "threads" ? make_threads_executor(*context_, ps_)
                                         : make_processes_executor(*context_, ps_);
     reads_batches_ = executor != "processes";
+    // Workers in other processes keep their running statistics to themselves.
+    if (executor == "processes" && ps_.statistics == kWorkerView)
+      throw ConfigError("ps.statistics=worker needs the workers in this process; use ps.statistics=async or recomputed");
     views_ = {ps_.statistics};
-    for (const char* view : {kAsyncView, kWorkerView, kRecomputedView})
-      if (context.module.statistics().length() > 0 && ps_.statistics != view) views_.emplace_back(view);
+    for (const char* view : {kAsyncView, kWorkerView, kRecomputedView}) {
+      const bool known = executor != "processes" || view != std::string_view(kWorkerView);
+      if (known && context.module.statistics().length() > 0 && ps_.statistics != view) views_.emplace_back(view);
+    }
   }
 
   StepResult step(const Batch& batch, const Point& point) override { return executor_->step(batch, point); }

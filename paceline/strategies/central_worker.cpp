@@ -57,29 +57,33 @@ at::Tensor CentralWorker::minibatch(const Batch& batch, const Point& point) {
   const at::Tensor& gradients = module_->arena().gradients();
   const bool replica = rule_->needs().replica, several = rule_->period() > 1;
   const Nanoseconds began = context_.clock.now();
+  const ps::Iteration before = durations_;
+  durations_ = {};
   if (local_ == 0) {
     const PhaseSpan span(own_, "pull", lane_.c_str());
     client_->pull(replica && iteration_ > 0 ? nullptr : parameters.data_ptr<float>(), rate);
-    t_comm_ = seconds(context_.clock.now() - began);
+    durations_.pull = context_.clock.now() - began;
     module_->refresh();
   }
   const bool last = local_ + 1 >= rule_->period();
   ps::Advice advice;
   double loss = 0;
-  Nanoseconds reported{0};
+  Nanoseconds scored_at{0}, reported{0};
   pass_->begin_step(point.step);
   if (norms_.any()) norms_.before_pass();
   const at::Tensor sums = pass_->run(batch, batch.weight(1), nullptr, [&](const at::Tensor& scored) {
     if (norms_.any()) norms_.after_pass(statistics_, running_, std::min(context_.micro_batches, batch.inputs.size(0)));
     loss = scored[0].item<double>() / static_cast<double>(batch.targets.numel());
+    scored_at = context_.clock.now();
     if (last)
-      advice =
-          client_->report({.loss = loss, .t_comm_s = t_comm_, .t_comp_s = t_comp_}, norms_.any() ? statistics_.data_ptr<float>() : nullptr);
+      advice = client_->report({.loss = loss, .t_comm_s = seconds(durations_.pull), .t_comp_s = seconds(before.backward)},
+                               norms_.any() ? statistics_.data_ptr<float>() : nullptr);
     reported = context_.clock.now();
   });
   std::this_thread::sleep_for(
       ps::straggle(context_.timing, context_.played, context_.seed, index_, iteration_, context_.clock.now() - began));
-  t_comp_ = seconds(context_.clock.now() - reported);
+  durations_.forward = scored_at - began - durations_.pull, durations_.report = reported - scored_at;
+  durations_.backward = context_.clock.now() - reported;
   ++iteration_;
 
   if (replica) {
@@ -95,7 +99,9 @@ at::Tensor CentralWorker::minibatch(const Batch& batch, const Point& point) {
     const PhaseSpan span(own_, "push", lane_.c_str());
     tensor::synchronize(module_->device());
     const at::Tensor& sent = replica ? parameters : several ? sum_ : gradients;
+    const Nanoseconds pushing = context_.clock.now();
     client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice.scale), .loss = loss});
+    durations_.push = context_.clock.now() - pushing;
   }
   if (replica || several) module_->refresh();
   return sums.cpu();

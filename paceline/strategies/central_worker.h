@@ -20,9 +20,9 @@ class CentralWorker {
   void begin();
   /// Computes one minibatch, and visits the servers before and after it where that is due. Returns its sums [2], on the host.
   at::Tensor minibatch(const Batch& batch, const Point& point);
-  bool visits() const { return local_ == 0; }             // the next minibatch begins with a pull
-  const at::Tensor& running() const { return running_; }  // its own batch norms' statistics
-  ps::Client& client() { return *client_; }
+  bool visits() const { return local_ == 0; }                    // the next minibatch begins with a pull
+  const at::Tensor& running() const { return running_; }         // its own batch norms' statistics
+  const ps::Iteration& durations() const { return durations_; }  // of the last minibatch, as measured
 
  private:
   const Context& context_;
@@ -37,7 +37,7 @@ class CentralWorker {
   std::optional<Updater> updater_;
   at::Tensor statistics_, running_, sum_;
   std::int64_t iteration_ = 0, local_ = 0;
-  double t_comm_ = 0, t_comp_ = 0;
+  ps::Iteration durations_;
 };
 
 }  // namespace paceline::strategies

@@ -42,6 +42,7 @@ class ProcessesExecutor final : public Executor {
     options.address = cluster.servers.front();
     options.begin = cuts[0], options.end = cuts[1];
     options.compression = push_compression(context);
+    options.security = ps::security_of(config);
     options.next_task = [this](int worker, bool& finished) { return next_task(worker, finished); };
     options.task_done = [this](int, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
       {
@@ -95,6 +96,7 @@ class ProcessesExecutor final : public Executor {
       ps::GrpcOptions options;
       options.worker = ps::kObserver;
       options.compression = push_compression(context_);
+      options.security = ps::security_of(context_.ps);
       observer_ = ps::connect_grpc(context_.cluster.servers, layout_, options);
     }
     observer_->pull(context_.module.arena().parameters().data_ptr<float>(), 0);
@@ -136,10 +138,12 @@ class ProcessesExecutor final : public Executor {
     while (!condition()) {
       const std::int64_t before = finished_tasks_;
       const bool moved = changed_.wait_for(lock, kPatience, [&] { return condition() || finished_tasks_ != before; });
-      if (!moved)
-        throw PeerError(-1, "step", finished_tasks_,
-                        fmt::format("no worker finished a minibatch for {} s; {} are connected, and the servers are {}", kPatience.count(),
-                                    server_->workers().size(), fmt::join(context_.cluster.servers, ",")));
+      if (moved) continue;
+      const std::int64_t finished = finished_tasks_;
+      lock.unlock();  // the server's lock comes before this one
+      throw PeerError(-1, "step", finished,
+                      fmt::format("no worker finished a minibatch for {} s; {} are connected, and the servers are {}", kPatience.count(),
+                                  server_->workers().size(), fmt::join(context_.cluster.servers, ",")));
     }
   }
 

@@ -29,11 +29,12 @@ struct Task {
 /// What the workers share with the one who deals out.
 struct Board {
   std::mutex mutex;
-  std::condition_variable changed;
-  at::Tensor sums;              // [2] double: of what was finished since it was last read
-  std::int64_t targets = 0;     // likewise
-  Nanoseconds busy{0};          // of all workers …
-  std::int64_t iterations = 0;  // … in so many minibatches
+  std::condition_variable_any changed;  // hears a request to stop
+  at::Tensor sums;                      // [2] double: of what was finished since it was last read
+  std::int64_t targets = 0;             // likewise
+  Nanoseconds busy{0};                  // of all workers …
+  std::int64_t iterations = 0;          // … in so many minibatches
+  std::unique_ptr<ps::TimingRecorder> recorder;
   std::exception_ptr problem;
 };
 
@@ -62,7 +63,7 @@ class ThreadWorker {
       while (true) {
         {
           std::unique_lock lock(board_.mutex);
-          board_.changed.wait(lock, [&] { return stop.stop_requested() || task_.has_value(); });
+          board_.changed.wait(lock, stop, [&] { return task_.has_value(); });
           if (stop.stop_requested()) return;
         }
         const Nanoseconds began = context_.clock.now();
@@ -72,6 +73,8 @@ class ThreadWorker {
           board_.busy += context_.clock.now() - began, ++board_.iterations;
           board_.sums.add_(sums), board_.targets += task_->batch.targets.numel();
           visits_ = worker_.visits();
+          if (board_.recorder) board_.recorder->record(index_, iteration_, worker_.durations());
+          ++iteration_;
           task_.reset();
         }
         board_.changed.notify_all();
@@ -91,6 +94,7 @@ class ThreadWorker {
   int index_;
   Board& board_;
   bool visits_ = true;
+  std::int64_t iteration_ = 0;
   std::optional<Task> task_;
   std::jthread thread_;
 };
@@ -103,6 +107,7 @@ class ThreadsExecutor final : public Executor {
     cuts_ = cuts_of(context, config.servers);
     for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i, {}));
     board_.sums = at::zeros({2}, at::kDouble);
+    if (!context.timing.record.empty()) board_.recorder = std::make_unique<ps::TimingRecorder>(context.timing.record, context.played);
     for (int i = 0; i < context.played; ++i)
       workers_.push_back(std::make_unique<ThreadWorker>(context, config, ps::make_in_process_client(hosts_, cuts_, i), i, board_));
   }

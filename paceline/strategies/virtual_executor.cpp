@@ -267,11 +267,11 @@ constexpr std::int64_t kNumbers = 13;  // of a player in a checkpoint
 std::vector<NamedTensor> VirtualExecutor::save() {
   std::vector<NamedTensor> state = save_server(*server_, "ps.", context_.module.device());
   const auto workers = std::ssize(players_);
-  at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, 3}, at::kDouble);
+  at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, 4}, at::kDouble);
   std::vector<at::Tensor> gradients, batches, runnings, replicas, momenta;
   for (std::int64_t i = 0; i < workers; ++i) {
     Player& p = players_[static_cast<std::size_t>(i)];
-    if (p.phase == Phase::computing) p.loss = p.sums.wait()[0].item<double>() / static_cast<double>(p.targets);
+    if (p.phase == Phase::computing) values[i][3] = p.sums.wait()[0];
     const auto place = std::ranges::find(ready_, static_cast<std::size_t>(i));
     const std::int64_t turn = place == ready_.end() ? -1 : place - ready_.begin();
     const std::int64_t row[kNumbers] = {static_cast<std::int64_t>(p.phase),
@@ -339,7 +339,7 @@ void VirtualExecutor::load(std::span<const NamedTensor> state) {
     p.loss = values[static_cast<std::int64_t>(i)][0].item<double>(), p.scale = values[static_cast<std::int64_t>(i)][1].item<float>();
     p.t_comp_s = values[static_cast<std::int64_t>(i)][2].item<double>();
     p.ahead = Nanoseconds(row[11]), p.targets = row[12];
-    p.sums.start(at::tensor({p.loss * static_cast<double>(p.targets), 0.0}, at::kDouble));
+    p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble)}));
     if (row[10] >= 0) turns.emplace_back(row[10], i);
   }
   std::ranges::sort(turns);

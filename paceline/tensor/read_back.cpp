@@ -21,7 +21,8 @@ ReadBack::ReadBack(ReadBack&&) noexcept = default;
 ReadBack& ReadBack::operator=(ReadBack&&) noexcept = default;
 
 void ReadBack::start(const at::Tensor& values) {
-  if (!state_->host.defined()) state_->host = at::empty(values.sizes(), values.options().device(at::kCPU).pinned_memory(values.is_cuda()));
+  if (!state_->host.defined() || state_->host.is_pinned() != values.is_cuda())
+    state_->host = at::empty(values.sizes(), values.options().device(at::kCPU).pinned_memory(values.is_cuda()));
   state_->host.copy_(values, /*non_blocking=*/true);
 #if PACELINE_WITH_CUDA
   if (values.is_cuda()) state_->copied.record();

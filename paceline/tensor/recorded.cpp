@@ -14,6 +14,12 @@ namespace {
 
 constexpr int kPlainRuns = 3;  // cuDNN picks its algorithms and the allocator finds its sizes in these
 
+/// Workers that share a GPU are threads, and LibTorch registers a recording with generators that they share: one comes or goes at a time.
+std::mutex& recording() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 }  // namespace
 
 #if PACELINE_WITH_CUDA
@@ -38,13 +44,11 @@ void* current_stream(const c10::Device& device) {
 void Recorded::run(const std::function<void()>& work) {
   if (!record_ || !device_.is_cuda()) return work();
   if (state_) return state_->graph.replay();
-  if (plain_runs_++ < kPlainRuns) return work();
+  if (plain_runs_++ < kPlainRuns) return work();  // not alone: workers may have to meet in it
   at::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+  const std::lock_guard lock(recording());
   auto state = std::make_unique<State>();
-  // Workers that share a GPU are threads: one records at a time, and what the others do meanwhile is none of its business.
-  static std::mutex recording;
-  const std::lock_guard lock(recording);
-  state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);  // what other threads do meanwhile is none of its business
   work();
   state->graph.capture_end();
   state_ = std::move(state);
@@ -65,14 +69,17 @@ void Recorded::run(const std::function<void()>& work) { work(); }
 #endif
 
 Recorded::Recorded(const c10::Device& device, bool record) : device_(device), record_(record) {}
-Recorded::~Recorded() = default;
+Recorded::~Recorded() { forget(); }
 Recorded::Recorded(Recorded&&) noexcept = default;
 Recorded& Recorded::operator=(Recorded&&) noexcept = default;
 
 OwnStream::~OwnStream() = default;
 
 void Recorded::forget() {
-  state_.reset();
+  if (state_) {
+    const std::lock_guard lock(recording());
+    state_.reset();
+  }
   plain_runs_ = 0;
 }
 

@@ -8,7 +8,6 @@
 #include <optional>
 #include <sstream>
 #include <thread>
-#include <typeinfo>
 
 #include <fmt/format.h>
 
@@ -56,10 +55,18 @@ void run_one(Recipe recipe, const fs::path& folder, const std::atomic<bool>& sto
   bus.add(std::make_unique<observe::Summary>(folder / "summary.json"));
   try {
     workers.run(folder);
-  } catch (const Error& problem) {
-    if (typeid(problem) != typeid(Error)) throw;  // somebody's to mend; a run that diverged is a result as well
+  } catch (const Diverged& problem) {  // that is a result as well
     write_atomically(folder / "summary.json", nlohmann::json{{"diverged", problem.what()}}.dump(2) + "\n");
   }
+}
+
+/// A recipe without the places of things, which may differ where a comparison goes on.
+std::string what_decides(const std::string& recipe) {
+  std::istringstream lines(recipe);
+  std::string rest;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("root = ") && !line.starts_with("runs = ") && !line.starts_with("device = ")) rest += line + "\n";
+  return rest;
 }
 
 void read_evaluations(const fs::path& metrics, Outcome& outcome) {
@@ -151,9 +158,13 @@ double Outcome::error_with(const std::string& statistics) const {
 
 std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path& folder, const std::string& recipe_text) {
   std::error_code ignored;
-  if (!fs::exists(folder / "summary.json", ignored) || read_file(folder / "recipe.toml") != recipe_text) return std::nullopt;
+  if (fs::exists(folder, ignored) && !fs::is_empty(folder, ignored) && !fs::exists(folder / "recipe.toml", ignored))
+    throw ConfigError(fmt::format("{} is not a run of a comparison; use another --folder", folder.string()));
+  if (!fs::exists(folder / "summary.json", ignored)) return std::nullopt;
   const auto summary = nlohmann::json::parse(read_file(folder / "summary.json"), nullptr, false);
   if (summary.is_discarded() || summary.contains("stopped")) return std::nullopt;
+  if (what_decides(read_file(folder / "recipe.toml")) != what_decides(recipe_text))
+    throw ConfigError(fmt::format("{} holds a finished run of another recipe; use another --folder, or remove it", folder.string()));
   Outcome outcome;
   outcome.contestant = contestant;
   if (summary.contains("diverged")) {
@@ -213,7 +224,8 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
           outcome = read_outcome(all[i], folder, text);
         }
         const std::lock_guard lock(mutex);
-        if (!outcome) return;  // stopped on request
+        if (!outcome && stop) return;
+        if (!outcome) throw Error(fmt::format("{} has no summary of its run; is the disk full?", folder.string()));
         outcomes[i] = std::move(outcome);
         told(++done, all.size(), all[i], &*outcomes[i]);
       } catch (...) {

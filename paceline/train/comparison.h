@@ -46,7 +46,7 @@ struct Outcome {
 
   double error_with(const std::string& statistics) const;  // of the last model
 };
-/// Nothing where the run is not done, or was made by another recipe.
+/// Nothing where the run is not done. ConfigError where what is there is something else: nothing finished is ever removed.
 std::optional<Outcome> read_outcome(const Contestant& contestant, const std::filesystem::path& folder, const std::string& recipe_text);
 
 struct Comparison {

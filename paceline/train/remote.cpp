@@ -13,6 +13,7 @@
 #include "paceline/strategies/central_worker.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/trainer.h"
+#include "paceline/train/weights.h"
 
 namespace paceline::train {
 namespace {
@@ -34,6 +35,7 @@ struct Remote {
     nn::GraphModule::Options options;
     options.device = device, options.precision = precision, options.seed = static_cast<std::uint64_t>(recipe.train.seed);
     module = std::make_shared<nn::GraphModule>(graph_for(recipe.model, datasets.training->info()), options);
+    if (!recipe.model.weights.empty()) load_weights(*module, recipe.model.weights);
     alone = std::move(comm::local_group(1).front());
     context.emplace(strategies::Context{.module = *module,
                                         .optim = recipe.optim,
@@ -71,6 +73,7 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
   ps::GrpcOptions options;
   options.worker = cluster.index;
   options.compression = strategies::push_compression(*remote.context);
+  options.security = ps::security_of(remote.ps);
   auto connected = ps::connect_grpc(cluster.servers, strategies::layout_of(*remote.context), options);
   ps::GrpcClient& servers = *connected;
   strategies::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
@@ -101,6 +104,11 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
 }
 
 void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
+  if (cluster.restarts > 0)
+    throw Error(
+        fmt::format("server {} was started again, and its parameters went with the one before; begin the run anew from its last "
+                    "checkpoint with model.weights=…",
+                    cluster.index));
   Remote remote(given, cluster);
   const auto cuts = strategies::cuts_of(*remote.context, std::ssize(cluster.servers));
   const auto index = static_cast<std::size_t>(cluster.index);
@@ -109,6 +117,7 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
   options.address = cluster.servers[index];
   options.begin = cuts[index], options.end = cuts[index + 1];
   options.compression = strategies::push_compression(*remote.context);
+  options.security = ps::security_of(remote.ps);
   const ps::GrpcServer server(host, strategies::layout_of(*remote.context), options);
   while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }

@@ -10,8 +10,6 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
-#include "paceline/nn/loss.h"
-#include "paceline/strategies/central.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/diagnose.h"
@@ -91,13 +89,16 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
                     .threads = around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads),
                     .record_steps = recipe_.train.record_steps,
                     .repeatable = recipe_.train.repeatable});
-  training_feed_ =
-      make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
+  training_feed_ = make_training_feed();
   test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
 }
 
 Trainer::~Trainer() = default;
+
+std::unique_ptr<Feed> Trainer::make_training_feed() const {
+  return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
+}
 
 // Some of it holds for a thread alone: to be called in every thread that the trainer runs in.
 void Trainer::configure_libtorch() const {
@@ -181,6 +182,7 @@ bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs 
 observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   folder_ = folder;
   configure_libtorch();
+  tensor::synchronize(module_->device());  // what was set up was enqueued elsewhere
   const tensor::OwnStream stream(module_->device());
   const data::Info& info = datasets_->training->info();
   observe::RunStarted started;
@@ -350,83 +352,9 @@ void Trainer::give_up(const std::string& symptom) {
   const std::string where =
       last_batch_.inputs.defined() ? first_not_finite(*module_, last_batch_.inputs) : std::string("its workers know where");
   const auto kept = list_checkpoints(folder_);
-  throw Error(
+  throw Diverged(
       fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,
                   kept.empty() ? "There is no checkpoint yet" : fmt::format("The last good checkpoint is {}", kept.front().string())));
-}
-
-Trainer::Score Trainer::evaluate(std::int64_t epoch) {
-  const Nanoseconds began = around_.clock.now();
-  strategy_->agree();
-  if (strategy_->views().front() == strategies::kRecomputedView) recompute_statistics();
-  last_test_ = score();
-  strategy_->resume_training();
-  evaluated_step_ = position_.step;
-  const std::optional<observe::Served> served = strategy_->served();
-  const double training_s = served && std::isfinite(served->virtual_s) ? served->virtual_s : position_.seconds;
-  if (leads())
-    around_.bus.emit(
-        observe::Evaluated{epoch, position_.step, last_test_.loss, last_test_.accuracy, datasets_->training->info().tokens, training_s});
-  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
-  return last_test_;
-}
-
-// Loss and accuracy of the module as it is, over the test data of all workers.
-Trainer::Score Trainer::score() {
-  nn::Pass pass;
-  pass.training = false;
-  at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
-  std::int64_t targets = 0;
-  test_feed_->start(0, recipe_.data.batch);
-  while (const auto batch = test_feed_->next()) {
-    if (batch->inputs.size(0) == 0) continue;  // a ragged batch that did not reach this worker
-    const nn::Scored scored = nn::softmax_loss(module_->run(batch->inputs, pass, nullptr), batch->targets, 0, 1, false);
-    sums.add_(scored.sums);
-    targets += batch->targets.numel();
-  }
-  const at::Tensor host = sums.cpu();
-  std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets)};
-  if (comm_->size() > 1) comm_->run(comm::allreduce(all));
-  return {all[0] / all[2], all[1] / all[2]};
-}
-
-// At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can
-// be told apart.
-void Trainer::evaluate_views() {
-  const std::vector<std::string> names = strategy_->views();
-  if (names.size() < 2) return;
-  for (std::size_t view = 0; view < names.size(); ++view) {
-    Score found = last_test_;
-    if (view > 0) {
-      strategy_->agree(view);
-      if (names[view] == strategies::kRecomputedView) recompute_statistics();
-      found = score();
-      strategy_->resume_training();
-    }
-    views_.push_back({position_.epoch, position_.step, names[view], found.loss, found.accuracy});
-    if (leads()) around_.bus.emit(views_.back());
-  }
-}
-
-// The mean of the statistics of a number of training batches, for the weights as they are.
-void Trainer::recompute_statistics() {
-  constexpr std::int64_t kBatches = 32;
-  if (!statistics_feed_)
-    statistics_feed_ =
-        make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
-  strategies::NormReports norms(*module_);
-  at::Tensor batch_statistics = norms.initial(), unused = norms.initial(), sum = at::zeros_like(batch_statistics);
-  statistics_feed_->start(0, batch_in(0));
-  std::int64_t seen = 0;
-  while (seen < kBatches) {
-    const auto batch = statistics_feed_->next();
-    if (!batch) break;
-    norms.before_pass();
-    module_->run(batch->inputs, nn::Pass{}, nullptr);
-    norms.after_pass(batch_statistics, unused, 1);
-    sum.add_(batch_statistics), ++seen;
-  }
-  norms.show(sum / static_cast<double>(std::max<std::int64_t>(seen, 1)));
 }
 
 // A disk that is full must not end a run: the last good checkpoint stays and training goes on, with an alarm.

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "paceline/base/clock.h"
+#include "paceline/base/error.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/observe/event.h"
 #include "paceline/train/checkpoint.h"
@@ -20,6 +21,12 @@ struct Datasets {
   std::unique_ptr<data::Dataset> training, test;
 };
 Datasets make_datasets(const Recipe& recipe);
+
+/// The loss, or a parameter, is no longer a number.
+class Diverged : public Error {
+ public:
+  using Error::Error;
+};
 
 class Trainer {
  public:
@@ -54,6 +61,7 @@ class Trainer {
   };
 
   void configure_libtorch() const;
+  std::unique_ptr<Feed> make_training_feed() const;
   std::int64_t batch_in(std::int64_t epoch) const;
   std::int64_t steps_in(std::int64_t epoch) const;
   std::int64_t count_steps() const;

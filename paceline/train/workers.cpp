@@ -49,7 +49,8 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
   if (strategies::is_centralised(recipe_.strategy.name)) here_ = 1;  // its one trainer plays them all
   validate(recipe_);
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const int together = std::max(here_ * world_.local_size, workers / world_.size);
+  const bool threads_compute = here_ > 1 || recipe_.ps.executor != "virtual";  // else one thread plays all workers
+  const int together = threads_compute ? std::max(here_ * world_.local_size, workers / world_.size) : world_.local_size;
   threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : std::max(1, cores / together);
   datasets_ = make_datasets(recipe_);
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));

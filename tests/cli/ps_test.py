@@ -107,7 +107,7 @@ class Comparing(unittest.TestCase):
                                             "predictor_ms", "overhead_percent"})
             self.assertEqual({r["algorithm"] for r in rows}, {"sgd", "ssgd", "asgd", "staleness_aware", "dc_asgd", "lc_asgd"})
             self.assertEqual({r["bn"] for r in rows}, {"bn", "async_bn", "recomputed"})
-            for name in ("report.md", "error.svg", "staleness.svg", "predictions-lc_asgd-2w-seed1.svg", "rows.json"):
+            for name in ("report.md", "error.svg", "time.svg", "staleness.svg", "predictions-lc_asgd-2w-seed1.svg", "rows.json"):
                 self.assertTrue(os.path.exists(os.path.join(one, name)), name)
 
     def test_refuses_before_it_starts(self):

@@ -29,6 +29,11 @@ struct Security {
   bool allow_insecure = false;  // plain text to other hosts
 };
 
+/// As the recipe says.
+inline Security security_of(const PsConfig& config) {
+  return {.certificate = config.certificate, .key = config.key, .authority = config.authority, .allow_insecure = config.allow_insecure};
+}
+
 class GrpcServer {
  public:
   struct Options {

@@ -1,0 +1,84 @@
+// The Trainer's half that evaluates: loss and accuracy of what the workers agree on, with every kind of statistics that a strategy knows.
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "paceline/nn/loss.h"
+#include "paceline/strategies/central.h"
+#include "paceline/train/trainer.h"
+
+namespace paceline::train {
+
+Trainer::Score Trainer::evaluate(std::int64_t epoch) {
+  const Nanoseconds began = around_.clock.now();
+  strategy_->agree();
+  if (strategy_->views().front() == strategies::kRecomputedView) recompute_statistics();
+  last_test_ = score();
+  strategy_->resume_training();
+  evaluated_step_ = position_.step;
+  const std::optional<observe::Served> served = strategy_->served();
+  const double training_s = served && std::isfinite(served->virtual_s) ? served->virtual_s : position_.seconds;
+  if (leads())
+    around_.bus.emit(
+        observe::Evaluated{epoch, position_.step, last_test_.loss, last_test_.accuracy, datasets_->training->info().tokens, training_s});
+  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
+  return last_test_;
+}
+
+// Loss and accuracy of the module as it is, over the test data of all workers.
+Trainer::Score Trainer::score() {
+  nn::Pass pass;
+  pass.training = false;
+  at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
+  std::int64_t targets = 0;
+  test_feed_->start(0, recipe_.data.batch);
+  while (const auto batch = test_feed_->next()) {
+    if (batch->inputs.size(0) == 0) continue;  // a ragged batch that did not reach this worker
+    const nn::Scored scored = nn::softmax_loss(module_->run(batch->inputs, pass, nullptr), batch->targets, 0, 1, false);
+    sums.add_(scored.sums);
+    targets += batch->targets.numel();
+  }
+  const at::Tensor host = sums.cpu();
+  std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets)};
+  if (comm_->size() > 1) comm_->run(comm::allreduce(all));
+  return {all[0] / all[2], all[1] / all[2]};
+}
+
+// At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can
+// be told apart.
+void Trainer::evaluate_views() {
+  const std::vector<std::string> names = strategy_->views();
+  if (names.size() < 2) return;
+  for (std::size_t view = 0; view < names.size(); ++view) {
+    Score found = last_test_;
+    if (view > 0) {
+      strategy_->agree(view);
+      if (names[view] == strategies::kRecomputedView) recompute_statistics();
+      found = score();
+      strategy_->resume_training();
+    }
+    views_.push_back({position_.epoch, position_.step, names[view], found.loss, found.accuracy});
+    if (leads()) around_.bus.emit(views_.back());
+  }
+}
+
+// The mean of the statistics of a number of training batches, for the weights as they are.
+void Trainer::recompute_statistics() {
+  constexpr std::int64_t kBatches = 32;
+  if (!statistics_feed_) statistics_feed_ = make_training_feed();
+  strategies::NormReports norms(*module_);
+  at::Tensor batch_statistics = norms.initial(), unused = norms.initial(), sum = at::zeros_like(batch_statistics);
+  statistics_feed_->start(0, batch_in(0));
+  std::int64_t seen = 0;
+  while (seen < kBatches) {
+    const auto batch = statistics_feed_->next();
+    if (!batch) break;
+    norms.before_pass();
+    module_->run(batch->inputs, nn::Pass{}, nullptr);
+    norms.after_pass(batch_statistics, unused, 1);
+    sum.add_(batch_statistics), ++seen;
+  }
+  norms.show(sum / static_cast<double>(std::max<std::int64_t>(seen, 1)));
+}
+
+}  // namespace paceline::train
