@@ -109,7 +109,7 @@ int run_train(const Flags& flags) {
   bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
   bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
   bus.add(std::make_unique<observe::Summary>(folder.summary()));
-  bus.add(std::make_unique<observe::Predictions>(folder.path() / "predictions.csv"));
+  bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
   bus.add(std::make_unique<observe::Curve>(folder.curve(), clock));
   if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
 

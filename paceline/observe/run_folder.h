@@ -24,6 +24,7 @@ class RunFolder {
   std::filesystem::path recipe() const { return path_ / "recipe.toml"; }
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path predictions() const { return path_ / "predictions.csv"; }
   std::filesystem::path trace() const { return path_ / "trace.json"; }
   std::filesystem::path curve() const { return path_ / "curve.svg"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }

@@ -51,8 +51,8 @@ class UpdateRule {
 
   virtual ~UpdateRule() = default;
   virtual Needs needs() const { return {}; }
-  /// Factor of a whole gradient.
-  virtual double scale(const Arrival&) const { return 1; }
+  /// Factor of the rate, for this gradient alone. Where several are gathered for one update, which has one rate, their parts are scaled.
+  virtual double rate_factor(const Arrival&) const { return 1; }
   /// Whether adjust() does anything.
   virtual bool adjusts() const { return false; }
   virtual void adjust(const Slice&, const Arrival&) {}

@@ -50,7 +50,6 @@ std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, s
 
 Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup)
     : config_(config),
-      optim_(optim),
       setup_(setup),
       segments_(inside(setup.segments, setup.begin, setup.end)),
       rule_(make_rule(config.rule, config, optim, setup.workers)),
@@ -129,12 +128,15 @@ Verdict Server::push(int index, float* gradient, const Push& push) {
   }
   Arrival arrival{.worker = index, .staleness = version_ - worker(index).pulled_version, .updates = version_, .rate = push.rate};
   ++staleness_[arrival.staleness];
-  arrival.scale = push.scale * static_cast<float>(rule_->scale(arrival));
+  arrival.scale = push.scale;
+  const auto factor = static_cast<float>(rule_->rate_factor(arrival));
   last_rate_ = push.rate;
   const bool applied = verdict.fate == Verdict::Fate::applied;
   if (applied && verdict.gathered == 1) {
+    arrival.rate *= factor;
     apply_one(gradient, arrival);
   } else {
+    arrival.scale *= factor;
     gather(gradient, arrival, verdict.gathered == 1);
     if (applied) apply_gathered(verdict.gathered, push.rate);
   }
@@ -212,12 +214,10 @@ void Server::apply_one(float* gradient, const Arrival& arrival) {
     adjust_in_blocks(gradient, arrival, hyper);
   } else {
     Worker& pusher = worker(arrival.worker);
-    for (const optim::Segment& segment : segments_) {
-      // Rules that do not look at `decay` take the whole range at once; dana has to know it for each tensor.
-      if (!rule_->needs().whole_update) break;
-      rule_->adjust(slice(segment.offset, segment.count, segment.decay, gradient, pusher), arrival);
-    }
-    if (!rule_->needs().whole_update) {
+    if (rule_->needs().whole_update) {  // it has to know of each tensor whether it decays
+      for (const optim::Segment& segment : segments_)
+        rule_->adjust(slice(segment.offset, segment.count, segment.decay, gradient, pusher), arrival);
+    } else {
       const Slice whole = slice(0, length(), true, gradient, pusher);
       rule_->adjust(whole, arrival);
       update(gradient, hyper);

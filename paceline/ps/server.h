@@ -101,7 +101,6 @@ class Server {
     std::int64_t pulled_version = 0;
     std::shared_ptr<float[]> pulled, kept;
   };
-  using Body = std::function<void(const Slice&, const optim::Segment&, std::int64_t offset)>;
 
   Worker& worker(int index);
   Slice slice(std::int64_t offset, std::int64_t count, bool decay, float* gradient, Worker& worker) const;
@@ -113,7 +112,6 @@ class Server {
   optim::Buffers buffers(float* gradient) const;
 
   PsConfig config_;
-  optim::OptimConfig optim_;
   Setup setup_;
   std::vector<optim::Segment> segments_;  // inside the range, offsets from its begin
   std::unique_ptr<UpdateRule> rule_;

@@ -232,10 +232,13 @@ NormReports::NormReports(nn::GraphModule& module) : values_(module.statistics().
   }
 }
 
-void NormReports::after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches) const {
-  const at::Tensor kept = at::pow(1 - momentum_, static_cast<double>(micro_batches));  // of what was there before
-  at::div_out(batch, values_, 1 - kept);
-  running.mul_(kept).add_(values_);
+void NormReports::after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches) {
+  if (micro_batches != micro_batches_) {
+    micro_batches_ = micro_batches;
+    kept_ = at::pow(1 - momentum_, static_cast<double>(micro_batches)), fresh_ = 1 - kept_;
+  }
+  at::div_out(batch, values_, fresh_);
+  running.mul_(kept_).add_(values_);
 }
 
 }  // namespace paceline::strategies

@@ -67,16 +67,19 @@ class NormReports {
  public:
   explicit NormReports(nn::GraphModule& module);
 
-  bool any() const { return values_.numel() > 0; }
+  bool any() const { return count() > 0; }
+  std::int64_t count() const { return values_.numel(); }
   at::Tensor initial() const { return initial_.clone(); }
   void before_pass() { at::Tensor(values_).zero_(); }
   /// batch ← the batch's statistics; running ← the worker's, moved on.
-  void after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches) const;
+  void after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches);
   void show(const at::Tensor& statistics) { at::Tensor(values_).copy_(statistics); }
 
  private:
   at::Tensor values_;              // the module's, in place
   at::Tensor initial_, momentum_;  // [n]
+  at::Tensor kept_, fresh_;        // [n]: (1 − momentum)ⁿ, and one minus it, for the n of the last pass
+  std::int64_t micro_batches_ = 0;
 };
 
 }  // namespace paceline::strategies

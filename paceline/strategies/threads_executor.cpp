@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -146,7 +145,7 @@ class ThreadsExecutor final : public Executor {
     context_.module.refresh();
     if (!norms_.any()) return;
     if (view == kWorkerView) return norms_.show(workers_.front()->running());
-    hosts_[0]->with([&](ps::Server& server) { norms_.show(view_of(server.statistics(), norms_.initial().numel())); });
+    hosts_[0]->with([&](ps::Server& server) { norms_.show(view_of(server.statistics(), norms_.count())); });
   }
   void resume_training() override {}
 

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
-#include <queue>
 
 #include <fmt/format.h>
 
@@ -112,7 +111,7 @@ class VirtualExecutor final : public Executor {
   const at::Tensor& gradients() const { return context_.module.arena().gradients(); }
   at::Tensor view_of(float* data, std::int64_t count) const { return at::from_blob(data, {count}, parameters().options()); }
   at::Tensor server_parameters() const { return view_of(server_->parameters(), parameters().numel()); }
-  at::Tensor server_statistics() const { return view_of(server_->statistics(), norms_.initial().numel()); }
+  at::Tensor server_statistics() const { return view_of(server_->statistics(), norms_.count()); }
   bool predicts() const { return config_.rule == "lc_asgd"; }
   Nanoseconds predictors() const { return Nanoseconds(predicts() ? std::llround(context_.timing.predictor_ms * 1e6) : 0); }
   /// For which a worker waits before it goes on with its gradient: only lc_asgd has one.
@@ -224,8 +223,8 @@ class VirtualExecutor final : public Executor {
 
   /// The worker's gradient goes into what it will push, and, where it goes on by itself, into its replica.
   void go_on(Player& player, bool first) {
-    if (!local_ || first) player.gradient.copy_(gradients());
-    else player.gradient.add_(gradients());
+    if (!replicas_ && first) player.gradient.copy_(gradients());
+    if (!replicas_ && !first) player.gradient.add_(gradients());
     if (!local_) return;
     if (replicas_) {
       for (std::size_t i = 0; i < updater_->buffers().size(); ++i)

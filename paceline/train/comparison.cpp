@@ -42,21 +42,22 @@ std::vector<std::string> split(const std::string& text, char separator) {
 }
 
 /// Everything of a run in its folder, nothing on the terminal.
-void run_one(Recipe recipe, const fs::path& folder, const std::atomic<bool>& stop) {
+void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop) {
   const SteadyClock clock;
   observe::Bus bus;
+  Workers workers(recipe, comm::World{}, {.bus = bus, .clock = clock, .stop = stop});  // refuses before anything is written
   std::error_code ignored;
-  fs::remove_all(folder, ignored);  // what an interrupted run left
-  fs::create_directories(folder);
-  Workers workers(recipe, comm::World{}, {.bus = bus, .clock = clock, .stop = stop});
-  bus.add(std::make_unique<observe::MetricsLog>(folder / "metrics.jsonl", clock));
-  bus.add(std::make_unique<observe::Predictions>(folder / "predictions.csv"));
-  write_atomically(folder / "recipe.toml", recipe.config().toml());
-  bus.add(std::make_unique<observe::Summary>(folder / "summary.json"));
+  fs::remove_all(path, ignored);  // what an interrupted run left
+  fs::create_directories(path);
+  const auto folder = observe::RunFolder::open(path);
+  write_atomically(folder.recipe(), recipe.config().toml());
+  bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
+  bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
+  bus.add(std::make_unique<observe::Summary>(folder.summary()));
   try {
-    workers.run(folder);
+    workers.run(path);
   } catch (const Diverged& problem) {  // that is a result as well
-    write_atomically(folder / "summary.json", nlohmann::json{{"diverged", problem.what()}}.dump(2) + "\n");
+    write_atomically(folder.summary(), nlohmann::json{{"diverged", problem.what()}}.dump(2) + "\n");
   }
 }
 

@@ -48,9 +48,10 @@ class Oracle {
     if (ps_.rule == "easgd") return attract(pushed);
     if (ps_.rule == "dana") return take_velocity(at(worker), pushed, rate, scale);
     compensate(at(worker), pushed);
-    const double factor = scale * (ps_.rule == "staleness_aware" ? 1.0 / static_cast<double>(std::max<std::int64_t>(stale, 1)) : 1.0);
-    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += factor * pushed[i];
-    if (++gathered_ == group_) update(rate);
+    const double slower = ps_.rule == "staleness_aware" ? 1.0 / static_cast<double>(std::max<std::int64_t>(stale, 1)) : 1.0;
+    const bool alone = group_ == 1;  // an update has one rate: where it has several gradients, they are scaled instead
+    for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += scale * (alone ? 1 : slower) * pushed[i];
+    if (++gathered_ == group_) update(rate * (alone ? slower : 1));
   }
 
   /// With the mean of what has been gathered.

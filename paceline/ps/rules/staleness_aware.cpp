@@ -8,7 +8,9 @@ namespace {
 
 class StalenessAware final : public UpdateRule {
  public:
-  double scale(const Arrival& arrival) const override { return 1.0 / static_cast<double>(std::max<std::int64_t>(arrival.staleness, 1)); }
+  double rate_factor(const Arrival& arrival) const override {
+    return 1.0 / static_cast<double>(std::max<std::int64_t>(arrival.staleness, 1));
+  }
 };
 
 }  // namespace
