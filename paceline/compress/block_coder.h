@@ -11,33 +11,26 @@
 #include <cmath>
 
 #include "paceline/base/simd.h"
-#include "paceline/compress/code.h"
-#include "paceline/compress/compressor.h"
-#include "paceline/compress/draws.h"
+#include "paceline/compress/part_coder.h"
 
 namespace paceline::compress {
-
-/// One part and where its code lies.
-struct BlockPart {
-  float* values;  // to be encoded, or the sum that decoding adds to
-  std::int64_t count;
-  std::int64_t block;
-  const Draws* draws;  // from the part's first element on
-  std::byte* code;
-  float weight;
-};
 
 inline constexpr float kNothing = 1e-30f;  // a block of smaller values is one of zeros; its inverse would not be a number
 
 template <class Rule>
 struct EncodeBlocks {
-  using Arguments = BlockPart;
+  struct Arguments {
+    float* values;
+    std::int64_t count, block;
+    const Draws& draws;
+    std::byte* code;
+  };
 
-  [[gnu::always_inline]] static void run(const BlockPart& part) {
+  [[gnu::always_inline]] static void run(const Arguments& part) {
     std::byte* code = part.code;
     for (std::int64_t begin = 0; begin < part.count; begin += part.block) {
       const std::int64_t n = std::min(part.block, part.count - begin);
-      encode(part.values + begin, n, part.draws->from(begin), code);
+      encode(part.values + begin, n, part.draws.from(begin), code);
       code += sizeof(float) + static_cast<std::size_t>(n);
     }
   }
@@ -61,15 +54,20 @@ struct EncodeBlocks {
 
 template <class Rule>
 struct DecodeBlocks {
-  using Arguments = BlockPart;
+  struct Arguments {
+    float* sum;
+    std::int64_t count, block;
+    const std::byte* code;
+    float weight;
+  };
 
-  [[gnu::always_inline]] static void run(const BlockPart& part) {
+  [[gnu::always_inline]] static void run(const Arguments& part) {
     const std::byte* code = part.code;
     for (std::int64_t begin = 0; begin < part.count; begin += part.block) {
       const std::int64_t n = std::min(part.block, part.count - begin);
       const float factor = part.weight * load<float>(code);
       const std::byte* bytes = code + sizeof(float);
-      float* sum = part.values + begin;
+      float* sum = part.sum + begin;
       for_each_element(n, [=](std::int64_t i) PACELINE_INLINE { sum[i] += factor * Rule::decode(bytes[i]); });
       code = bytes + n;
     }
@@ -77,42 +75,22 @@ struct DecodeBlocks {
 };
 
 template <class Rule>
-class BlockCoder final : public Coder {
+class BlockCoder final : public PartCoder {
  public:
-  explicit BlockCoder(const CompressConfig& config) : block_(config.block) {}
-
-  std::int64_t bound(const Layout& layout) const override {
-    std::int64_t bytes = 0;
-    for (const Part& part : layout.parts) bytes += bytes_of(part);
-    return bytes;
-  }
-
-  std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) override {
-    const Draws draws(moment);
-    std::byte* to = code;
-    for (const Part& part : layout.parts) {
-      const Draws own = draws.from(part.offset);
-      Simd<EncodeBlocks<Rule>>::run({values + part.offset, part.count, block_, &own, to, 1});
-      to += bytes_of(part);
-    }
-    return to - code;
-  }
-
-  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const override {
-    expect_size(Rule::kName, code, bound(layout));
-    auto* from = const_cast<std::byte*>(code.data());  // only read
-    for (const Part& part : layout.parts) {
-      Simd<DecodeBlocks<Rule>>::run({sum + part.offset, part.count, block_, nullptr, from, weight});
-      from += bytes_of(part);
-    }
-  }
-
-  Traffic traffic() const override { return Traffic::dense; }
+  explicit BlockCoder(const CompressConfig& config) : PartCoder(Rule::kName), block_(config.block) {}
 
  private:
-  std::int64_t bytes_of(const Part& part) const {
+  std::int64_t bytes_of(const Part& part) const override {
     const std::int64_t blocks = (part.count + block_ - 1) / block_;
     return blocks * static_cast<std::int64_t>(sizeof(float)) + part.count;
+  }
+
+  void encode_part(const Part& part, float* values, const Draws& draws, std::byte* code) override {
+    Simd<EncodeBlocks<Rule>>::run({values, part.count, block_, draws, code});
+  }
+
+  void decode_part(const Part& part, const std::byte* code, float weight, float* sum) const override {
+    Simd<DecodeBlocks<Rule>>::run({sum, part.count, block_, code, weight});
   }
 
   std::int64_t block_;

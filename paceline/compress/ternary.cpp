@@ -10,8 +10,7 @@
 
 #include "paceline/compress/all.h"
 #include "paceline/compress/bits.h"
-#include "paceline/compress/code.h"
-#include "paceline/compress/draws.h"
+#include "paceline/compress/part_coder.h"
 #include "paceline/compress/statistics.h"
 
 namespace paceline::compress {
@@ -19,25 +18,21 @@ namespace {
 
 constexpr std::uint32_t kSign = ~kMagnitude;
 
-/// One part: values to be encoded or the sum that decoding adds to, and where its bits lie.
-struct TernaryPart {
-  float* values;
-  std::int64_t count;
-  float scale;
-  const Draws* draws;
-  std::byte* sent;
-  std::byte* signs;
-};
-
 struct EncodeTernary {
-  using Arguments = TernaryPart;
+  struct Arguments {
+    float* values;
+    std::int64_t count;
+    float scale;
+    const Draws& draws;
+    std::byte *sent, *signs;
+  };
 
-  [[gnu::always_inline]] static void run(const TernaryPart& part) {
+  [[gnu::always_inline]] static void run(const Arguments& part) {
     const float scale = part.scale, odds = 0x1p16f / scale;
     for_each_tile(part.count, [&](std::int64_t begin, int count) PACELINE_INLINE {
       float* values = part.values + begin;
       std::uint8_t sent[kFlags] = {}, signs[kFlags] = {};
-      part.draws->from(begin).for_each(count, [&](std::int64_t i, std::uint32_t draw) PACELINE_INLINE {
+      part.draws.from(begin).for_each(count, [&](std::int64_t i, std::uint32_t draw) PACELINE_INLINE {
         const auto word = std::bit_cast<std::uint32_t>(values[i]);
         const float chance = std::bit_cast<float>(word & kMagnitude) * odds;
         const std::uint32_t hit = 0u - static_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(draw)) + 0.5f < chance);
@@ -52,12 +47,17 @@ struct EncodeTernary {
 };
 
 struct DecodeTernary {
-  using Arguments = TernaryPart;
+  struct Arguments {
+    float* sum;
+    std::int64_t count;
+    float scale;
+    const std::byte *sent, *signs;
+  };
 
-  [[gnu::always_inline]] static void run(const TernaryPart& part) {
+  [[gnu::always_inline]] static void run(const Arguments& part) {
     const float scale = part.scale;
     for_each_tile(part.count, [&](std::int64_t begin, int count) PACELINE_INLINE {
-      float* sum = part.values + begin;
+      float* sum = part.sum + begin;
       const std::uint64_t sent = load_flags(part.sent + begin / 8, count), signs = load_flags(part.signs + begin / 8, count);
       std::uint32_t sent_half = 0, signs_half = 0;
       const auto set_half = [&](int half) PACELINE_INLINE {
@@ -72,55 +72,35 @@ struct DecodeTernary {
   }
 };
 
-class Ternary final : public Coder {
+class Ternary final : public PartCoder {
  public:
-  explicit Ternary(const CompressConfig& config) : clip_deviations_(config.clip_deviations) {}
-
-  std::int64_t bound(const Layout& layout) const override {
-    std::int64_t bytes = 0;
-    for (const Part& part : layout.parts) bytes += bytes_of(part);
-    return bytes;
-  }
-
-  std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) override {
-    const Draws draws(moment);
-    std::byte* to = code;
-    for (const Part& part : layout.parts) {
-      const float scale = scale_of(statistics(values + part.offset, part.count), part.count);
-      const Draws own = draws.from(part.offset);
-      store(to, scale);
-      if (scale > 0) Simd<EncodeTernary>::run({values + part.offset, part.count, scale, &own, sent_in(to), signs_in(to, part)});
-      else std::memset(sent_in(to), 0, static_cast<std::size_t>(2 * bytes_of_flags(part.count)));
-      to += bytes_of(part);
-    }
-    return to - code;
-  }
-
-  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const override {
-    expect_size("ternary", code, bound(layout));
-    auto* const begin = const_cast<std::byte*>(code.data());  // only read
-    std::byte* from = begin;
-    for (const Part& part : layout.parts) {
-      const std::byte *sent = sent_in(from), *signs = signs_in(from, part);
-      std::byte wrong{};
-      for (std::int64_t i = 0; i < bytes_of_flags(part.count); ++i) wrong |= signs[i] & ~sent[i];
-      if (wrong != std::byte{}) refuse("ternary", "a zero has a sign");
-      from += bytes_of(part);
-    }
-    from = begin;
-    for (const Part& part : layout.parts) {
-      Simd<DecodeTernary>::run({sum + part.offset, part.count, weight * load<float>(from), nullptr, sent_in(from), signs_in(from, part)});
-      from += bytes_of(part);
-    }
-  }
-
-  Traffic traffic() const override { return Traffic::dense; }
+  explicit Ternary(const CompressConfig& config) : PartCoder("ternary"), clip_deviations_(config.clip_deviations) {}
 
  private:
-  static constexpr std::int64_t kHead = sizeof(float);
-  static std::int64_t bytes_of(const Part& part) { return kHead + 2 * bytes_of_flags(part.count); }
-  static std::byte* sent_in(std::byte* code) { return code + kHead; }
-  static std::byte* signs_in(std::byte* code, const Part& part) { return code + kHead + bytes_of_flags(part.count); }
+  static constexpr std::int64_t kHead = sizeof(float);  // before the bits of b, behind which those of the signs lie
+
+  std::int64_t bytes_of(const Part& part) const override { return kHead + 2 * bytes_of_flags(part.count); }
+
+  void encode_part(const Part& part, float* values, const Draws& draws, std::byte* code) override {
+    const float scale = scale_of(statistics(values, part.count), part.count);
+    store(code, scale);
+    std::byte* const sent = code + kHead;
+    if (scale > 0) Simd<EncodeTernary>::run({values, part.count, scale, draws, sent, sent + bytes_of_flags(part.count)});
+    else std::memset(sent, 0, static_cast<std::size_t>(2 * bytes_of_flags(part.count)));
+  }
+
+  void check_part(const Part& part, const std::byte* code) const override {
+    const std::int64_t bytes = bytes_of_flags(part.count);
+    const std::byte *const sent = code + kHead, *const signs = sent + bytes;
+    std::byte wrong{};
+    for (std::int64_t i = 0; i < bytes; ++i) wrong |= signs[i] & ~sent[i];
+    if (wrong != std::byte{}) refuse(name(), "a zero has a sign");
+  }
+
+  void decode_part(const Part& part, const std::byte* code, float weight, float* sum) const override {
+    const std::byte* const sent = code + kHead;
+    Simd<DecodeTernary>::run({sum, part.count, weight * load<float>(code), sent, sent + bytes_of_flags(part.count)});
+  }
 
   float scale_of(const Statistics& known, std::int64_t n) const {
     if (!known.finite()) return kNan;

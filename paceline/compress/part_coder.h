@@ -1,0 +1,60 @@
+// Quantisers walk a layout part by part, and a part's code has a size that only the part decides: this is the walk, they say the rest.
+#pragma once
+
+#include "paceline/compress/code.h"
+#include "paceline/compress/compressor.h"
+#include "paceline/compress/draws.h"
+
+namespace paceline::compress {
+
+class PartCoder : public Coder {
+ public:
+  explicit PartCoder(const char* name) : name_(name) {}
+
+  std::int64_t bound(const Layout& layout) const final {
+    std::int64_t bytes = 0;
+    for (const Part& part : layout.parts) bytes += bytes_of(part);
+    return bytes;
+  }
+
+  std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) final {
+    const Draws draws(moment);
+    std::byte* to = code;
+    for (const Part& part : layout.parts) {
+      encode_part(part, values + part.offset, draws.from(part.offset), to);
+      to += bytes_of(part);
+    }
+    return to - code;
+  }
+
+  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const final {
+    expect_size(name_, code, bound(layout));
+    const std::byte* from = code.data();
+    for (const Part& part : layout.parts) {
+      check_part(part, from);
+      from += bytes_of(part);
+    }
+    from = code.data();
+    for (const Part& part : layout.parts) {
+      decode_part(part, from, weight, sum + part.offset);
+      from += bytes_of(part);
+    }
+  }
+
+  Traffic traffic() const final { return Traffic::dense; }
+
+ protected:
+  const char* name() const { return name_; }
+
+ private:
+  virtual std::int64_t bytes_of(const Part& part) const = 0;
+  /// `values` and `draws` begin with the part's first element.
+  virtual void encode_part(const Part& part, float* values, const Draws& draws, std::byte* code) = 0;
+  /// Throws DataError where the code cannot be one; asked of all parts before any is decoded.
+  virtual void check_part(const Part&, const std::byte*) const {}
+  virtual void decode_part(const Part& part, const std::byte* code, float weight, float* sum) const = 0;
+
+  const char* name_;
+};
+
+}  // namespace paceline::compress
