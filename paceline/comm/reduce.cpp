@@ -1,6 +1,7 @@
 #include "paceline/comm/reduce.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 
@@ -48,7 +49,7 @@ void combine_two(T* into, const T* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) into[i] = combined<op>(into[i], from[i]);
 }
 
-// Two ranks, the commonest case on one host: both results leave from the registers that hold the sum.
+// Two inputs and two results, element by element: both results leave from the register that holds the sum.
 template <ReduceOp op, class T>
 void combine_pair(const T* a, const T* b, T* x, T* y, std::int64_t count, int divisor) {
   if (divisor == 1) {
@@ -80,9 +81,10 @@ void combine_blocks(std::span<const void* const> in, std::span<void* const> out,
 }
 
 /// As many elements as make whole cache lines, line by line through registers: three times as fast for four inputs as through a block in
-/// the cache, whose loads and stores outnumber those of the inputs. Returns how many that are.
-template <ReduceOp op, class T>
-std::int64_t combine_lines(std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor) {
+/// the cache, whose loads and stores outnumber those of the inputs. Returns how many that are. The pointers come in spans, or in arrays of
+/// the function's own, which no store through them can change: those stay in registers.
+template <ReduceOp op, class T, class Inputs, class Outputs>
+std::int64_t combine_lines(const Inputs in, const Outputs out, std::int64_t count, int divisor) {
   using Word =
       typename std::conditional_t<std::is_integral_v<T> && op == ReduceOp::sum, std::make_unsigned<T>, std::type_identity<T>>::type;
   using Vector [[gnu::vector_size(16)]] = Word;
@@ -127,17 +129,22 @@ std::int64_t combine_lines(std::span<const void* const> in, std::span<void* cons
 
 template <ReduceOp op, class T>
 void combine_many(std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor) {
-  if (in.size() == 2 && out.size() == 2) {
-    combine_pair<op>(static_cast<const T*>(in[0]), static_cast<const T*>(in[1]), static_cast<T*>(out[0]), static_cast<T*>(out[1]), count,
-                     divisor);
-    return;
-  }
+  // Two ranks are the commonest case on one host. A line of both inputs is read before a line of each result is written: a fifth faster in
+  // the second cache than with the results written in turns.
+  const bool pair = in.size() == 2 && out.size() == 2;
   std::int64_t done = 0;
   if constexpr (std::is_arithmetic_v<T>) {
     // A mean of integers is cut towards zero from a wider type, one by one.
-    if (std::is_floating_point_v<T> || divisor == 1) done = combine_lines<op, T>(in, out, count, divisor);
+    if (std::is_floating_point_v<T> || divisor == 1)
+      done = pair ? combine_lines<op, T>(std::array{in[0], in[1]}, std::array{out[0], out[1]}, count, divisor)
+                  : combine_lines<op, T>(in, out, count, divisor);
   }
-  combine_blocks<op, T>(in, out, done, count, divisor);
+  if (pair) {
+    combine_pair<op>(static_cast<const T*>(in[0]) + done, static_cast<const T*>(in[1]) + done, static_cast<T*>(out[0]) + done,
+                     static_cast<T*>(out[1]) + done, count - done, divisor);
+  } else {
+    combine_blocks<op, T>(in, out, done, count, divisor);
+  }
 }
 
 /// Calls f with a null pointer of the element's type.

@@ -55,36 +55,38 @@ TEST(CombineAll, WritesEveryOutputAlsoInPlaceAndDivides) {
   for (const auto* values : {&a, &b, &c}) EXPECT_EQ(*values, std::vector<float>(1500, 3));
 }
 
-/// Whole cache lines and what is left over, at addresses that no vector is aligned to, give the bits of one by one.
+/// Whole cache lines and what is left over, in place at addresses that no vector is aligned to, give the bits of one by one.
 template <class T>
-void expect_like_one_by_one(ReduceOp op, int divisor) {
+void expect_like_one_by_one(ReduceOp op, int ranks) {
   constexpr std::int64_t kCount = 150;
+  const int divisor = op == ReduceOp::mean ? ranks : 1;
   std::vector<std::vector<T>> values;
-  for (int rank = 0; rank < 5; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     auto& own = values.emplace_back(kCount + 1);
     for (std::size_t i = 0; i < own.size(); ++i)
       own[i] = static_cast<T>((static_cast<int>(i) * 37 + rank * 101) % 251 - 60) / static_cast<T>(3);
   }
-  std::vector<T> expected(values[0].begin() + 1, values[0].end()), result(kCount);
-  std::vector<const void*> ins;
-  for (const auto& own : values) ins.push_back(own.data() + 1);
+  std::vector<void*> outs;
+  for (auto& own : values) outs.push_back(own.data() + 1);
+  const std::vector<const void*> ins(outs.begin(), outs.end());
+  std::vector<T> expected(values[0].begin() + 1, values[0].end());
   for (std::size_t k = 1; k < ins.size(); ++k) combine(dtype_of<T>(), op, expected.data(), ins[k], kCount);
   if (divisor != 1) divide(dtype_of<T>(), expected.data(), kCount, divisor);
-  void* outs[] = {result.data()};
   combine_all(dtype_of<T>(), op, ins, outs, kCount, divisor);
-  EXPECT_EQ(result, expected) << name_of(dtype_of<T>()) << " " << name_of(op);
+  for (const auto& own : values)
+    EXPECT_EQ(std::vector<T>(own.begin() + 1, own.end()), expected) << name_of(dtype_of<T>()) << " " << name_of(op) << ", ranks " << ranks;
 }
 
 TEST(CombineAll, HasTheBitsOfOneByOne) {
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::min, ReduceOp::max}) {
-    const int divisor = op == ReduceOp::mean ? 5 : 1;
-    expect_like_one_by_one<float>(op, divisor);
-    expect_like_one_by_one<double>(op, divisor);
-    expect_like_one_by_one<std::int8_t>(op, divisor);
-    expect_like_one_by_one<std::uint8_t>(op, divisor);
-    expect_like_one_by_one<std::int32_t>(op, divisor);
-    expect_like_one_by_one<std::int64_t>(op, divisor);
-  }
+  for (const int ranks : {2, 5})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::min, ReduceOp::max}) {
+      expect_like_one_by_one<float>(op, ranks);
+      expect_like_one_by_one<double>(op, ranks);
+      expect_like_one_by_one<std::int8_t>(op, ranks);
+      expect_like_one_by_one<std::uint8_t>(op, ranks);
+      expect_like_one_by_one<std::int32_t>(op, ranks);
+      expect_like_one_by_one<std::int64_t>(op, ranks);
+    }
 }
 
 }  // namespace
