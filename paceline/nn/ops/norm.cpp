@@ -36,8 +36,8 @@ class BatchNorm final : public Op {
   at::Tensor forward_together(const at::Tensor& input, const Weights& weights, const Pass& pass, Tensors& saved) const {
     const at::Tensor x = input.to(weights.statistics[0].scalar_type());
     const std::vector<std::int64_t> over = all_but_channels(x);
-    const std::int64_t channels = x.size(1);
-    at::Tensor sums = at::cat({x.sum(over), at::full({1}, static_cast<double>(x.numel() / channels), x.options())});
+    const std::int64_t channels = x.size(1), values = x.numel() / channels;
+    at::Tensor sums = at::cat({x.sum(over), at::full({1}, static_cast<double>(values), x.options())});
     pass.sum_over_workers(sums);
     const at::Tensor count = sums[channels], mean = sums.narrow(0, 0, channels) / count;
     at::Tensor squares = (x - as_channels(mean, x)).square().sum(over);
