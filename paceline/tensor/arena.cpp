@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <sys/mman.h>
+#include <torch/nn/module.h>
 
 #include <fmt/format.h>
 
