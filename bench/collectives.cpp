@@ -71,7 +71,7 @@ std::vector<Side> sides_of(const std::string& collective, const Options& options
     for (const std::string& algorithm : algorithms) {
       const std::string words = fmt::format("{} {} {} {} {} {}", rank, engine, ranks, collective, algorithm, size_list);
       const std::string start = engine == "local" ? "" : engine == "mpi" ? mpirun("mpirun", ranks) : launched(ranks);
-      sides.push_back({engine, algorithm, "", start + " " + words, {}});
+      sides.push_back({engine, algorithm, "", fmt::format("{} {}", start, words), {}});
     }
   }
   if (options.peers) {

@@ -84,6 +84,7 @@ std::vector<Row> bench_compress(const Options& options, const Say& say) {
   if (keys.empty())
     for (const Listing& row : listing(compress::compressors())) keys.emplace_back(row.key);
   std::vector<const Entry<Compressor>*> chosen;
+  chosen.reserve(keys.size());
   for (const std::string& key : keys) chosen.push_back(&find(compress::compressors(), "compressor", key));
 
   std::vector<Row> rows;

@@ -52,6 +52,7 @@ struct Times {
 
 double median_of(const std::vector<Span>& spans) {
   std::vector<double> all;
+  all.reserve(spans.size());
   for (const Span& span : spans) all.push_back(seconds(span.ended - span.began));
   return median(all);
 }
@@ -81,6 +82,7 @@ Times measure(int workers, int rounds, const std::function<std::unique_ptr<ps::C
     }
   };
   std::vector<std::jthread> threads;
+  threads.reserve(static_cast<std::size_t>(workers));
   for (int worker = 0; worker < workers; ++worker) threads.emplace_back(work, worker);
   threads.clear();
   return times;

@@ -104,6 +104,7 @@ double play(const Case& item, std::int64_t batch, std::unique_ptr<comm::Communic
 double seconds_of_threads(const Case& item, std::int64_t batch, int workers, int parts) {
   auto comms = comm::local_group(workers);
   std::vector<std::future<double>> times;
+  times.reserve(comms.size());
   for (int i = 0; i < workers; ++i)
     times.push_back(std::async(std::launch::async, play, item, batch, std::move(comms[static_cast<std::size_t>(i)]), i, parts));
   double slowest = 0;

@@ -38,6 +38,7 @@ void measure(Communicator& communicator, const std::string& collective, const st
 void measure_threads(int ranks, const std::string& collective, const std::string& algorithm, const std::vector<std::int64_t>& sizes) {
   auto group = local_group(ranks);
   std::vector<std::thread> threads;
+  threads.reserve(group.size());
   for (auto& communicator : group)
     threads.emplace_back([&, c = communicator.get()] {
       keep_to_cores(c->rank(), ranks);
@@ -58,6 +59,7 @@ void measure_roofline(int ranks, const std::vector<std::int64_t>& sizes) {
       std::memset(buffers.back().get(), 0, static_cast<std::size_t>(bytes));
     }
     std::vector<std::thread> threads;
+    threads.reserve(group.size());
     for (int worker = 0; worker < workers; ++worker)
       threads.emplace_back([&, worker] {
         const schedule::Range range = schedule::part(bytes / 4, workers, worker);
