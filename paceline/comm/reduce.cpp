@@ -117,7 +117,7 @@ std::int64_t combine_lines(const Inputs in, const Outputs out, std::int64_t coun
     }
     if (divisor != 1)
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) line[v] /= static_cast<Word>(divisor);
+      for (Vector& vector : line) vector /= static_cast<Word>(divisor);
     for (void* result : out) {
       T* to = static_cast<T*>(result) + begin;
 #pragma GCC unroll 4

@@ -106,7 +106,7 @@ class TcpStore final : public Store {
       const Deadline until(deadline);
       Socket socket = take();
       send_all(socket, wire::frame(payload), until);
-      const Reply reply = receive_reply(socket, until);
+      Reply reply = receive_reply(socket, until);
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(socket));
       if (reply.status == Reply::Status::ok || reply.status == Reply::Status::none) return reply;

@@ -184,6 +184,7 @@ shared::Exchange exchange_over(const std::shared_ptr<Comm>& comm) {
     std::string text(static_cast<std::size_t>(offsets.back() + lengths.back()), '\0');
     check(MPI_Allgatherv(own.data(), length, MPI_CHAR, text.data(), lengths.data(), offsets.data(), MPI_CHAR, comm->get()));
     std::vector<std::string> all;
+    all.reserve(lengths.size());
     for (std::size_t i = 0; i < lengths.size(); ++i)
       all.push_back(text.substr(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(lengths[i])));
     return all;

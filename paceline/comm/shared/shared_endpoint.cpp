@@ -14,6 +14,7 @@ std::vector<int> ranks_of(const std::vector<int>& hosts, int host) {
 
 std::vector<int> picked(const std::vector<int>& from, const std::vector<int>& indices) {
   std::vector<int> values;
+  values.reserve(indices.size());
   for (int index : indices) values.push_back(from[static_cast<std::size_t>(index)]);
   return values;
 }
@@ -55,7 +56,7 @@ std::unique_ptr<Endpoint> SharedEndpoint::split(const std::vector<int>& members,
   Plan plan{plan_.engine, picked(plan_.host_ranks, members), picked(plan_.hosts, members), {}};
   // The first member of each group provides the block and tells all.
   std::vector<std::int64_t> places(static_cast<std::size_t>(2 * size()));
-  const auto own = static_cast<std::size_t>(2 * rank()), first = static_cast<std::size_t>(2 * members.front());
+  const std::size_t own = 2 * static_cast<std::size_t>(rank()), first = 2 * static_cast<std::size_t>(members.front());
   if (members.front() == rank()) {
     const Location block = memory_->allocate_block(block_bytes(plan.hosts));
     places[own] = static_cast<std::int64_t>(block.file), places[own + 1] = static_cast<std::int64_t>(block.offset);
