@@ -279,6 +279,7 @@ class Averaged final : public Compressed {
   void prepare(const std::vector<Bucket>& buckets) override {
     Compressed::prepare(buckets);
     std::vector<std::int64_t> begins;
+    begins.reserve(buckets.size());
     for (const Bucket& bucket : buckets) begins.push_back(bucket.begin);
     if (begins == begins_) return;  // the same buckets: what they remember stays
     begins_ = begins;

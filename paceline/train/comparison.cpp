@@ -198,6 +198,7 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
                    const std::function<void(std::size_t, std::size_t, const Contestant&, const Outcome*)>& told) {
   const std::vector<Contestant> all = contestants(recipe.compare);
   std::vector<Recipe> recipes;
+  recipes.reserve(all.size());
   for (const Contestant& contestant : all) recipes.push_back(recipe_of(recipe, contestant, runs));
   tensor::synchronize(tensor::parse_device(recipe.train.device));  // a GPU is set up once, before threads ask for it at the same time
   std::vector<std::optional<Outcome>> outcomes(all.size());

@@ -163,6 +163,7 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
   std::vector<NamedTensor> before;
+  before.reserve(targets.size());
   for (const NamedTensor& item : targets) before.push_back({item.name, item.tensor.clone()});
   restore(model, targets, source);  // first: what a strategy keeps for each worker lies over it
   try {

@@ -97,6 +97,7 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
     play(0);
   } else {
     std::vector<std::thread> threads;
+    threads.reserve(problems.size());
     for (std::size_t i = 0; i < problems.size(); ++i) threads.emplace_back(play, i);
     for (std::thread& thread : threads) thread.join();
   }
