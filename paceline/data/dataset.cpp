@@ -25,7 +25,7 @@ void DataConfig::describe(Section& section) {
   section.field("train_samples", train_samples, "use the first so many training samples (shapes, random: make so many); 0: all")
       .at_least(0);
   section.field("test_samples", test_samples, "use the first so many test samples (shapes, random: make so many); 0: all").at_least(0);
-  section.field("uneven", uneven, "a batch that the workers cannot share evenly: refuse it, weight the shares, or take the next that can")
+  section.field("uneven", uneven, "a batch that the workers cannot share evenly: refuse it, weight the shares, or repeat samples")
       .one_of({"refuse", "weight", "pad"});
   section.field("drop_last", drop_last, "leave out the ragged last batch of a training epoch");
   section.field("residency", residency, "where the pixels of a set in memory lie").one_of({"host", "device", "auto"});

@@ -19,10 +19,7 @@ void for_each_sample(const LoaderOptions& options, std::span<const std::int64_t>
 class Loader final : public BatchSource {
  public:
   Loader(const Dataset& dataset, const LoaderOptions& options)
-      : dataset_(dataset),
-        options_(options),
-        sampler_(dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed),
-        next_(sampler_.batches()) {}
+      : dataset_(dataset), options_(options), sampler_(make_sampler(dataset, options)), next_(sampler_.batches()) {}
 
   void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch) override {
     sampler_.start(epoch, batch);

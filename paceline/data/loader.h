@@ -12,20 +12,25 @@
 namespace paceline::data {
 
 /// The order of one epoch. Global batch k is order[k·batch … (k+1)·batch); worker r of w takes the r-th of w near-equal parts of it, so
-/// that any number of workers sees the same global batches and every sample is used exactly once.
+/// that any number of workers sees the same global batches and every sample is used exactly once. With `multiple` > 1 a batch, the ragged
+/// one too, repeats samples of its own until that number divides it: the batches stay the same, and all parts of one are equal.
 class Sampler {
  public:
-  Sampler(std::int64_t size, std::int64_t batch, bool shuffle, bool drop_last, std::uint64_t seed);
+  Sampler(std::int64_t size, std::int64_t batch, bool shuffle, bool drop_last, std::uint64_t seed, std::int64_t multiple = 1);
 
   void start(std::int64_t epoch, std::int64_t batch);  // draws the epoch's order; the batch may differ from epoch to epoch
   std::int64_t batches() const;                        // of the present epoch
   /// Samples of global batch `index` that worker `rank` of `workers` reads; good until the next start(). Empty for some workers where the
   /// (ragged) batch has fewer samples than there are workers.
   std::span<const std::int64_t> share(std::int64_t index, int rank, int workers) const;
-  std::int64_t count(std::int64_t index) const { return std::min(batch_, size_ - index * batch_); }  // samples of global batch `index`
+  std::int64_t count(std::int64_t index) const { return filled(different(index)); }  // samples of global batch `index`
 
  private:
-  std::int64_t size_, batch_;
+  std::int64_t different(std::int64_t index) const { return std::min(batch_, size_ - index * batch_); }
+  std::int64_t filled(std::int64_t count) const { return (count + multiple_ - 1) / multiple_ * multiple_; }
+  void repeat_samples();
+
+  std::int64_t size_, batch_, multiple_;
   bool shuffle_, drop_last_;
   std::uint64_t seed_;
   std::vector<std::int64_t> order_;
@@ -44,8 +49,10 @@ struct LoaderOptions {
   std::int64_t batch = 64;
   int rank = 0, workers = 1;
   bool shuffle = true, augment = false, drop_last = true;
+  bool pad = false;  // repeat samples until the workers can share a batch evenly
   std::uint64_t seed = 0;
 };
+Sampler make_sampler(const Dataset& dataset, const LoaderOptions& options);
 
 /// Reads the share of a worker: batch `index` of `epoch`, which `sampler` has started.
 void fill_batch(const Dataset& dataset, const LoaderOptions& options, const Sampler& sampler, std::int64_t epoch, std::int64_t index,

@@ -19,7 +19,7 @@ class PrefetchingLoader final : public BatchSource {
   PrefetchingLoader(const Dataset& dataset, const LoaderOptions& options, int threads, int ahead)
       : dataset_(dataset),
         options_(options),
-        sampler_(dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed),
+        sampler_(make_sampler(dataset, options)),
         slots_(static_cast<std::size_t>(std::max(ahead, 1)) + 1) {
     threads_.reserve(static_cast<std::size_t>(threads));
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });

@@ -85,8 +85,11 @@ void validate(const Recipe& recipe) {
     throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample",
                                   recipe.train.micro_batches, recipe.data.batch));
   shared_batch(recipe, recipe.data.batch);
-  if (recipe.strategy.batch_norm == "sync" && recipe.parallel.workers > 1 && (recipe.data.uneven != "refuse" || !recipe.data.drop_last))
-    throw ConfigError("strategy.batch_norm=sync needs samples on every worker; use data.drop_last=true and data.uneven=refuse");
+  if (recipe.strategy.batch_norm == "sync" && recipe.parallel.workers > 1 && recipe.data.uneven != "pad" &&
+      (recipe.data.uneven == "weight" || !recipe.data.drop_last))
+    throw ConfigError(
+        "strategy.batch_norm=sync needs equally many samples on every worker; use data.uneven=pad, or data.drop_last=true with "
+        "data.uneven=refuse");
   if (strategies::is_centralised(recipe.strategy.name)) {
     if (recipe.data.uneven == "weight")
       throw ConfigError(fmt::format("strategy '{}' has minibatches of equal size; use data.uneven=refuse or pad", recipe.strategy.name));
@@ -104,11 +107,12 @@ std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
   const std::int64_t workers = std::max<std::int64_t>(recipe.parallel.workers, 1), left = batch % workers;
   if (left == 0 || recipe.data.uneven == "weight") return batch;
   const std::int64_t above = batch - left + workers, below = batch - left;
-  if (recipe.data.uneven == "pad") return above;
-  throw ConfigError(fmt::format(
-      "a batch of {} cannot be divided among {} workers; use data.batch={}, data.uneven=pad (take the next that can) or data.uneven=weight "
-      "(shares differ by one sample; the mean is still over samples)",
-      batch, workers, below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above)));
+  if (recipe.data.uneven == "pad") return strategies::is_centralised(recipe.strategy.name) ? above : batch;
+  throw ConfigError(
+      fmt::format("a batch of {} cannot be divided among {} workers; use data.batch={}, data.uneven=pad (some samples count twice) or "
+                  "data.uneven=weight "
+                  "(shares differ by one sample; the mean is still over samples)",
+                  batch, workers, below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above)));
 }
 
 graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info) {

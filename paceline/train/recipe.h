@@ -80,8 +80,9 @@ struct Recipe {
 /// samples, half a schedule.
 void validate(const Recipe& recipe);
 
-/// The batch that the workers share where the recipe asks for `batch`: the same, or the next that can be divided where data.uneven=pad.
-/// ConfigError names the nearest that can where data.uneven=refuse.
+/// The different samples of a batch that the workers share where the recipe asks for `batch`. The same, unless data.uneven=pad rounds up
+/// the minibatches of a parameter server, whose workers share no batch. ConfigError names the nearest that can be divided where
+/// data.uneven=refuse.
 std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch);
 
 /// The graph for a dataset: what the recipe leaves open in [model] (input, classes) comes from the data.

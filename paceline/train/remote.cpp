@@ -80,7 +80,7 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
   worker.begin();
 
   data::LoaderOptions reading;
-  reading.batch = recipe.data.batch / recipe.parallel.workers;
+  reading.batch = shared_batch(recipe, recipe.data.batch) / recipe.parallel.workers;
   reading.seed = static_cast<std::uint64_t>(recipe.train.seed);
   reading.augment = recipe.data.augment, reading.drop_last = recipe.data.drop_last;
   const data::Dataset& dataset = *remote.datasets.training;

@@ -20,7 +20,7 @@ class ResidentFeed final : public Feed {
       : dataset_(dataset),
         options_(options),
         device_(module.device()),
-        sampler_(dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed),
+        sampler_(data::make_sampler(dataset, options)),
         normalisation_(dataset.info()) {
     const data::Pixels pixels = *dataset.pixels();
     const auto bytes = static_cast<std::int64_t>(pixels.bytes.size()), count = static_cast<std::int64_t>(pixels.labels.size());

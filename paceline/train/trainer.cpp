@@ -28,6 +28,7 @@ data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, cons
   options.shuffle = options.augment = split == data::Split::train;
   options.augment = options.augment && recipe.data.augment;
   options.drop_last = split == data::Split::train && recipe.data.drop_last;
+  options.pad = split == data::Split::train && recipe.data.uneven == "pad";
   return options;
 }
 

@@ -77,6 +77,27 @@ TEST(Sampler, WorkersShareEveryGlobalBatchExactlyOnce) {
       }
 }
 
+TEST(Sampler, PaddedBatchesHaveTheirOwnSamplesInEqualParts) {
+  for (const std::int64_t size : {1, 7, 64, 101})
+    for (const std::int64_t batch : {1, 4, 10, 64})
+      for (int workers = 1; workers <= 5; ++workers) {
+        Sampler plain(size, batch, true, false, 11), padded(size, batch, true, false, 11, workers);
+        plain.start(3, batch), padded.start(3, batch);
+        ASSERT_EQ(padded.batches(), plain.batches());
+        for (std::int64_t k = 0; k < plain.batches(); ++k) {
+          const auto own = plain.share(k, 0, 1);
+          std::vector<std::int64_t> joined;
+          for (int rank = 0; rank < workers; ++rank) {
+            const auto share = padded.share(k, rank, workers);
+            EXPECT_EQ(share.size(), (own.size() + workers - 1) / workers);
+            joined.insert(joined.end(), share.begin(), share.end());
+          }
+          EXPECT_EQ(padded.count(k), std::ssize(joined));
+          for (std::size_t i = 0; i < joined.size(); ++i) EXPECT_EQ(joined[i], own[i % own.size()]);
+        }
+      }
+}
+
 TEST(Sampler, EpochsAndSeedsHaveOrdersOfTheirOwnAndRepeat) {
   const auto order = [](std::uint64_t seed, std::int64_t epoch, bool shuffle) {
     Sampler sampler(100, 100, shuffle, true, seed);

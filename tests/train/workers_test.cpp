@@ -84,6 +84,18 @@ TEST(Workers, ARaggedEpochReachesEverySample) {
   EXPECT_NEAR(together.train_loss, alone.train_loss, 1e-4);
 }
 
+TEST(Workers, APaddedBatchGivesEveryWorkerEquallyMany) {
+  Recipe recipe = recipe_of(3);
+  recipe.data.drop_last = false, recipe.data.uneven = "pad";
+  recipe.data.train_samples += 5;  // a ragged batch
+  const observe::RunEnded padded = train_once(recipe), again = train_once(recipe);
+  EXPECT_EQ(padded.steps, (kStepsPerEpoch + 1) * kEpochs) << "the batch is the recipe's";
+  EXPECT_EQ(padded.samples, (18 * kStepsPerEpoch + 6) * kEpochs) << "16 samples count as 18, and 5 as 6";
+  EXPECT_EQ(padded.state_hash, again.state_hash);
+  recipe.strategy.batch_norm = "sync";
+  EXPECT_EQ(train_once(recipe).steps, padded.steps) << "every worker has samples, so statistics can be shared";
+}
+
 TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
   Recipe recipe = recipe_of(2);
   recipe.comm.fail_at = {1, 6};
