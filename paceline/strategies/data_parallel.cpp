@@ -58,6 +58,7 @@ struct DataParallel::State {
       arena.gradient(i).zero_();
       parameters[i].mutable_grad() = arena.gradient_leaf(i);
     }
+    ++passes;
     lane.finish();
   }
 
@@ -67,6 +68,7 @@ struct DataParallel::State {
   strategies::BucketLane lane;
   std::vector<torch::Tensor> parameters;  // by entry of the arena
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  std::int64_t passes = 0;  // that the other workers took part in
   bool in_pass = false, accumulating = false;
 };
 
@@ -110,6 +112,12 @@ DataParallel::~DataParallel() = default;
 
 DataParallel::Accumulate::Accumulate(DataParallel& parallel) : parallel_(parallel) { parallel_.state_->accumulating = true; }
 DataParallel::Accumulate::~Accumulate() { parallel_.state_->accumulating = false; }
+
+void DataParallel::backward(const torch::Tensor& loss) {
+  const std::int64_t before = state_->passes;
+  if (loss.defined() && loss.requires_grad()) loss.backward();
+  if (state_->passes == before && !state_->accumulating && state_->comm.size() > 1) state_->finish();
+}
 
 void DataParallel::synchronise_buffers() {
   torch::NoGradGuard no_grad;

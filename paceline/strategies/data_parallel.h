@@ -49,6 +49,10 @@ class DataParallel {
     DataParallel& parallel_;
   };
 
+  /// loss.backward() for a loss that may reach no parameter, or that this worker does not have at all (no samples left): then it joins the
+  /// others' pass with zeros, or with what it has accumulated. After a plain backward() that reached nothing they would wait for it.
+  void backward(const torch::Tensor& loss = {});
+
   /// All workers take worker 0's buffers (running statistics). Collective; before an evaluation or a save.
   void synchronise_buffers();
   /// The sum over all workers of a number that each has: losses, right answers.

@@ -26,6 +26,13 @@ struct Net : torch::nn::Module {
   }
 };
 
+/// The same parameters each time, but for `shift`.
+void fill(Net& net, float shift = 0) {
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& parameter : net.parameters())
+    parameter.copy_((torch::arange(parameter.numel(), torch::kFloat) * 0.11).cos().reshape(parameter.sizes()) + shift);
+}
+
 /// Every worker's gradient of in.weight after `passes` backward passes, all but the last held back.
 std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap) {
   auto group = comm::local_group(workers);
@@ -34,11 +41,8 @@ std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap) {
   for (int rank = 0; rank < workers; ++rank)
     threads.emplace_back([&, rank] {
       Net net;
-      torch::NoGradGuard no_grad;
-      for (torch::Tensor& parameter : net.parameters())  // worker 0's values count
-        parameter.copy_((torch::arange(parameter.numel(), torch::kFloat) * 0.11).cos().reshape(parameter.sizes()) + rank);
+      fill(net, static_cast<float>(rank));  // worker 0's values count
       DataParallel parallel(net, *group[static_cast<std::size_t>(rank)], {.bucket_mb = 0.0001, .overlap = overlap});
-      torch::AutoGradMode grad(true);
       for (int step = 0; step < 2; ++step) {  // twice: the order is learned in the first
         net.zero_grad();
         for (int pass = 1; pass < passes; ++pass) {
@@ -58,11 +62,7 @@ torch::Tensor mean_by_hand(int workers) {
   torch::Tensor sum = torch::zeros({9, 6});
   for (int rank = 0; rank < workers; ++rank) {
     Net net;
-    {
-      torch::NoGradGuard no_grad;
-      for (torch::Tensor& parameter : net.parameters())
-        parameter.copy_((torch::arange(parameter.numel(), torch::kFloat) * 0.11).cos().reshape(parameter.sizes()));
-    }
+    fill(net);
     net.loss(rank).backward();
     sum += net.in->weight.grad();
   }
@@ -77,6 +77,32 @@ TEST(DataParallel, LeavesTheMeanOfAllWorkersGradients) {
 
 TEST(DataParallel, SendsTheSumOfAccumulatedPasses) {
   for (const torch::Tensor& gradient : gradients_of(2, 3, true)) EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2) * 3, 1e-5, 1e-6));
+}
+
+TEST(DataParallel, AWorkerThatReachesNoParameterJoinsWithZeros) {
+  constexpr int kWorkers = 3;
+  auto group = comm::local_group(kWorkers);
+  std::vector<torch::Tensor> gradients(kWorkers);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorkers; ++rank)
+    threads.emplace_back([&, rank] {
+      Net net;
+      fill(net);
+      DataParallel parallel(net, *group[static_cast<std::size_t>(rank)], {.bucket_mb = 0.0001, .overlap = true});
+      for (int step = 0; step < 4; ++step) {  // worker 0 has nothing to say in the first, where the order is learned
+        net.zero_grad();
+        const torch::Tensor elsewhere = torch::ones({2}, torch::requires_grad());
+        if (rank == step) parallel.backward(elsewhere.sum());  // a loss without a parameter of the module in it
+        else if (rank + 1 == step) parallel.backward();        // no loss at all; worker 2 in the last step
+        else parallel.backward(net.loss(rank));
+      }
+      gradients[static_cast<std::size_t>(rank)] = net.in->weight.grad().clone();
+    });
+  for (std::thread& thread : threads) thread.join();
+  Net net;
+  fill(net);
+  (net.loss(0) + net.loss(1)).backward();
+  for (const torch::Tensor& gradient : gradients) EXPECT_TRUE(torch::allclose(gradient, net.in->weight.grad() / kWorkers, 1e-5, 1e-6));
 }
 
 TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
