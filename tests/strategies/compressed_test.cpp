@@ -79,8 +79,6 @@ TEST_P(Compressed, GoesOnWithAnotherNumberOfWorkers) {
 
 TEST_P(Compressed, ComesNearToUncompressedTraining) {
   // Residuals bring what was not said later: after many small steps the way is nearly the same.
-  if (GetParam() == "sign" || GetParam() == "threshold" || GetParam() == "dgc") GTEST_SKIP() << "these change the size of a step";
-  if (GetParam() == "ternary") GTEST_SKIP() << "it has no residuals";
   const auto reach = [](const Settings& settings) {
     at::Tensor result;
     with_workers(2, settings, [&](TestWorker& worker) {
@@ -93,8 +91,12 @@ TEST_P(Compressed, ComesNearToUncompressedTraining) {
   plain.optim.momentum = 0;
   Settings compressed = settings_of(GetParam());
   compressed.optim.momentum = 0;
+  compressed.compress.feedback = "on";        // ternary goes without by itself; its noise would grow in the residual
+  compressed.compress.clip_deviations = 1.5;  // if it did not clip as docs/compressors.md advises
+  compressed.compress.threshold = 0.05;       // the size of the larger gradients here
+  compressed.compress.warmup_epochs = 1;      // ten steps
   const at::Tensor start = train_apart(1, Settings(), 0)[0], expected = reach(plain), actual = reach(compressed);
-  EXPECT_LT((actual - expected).norm().item<double>(), 0.35 * (expected - start).norm().item<double>());
+  EXPECT_LT((actual - expected).norm().item<double>(), 0.1 * (expected - start).norm().item<double>());
 }
 
 INSTANTIATE_TEST_SUITE_P(Compressors, Compressed,
