@@ -73,7 +73,7 @@ Call RankCommunicator::prepare(const Operation& operation) {
   validate(op);
   if (op.deadline.count() == 0) op.deadline = Nanoseconds(static_cast<std::int64_t>(config_.deadline_s * 1e9));
   if (op.is_collective()) {
-    if (op.algorithm.empty()) op.algorithm = config_.algorithm;
+    if (op.algorithm.empty()) op.algorithm = configured(op);
     if (op.algorithm == "auto") op.algorithm = choose(op);
     call.sequence = ++collectives_;
   } else {
@@ -139,6 +139,11 @@ schedule::Problem RankCommunicator::problem(const Operation& op) const {
           .root = op.root,
           .per_host = endpoint_->topology().per_host,
           .chunks = chunks_for(op.buffer.bytes())};
+}
+
+std::string RankCommunicator::configured(const Operation& op) const {
+  if (config_.algorithm == "auto") return "auto";
+  return find(schedule::algorithms(), "algorithm", config_.algorithm).make.offer(op.collective()) ? config_.algorithm : "ring";
 }
 
 std::string RankCommunicator::choose(const Operation& op) {

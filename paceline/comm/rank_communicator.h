@@ -34,6 +34,8 @@ class RankCommunicator final : public Communicator {
   std::unique_ptr<Activity> activity_for(const Call& call);
   std::unique_ptr<Activity> scheduled(const Call& call);
   schedule::Problem problem(const Operation& operation) const;
+  /// comm.algorithm; for collectives that it does not offer, ring, which offers all: the same on every engine, as additions have an order.
+  std::string configured(const Operation& operation) const;
   std::string choose(const Operation& operation);
 
   std::unique_ptr<Endpoint> endpoint_;

@@ -73,6 +73,25 @@ TEST(Communicator, NamesWhatRanksCalledWhereTheyDiffer) {
   EXPECT_THAT(problems[1], HasSubstr("rank 0 called allreduce of 100 fp32"));
 }
 
+TEST(Communicator, AnAlgorithmOfTheRecipeLeavesToRingWhatItDoesNotOffer) {
+  for (const auto& row : schedule::algorithms()) {
+    CommConfig config;
+    config.algorithm = row.key;
+    const auto problems = play(4, config, [](Communicator& comm) {
+      std::vector<float> told = {comm.rank() == 2 ? 5.f : 0.f}, sum = {1};
+      std::vector<float> parts(8, static_cast<float>(comm.rank())), exchanged(8);
+      comm.run(broadcast(told, {.op = ReduceOp::sum, .root = 2, .algorithm = {}, .deadline = {}}));
+      comm.run(allreduce(sum));
+      comm.run(all_to_all(parts, exchanged));
+      comm.run(barrier());
+      EXPECT_EQ(told[0], 5);
+      EXPECT_EQ(sum[0], 4);
+      EXPECT_EQ(exchanged, (std::vector<float>{0, 0, 1, 1, 2, 2, 3, 3}));
+    });
+    for (const auto& problem : problems) EXPECT_EQ(problem, "") << row.key;
+  }
+}
+
 TEST(Communicator, RefusesWhatCannotBe) {
   play(1, {}, [](Communicator& comm) {
     std::vector<float> values(10), other(11);
