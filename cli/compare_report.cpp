@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/files.h"
-#include "paceline/observe/chart.h"
 #include "paceline/observe/text.h"
 
 namespace paceline::cli {
@@ -44,8 +43,9 @@ observe::Series window(const std::string& name, const std::vector<double>& value
 
 CompareReport::CompareReport(const train::Recipe& recipe, std::vector<Outcome> outcomes)
     : title_(fmt::format("{} on {}", recipe.model.network, recipe.data.name)),
-      setting_(fmt::format("batch {} a worker, {} epochs, executor {}", recipe.data.batch, recipe.train.epochs, recipe.ps.executor)),
+      setting_(fmt::format("batch {} a worker, {} epoch{}", recipe.data.batch, recipe.train.epochs, recipe.train.epochs == 1 ? "" : "s")),
       outcomes_(std::move(outcomes)) {
+  if (served()) setting_ += ", executor " + recipe.ps.executor;
   for (const Outcome& outcome : outcomes_) {
     const auto same = [&](const Group& g) {
       return g.algorithm == outcome.contestant.algorithm && g.workers == outcome.contestant.workers;
@@ -67,14 +67,14 @@ CompareReport::Spread CompareReport::spread(const Group& group, const std::strin
 }
 
 const CompareReport::Group* CompareReport::baseline() const {
-  const auto found = std::ranges::find_if(groups_, [](const Group& g) { return g.seeds.front()->contestant.alone(); });
+  const auto found = std::ranges::find_if(groups_, &Group::alone);
   return found == groups_.end() ? nullptr : &*found;
 }
 
 std::vector<std::int64_t> CompareReport::worker_counts() const {
   std::vector<std::int64_t> counts;
   for (const Group& group : groups_)
-    if (&group != baseline() && std::ranges::find(counts, group.workers) == counts.end()) counts.push_back(group.workers);
+    if (!group.alone() && std::ranges::find(counts, group.workers) == counts.end()) counts.push_back(group.workers);
   return counts;
 }
 
@@ -87,6 +87,14 @@ std::vector<std::string> CompareReport::statistics() const {
       kinds.emplace_back(kind);
   if (kinds.empty()) kinds.emplace_back("");
   return kinds;
+}
+
+bool CompareReport::served() const {
+  return std::ranges::any_of(outcomes_, [](const Outcome& o) { return !o.staleness.empty(); });
+}
+
+bool CompareReport::sent() const {
+  return std::ranges::any_of(outcomes_, [](const Outcome& o) { return o.bytes_per_step > 0; });
 }
 
 nlohmann::ordered_json CompareReport::json() const {
@@ -121,7 +129,9 @@ std::string CompareReport::error_table() const {
     text += fmt::format(" {}error % | against SGD, % |", kind.empty() ? "" : heading(kind) + ", ");
     rule += "---|---|";
   }
-  text += " mean staleness | seconds |\n" + rule + "---|---|\n";
+  if (served()) text += " mean staleness |", rule += "---|";
+  if (sent()) text += " kB sent a step |", rule += "---|";
+  text += " seconds |\n" + rule + "---|\n";
   for (const Group& group : groups_) {
     text += fmt::format("| {} | {} |", group.workers, group.algorithm);
     for (const std::string& kind : kinds) {
@@ -133,7 +143,10 @@ std::string CompareReport::error_table() const {
                               ? fmt::format("{:+.2f}", 100 * (spread(group, kind).mean / against - 1))
                               : "–");
     }
-    text += fmt::format(" {:.2f} | {:.1f} |\n", group.seeds.front()->mean_staleness, group.seeds.front()->seconds);
+    const Outcome& first = *group.seeds.front();
+    if (served()) text += fmt::format(" {:.2f} |", first.mean_staleness);
+    if (sent()) text += fmt::format(" {:.1f} |", first.bytes_per_step / 1e3);
+    text += fmt::format(" {:.1f} |\n", first.seconds);
   }
   return text;
 }
@@ -159,7 +172,9 @@ std::string CompareReport::text() const {
   const std::vector<std::string> kinds = statistics();
   std::string text = fmt::format("  {}: {}\n\n  workers  {}", title_, setting_, fit("algorithm", 28, Align::left));
   for (const std::string& kind : kinds) text += fit(kind.empty() ? "error %" : heading(kind) + " error %", 22, Align::right);
-  text += fit("staleness", 12, Align::right) + fit("seconds", 10, Align::right) + "\n";
+  if (served()) text += fit("staleness", 12, Align::right);
+  if (sent()) text += fit("kB a step", 12, Align::right);
+  text += fit("seconds", 10, Align::right) + "\n";
   for (const Group& group : groups_) {
     text += fmt::format("  {:>7}  {}", group.workers, fit(group.algorithm, 28, Align::left));
     for (const std::string& kind : kinds) {
@@ -168,23 +183,22 @@ std::string CompareReport::text() const {
         cell += fmt::format(" ({:+.1f}%)", 100 * (spread(group, kind).mean / spread(*sgd, kind).mean - 1));
       text += fit(cell, 22, Align::right);
     }
-    text += fit(fmt::format("{:.2f}", group.seeds.front()->mean_staleness), 12, Align::right);
-    text += fit(fmt::format("{:.1f}", group.seeds.front()->seconds), 10, Align::right) + "\n";
+    const Outcome& first = *group.seeds.front();
+    if (served()) text += fit(fmt::format("{:.2f}", first.mean_staleness), 12, Align::right);
+    if (sent()) text += fit(fmt::format("{:.1f}", first.bytes_per_step / 1e3), 12, Align::right);
+    text += fit(fmt::format("{:.1f}", first.seconds), 10, Align::right) + "\n";
   }
   return text + (baseline() ? "\n  in brackets: against plain SGD on one worker\n" : "");
 }
 
-std::string CompareReport::error_figure(bool by_time) const {
+std::string CompareReport::figure_of(const observe::Axis& x, Curve along, const observe::Axis& y, Curve height) const {
   observe::Figure figure{.title = title_, .subtitle = setting_ + "; the first seed", .panels = {}};
   for (const std::int64_t workers : worker_counts()) {
-    observe::Panel panel{.title = fmt::format("{} workers", workers),
-                         .x = {.label = by_time ? "seconds of training" : "epoch"},
-                         .y = {.label = "test error, %"},
-                         .series = {}};
+    observe::Panel panel{.title = fmt::format("{} workers", workers), .x = x, .y = y, .series = {}};
     for (const Group& group : groups_)
-      if (group.workers == workers || &group == baseline()) {
+      if (group.workers == workers || group.alone()) {
         const Outcome& outcome = *group.seeds.front();
-        panel.series.push_back({.name = group.algorithm, .x = by_time ? outcome.time : outcome.epoch, .y = outcome.error});
+        panel.series.push_back({.name = group.algorithm, .x = outcome.*along, .y = outcome.*height});
       }
     figure.panels.push_back(std::move(panel));
   }
@@ -199,7 +213,7 @@ std::string CompareReport::staleness_figure() const {
                          .y = {.label = "of the gradients", .unit = observe::Axis::Unit::percent, .least = 0},
                          .series = {}};
     for (const Group& group : groups_) {
-      if (group.workers != workers || &group == baseline()) continue;
+      if (group.workers != workers || group.alone()) continue;
       observe::Series series{.name = group.algorithm, .x = {}, .y = {}, .markers = true};
       double all = 0;
       for (const auto& [staleness, count] : group.seeds.front()->staleness) all += static_cast<double>(count);
@@ -240,9 +254,14 @@ void CompareReport::write(const std::filesystem::path& folder) const {
     write_atomically(folder / name, svg);
     page += fmt::format("![{}]({})\n\n", what, name);
   };
-  picture("error.svg", error_figure(false), "test error by epoch");
-  picture("time.svg", error_figure(true), "test error by time");
-  picture("staleness.svg", staleness_figure(), "staleness of the gradients");
+  const observe::Axis error{.label = "test error, %"}, loss{.label = "training loss", .log = true};
+  picture("error.svg", figure_of({.label = "epoch"}, &Outcome::epoch, error, &Outcome::error), "test error by epoch");
+  picture("time.svg", figure_of({.label = "seconds of training"}, &Outcome::time, error, &Outcome::error), "test error by time");
+  picture("loss.svg", figure_of({.label = "samples"}, &Outcome::samples, loss, &Outcome::loss), "training loss by samples");
+  if (sent())
+    picture("bytes.svg", figure_of({.label = "MB that a worker sent", .log = true}, &Outcome::megabytes, loss, &Outcome::loss),
+            "training loss by bytes on the wire");
+  if (served()) picture("staleness.svg", staleness_figure(), "staleness of the gradients");
   for (const Group& group : groups_)
     if (const Outcome& outcome = *group.seeds.front(); !outcome.actual_loss.empty())
       picture("predictions-" + outcome.contestant.folder() + ".svg", prediction_figure(outcome), "predicted and actual losses and steps");

@@ -1,10 +1,11 @@
 // What a comparison found, as a table for the terminal, as JSON, and as report.md with pictures: the slides' tables 3 and 5 (error with its
 // deviation and degradation against SGD; what predictors cost) and figures 4 and 6 (error by epoch; predicted and actual losses and steps),
-// error against time, staleness.
+// error against time, loss against samples and bytes, staleness.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "paceline/observe/chart.h"
 #include "paceline/train/comparison.h"
 
 namespace paceline::cli {
@@ -23,6 +24,7 @@ class CompareReport {
     std::string algorithm;
     std::int64_t workers = 1;
     std::vector<const train::Outcome*> seeds;
+    bool alone() const { return seeds.front()->contestant.alone(); }
   };
   struct Spread {
     double mean = 0, deviation = 0;
@@ -34,7 +36,10 @@ class CompareReport {
   std::string error_cell(const Group& group, const std::string& statistics) const;
   std::string error_table() const;
   std::string cost_table() const;
-  std::string error_figure(bool by_time) const;
+  bool served() const;  // some run had a server
+  bool sent() const;    // some run had workers that sent something
+  using Curve = std::vector<double> train::Outcome::*;
+  std::string figure_of(const observe::Axis& x, Curve along, const observe::Axis& y, Curve height) const;
   std::string staleness_figure() const;
   std::string prediction_figure(const train::Outcome& outcome) const;
 

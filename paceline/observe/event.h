@@ -42,6 +42,7 @@ struct StepDone {
   double loss = 0, accuracy = 0, rate = 0, gradient_norm = 0;  // norm: 0 where not computed
   Nanoseconds duration{0};
   double communication_share = 0;
+  double bytes_sent = 0;  // payload, by worker 0; a mean where steps are reported together
 };
 
 struct EpochDone {

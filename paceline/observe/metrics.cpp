@@ -17,7 +17,8 @@ Json line_of(const StepDone& e) {
           {"gradient_norm", e.gradient_norm},
           {"samples", e.samples},
           {"seconds", seconds(e.duration)},
-          {"communication_share", e.communication_share}};
+          {"communication_share", e.communication_share},
+          {"bytes_sent", e.bytes_sent}};
 }
 
 Json line_of(const EpochDone& e) {

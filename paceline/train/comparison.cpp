@@ -26,7 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kAlone = "sgd";
+// The yardsticks. One worker of a server is plain SGD too, under the same clock as the others.
+constexpr const char *kSgd = "sgd", *kSingle = "single";
 
 std::string trimmed(const std::string& text) {
   const auto first = text.find_first_not_of(" \t\n"), last = text.find_last_not_of(" \t\n");
@@ -70,15 +71,39 @@ std::string what_decides(const std::string& recipe) {
   return rest;
 }
 
-void read_evaluations(const fs::path& metrics, Outcome& outcome) {
-  std::ifstream file(metrics);
-  for (std::string line; std::getline(file, line);) {
-    const auto event = nlohmann::json::parse(line, nullptr, false);
-    if (event.is_discarded() || event.value("event", "") != "evaluation") continue;
-    outcome.epoch.push_back(event.at("epoch").get<double>());
-    outcome.error.push_back(100 * (1 - event.at("test_accuracy").get<double>()));
-    outcome.time.push_back(event.at("training_seconds").is_number() ? event.at("training_seconds").get<double>() : NAN);
+void read_evaluation(const nlohmann::json& event, Outcome& outcome) {
+  outcome.epoch.push_back(event.at("epoch").get<double>());
+  outcome.error.push_back(100 * (1 - event.at("test_accuracy").get<double>()));
+  outcome.time.push_back(event.at("training_seconds").is_number() ? event.at("training_seconds").get<double>() : NAN);
+}
+
+/// The losses of single steps hop about; what is shown are their means over stretches of equally many steps.
+void read_steps(const std::vector<nlohmann::json>& steps, Outcome& outcome) {
+  constexpr std::size_t kStretches = 50;
+  double samples = 0, bytes = 0, loss = 0, weight = 0;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const auto number = [&](const char* key) {
+      const auto found = steps[i].find(key);
+      return found != steps[i].end() && found->is_number() ? found->get<double>() : NAN;
+    };
+    samples += number("samples"), bytes += number("bytes_sent");
+    loss += number("loss") * number("samples"), weight += number("samples");
+    if ((i + 1) * kStretches / steps.size() == i * kStretches / steps.size()) continue;  // inside a stretch
+    outcome.loss.push_back(loss / weight), outcome.samples.push_back(samples), outcome.megabytes.push_back(bytes / 1e6);
+    loss = weight = 0;
   }
+}
+
+void read_metrics(const fs::path& metrics, Outcome& outcome) {
+  std::ifstream file(metrics);
+  std::vector<nlohmann::json> steps;
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
+    if (event.is_discarded()) continue;
+    if (event.value("event", "") == "evaluation") read_evaluation(event, outcome);
+    if (event.value("event", "") == "step") steps.push_back(std::move(event));
+  }
+  read_steps(steps, outcome);
 }
 
 void read_predictions(const fs::path& csv, Outcome& outcome) {
@@ -96,7 +121,7 @@ void read_predictions(const fs::path& csv, Outcome& outcome) {
 
 }  // namespace
 
-bool Contestant::alone() const { return algorithm == kAlone; }
+bool Contestant::alone() const { return algorithm == kSgd || algorithm == kSingle; }
 
 std::string Contestant::folder() const {
   std::string name = fmt::format("{}-{}w-seed{}", algorithm, workers, seed);
@@ -120,8 +145,7 @@ std::vector<Contestant> contestants(const CompareConfig& config) {
           fmt::format("compare.algorithms names '{}' twice; give one of them a label: \"label: strategy.name=…\"", contestant.algorithm));
     seen.push_back(contestant.folder());
     if (colon != std::string::npos) contestant.settings = split(entry.substr(colon + 1), ' ');
-    // One worker of a server is plain SGD, under the same clock as the others.
-    else contestant.settings = {fmt::format("strategy.name={}", contestant.alone() ? "asgd" : contestant.algorithm)};
+    else contestant.settings = {fmt::format("strategy.name={}", contestant.algorithm == kSgd ? "asgd" : contestant.algorithm)};
     for (const std::int64_t workers : contestant.alone() ? std::vector<std::int64_t>{1} : config.workers)
       for (const std::int64_t seed : config.seeds) {
         contestant.workers = workers, contestant.seed = seed;
@@ -171,7 +195,7 @@ std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path
   if (summary.contains("diverged")) {
     outcome.diverged = summary.at("diverged").get<std::string>();
     outcome.errors = {{"", NAN}};
-    read_evaluations(folder / "metrics.jsonl", outcome);
+    read_metrics(folder / "metrics.jsonl", outcome);
     return outcome;
   }
   outcome.epochs = summary.at("epochs").get<double>();
@@ -181,9 +205,11 @@ std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path
     outcome.errors.clear();
     for (const auto& [view, found] : views->items()) outcome.errors.emplace_back(view, 100 * (1 - found.at("test_accuracy").get<double>()));
   }
-  read_evaluations(folder / "metrics.jsonl", outcome);
+  read_metrics(folder / "metrics.jsonl", outcome);
   read_predictions(folder / "predictions.csv", outcome);
   outcome.seconds = outcome.time.empty() ? outcome.wall_seconds : outcome.time.back();
+  if (const auto talk = summary.find("communication"); talk != summary.end())
+    outcome.bytes_per_step = talk->at("bytes_per_step").get<double>();
   if (const auto server = summary.find("server"); server != summary.end()) {
     const auto number = [&](const char* key) { return server->at(key).is_number() ? server->at(key).get<double>() : 0.0; };
     outcome.mean_staleness = number("mean_staleness"), outcome.iteration_ms = number("iteration_ms");

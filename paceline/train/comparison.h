@@ -25,8 +25,8 @@ struct Contestant {
   std::string folder() const;  // name of its run
 };
 
-/// The runs that [compare] asks for, in the order of the report. "sgd" runs once a seed, on one worker. ConfigError where an entry makes no
-/// sense.
+/// The runs that [compare] asks for, in the order of the report. "sgd" and "single" run once a seed, on one worker. ConfigError where an
+/// entry makes no sense.
 std::vector<Contestant> contestants(const CompareConfig& config);
 
 /// The recipe of one run, whose folder will be `runs`/contestant.folder().
@@ -39,8 +39,10 @@ struct Outcome {
   double epochs = 0, seconds = 0, wall_seconds = 0;  // seconds: of training, by the virtual clock where there is one
   double mean_staleness = 0, iteration_ms = 0, predictor_ms = 0;
   double loss_predictor_ms = 0, step_predictor_ms = 0;           // as measured
+  double bytes_per_step = 0;                                     // that a worker sent; 0 where workers share a server's memory
   std::vector<std::pair<std::string, double>> errors;            // by kind of statistics; "" where there is but one
   std::vector<double> epoch, error, time;                        // of every evaluation
+  std::vector<double> loss, samples, megabytes;                  // mean training loss of a stretch of steps; seen and sent at its end
   std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // value and count
   std::vector<double> predicted_loss, actual_loss, predicted_steps, actual_steps;
 

@@ -308,8 +308,10 @@ void Trainer::report() {
   auto rows = sums.accessor<double, 2>();
   for (std::int64_t i = 0; i < count; ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
   rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
-  const double exposed = strategy_->traffic().exposed_s - exposed_before_;
-  exposed_before_ += exposed;
+  const strategies::Traffic traffic = strategy_->traffic();
+  const double exposed = traffic.exposed_s - traffic_before_.exposed_s;
+  const auto sent = static_cast<double>(traffic.bytes_sent - traffic_before_.bytes_sent);
+  traffic_before_ = traffic;
   compute_s_ += seconds(around_.clock.now() - reported_at_) - exposed;
   if (comm_->size() > 1) comm_->run(comm::allreduce(comm::Buffer(sums.data_ptr<double>(), sums.numel())));
   stopping_ = stopping_ || rows[count][0] > 0;
@@ -329,6 +331,7 @@ void Trainer::report() {
     done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
     done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;
     done.communication_share = elapsed > 0 ? exposed / elapsed : 0;
+    done.bytes_sent = sent / static_cast<double>(count);
     if (leads()) around_.bus.emit(done);
   }
   unreported_.clear();

@@ -106,10 +106,10 @@ class Trainer {
     double rate = 0;
   };
   std::vector<Unreported> unreported_;
-  at::Tensor unreported_sums_;  // [kReportTogether, 2] double, on the device
-  bool stopping_ = false;       // some worker was told to
-  double compute_s_ = 0;        // of this worker: in steps, without waiting for others
-  double exposed_before_ = 0;
+  at::Tensor unreported_sums_;          // [kReportTogether, 2] double, on the device
+  bool stopping_ = false;               // some worker was told to
+  double compute_s_ = 0;                // of this worker: in steps, without waiting for others
+  strategies::Traffic traffic_before_;  // at the last report
   Nanoseconds reported_at_{0};
   double training_seconds_ = 0;  // of this process
   strategies::Batch last_batch_;

@@ -110,6 +110,29 @@ class Comparing(unittest.TestCase):
             for name in ("report.md", "error.svg", "time.svg", "staleness.svg", "predictions-lc_asgd-2w-seed1.svg", "rows.json"):
                 self.assertTrue(os.path.exists(os.path.join(one, name)), name)
 
+    def test_takes_strategies_and_compressors_without_a_server(self):
+        algorithms = "allreduce; post-local: strategy.name=local_sgd strategy.post_local_epoch=1; gossip; ad_psgd; dgc: comm.compression=dgc"
+        with tempfile.TemporaryDirectory() as folder:
+            result = run("compare", "model.network=mlp", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=32",
+                         "data.batch=4", "train.epochs=2", "compare.algorithms=" + algorithms, "compare.workers=[2]", "--folder", folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            report = open(os.path.join(folder, "report.md")).read()
+            self.assertIn("kB sent a step", report)
+            self.assertNotIn("staleness", report)  # of servers
+            for name in ("loss.svg", "bytes.svg"):
+                picture = open(os.path.join(folder, name)).read()
+                for label in ("allreduce", "post-local", "gossip", "ad_psgd", "dgc"):
+                    self.assertIn(label, picture)
+            sent = {name: sum(event["bytes_sent"] for event in self.steps(folder, name)) for name in ("allreduce", "dgc")}
+            self.assertGreater(sent["allreduce"], 2 * sent["dgc"])
+            early, late = (sum(event["bytes_sent"] for event in self.steps(folder, "post-local") if event["epoch"] == epoch) for epoch in (1, 2))
+            self.assertGreater(early, 3 * late)  # at every step, then at every eighth and for the evaluation
+
+    @staticmethod
+    def steps(folder, name):
+        with open(os.path.join(folder, name + "-2w-seed1", "metrics.jsonl")) as lines:
+            return [event for event in map(json.loads, lines) if event["event"] == "step"]
+
     def test_refuses_before_it_starts(self):
         with tempfile.TemporaryDirectory() as folder:
             for words, message in ((["compare.algorithms=asgd; k_sync", "ps.group=9"], "9"),

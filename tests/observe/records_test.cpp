@@ -39,6 +39,7 @@ TEST_F(RecordsTest, MetricsAreOneObjectALineAndAResumedRunContinues) {
     step.step = 3;
     step.loss = NAN;
     step.rate = 0.1;
+    step.bytes_sent = 4096;
     step.duration = std::chrono::milliseconds(250);
     log.on(step);
     log.on(Span{});
@@ -51,6 +52,7 @@ TEST_F(RecordsTest, MetricsAreOneObjectALineAndAResumedRunContinues) {
   EXPECT_EQ(lines[0]["step"], 3);
   EXPECT_TRUE(lines[0]["loss"].is_null());
   EXPECT_EQ(lines[0]["rate"], 0.1);
+  EXPECT_EQ(lines[0]["bytes_sent"], 4096.0);
   EXPECT_EQ(lines[0]["seconds"], 0.25);
   EXPECT_EQ(lines[1],
             (json{{"event", "epoch"}, {"epoch", 1}, {"train_loss", 0.4}, {"train_accuracy", 0.8}, {"samples", 128}, {"seconds", 2.0}}));
