@@ -47,6 +47,8 @@ class Consistency {
   virtual Verdict pushed(int worker, double loss) = 0;
   /// What `worker` computes now will be dropped, so that it may leave off and pull anew.
   virtual bool in_vain(int worker) const { return static_cast<void>(worker), false; }
+  /// Whether that can ever be.
+  virtual bool cancels() const { return false; }
 
   /// Workers come and go, under old numbers or new ones. Whoever joins a second time without leaving begins anew. Whoever leaves in the
   /// middle of a computation is no longer waited for; the verdict of `left` is always `applied`, with the number of gathered gradients if

@@ -75,8 +75,8 @@ Verdict Host::push(int worker, float* gradient, const Push& push) {
 }
 
 bool Host::in_vain(int worker) {
-  const std::scoped_lock state(state_);
-  return server_->in_vain(worker);
+  const std::unique_lock state(state_, std::try_to_lock);
+  return state && server_->in_vain(worker);
 }
 
 void Host::join(int worker) {

@@ -32,6 +32,7 @@ class Host {
   Advice report(int worker, const Report& report, const float* statistics);
   /// A gradient that is not finite is refused: dropped, and counted. (In host memory; on a GPU the loss tells.)
   Verdict push(int worker, float* gradient, const Push& push);
+  /// Whether what the worker computes now will be dropped. Waits for nobody: while the server is busy the answer is no.
   bool in_vain(int worker);
 
   void join(int worker);

@@ -20,9 +20,10 @@ struct Report {
 
 /// What it is told.
 struct Advice {
-  double scale = 1;  // s, clipped
-  double steps = 0;  // k_m
-  double delay = 0;  // ℓ_delay
+  double scale = 1;      // s, clipped
+  double steps = 0;      // k_m
+  double delay = 0;      // ℓ_delay
+  bool in_vain = false;  // the gradient will be dropped; it may leave off
 };
 
 /// How good the predictors were and what they cost: the slides' figure 6 and table 5.

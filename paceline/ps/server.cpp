@@ -97,6 +97,7 @@ Slice Server::slice(std::int64_t offset, std::int64_t count, bool decay, float* 
 }
 
 void Server::grant(int index) {
+  if (consistency_->in_vain(index)) ++dropped_;  // it left off, and what it computed will not come
   worker(index).pulled_version = version_;
   consistency_->pulled(index);
 }
@@ -117,7 +118,9 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
   const auto share = static_cast<float>(config_.norm_share);
   if (statistics && setup_.statistics > 0 && std::isfinite(report.loss))  // those of a pass that overflowed would stay for good
     for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
-  return compensation_ ? compensation_->report(index, report) : Advice{};
+  Advice advice = compensation_ ? compensation_->report(index, report) : Advice{};
+  advice.in_vain = consistency_->in_vain(index);
+  return advice;
 }
 
 Verdict Server::push(int index, float* gradient, const Push& push) {

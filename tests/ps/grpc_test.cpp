@@ -149,7 +149,8 @@ TEST(Grpc, TellsWhatIsInVain) {
   EXPECT_FALSE(slow->in_vain());
   auto gradient = gradient_of(0, 0);
   EXPECT_EQ(fast->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
-  EXPECT_TRUE(slow->in_vain());
+  EXPECT_TRUE(soon([&] { return slow->in_vain(); }));
+  EXPECT_TRUE(slow->report({.loss = 1}, nullptr).in_vain);
 }
 
 // ---- what is refused

@@ -30,6 +30,7 @@ class Gathering : public Consistency {
   void pulled(int worker) override;
   Verdict pushed(int worker, double loss) override;
   bool in_vain(int worker) const override;
+  bool cancels() const override { return manner_.cancels; }
   void joined(int worker) override;
   Verdict left(int worker) override;
   std::vector<std::int64_t> save() const override;

@@ -22,7 +22,7 @@ std::string_view name(Verb verb);
 
 struct Head {
   std::uint32_t magic = 0x53504c50;  // "PLPS"
-  std::uint16_t version = 1;
+  std::uint16_t version = 2;
   Verb verb = Verb::error;
   std::int64_t payload = 0;  // bytes
 };
