@@ -9,6 +9,17 @@
 #include "paceline/ps/rule.h"
 
 namespace paceline::ps {
+namespace {
+
+/// Rules that a step of a worker's own optimizer means nothing to, and why.
+constexpr std::pair<std::string_view, std::string_view> kNeedGradients[] = {
+    {"dc_asgd", "squares gradients to estimate their curvature"},
+    {"lc_asgd", "scales the gradient, which momentum and Adam would then not see"},
+    {"dana", "has a momentum for each worker on the server"},
+    {"easgd", "has its workers' optimizers on the workers anyway and exchanges parameters"},
+};
+
+}  // namespace
 
 void PsConfig::describe(Section& section) {
   const auto keys = [](const auto& table) {
@@ -23,6 +34,8 @@ void PsConfig::describe(Section& section) {
   section.field("rule", rule, "strategy.name=ps: what the server makes of a gradient").one_of(keys(update_rules()));
   section.field("consistency", consistency, "strategy.name=ps: who waits for whom").one_of(keys(consistencies()));
   section.field("servers", servers, "that share the parameters among them").at_least(1);
+  section.field("optimizer", optimizer, "who has it: the server, which gets gradients, or each worker, which pushes its steps")
+      .one_of({"server", "worker"});
   ConsistencyConfig::describe(section);
   section
       .field("statistics", statistics,
@@ -59,13 +72,22 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
   if (config.servers > 1 && (config.consistency.starts_with("k_") || config.consistency == "adasync"))
     throw ConfigError(fmt::format("consistency '{}' chooses gradients, and {} servers would choose differently; use ps.servers=1",
                                   config.consistency, config.servers));
-  if (config.servers > 1 && optim.clip_norm > 0)
-    throw ConfigError("optim.clip_norm needs the whole gradient in one place; use ps.servers=1");
+  if (config.servers > 1 && optim.clip_norm > 0 && !config.pushes_steps())
+    throw ConfigError("optim.clip_norm needs the whole gradient in one place; use ps.servers=1 or ps.optimizer=worker");
   const bool gathers = config.consistency != "asp" && config.consistency != "ssp";
   if (rule->needs().whole_update && gathers)
     throw ConfigError(
         fmt::format("rule '{}' takes every push as it comes, and consistency '{}' gathers several; use ps.consistency=asp or ssp",
                     config.rule, config.consistency));
+  if (!config.pushes_steps()) return;
+  for (const auto& [key, why] : kNeedGradients)
+    if (config.rule == key)
+      throw ConfigError(
+          fmt::format("ps.optimizer=worker pushes steps, and rule '{}' {}; use ps.optimizer=server, or another rule", key, why));
+}
+
+optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimConfig& optim) {
+  return config.pushes_steps() ? optim::OptimConfig{.name = "sgd", .momentum = 0} : optim;
 }
 
 }  // namespace paceline::ps

@@ -12,6 +12,7 @@ struct PsConfig : ConsistencyConfig, PredictorConfig {
   std::string rule = "asgd";              // strategy.name=ps: any rule …
   std::string consistency = "asp";        // … with any consistency
   std::int64_t servers = 1;               // that share the parameters
+  std::string optimizer = "server";       // server, worker: who has momentum and its like, and so whether gradients are pushed or steps
   std::string statistics = "async";       // of batch norms in evaluations: async, worker, recomputed
   double norm_share = 0.1;                // d of Async-BN
   std::string compensation = "adaptive";  // dc_asgd: constant, adaptive
@@ -27,7 +28,11 @@ struct PsConfig : ConsistencyConfig, PredictorConfig {
   bool allow_insecure = false;              // processes: plain text to other hosts
 
   void describe(Section& section);
+  bool pushes_steps() const { return optimizer == "worker"; }
 };
+
+/// The optimizer of a server: that of the recipe, or, where workers push steps, one that only subtracts them.
+optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimConfig& optim);
 
 /// Refuses what no field can see by itself.
 void validate(const PsConfig& config, const optim::OptimConfig& optim, int workers);

@@ -56,19 +56,20 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
       consistency_(make_consistency(config.consistency, config, setup.workers)) {
   if (config.rule == "lc_asgd") compensation_.emplace(config, setup.workers, setup.seed);
   for (optim::Segment& segment : segments_) segment.decay = segment.decay || optim.decay_norms;
+  const optim::OptimConfig own = server_optimizer(config, optim);
   if (setup_.place.cuda) {
-    auto made = optim::make_cuda_optimizer(optim, segments_);
+    auto made = optim::make_cuda_optimizer(own, segments_);
     cuda_ = made.get();
     optimizer_ = std::move(made);
   } else {
-    optimizer_ = optim::make_optimizer(optim);
+    optimizer_ = optim::make_optimizer(own);
   }
   if (!setup_.parameters) own_parameters_ = setup_.allocate(length());
   parameters_ = setup_.parameters ? setup_.parameters : own_parameters_.get();
   if (!rule_->needs().whole_update)
     for (std::size_t i = 0; i < optimizer_->state_names().size(); ++i) state_.push_back(setup_.allocate(length()));
   if (rule_->needs().kept) kept_ = setup_.allocate(length());
-  if (optim.clip_norm > 0) norm_ = setup_.allocate(2);  // one double
+  if (own.clip_norm > 0) norm_ = setup_.allocate(2);  // one double
   statistics_ = setup_.allocate(setup_.statistics);
   workers_.reserve(static_cast<std::size_t>(setup_.workers));
   for (int i = 0; i < setup_.workers; ++i) worker(i);
@@ -129,11 +130,12 @@ Verdict Server::push(int index, float* gradient, const Push& push) {
     ++dropped_;
     return verdict;
   }
-  Arrival arrival{.worker = index, .staleness = version_ - worker(index).pulled_version, .updates = version_, .rate = push.rate};
+  const float rate = config_.pushes_steps() ? 1 : push.rate;  // a step has it in it
+  Arrival arrival{.worker = index, .staleness = version_ - worker(index).pulled_version, .updates = version_, .rate = rate};
   ++staleness_[arrival.staleness];
   arrival.scale = push.scale;
   const auto factor = static_cast<float>(rule_->rate_factor(arrival));
-  last_rate_ = push.rate;
+  last_rate_ = rate;
   const bool applied = verdict.fate == Verdict::Fate::applied;
   if (applied && verdict.gathered == 1) {
     arrival.rate *= factor;
@@ -141,7 +143,7 @@ Verdict Server::push(int index, float* gradient, const Push& push) {
   } else {
     arrival.scale *= factor;
     gather(gradient, arrival, verdict.gathered == 1);
-    if (applied) apply_gathered(verdict.gathered, push.rate);
+    if (applied) apply_gathered(verdict.gathered, rate);
   }
   return verdict;
 }

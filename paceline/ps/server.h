@@ -58,7 +58,7 @@ class Server {
   void grant(int worker);
   void read(int worker, float* into, float rate);
   Advice report(int worker, const Report& report, const float* statistics);
-  /// `gradient` is used up; a `replica` rule leaves the worker's new parameters in it.
+  /// `gradient`, or a step where ps.optimizer=worker, is used up; a `replica` rule leaves the worker's new parameters in it.
   Verdict push(int worker, float* gradient, const Push& push);
 
   bool in_vain(int worker) const { return consistency_->in_vain(worker); }

@@ -138,7 +138,8 @@ ps::Server::Setup server_setup(const Context& context) {
 
 std::vector<std::int64_t> cuts_of(const Context& context, std::int64_t servers) {
   const ps::Server::Setup setup = server_setup(context);
-  return ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), optim::make_optimizer(context.optim)->elementwise());
+  const auto optimizer = optim::make_optimizer(ps::server_optimizer(context.ps, context.optim));
+  return ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), optimizer->elementwise());
 }
 
 std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& ps, std::span<const std::int64_t> cuts, std::size_t index,
@@ -155,6 +156,11 @@ std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& 
 }
 
 ps::PushCompression push_compression(const Context& context) {
+  if (context.ps.pushes_steps() && context.compression != "none" &&
+      find(compress::compressors(), "compression", context.compression).make.momentum_correction)
+    throw ConfigError(fmt::format(
+        "comm.compression={} keeps a momentum of its own, and with ps.optimizer=worker steps have theirs already; use ps.optimizer=server",
+        context.compression));
   return {.name = context.compression == "none" ? "" : context.compression,
           .settings = context.compress,
           .seed = context.seed,

@@ -6,10 +6,14 @@
 
 #include <fmt/format.h>
 
+#include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::strategies {
 namespace {
+
+constexpr int kAskingShare = 100;                           // of the time that goes by between two questions, one is spent on asking
+constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // of a straggler that may be cancelled
 
 nn::GraphModule::Options options_of(const Context& context) {
   nn::GraphModule::Options options = context.module.options();
@@ -41,70 +45,124 @@ CentralWorker::CentralWorker(const Context& context, const ps::PsConfig& config,
       rule_(ps::make_rule(config.rule, config, context.optim, context.played)),
       norms_(*module_),
       index_(index),
-      lane_(fmt::format("worker {}", index)) {
+      lane_(fmt::format("worker {}", index)),
+      cancels_(ps::make_consistency(config.consistency, config, context.played)->cancels()) {
   if (norms_.any()) running_ = norms_.initial(), statistics_ = norms_.initial();
+  if (rule_->needs().replica || config.pushes_steps()) updater_.emplace(module_->arena(), own_.optim);
+  if (!rule_->needs().replica && (rule_->period() > 1 || config.pushes_steps())) way_ = at::zeros_like(module_->arena().gradients());
 }
 
 void CentralWorker::begin() {
   tensor::configure_libtorch(module_->device(), module_->options().precision, context_.threads, context_.repeatable);
   pass_.emplace(own_);
-  if (rule_->needs().replica) updater_.emplace(module_->arena(), own_.optim);
 }
 
 at::Tensor CentralWorker::minibatch(const Batch& batch, const Point& point) {
   const auto rate = static_cast<float>(point.rate);
-  const at::Tensor& parameters = module_->arena().parameters();
-  const at::Tensor& gradients = module_->arena().gradients();
-  const bool replica = rule_->needs().replica, several = rule_->period() > 1;
-  const Nanoseconds began = context_.clock.now();
-  const ps::Iteration before = durations_;
-  durations_ = {};
-  if (local_ == 0) {
-    const PhaseSpan span(own_, "pull", lane_.c_str());
-    client_->pull(replica && iteration_ > 0 ? nullptr : parameters.data_ptr<float>(), rate);
-    durations_.pull = context_.clock.now() - began;
-    module_->refresh();
-  }
   const bool last = local_ + 1 >= rule_->period();
-  ps::Advice advice;
-  double loss = 0;
-  Nanoseconds scored_at{0}, reported{0};
+  const Nanoseconds began = context_.clock.now(), computed_before = durations_.backward;
+  durations_ = {};
+  if (local_ == 0) pull(rate);
+  bool in_vain = false;
+  try {
+    forward_and_backward(batch, point, last, computed_before);
+    straggle(began);
+  } catch (const InVain&) {
+    in_vain = true;
+  }
+  durations_.backward = context_.clock.now() - began - durations_.pull - durations_.forward - durations_.report;
+  ++iteration_;
+  local_ = last || in_vain ? 0 : local_ + 1;
+  if (in_vain) return sums_.cpu();
+  go_on(rate, last);
+  if (last) push(rate);
+  if (rule_->needs().replica || rule_->period() > 1) module_->refresh();
+  return sums_.cpu();
+}
+
+void CentralWorker::pull(float rate) {
+  const PhaseSpan span(own_, "pull", lane_.c_str());
+  const Nanoseconds began = context_.clock.now();
+  const at::Tensor& parameters = module_->arena().parameters();
+  client_->pull(rule_->needs().replica && iteration_ > 0 ? nullptr : parameters.data_ptr<float>(), rate);
+  durations_.pull = context_.clock.now() - began;
+  module_->refresh();
+  if (own_.ps.pushes_steps()) way_.copy_(parameters);
+  else if (way_.defined()) way_.zero_();
+}
+
+void CentralWorker::forward_and_backward(const Batch& batch, const Point& point, bool last, Nanoseconds computed_before) {
+  const Nanoseconds began = context_.clock.now();
+  advice_ = {};
   pass_->begin_step(point.step);
   if (norms_.any()) norms_.before_pass();
-  const at::Tensor sums = pass_->run(batch, batch.weight(1), nullptr, [&](const at::Tensor& scored) {
+  const auto told = [&](const at::Tensor& scored) {
+    sums_ = scored;
     if (norms_.any()) norms_.after_pass(statistics_, running_, std::min(context_.micro_batches, batch.inputs.size(0)));
-    loss = scored[0].item<double>() / static_cast<double>(batch.targets.numel());
-    scored_at = context_.clock.now();
-    if (last)
-      advice = client_->report({.loss = loss, .t_comm_s = seconds(durations_.pull), .t_comp_s = seconds(before.backward)},
-                               norms_.any() ? statistics_.data_ptr<float>() : nullptr);
-    reported = context_.clock.now();
-  });
-  std::this_thread::sleep_for(
-      ps::straggle(context_.timing, context_.played, context_.seed, index_, iteration_, context_.clock.now() - began));
-  durations_.forward = scored_at - began - durations_.pull, durations_.report = reported - scored_at;
-  durations_.backward = context_.clock.now() - reported;
-  ++iteration_;
+    loss_ = scored[0].item<double>() / static_cast<double>(batch.targets.numel());
+    const Nanoseconds scored_at = context_.clock.now();
+    durations_.forward = scored_at - began;
+    if (!last) return;
+    advice_ = client_->report({.loss = loss_, .t_comm_s = seconds(durations_.pull), .t_comp_s = seconds(computed_before)},
+                              norms_.any() ? statistics_.data_ptr<float>() : nullptr);
+    durations_.report = context_.clock.now() - scored_at;
+    if (advice_.in_vain) throw InVain{};
+  };
+  sums_ = pass_->run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
+}
 
-  if (replica) {
-    updater_->begin_step({.rate = rate, .step = iteration_});
+void CentralWorker::straggle(Nanoseconds began) {
+  const Nanoseconds now = context_.clock.now();
+  const Nanoseconds until = now + ps::straggle(context_.timing, context_.played, context_.seed, index_, iteration_, now - began);
+  for (Nanoseconds left = until - now; left > Nanoseconds(0); left = until - context_.clock.now()) {
+    if (cancels_) ask();
+    std::this_thread::sleep_for(cancels_ ? std::min(left, kNap) : left);
+  }
+}
+
+/// A step of its own, where it makes them; `last`: before a push.
+void CentralWorker::go_on(float rate, bool last) {
+  at::Tensor parameters = module_->arena().parameters();
+  const at::Tensor& gradients = module_->arena().gradients();
+  if (updater_) {
+    updater_->begin_step({.rate = rate, .step = ++updates_});
     updater_->update_all();
-  } else if (several) {
-    if (local_ == 0) sum_ = gradients.clone();
-    else sum_.add_(gradients);
-    if (!last) at::Tensor(parameters).add_(gradients, -rate);
+    if (last && way_.defined()) way_.sub_(parameters);
+  } else if (way_.defined()) {
+    way_.add_(gradients);
+    if (!last) parameters.add_(gradients, -rate);
   }
-  local_ = last ? 0 : local_ + 1;
-  if (last) {
-    const PhaseSpan span(own_, "push", lane_.c_str());
-    tensor::synchronize(module_->device());
-    const at::Tensor& sent = replica ? parameters : several ? sum_ : gradients;
-    const Nanoseconds pushing = context_.clock.now();
-    client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice.scale), .loss = loss});
-    durations_.push = context_.clock.now() - pushing;
-  }
-  if (replica || several) module_->refresh();
-  return sums.cpu();
+}
+
+void CentralWorker::push(float rate) {
+  const PhaseSpan span(own_, "push", lane_.c_str());
+  tensor::synchronize(module_->device());
+  const tensor::Arena& arena = module_->arena();
+  const at::Tensor& sent = rule_->needs().replica ? arena.parameters() : way_.defined() ? way_ : arena.gradients();
+  const Nanoseconds began = context_.clock.now();
+  client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss_});
+  durations_.push = context_.clock.now() - began;
+}
+
+void CentralWorker::ask() {
+  const Nanoseconds asked = context_.clock.now();
+  if (asked < ask_again_) return;
+  if (client_->in_vain()) throw InVain{};
+  const Nanoseconds answered = context_.clock.now();
+  ask_again_ = answered + kAskingShare * (answered - asked);
+}
+
+std::vector<NamedTensor> CentralWorker::save() const {
+  if (!own_.ps.pushes_steps()) return {};
+  std::vector<NamedTensor> state = updater_->state();
+  state.push_back({"updates", at::tensor({updates_}, at::kLong)});
+  return state;
+}
+
+void CentralWorker::load(std::span<const NamedTensor> state) {
+  if (!own_.ps.pushes_steps()) return;
+  updater_->load(state);
+  updates_ = find_saved(state, "updates").item<std::int64_t>();
 }
 
 }  // namespace paceline::strategies

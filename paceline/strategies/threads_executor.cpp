@@ -52,6 +52,7 @@ class ThreadWorker {
   void leave() { thread_.request_stop(); }
 
   const at::Tensor& running() const { return worker_.running(); }
+  CentralWorker& worker() { return worker_; }  // while it is idle
 
  private:
   void work(const std::stop_token& stop) {
@@ -156,6 +157,8 @@ class ThreadsExecutor final : public Executor {
       hosts_[i]->with([&](ps::Server& server) {
         for (NamedTensor& item : save_server(server, prefix(i), context_.module.device())) state.push_back(std::move(item));
       });
+    for (std::size_t i = 0; i < workers_.size(); ++i)
+      for (const NamedTensor& item : workers_[i]->worker().save()) state.push_back({prefix_of_worker(i) + item.name, item.tensor.clone()});
     return state;
   }
 
@@ -169,6 +172,12 @@ class ThreadsExecutor final : public Executor {
         load_server(server, state, prefix(i), context_.module.device());
         if (server.rule().period() > 1) server.begin_anew();  // steps of its own since a worker's last visit are not kept
       });
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      std::vector<NamedTensor> mine;
+      for (const NamedTensor& item : state)
+        if (item.name.starts_with(prefix_of_worker(i))) mine.push_back({item.name.substr(prefix_of_worker(i).size()), item.tensor});
+      if (i == 0 || !mine.empty()) workers_[i]->worker().load(mine);  // who was not there begins anew
+    }
     to_servers(context_.module.arena().parameters());
   }
 
@@ -183,6 +192,7 @@ class ThreadsExecutor final : public Executor {
  private:
   static at::Tensor view_of(float* data, std::int64_t count) { return at::from_blob(data, {count}, at::kFloat); }
   static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
+  static std::string prefix_of_worker(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
 
   void to_servers(const at::Tensor& parameters) {
     for (std::size_t i = 0; i < hosts_.size(); ++i)

@@ -2,8 +2,8 @@
 //
 // A worker's gradient is computed at the very moment at which it pulls, on the server's parameters where they lie; it is kept until its
 // push is due. So M workers cost M gradients of memory and next to no time: no parameters are copied, and the module is recorded once on a
-// GPU. Where a rule sends workers something else than the parameters (dana), or workers go on by themselves (downpour, easgd), they are
-// copied after all.
+// GPU. Where a rule sends workers something else than the parameters (dana), or workers make steps of their own (downpour, easgd,
+// ps.optimizer=worker), they are copied after all.
 //
 //   request ─ granted: pull, compute ─ report (loss, statistics → factor) ─ push ─ request …
 //
@@ -58,14 +58,15 @@ class VirtualExecutor final : public Executor {
         players_(static_cast<std::size_t>(context.played)) {
     const auto rule = ps::make_rule(config.rule, config, context.optim, context.played);
     replicas_ = rule->needs().replica;
-    local_ = replicas_ || rule->period() > 1;
+    steps_ = config.pushes_steps();
+    local_ = replicas_ || steps_ || rule->period() > 1;
     apart_ = local_ || rule->needs().sends_own;
     ps::Server::Setup setup = server_setup(context);
     if (!apart_) setup.parameters = parameters().data_ptr<float>();
     server_.emplace(config, context.optim, setup);
     if (apart_) server_parameters().copy_(parameters());
     if (norms_.any()) server_statistics().copy_(norms_.initial());
-    if (replicas_) updater_.emplace(context.module.arena(), context.optim);
+    if (replicas_ || steps_) updater_.emplace(context.module.arena(), context.optim);
     for (Player& player : players_) begin(player);
     for (std::size_t i = 0; i < players_.size(); ++i) ready_.push_back(i);
   }
@@ -122,7 +123,7 @@ class VirtualExecutor final : public Executor {
     player.gradient = at::zeros_like(gradients());
     if (norms_.any()) player.running = norms_.initial(), player.statistics = norms_.initial();
     if (local_) player.replica = server_parameters().clone();
-    if (replicas_ && !updater_->buffers().empty())
+    if (updater_ && !updater_->buffers().empty())
       player.momentum = at::zeros({std::ssize(updater_->buffers()), parameters().numel()}, parameters().options());
   }
 
@@ -205,9 +206,9 @@ class VirtualExecutor final : public Executor {
     player.sums.start(sums_);
     player.targets = batch.targets.numel();
     newest_ = worker;
-    go_on(player, visits);
-
     const bool last = ++player.local >= server_->rule().period();
+    go_on(player, visits, last);
+
     player.t_comp_s = seconds(player.times.backward);
     player.times = timing_->draw(worker, player.iteration++, bytes());
     const ps::Iteration& t = player.times;
@@ -222,11 +223,12 @@ class VirtualExecutor final : public Executor {
   }
 
   /// The worker's gradient goes into what it will push, and, where it goes on by itself, into its replica.
-  void go_on(Player& player, bool first) {
-    if (!replicas_ && first) player.gradient.copy_(gradients());
-    if (!replicas_ && !first) player.gradient.add_(gradients());
+  void go_on(Player& player, bool first, bool last) {
+    if (steps_ && first) player.gradient.copy_(player.replica);  // what it pulled; the way from there is pushed
+    if (!updater_ && first) player.gradient.copy_(gradients());
+    if (!updater_ && !first) player.gradient.add_(gradients());
     if (!local_) return;
-    if (replicas_) {
+    if (updater_) {
       for (std::size_t i = 0; i < updater_->buffers().size(); ++i)
         at::Tensor(updater_->buffers()[i]).copy_(player.momentum[static_cast<std::int64_t>(i)]);
       updater_->begin_step({.rate = rate_, .step = player.iteration + 1});
@@ -234,6 +236,7 @@ class VirtualExecutor final : public Executor {
       for (std::size_t i = 0; i < updater_->buffers().size(); ++i)
         player.momentum[static_cast<std::int64_t>(i)].copy_(updater_->buffers()[i]);
       player.replica.copy_(parameters());
+      if (steps_ && last) player.gradient.sub_(player.replica);
     } else {
       player.replica.add_(gradients(), -rate_);
     }
@@ -257,6 +260,7 @@ class VirtualExecutor final : public Executor {
   bool apart_ = false;     // the module's parameters are not the server's
   bool local_ = false;     // workers make steps of their own
   bool replicas_ = false;  // and push their parameters
+  bool steps_ = false;     // or the steps that their own optimizers made
   bool shown_ = false;
   at::Tensor sums_, own_parameters_;
 };
@@ -323,7 +327,7 @@ void VirtualExecutor::load(std::span<const NamedTensor> state) {
   rows("ps.workers.gradients", &Player::gradient);
   if (norms_.any()) rows("ps.workers.batch_statistics", &Player::statistics), rows("ps.workers.statistics", &Player::running);
   if (local_) rows("ps.workers.replicas", &Player::replica);
-  if (replicas_ && players_.front().momentum.defined()) rows("ps.workers.momentum", &Player::momentum);
+  if (players_.front().momentum.defined()) rows("ps.workers.momentum", &Player::momentum);
   if (apart_) server_parameters().copy_(find_saved(state, "ps.parameters"));
   std::vector<std::pair<std::int64_t, std::size_t>> turns;
   for (std::size_t i = 0; i < players_.size(); ++i) {

@@ -181,6 +181,56 @@ TEST(Central, ThreadsGoOnWithAnotherNumberOfWorkers) {
   EXPECT_EQ(ended.ended.workers, 3);
 }
 
+TEST(Central, WorkersThatComputeInVainLeaveOff) {
+  // Of two workers the first to push makes the update. Were the slow one to finish what it began, it would hardly ever begin anything.
+  Recipe recipe = recipe_of("k_sync", "threads", 2);
+  recipe.timing.slow_workers = {1}, recipe.timing.slow_factor = 2000;
+  recipe.data.train_samples = 2400, recipe.train.epochs = 1;
+  const Result result = train_once(recipe);
+  EXPECT_EQ(result.ended.samples, 2400);
+  EXPECT_GT(result.ended.served->dropped, 5);
+}
+
+Recipe with_own_optimizers(const std::string& strategy, const std::string& executor, const std::string& optimizer) {
+  Recipe recipe = recipe_of(strategy, executor, 3);
+  recipe.ps.optimizer = "worker";
+  recipe.optim.name = optimizer;
+  if (optimizer == "adam") recipe.optim.rate = 0.002;
+  return recipe;
+}
+
+TEST(Central, OptimizersOnWorkersRepeatAndResumeToTheBit) {
+  for (const char* strategy : {"asgd", "ssgd", "downpour", "k_sync"})
+    for (const char* optimizer : {"sgd", "adam", "lars"}) {
+      const Recipe recipe = with_own_optimizers(strategy, "virtual", optimizer);
+      const Result through = train_once(recipe);
+      EXPECT_EQ(train_once(recipe).ended.state_hash, through.ended.state_hash) << strategy << ' ' << optimizer;
+      const Folder folder;
+      train_in(folder.path(), recipe, false, 11);
+      EXPECT_EQ(train_in(folder.path(), recipe, true).ended.state_hash, through.ended.state_hash) << strategy << ' ' << optimizer;
+    }
+}
+
+TEST(Central, AnOptimizerOnTheOnlyWorkerIsThatOfTheServer) {
+  for (const char* executor : {"virtual", "threads"})
+    for (const char* optimizer : {"sgd", "adam"}) {
+      Recipe own = with_own_optimizers("asgd", executor, optimizer);
+      own.parallel.workers = 1, own.optim.weight_decay = 0.01, own.optim.clip_norm = 0.5;
+      Recipe served = own;
+      served.ps.optimizer = "server";
+      EXPECT_LT(distance(train_once(own), train_once(served)), 1e-5) << executor << ' ' << optimizer;
+    }
+}
+
+TEST(Central, ThreadsKeepTheirWorkersOptimizersInACheckpoint) {
+  Recipe recipe = with_own_optimizers("asgd", "threads", "adam");
+  recipe.parallel.workers = 1;  // nobody else's pushes come between
+  const Result through = train_once(recipe);
+  const Folder folder;
+  train_in(folder.path(), recipe, false, 11);
+  EXPECT_EQ(train_in(folder.path(), recipe, true).ended.state_hash, through.ended.state_hash);
+}
+
 TEST(Central, BatchNormsAreEvaluatedInThreeWays) {
   for (const char* executor : {"virtual", "threads"}) {
     Recipe recipe = recipe_of("asgd", executor, 2);
@@ -207,6 +257,8 @@ TEST(Central, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal([](Recipe& r) { r.optim.name = "adam"; }, "dana"), HasSubstr("dana"));
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.rule = "dana", r.ps.consistency = "bsp"; }, "ps"), HasSubstr("ps.consistency=asp"));
   EXPECT_THAT(refusal([](Recipe& r) { r.data.batch = 25; }), HasSubstr("among 4 workers"));
+  for (const char* rule : {"dc_asgd", "lc_asgd", "dana", "easgd"})
+    EXPECT_THAT(refusal([&](Recipe& r) { r.ps.rule = rule, r.ps.optimizer = "worker"; }, "ps"), HasSubstr("ps.optimizer=server")) << rule;
 }
 
 TEST(Comparison, RunsWhatIsMissingAndNothingElse) {
