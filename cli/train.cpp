@@ -8,6 +8,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
+#include "paceline/comm/engine.h"
 #include "paceline/comm/world.h"
 #include "paceline/observe/curve.h"
 #include "paceline/observe/metrics.h"
@@ -77,6 +78,20 @@ int run_remote(const train::Recipe& recipe, const ps::Cluster& cluster) {
   return kDone;
 }
 
+/// The processes of a parameter server: those that `paceline run --servers` or mpirun started, or one that joins them.
+ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, const comm::World& world) {
+  if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join);
+  if (!join.empty()) throw ConfigError("ranks of MPI neither come nor go; use ps.transport=grpc with --join");
+  comm::CommConfig config = recipe.comm;
+  if (config.engine == "auto") config.engine = "mpi";
+  if (config.engine != "mpi") throw ConfigError(fmt::format("ps.transport=mpi with comm.engine={}; leave comm.engine out", config.engine));
+  const ps::Cluster cluster = ps::among(comm::connect(config, world), recipe.ps.servers);
+  if (recipe.parallel.workers != 0 && recipe.parallel.workers != cluster.workers)
+    throw ConfigError(fmt::format("{} workers are wanted, and of {} ranks {} serve; use mpirun -np {}", recipe.parallel.workers, world.size,
+                                  recipe.ps.servers, recipe.parallel.workers + recipe.ps.servers));
+  return cluster;
+}
+
 int run_train(const Flags& flags) {
   Plan plan = make_plan(flags);
   if (flags.print_recipe) {
@@ -84,14 +99,15 @@ int run_train(const Flags& flags) {
     return kDone;
   }
   catch_signals(stop_requested);
-  const ps::Cluster cluster = flags.join.empty() ? ps::discover() : ps::joining(flags.join);
+  const comm::World launched = comm::discover();
+  const ps::Cluster cluster = find_cluster(plan.recipe, flags.join, launched);
   if (cluster.role != ps::Cluster::Role::none) {
     plan.recipe.ps.executor = "processes";
     if (plan.recipe.parallel.workers == 0) plan.recipe.parallel.workers = std::max(cluster.workers, 1);
     plan.recipe.ps.servers = std::ssize(cluster.servers);
   }
   if (!cluster.leads()) return run_remote(plan.recipe, cluster);
-  const comm::World world = comm::discover();
+  const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself
   const SteadyClock clock;
   observe::Bus bus;
   train::Workers workers(plan.recipe, world, {.bus = bus, .clock = clock, .stop = stop_requested, .cluster = cluster});

@@ -4,6 +4,7 @@
 // a schedule, executed step by step.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <optional>
 
@@ -43,7 +44,8 @@ class RankCommunicator final : public Communicator {
   std::optional<Costs> costs_;                                               // measured when a choice depends on them
   std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and bytes
   // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.
-  std::int64_t collectives_ = 0, messages_ = 0;
+  std::int64_t collectives_ = 0;
+  std::atomic<std::int64_t> messages_ = 0;  // several threads may send and receive
   Scratch scratch_;
   Driver driver_;  // last: its thread uses everything above
 };

@@ -60,4 +60,19 @@ Cluster joining(const std::string& addresses) {
   return cluster;
 }
 
+Cluster among(std::shared_ptr<comm::Communicator> ranks, std::int64_t servers) {
+  if (ranks->size() <= servers)
+    throw ConfigError(fmt::format(
+        "ps.transport=mpi: {} server{} and at least one worker are {} ranks or more, and there {} {}; start them with mpirun -np {}",
+        servers, servers == 1 ? "" : "s", servers + 1, ranks->size() == 1 ? "is" : "are", ranks->size(), servers + 1));
+  Cluster cluster;
+  const int rank = ranks->rank(), count = static_cast<int>(servers);
+  cluster.role = rank < count ? Cluster::Role::server : Cluster::Role::worker;
+  cluster.index = rank < count ? rank : rank - count;
+  cluster.workers = ranks->size() - count;
+  for (int server = 0; server < count; ++server) cluster.servers.push_back(fmt::format("rank {}", server));
+  cluster.ranks = std::move(ranks);
+  return cluster;
+}
+
 }  // namespace paceline::ps

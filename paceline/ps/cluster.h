@@ -1,18 +1,22 @@
 // Which processes make a parameter server, and which of them this is: what `paceline run --servers` tells every one of them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "paceline/comm/communicator.h"
 
 namespace paceline::ps {
 
 struct Cluster {
   enum class Role { none, server, worker };
   Role role = Role::none;
-  int index = -1;                    // of a server, or the number that a worker asks for; −1: any that is free
-  int restarts = 0;                  // how often a launcher had to start this process again
-  int workers = 0;                   // that were started; 0: not known
-  std::vector<std::string> servers;  // addresses, in the order of their ranges
+  int index = -1;                                  // of a server, or the number that a worker asks for; −1: any that is free
+  int restarts = 0;                                // how often a launcher had to start this process again
+  int workers = 0;                                 // that were started; 0: not known
+  std::vector<std::string> servers;                // addresses, in the order of their ranges
+  std::shared_ptr<comm::Communicator> ranks = {};  // ps.transport=mpi: all of them, servers first
 
   /// Server 0 trains: it deals out the work, evaluates, writes.
   bool leads() const { return role == Role::none || (role == Role::server && index == 0); }
@@ -23,5 +27,7 @@ struct Cluster {
 Cluster discover();
 /// A worker that joins a run: "host:port,host:port", all its servers.
 Cluster joining(const std::string& addresses);
+/// The ranks that mpirun started: the first `servers` serve, the others work. ConfigError where they are too few.
+Cluster among(std::shared_ptr<comm::Communicator> ranks, std::int64_t servers);
 
 }  // namespace paceline::ps

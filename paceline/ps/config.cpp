@@ -31,6 +31,7 @@ void PsConfig::describe(Section& section) {
       .field("executor", executor,
              "workers are threads, processes, or played one by one under a virtual clock; auto: threads, on a GPU virtual")
       .one_of({"auto", "threads", "processes", "virtual"});
+  section.field("transport", transport, "processes: gRPC, or MPI among the ranks that mpirun started").one_of({"grpc", "mpi"});
   section.field("rule", rule, "strategy.name=ps: what the server makes of a gradient").one_of(keys(update_rules()));
   section.field("consistency", consistency, "strategy.name=ps: who waits for whom").one_of(keys(consistencies()));
   section.field("servers", servers, "that share the parameters among them").at_least(1);
@@ -79,6 +80,9 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
     throw ConfigError(
         fmt::format("rule '{}' takes every push as it comes, and consistency '{}' gathers several; use ps.consistency=asp or ssp",
                     config.rule, config.consistency));
+  if (config.transport == "mpi" && config.executor != "processes")
+    throw ConfigError(
+        fmt::format("ps.transport=mpi is between processes, and ps.executor={} has one; use ps.executor=processes", config.executor));
   if (!config.pushes_steps()) return;
   for (const auto& [key, why] : kNeedGradients)
     if (config.rule == key)

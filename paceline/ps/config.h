@@ -9,6 +9,7 @@ namespace paceline::ps {
 
 struct PsConfig : ConsistencyConfig, PredictorConfig {
   std::string executor = "auto";          // threads, processes, virtual; auto: threads, on a GPU virtual
+  std::string transport = "grpc";         // processes: grpc, mpi
   std::string rule = "asgd";              // strategy.name=ps: any rule …
   std::string consistency = "asp";        // … with any consistency
   std::int64_t servers = 1;               // that share the parameters

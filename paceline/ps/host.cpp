@@ -21,6 +21,17 @@ std::string Host::late(int worker) const {
   return computing.empty() ? "others" : fmt::format("worker{} {}", computing.size() > 1 ? "s" : "", fmt::join(computing, ", "));
 }
 
+PeerError Host::refusal(int worker) const {
+  return {worker, "pull", server_->version(),
+          fmt::format("worker {} waited {:.1f} s for {} at version {}; they are late or gone (ps.consistency decides who waits)", worker,
+                      seconds(limits_.wait), late(worker), server_->version())};
+}
+
+PeerError Host::overdue(int worker) {
+  const std::scoped_lock state(state_);
+  return refusal(worker);
+}
+
 bool Host::may_pull(int worker) {
   const std::scoped_lock state(state_);
   return server_->may_pull(worker);
@@ -43,11 +54,7 @@ void Host::pull(int worker, float* into, float rate) {
     if (!closed_.empty()) throw Error(closed_);
     if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it waited", worker));
     presence(worker).waits = false;
-    if (!granted)
-      throw PeerError(
-          worker, "pull", server_->version(),
-          fmt::format("worker {} waited {:.1f} s for {} at version {}; they are late or gone (ps.consistency decides who waits)", worker,
-                      seconds(limits_.wait), late(worker), server_->version()));
+    if (!granted) throw refusal(worker);
     presence(worker).heard = clock_.now();
     reading.lock();
     server_->grant(worker);

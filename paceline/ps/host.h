@@ -9,6 +9,7 @@
 #include <shared_mutex>
 
 #include "paceline/base/clock.h"
+#include "paceline/base/error.h"
 #include "paceline/ps/server.h"
 
 namespace paceline::ps {
@@ -32,6 +33,8 @@ class Host {
   Advice report(int worker, const Report& report, const float* statistics);
   /// A gradient that is not finite is refused: dropped, and counted. (In host memory; on a GPU the loss tells.)
   Verdict push(int worker, float* gradient, const Push& push);
+  /// What a pull throws that was not granted within limits().wait.
+  PeerError overdue(int worker);
   /// Whether what the worker computes now will be dropped. Waits for nobody: while the server is busy the answer is no.
   bool in_vain(int worker);
 
@@ -59,6 +62,7 @@ class Host {
     Nanoseconds heard{0};
   };
   Presence& presence(int worker);
+  PeerError refusal(int worker) const;
   std::string late(int worker) const;  // "workers 1, 3": for whom a worker may be waiting
 
   std::unique_ptr<Server> server_;

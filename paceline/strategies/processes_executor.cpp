@@ -1,5 +1,5 @@
-// Servers and workers as processes, over gRPC (ps/transports/grpc.h). This is server 0's half, with the Trainer in it: it deals out
-// minibatches by their numbers, has the first range of the arena, and reads the others' ranges when the model is evaluated or saved.
+// Servers and workers as processes, over gRPC or MPI (ps/transports/service.h). This is server 0's half, with the Trainer in it: it deals
+// out minibatches by their numbers, has the first range of the arena, and reads the others' ranges when the model is evaluated or saved.
 //
 // Workers come and go: a minibatch whose worker is gone is dealt out again.
 #include <ATen/ATen.h>
@@ -15,7 +15,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/ps/transports/grpc.h"
+#include "paceline/ps/transports/service.h"
 #include "paceline/strategies/central.h"
 
 namespace paceline::strategies {
@@ -32,14 +32,15 @@ class ProcessesExecutor final : public Executor {
   ProcessesExecutor(const Context& context, const ps::PsConfig& config) : context_(context), layout_(layout_of(context)) {
     const ps::Cluster& cluster = context.cluster;
     if (cluster.role != ps::Cluster::Role::server)
-      throw ConfigError(fmt::format("ps.executor=processes is started by: paceline run --servers {} --workers {} -- train …",
-                                    config.servers, context.played));
+      throw ConfigError(
+          fmt::format("ps.executor=processes is started by: paceline run --servers {} --workers {} -- train … (or, with "
+                      "ps.transport=mpi, by mpirun)",
+                      config.servers, context.played));
     if (!context.module.device().is_cpu())
       throw ConfigError("servers of ps.executor=processes keep parameters in host memory; use train.device=cpu");
     const std::vector<std::int64_t> cuts = cuts_of(context, std::ssize(cluster.servers));
     host_ = make_host(context, config, cuts, 0, {});
-    ps::GrpcServer::Options options;
-    options.address = cluster.servers.front();
+    ps::ServiceOptions options;
     options.begin = cuts[0], options.end = cuts[1];
     options.compression = push_compression(context);
     options.security = ps::security_of(config);
@@ -61,7 +62,14 @@ class ProcessesExecutor final : public Executor {
       }
       changed_.notify_all();
     };
-    server_ = std::make_unique<ps::GrpcServer>(host_, layout_, options);
+    options.failed = [this](const std::exception_ptr& why) {
+      {
+        const std::lock_guard lock(mutex_);
+        problem_ = why;
+      }
+      changed_.notify_all();
+    };
+    server_ = ps::serve(cluster, host_, layout_, options);
   }
 
   ~ProcessesExecutor() override {
@@ -92,14 +100,13 @@ class ProcessesExecutor final : public Executor {
     std::unique_lock lock(mutex_);
     wait_for_progress(lock, [&] { return tasks_.empty() && under_way_ == 0; });
     lock.unlock();
-    if (!observer_) {
-      ps::GrpcOptions options;
-      options.worker = ps::kObserver;
-      options.compression = push_compression(context_);
-      options.security = ps::security_of(context_.ps);
-      observer_ = ps::connect_grpc(context_.cluster.servers, layout_, options);
+    auto* parameters = context_.module.arena().parameters().data_ptr<float>();
+    if (context_.cluster.servers.size() > 1) {
+      if (!observer_)
+        observer_ = ps::join(context_.cluster, ps::kObserver, layout_, ps::security_of(context_.ps), push_compression(context_));
+      observer_->pull(parameters, 0);
     }
-    observer_->pull(context_.module.arena().parameters().data_ptr<float>(), 0);
+    host_->with([&](ps::Server& server) { server.show(parameters); });  // the first range is here
     context_.module.refresh();
     if (layout_.statistics > 0)
       host_->with([&](ps::Server& server) {
@@ -122,7 +129,8 @@ class ProcessesExecutor final : public Executor {
  private:
   std::optional<ps::Task> next_task(int worker, bool& finished) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kTaskWait, [&] { return over_ || (!tasks_.empty() && host_->may_pull(worker)); });
+    changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait,
+                      [&] { return over_ || (!tasks_.empty() && host_->may_pull(worker)); });
     finished = over_;
     if (over_ || tasks_.empty() || !host_->may_pull(worker)) return std::nullopt;
     const ps::Task task = tasks_.front();
@@ -136,8 +144,9 @@ class ProcessesExecutor final : public Executor {
   template <class Condition>
   void wait_for_progress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
     while (!condition()) {
+      if (problem_) std::rethrow_exception(problem_);
       const std::int64_t before = finished_tasks_;
-      const bool moved = changed_.wait_for(lock, kPatience, [&] { return condition() || finished_tasks_ != before; });
+      const bool moved = changed_.wait_for(lock, kPatience, [&] { return condition() || problem_ || finished_tasks_ != before; });
       if (moved) continue;
       const std::int64_t finished = finished_tasks_;
       lock.unlock();  // the server's lock comes before this one
@@ -156,8 +165,9 @@ class ProcessesExecutor final : public Executor {
   std::int64_t under_way_ = 0, finished_tasks_ = 0, targets_ = 0;
   double loss_sum_ = 0, right_ = 0;
   bool over_ = false;
-  std::unique_ptr<ps::GrpcServer> server_;
-  std::unique_ptr<ps::GrpcClient> observer_;
+  std::exception_ptr problem_;  // nobody is served any more
+  std::unique_ptr<ps::Service> server_;
+  std::unique_ptr<ps::RemoteClient> observer_;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
-#include "paceline/ps/transports/grpc.h"
+#include "paceline/ps/transports/service.h"
 #include "paceline/strategies/central_worker.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/trainer.h"
@@ -70,12 +70,9 @@ struct Remote {
 std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, cluster);
   const Recipe& recipe = remote.recipe;
-  ps::GrpcOptions options;
-  options.worker = cluster.index;
-  options.compression = strategies::push_compression(*remote.context);
-  options.security = ps::security_of(remote.ps);
-  auto connected = ps::connect_grpc(cluster.servers, strategies::layout_of(*remote.context), options);
-  ps::GrpcClient& servers = *connected;
+  auto connected = ps::join(cluster, cluster.index, strategies::layout_of(*remote.context), ps::security_of(remote.ps),
+                            strategies::push_compression(*remote.context));
+  ps::RemoteClient& servers = *connected;
   strategies::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
   worker.begin();
 
@@ -113,13 +110,12 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
   const auto cuts = strategies::cuts_of(*remote.context, std::ssize(cluster.servers));
   const auto index = static_cast<std::size_t>(cluster.index);
   const auto host = strategies::make_host(*remote.context, remote.ps, cuts, index, {});
-  ps::GrpcServer::Options options;
-  options.address = cluster.servers[index];
+  ps::ServiceOptions options;
   options.begin = cuts[index], options.end = cuts[index + 1];
   options.compression = strategies::push_compression(*remote.context);
   options.security = ps::security_of(remote.ps);
-  const ps::GrpcServer server(host, strategies::layout_of(*remote.context), options);
-  while (!stop) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto server = ps::serve(cluster, host, strategies::layout_of(*remote.context), options);
+  while (!stop && !server->deserted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
 }  // namespace paceline::train

@@ -12,7 +12,7 @@ namespace paceline::train {
 /// Computes until there is no more work, or `stop`. Returns how many minibatches it finished.
 std::int64_t run_remote_worker(const Recipe& recipe, const ps::Cluster& cluster, const std::atomic<bool>& stop);
 
-/// Serves until `stop`.
+/// Serves until `stop`, or until all workers have left for good.
 void run_remote_server(const Recipe& recipe, const ps::Cluster& cluster, const std::atomic<bool>& stop);
 
 }  // namespace paceline::train

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +87,58 @@ class Processes(unittest.TestCase):
         alone = run("train", "strategy.name=asgd", "ps.executor=processes", "--workers", "2", "train.runs=" + self.folder.name)
         self.assertEqual(alone.returncode, 2)
         self.assertIn("paceline run --servers", alone.stderr)
+
+
+class Ranks(unittest.TestCase):
+    """Servers and workers under mpirun."""
+
+    WORDS = ["train", "strategy.name=asgd", "optim.rate=0.01", "data.batch=32", "data.train_samples=4000", "data.test_samples=1000",
+             "train.epochs=3", "train.threads=1", "--json", "--quiet"]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        if not shutil.which("mpirun"):
+            self.skipTest("there is no mpirun here; install openmpi-bin")
+        if "mpi" not in [row["key"] for row in json.loads(run("list", "engines", "--json").stdout)["engines"]]:
+            self.skipTest("this build has no MPI")
+
+    def ranks(self, count, *words):
+        environment = os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return subprocess.run(["mpirun", "--oversubscribe", "-np", str(count), PACELINE, *self.WORDS, "train.runs=" + self.folder.name,
+                               "ps.executor=processes", "ps.transport=mpi", *words],
+                              capture_output=True, text=True, timeout=240, env=environment)
+
+    def train(self, count, *words):
+        result = self.ranks(count, *words)
+        self.assertEqual(result.returncode, 0, result.stderr[-3000:])
+        return json.loads(result.stdout)
+
+    def test_train_like_threads(self):
+        result = run(*self.WORDS, "train.runs=" + self.folder.name, "ps.executor=threads", "--workers", "2")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        threads = json.loads(result.stdout)
+        self.assertGreater(threads["test_accuracy"], 0.6)
+        # Neighbours that count as hosts of their own send everything through MPI, the others through memory.
+        for servers, words in [(1, []), (2, ["comm.per_host=1"])]:
+            ranks = self.train(servers + 2, f"ps.servers={servers}", *words)
+            self.assertEqual(ranks["samples"], threads["samples"])
+            self.assertEqual(ranks["workers"], 2)
+            self.assertGreater(ranks["test_accuracy"], threads["test_accuracy"] - 0.08, servers)
+
+    def test_a_straggler_is_told_that_it_computes_in_vain(self):
+        # Were the slow worker to finish its minibatches, it would get very few of them.
+        ranks = self.train(3, "strategy.name=k_sync", "train.epochs=1", "timing.slow_workers=[1]", "timing.slow_factor=1000")
+        self.assertEqual(ranks["samples"], 4000)
+        self.assertGreater(ranks["server"]["dropped"], 5)
+
+    def test_what_cannot_be_is_refused_before_it_starts(self):
+        for words, says in [((), "mpirun -np 2"), (("--workers", "2"), "mpirun -np 3"), (("comm.engine=shm",), "comm.engine"),
+                            (("--join", "h:1"), "--join"), (("ps.optimizer=worker", "strategy.name=dana"), "ps.optimizer=server")]:
+            result = self.ranks(1 if "-np 2" in says else 2, *words)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(says, result.stderr)
+        self.assertEqual(os.listdir(self.folder.name), [])
 
 
 class Comparing(unittest.TestCase):

@@ -257,6 +257,7 @@ TEST(Central, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal([](Recipe& r) { r.optim.name = "adam"; }, "dana"), HasSubstr("dana"));
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.rule = "dana", r.ps.consistency = "bsp"; }, "ps"), HasSubstr("ps.consistency=asp"));
   EXPECT_THAT(refusal([](Recipe& r) { r.data.batch = 25; }), HasSubstr("among 4 workers"));
+  EXPECT_THAT(refusal([](Recipe& r) { r.ps.transport = "mpi"; }), HasSubstr("ps.executor=processes"));
   for (const char* rule : {"dc_asgd", "lc_asgd", "dana", "easgd"})
     EXPECT_THAT(refusal([&](Recipe& r) { r.ps.rule = rule, r.ps.optimizer = "worker"; }, "ps"), HasSubstr("ps.optimizer=server")) << rule;
 }

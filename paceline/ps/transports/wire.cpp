@@ -9,7 +9,7 @@
 namespace paceline::ps::wire {
 namespace {
 
-constexpr std::array<std::string_view, 9> kNames = {"error", "join", "pull", "report", "push", "in_vain", "next", "done", "beat"};
+constexpr std::array<std::string_view, 10> kNames = {"error", "join", "pull", "report", "push", "in_vain", "next", "done", "beat", "leave"};
 
 DataError malformed(const std::string& why) { return {"a message of the parameter server", why}; }
 

@@ -17,7 +17,7 @@
 
 namespace paceline::ps::wire {
 
-enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat };
+enum class Verb : std::uint16_t { error, join, pull, report, push, in_vain, next, done, beat, leave };
 std::string_view name(Verb verb);
 
 struct Head {

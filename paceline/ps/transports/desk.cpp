@@ -1,0 +1,136 @@
+#include "paceline/ps/transports/desk.h"
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::ps {
+namespace {
+
+using wire::Verb;
+
+constexpr const char* kMessage = "a worker's message";
+
+}  // namespace
+
+void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const PushCompression& compression) {
+  if (join.layout < 0 || join.layout > std::ssize(text)) throw DataError(kMessage, "it joins without a layout");
+  const std::string_view theirs = text.substr(0, static_cast<std::size_t>(join.layout)), coded = text.substr(theirs.size());
+  if (const std::string what = difference(parse_layout(theirs), layout); !what.empty())
+    throw ConfigError(fmt::format("the worker's model (here) is not the server's (there): {}; give both the same recipe", what));
+  if (coded != compression.describe())
+    throw ConfigError(fmt::format("the worker compresses its pushes by '{}', and the server expects '{}'; give both the same recipe", coded,
+                                  compression.describe()));
+}
+
+void check_service(Host& host, const Layout& layout, const ServiceOptions& options) {
+  ensure(options.begin >= 0 && options.end - options.begin == host.length(), "a server's range is as long as its host's memory");
+  const auto [on_gpu, replica] = host.with([](Server& server) { return std::pair(server.on_gpu(), server.rule().needs().replica); });
+  if (on_gpu) throw ConfigError("servers for workers of other processes keep the parameters in host memory; choose device cpu for them");
+  if (options.compression.name.empty()) return;
+  if (replica) throw ConfigError("this rule's workers push parameters, and only gradients can be compressed; leave comm.compression out");
+  const PushDecoder check(options.compression, parts_of(layout).slice(options.begin, options.end));
+}
+
+Desk::Desk(Host& host, const Layout& layout, const ServiceOptions& options, int worker)
+    : host_(host),
+      options_(options),
+      worker_(worker),
+      replica_(host.with([](Server& server) { return server.rule().needs().replica; })),
+      length_(static_cast<std::size_t>(host.length())),
+      staging_(allocate_host(host.length())),
+      gradient_(allocate_host(host.length())),
+      statistics_(static_cast<std::size_t>(layout.statistics)) {
+  if (options.compression.name.empty()) return;
+  decoder_.emplace(options.compression, parts_of(layout).slice(options.begin, options.end));
+  code_.resize(static_cast<std::size_t>(decoder_->bound()));
+}
+
+std::span<std::byte> Desk::room_for(std::string_view bytes) {
+  const wire::Head head = wire::unpack_head(bytes);
+  const auto size = static_cast<std::size_t>(head.payload);
+  const auto exactly = [&](std::span<std::byte> room, const char* what) {
+    if (room.size() != size) throw DataError(kMessage, fmt::format("expected {} bytes of {}, got {}", room.size(), what, size));
+    return room;
+  };
+  switch (head.verb) {
+    case Verb::push:
+      if (!wire::unpack<wire::PushRequest>(bytes).coded)
+        return exactly(std::as_writable_bytes(std::span(gradient_.get(), length_)), "a gradient");
+      if (size > code_.size()) throw DataError(kMessage, fmt::format("expected at most {} bytes of a code, got {}", code_.size(), size));
+      return std::span(code_).first(size);
+    case Verb::report:
+      wire::expect_body(bytes, sizeof(Report));
+      return exactly(size > 0 ? std::as_writable_bytes(std::span(statistics_)) : std::span<std::byte>{}, "statistics");
+    case Verb::pull: wire::expect_body(bytes, sizeof(wire::PullRequest)); break;
+    case Verb::done: wire::expect_body(bytes, sizeof(wire::Done)); break;
+    case Verb::in_vain:
+    case Verb::next:
+    case Verb::leave: wire::expect_body(bytes, 0); break;
+    default: throw DataError(kMessage, fmt::format("nobody asks for '{}' here", wire::name(head.verb)));
+  }
+  return exactly({}, "nothing");
+}
+
+Desk::Reply Desk::answer(std::string_view bytes) {
+  const wire::Head head = wire::unpack_head(bytes);
+  try {
+    return act(head, bytes);
+  } catch (const std::exception& error) {
+    return failure(error);
+  }
+}
+
+Desk::Reply Desk::failure(const std::exception& error) {
+  wire::FailureMessage message = wire::pack_failure(error);
+  text_ = std::move(message.payload);
+  return {std::move(message.head), std::as_bytes(std::span(text_))};
+}
+
+Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
+  switch (head.verb) {
+    case Verb::pull: return pull(wire::unpack<wire::PullRequest>(bytes));
+    case Verb::report:
+      return reply(Verb::report, host_.report(worker_, wire::unpack<Report>(bytes), head.payload > 0 ? statistics_.data() : nullptr));
+    case Verb::push: return push(wire::unpack<wire::PushRequest>(bytes), head.payload);
+    case Verb::in_vain: return reply(Verb::in_vain, wire::Answer{host_.in_vain(worker_)});
+    case Verb::next: return next();
+    case Verb::done: return done(wire::unpack<wire::Done>(bytes));
+    default: return reply(head.verb, wire::Nothing{});  // leave; others have no room
+  }
+}
+
+Desk::Reply Desk::pull(const wire::PullRequest& request) {
+  host_.pull(worker_, staging_.get(), request.rate);
+  return reply(Verb::pull, wire::Nothing{}, std::as_bytes(std::span(staging_.get(), length_)));
+}
+
+Desk::Reply Desk::push(const wire::PushRequest& request, std::int64_t bytes) {
+  const auto gradient = std::span(gradient_.get(), length_);
+  if (request.coded) decoder_->decode(std::span(code_).first(static_cast<std::size_t>(bytes)), gradient.data());
+  const Verdict verdict = host_.push(worker_, gradient.data(), request.push);
+  const bool changed = replica_ && verdict.fate != Verdict::Fate::dropped;
+  return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(verdict.fate), verdict.gathered},
+               changed ? std::as_bytes(gradient) : std::span<const std::byte>{});
+}
+
+Desk::Reply Desk::next() {
+  if (!options_.next_task) throw ConfigError("this server hands out no work; ask the first one");
+  bool finished = false;
+  const auto task = options_.next_task(worker_, finished);
+  if (task) task_ = task;
+  return reply(Verb::next, wire::Next{.kind = task       ? wire::Next::task
+                                              : finished ? wire::Next::finished
+                                                         : wire::Next::later,
+                                      .what = task.value_or(Task{})});
+}
+
+Desk::Reply Desk::done(const wire::Done& what) {
+  if (task_ == what.task) {  // else it was handed back when this worker was gone, and somebody else has it
+    task_.reset();
+    if (options_.task_done) options_.task_done(worker_, what.task, what.loss_sum, what.right, what.targets);
+  }
+  return reply(Verb::done, wire::Nothing{});
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,58 @@
+// One worker's desk at a server: its requests are answered here, whatever carries them, and its buffers lie here.
+//
+//   head ─ room_for(head): where its payload goes ─ answer(head) ─ a reply, to be sent before the next request
+#pragma once
+
+#include "paceline/ps/transports/service.h"
+#include "paceline/ps/transports/wire.h"
+
+namespace paceline::ps {
+
+/// Throws ConfigError where a worker that joins with this text has another model or compression than the server.
+void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const PushCompression& compression);
+/// Throws ConfigError where such a service cannot be.
+void check_service(Host& host, const Layout& layout, const ServiceOptions& options);
+
+class Desk {
+ public:
+  struct Reply {
+    std::string head;
+    std::span<const std::byte> payload;
+  };
+
+  Desk(Host& host, const Layout& layout, const ServiceOptions& options, int worker);
+
+  int worker() const { return worker_; }
+  const std::optional<Task>& task() const { return task_; }  // that it has now
+
+  /// Throws DataError where the head is no request, or its payload has not the size that it should.
+  std::span<std::byte> room_for(std::string_view head);
+  /// Good until the next answer. What the host throws becomes a reply too. A pull waits for its turn.
+  Reply answer(std::string_view head);
+  Reply failure(const std::exception& error);
+
+ private:
+  template <class Body>
+  static Reply reply(wire::Verb verb, const Body& body, std::span<const std::byte> payload = {}) {
+    return {wire::pack(verb, body, std::ssize(payload)), payload};
+  }
+  Reply act(const wire::Head& head, std::string_view bytes);
+  Reply pull(const wire::PullRequest& request);
+  Reply push(const wire::PushRequest& request, std::int64_t bytes);
+  Reply next();
+  Reply done(const wire::Done& what);
+
+  Host& host_;
+  const ServiceOptions& options_;
+  int worker_;
+  bool replica_;
+  std::optional<Task> task_;
+  std::size_t length_;
+  std::shared_ptr<float[]> staging_, gradient_;  // what it pulls, and what it pushes
+  std::vector<float> statistics_;
+  std::optional<PushDecoder> decoder_;
+  std::vector<std::byte> code_;
+  std::string text_;  // of a failure
+};
+
+}  // namespace paceline::ps

@@ -1,0 +1,215 @@
+// The server's side: one thread that looks round the ranks and answers whatever has come.
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/ps/transports/desk.h"
+#include "paceline/ps/transports/ranks.h"
+#include "paceline/ps/transports/ranks_message.h"
+
+namespace paceline::ps {
+namespace {
+
+using wire::Verb;
+
+constexpr Nanoseconds kForever = std::chrono::hours(24 * 365);     // that a worker may compute before it asks again
+constexpr Nanoseconds kDeadline = std::chrono::seconds(60);        // of a message that has begun
+constexpr Nanoseconds kTaskWait = std::chrono::milliseconds(200);  // that a question for work may stay at its desk
+constexpr Nanoseconds kShortestNap = std::chrono::microseconds(10), kLongestNap = std::chrono::microseconds(100);
+constexpr int kYields = 20;  // before the first nap
+
+/// One rank that may ask.
+struct Caller {
+  enum class Stage { listening, receiving, waiting, answering, gone };
+
+  int rank = 0;
+  Stage stage = Stage::listening;
+  Envelope asked = {}, answered = {};
+  comm::Work head = {}, payload = {};  // that are under way, in or out
+  std::string request = {};            // the head that is being answered
+  std::string text = {};               // of a worker that joins
+  Nanoseconds since{0};                // that the request waits
+  std::unique_ptr<Desk> desk = {};     // once it has joined
+};
+
+class RankServer final : public Service {
+ public:
+  RankServer(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options);
+
+  std::vector<int> workers() const override;
+  bool deserted() const override;
+
+ private:
+  using Stage = Caller::Stage;
+
+  void work(const std::stop_token& stop);
+  bool advance(Caller& caller);  // true: something has happened
+  void listen(Caller& caller);
+  void receive(Caller& caller);
+  bool answer(Caller& caller);  // true: with something
+  void send(Caller& caller, const Desk::Reply& reply);
+  Desk::Reply join(Caller& caller);
+  void leave(Caller& caller);
+
+  std::shared_ptr<comm::Communicator> ranks_;
+  int servers_;
+  std::shared_ptr<Host> host_;
+  Layout layout_;
+  ServiceOptions options_;
+  SteadyClock clock_;
+  std::vector<Caller> callers_;
+  mutable std::mutex mutex_;
+  std::vector<int> present_;    // workers, guarded
+  std::size_t expected_ = 0;    // ranks that have not left, guarded; observers are expected once they have come
+  std::exception_ptr problem_;  // guarded
+  std::jthread thread_;         // last: it uses everything above
+};
+
+RankServer::RankServer(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options)
+    : ranks_(cluster.ranks),
+      servers_(static_cast<int>(cluster.servers.size())),
+      host_(std::move(host)),
+      layout_(layout),
+      options_(options) {
+  if (options_.end < 0) options_.end = layout_.length;
+  check_service(*host_, layout_, options_);
+  // Server 0 looks at the others' parameters.
+  for (int rank = 0; rank < ranks_->size(); ++rank)
+    if (rank >= servers_ || (rank == 0 && ranks_->rank() != 0)) callers_.push_back({.rank = rank});
+  expected_ = static_cast<std::size_t>(ranks_->size() - servers_);
+  thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+}
+
+std::vector<int> RankServer::workers() const {
+  const std::scoped_lock lock(mutex_);
+  return present_;
+}
+
+bool RankServer::deserted() const {
+  const std::scoped_lock lock(mutex_);
+  if (problem_) std::rethrow_exception(problem_);
+  return expected_ == 0;
+}
+
+void RankServer::work(const std::stop_token& stop) {
+  try {
+    for (Caller& caller : callers_) listen(caller);
+    int idle = 0;
+    for (Nanoseconds nap = kShortestNap; !stop.stop_requested();) {
+      bool any = false;
+      for (Caller& caller : callers_) any = advance(caller) || any;
+      if (any) idle = 0, nap = kShortestNap;
+      else if (++idle <= kYields) std::this_thread::yield();
+      else std::this_thread::sleep_for(std::exchange(nap, std::min(2 * nap, kLongestNap)));
+    }
+  } catch (const std::exception& error) {
+    log::error("server {} serves no more: {}", ranks_->rank(), error.what());
+    {
+      const std::scoped_lock lock(mutex_);
+      problem_ = std::current_exception();
+    }
+    if (options_.failed) options_.failed(std::current_exception());
+  }
+}
+
+bool RankServer::advance(Caller& caller) {
+  if (caller.stage == Stage::gone || !caller.head.done() || !caller.payload.done()) return false;
+  caller.head.wait(), caller.payload.wait();  // throws what went wrong
+  switch (caller.stage) {
+    case Stage::listening: return receive(caller), true;
+    case Stage::receiving: caller.since = clock_.now(), caller.stage = Stage::waiting; [[fallthrough]];
+    case Stage::waiting: return answer(caller);
+    default: break;
+  }
+  if (wire::unpack_head(caller.request).verb == Verb::leave) leave(caller);
+  else listen(caller);
+  return true;
+}
+
+void RankServer::listen(Caller& caller) {
+  caller.stage = Stage::listening;
+  caller.payload = {};
+  caller.head = ranks_->start(comm::receive(caller.asked.buffer(), caller.rank, kAsk, {.deadline = kForever}));
+}
+
+void RankServer::receive(Caller& caller) {
+  caller.request = caller.asked.get();
+  caller.stage = Stage::receiving;
+  const wire::Head head = wire::unpack_head(caller.request);
+  std::span<std::byte> room;
+  if (head.verb == Verb::join) {
+    caller.text.resize(static_cast<std::size_t>(head.payload));
+    room = std::as_writable_bytes(std::span(caller.text));
+  } else if (caller.desk) {
+    room = caller.desk->room_for(caller.request);
+  } else {
+    throw DataError("a worker's message", fmt::format("rank {} asks before it joins", caller.rank));
+  }
+  if (!room.empty()) caller.payload = ranks_->start(comm::receive(buffer_of(room), caller.rank, kAskPayload, {.deadline = kDeadline}));
+}
+
+bool RankServer::answer(Caller& caller) {
+  const Verb verb = wire::unpack_head(caller.request).verb;
+  if (verb == Verb::join) return send(caller, join(caller)), true;
+  Desk& desk = *caller.desk;
+  const Nanoseconds waited = clock_.now() - caller.since;
+  if (verb == Verb::pull && desk.worker() != kObserver && !host_->may_pull(desk.worker())) {
+    if (waited < host_->limits().wait) return false;
+    return send(caller, desk.failure(host_->overdue(desk.worker()))), true;
+  }
+  const Desk::Reply reply = desk.answer(caller.request);
+  const bool later = verb == Verb::next && wire::unpack_head(reply.head).verb == Verb::next &&
+                     wire::unpack<wire::Next>(reply.head).kind == wire::Next::later;
+  if (later && waited < kTaskWait) return false;
+  return send(caller, reply), true;
+}
+
+void RankServer::send(Caller& caller, const Desk::Reply& reply) {
+  caller.stage = Stage::answering;
+  caller.answered.put(reply.head);
+  caller.head = ranks_->start(comm::send(caller.answered.buffer(), caller.rank, kAnswer, {.deadline = kDeadline}));
+  caller.payload = {};
+  if (!reply.payload.empty())
+    caller.payload = ranks_->start(comm::send(buffer_of(reply.payload), caller.rank, kAnswerPayload, {.deadline = kDeadline}));
+}
+
+Desk::Reply RankServer::join(Caller& caller) {
+  const bool looks = caller.rank < servers_;
+  caller.desk = std::make_unique<Desk>(*host_, layout_, options_, looks ? kObserver : caller.rank - servers_);
+  try {
+    check_alike(wire::unpack<wire::Join>(caller.request), caller.text, layout_, options_.compression);
+  } catch (const Error& error) {
+    return caller.desk->failure(error);
+  }
+  host_->join(caller.desk->worker());
+  const std::scoped_lock lock(mutex_);
+  if (looks) ++expected_;
+  else present_.push_back(caller.desk->worker());
+  return {wire::pack(Verb::join, wire::Joined{caller.desk->worker(), options_.begin, options_.end, host_->limits().wait.count(),
+                                              host_->limits().silence.count()}),
+          {}};
+}
+
+void RankServer::leave(Caller& caller) {
+  const int worker = caller.desk->worker();
+  caller.stage = Stage::gone;
+  if (worker != kObserver) host_->leave(worker);
+  if (caller.desk->task() && options_.task_lost) options_.task_lost(worker, *caller.desk->task());
+  const std::scoped_lock lock(mutex_);
+  std::erase(present_, worker);
+  --expected_;
+}
+
+}  // namespace
+
+std::unique_ptr<Service> serve_ranks(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout,
+                                     const ServiceOptions& options) {
+  return std::make_unique<RankServer>(cluster, std::move(host), layout, options);
+}
+
+}  // namespace paceline::ps

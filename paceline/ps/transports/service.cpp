@@ -1,0 +1,22 @@
+#include "paceline/ps/transports/service.h"
+
+#include "paceline/ps/transports/grpc.h"
+#include "paceline/ps/transports/ranks.h"
+
+namespace paceline::ps {
+
+std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, ServiceOptions options) {
+  if (cluster.ranks) return serve_ranks(cluster, std::move(host), layout, options);
+  options.address = cluster.servers.at(static_cast<std::size_t>(cluster.index));
+  return std::make_unique<GrpcServer>(std::move(host), layout, options);
+}
+
+std::unique_ptr<RemoteClient> join(const Cluster& cluster, int worker, const Layout& layout, const Security& security,
+                                   const PushCompression& compression) {
+  if (cluster.ranks) return connect_ranks(cluster, worker, layout, compression);
+  GrpcOptions options;
+  options.worker = worker, options.security = security, options.compression = compression;
+  return connect_grpc(cluster.servers, layout, options);
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,68 @@
+// A server for workers of other processes, and a worker's way to it, whatever carries them: gRPC (grpc.h) or the ranks of a communicator
+// (ranks.h).
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paceline/ps/client.h"
+#include "paceline/ps/cluster.h"
+#include "paceline/ps/layout.h"
+#include "paceline/ps/transports/push_coder.h"
+#include "paceline/ps/transports/task.h"
+
+namespace paceline::ps {
+
+/// PEM files of one side. All three: mutual TLS.
+struct Security {
+  std::string certificate = {}, key = {}, authority = {};
+  bool allow_insecure = false;  // plain text to other hosts
+};
+
+/// As the recipe says.
+inline Security security_of(const PsConfig& config) {
+  return {.certificate = config.certificate, .key = config.key, .authority = config.authority, .allow_insecure = config.allow_insecure};
+}
+
+struct ServiceOptions {
+  std::string address = "127.0.0.1:0";  // gRPC: where to listen; port 0: a free one
+  std::int64_t begin = 0, end = -1;     // the host's range of the arena; −1: to its end
+  Security security = {};               // gRPC
+  PushCompression compression = {};
+  /// Work for a worker, of the first server alone: a task; or none, `finished` or not, where there will be no more, or none for now. May
+  /// wait for a while, no longer than a second: the worker asks again. Called by many threads; between ranks by one, which must not wait.
+  std::function<std::optional<Task>(int worker, bool& finished)> next_task = {};
+  std::function<void(int worker, const Task& task, double loss_sum, double right, std::int64_t targets)> task_done = {};
+  /// The worker that had it is gone.
+  std::function<void(int worker, const Task& task)> task_lost = {};
+  /// Nobody is served any more, and this is why.
+  std::function<void(const std::exception_ptr& why)> failed = {};
+};
+
+class Service {
+ public:
+  virtual ~Service() = default;
+  virtual std::vector<int> workers() const = 0;  // that are here now
+  /// All workers there can ever be have been here and left.
+  virtual bool deserted() const { return false; }
+};
+
+/// A worker in another process than the servers.
+class RemoteClient : public Client {
+ public:
+  virtual int worker() const = 0;
+  /// Work to do; waits for it. Nothing: there will be no more.
+  virtual std::optional<Task> next() = 0;
+  virtual void done(const Task& task, double loss_sum, double right, std::int64_t targets) = 0;
+};
+
+/// This server of the cluster, or this worker's way to all of them, by the cluster's ranks where it has some, else by gRPC.
+std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, ServiceOptions options);
+std::unique_ptr<RemoteClient> join(const Cluster& cluster, int worker, const Layout& layout, const Security& security,
+                                   const PushCompression& compression);
+
+}  // namespace paceline::ps
