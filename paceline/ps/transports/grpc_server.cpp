@@ -61,13 +61,7 @@ class GrpcServer::Impl final : public grpc::Service {
 GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const Options& options)
     : host_(std::move(host)), layout_(layout), options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
-  ensure(options_.begin >= 0 && options_.end - options_.begin == host_->length(), "a server's range is as long as its host's memory");
-  const auto [on_gpu, replica] = host_->with([](Server& server) { return std::pair(server.on_gpu(), server.rule().needs().replica); });
-  if (on_gpu) throw ConfigError("servers for workers of other processes keep the parameters in host memory; choose device cpu for them");
-  if (!options_.compression.name.empty()) {
-    if (replica) throw ConfigError("this rule's workers push parameters, and only gradients can be compressed; leave comm.compression out");
-    const PushDecoder check(options_.compression, parts_of(layout_).slice(options_.begin, options_.end));
-  }
+  check_service(*host_, layout_, options_);
   check_exposure(options_.address, options_.security);
   hear_grpc();
 
@@ -149,15 +143,7 @@ wire::Join GrpcServer::Impl::read_join(Session::Stream& stream) const {
   const std::string head = receive_head(stream);
   const std::int64_t bytes = wire::unpack_head(head).payload;
   const auto join = wire::unpack<wire::Join>(head);
-  const std::string text = receive_text(stream, bytes);
-  if (join.layout < 0 || join.layout > bytes) throw DataError("a worker's message", "it joins without a layout");
-  const std::string_view layout = std::string_view(text).substr(0, static_cast<std::size_t>(join.layout));
-  const std::string_view compression = std::string_view(text).substr(layout.size());
-  if (const std::string what = difference(parse_layout(layout), layout_); !what.empty())
-    throw ConfigError(fmt::format("the worker's model (here) is not the server's (there): {}; give both the same recipe", what));
-  if (compression != options_.compression.describe())
-    throw ConfigError(fmt::format("the worker compresses its pushes by '{}', and the server expects '{}'; give both the same recipe",
-                                  compression, options_.compression.describe()));
+  check_alike(join, receive_text(stream, bytes), layout_, options_.compression);
   if (join.worker < -1 || join.worker >= kMostWorkers)
     throw ConfigError(fmt::format("no worker has the number {}; there are at most {}", join.worker, kMostWorkers));
   return join;
