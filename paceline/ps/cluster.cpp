@@ -1,9 +1,12 @@
 #include "paceline/ps/cluster.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
 
@@ -50,7 +53,28 @@ Cluster discover() {
   if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number("PACELINE_WORKER", 0, 1 << 13);
   if (!variable("PACELINE_RESTARTS").empty()) cluster.restarts = number("PACELINE_RESTARTS", 0, 1 << 20);
   if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number("PACELINE_WORKERS", 1, 1 << 20);
+  cluster.job = variable("PACELINE_JOB");
   return cluster;
+}
+
+std::string difference(const std::string& here, const std::string& there) {
+  const auto read = [](const std::string& lines) {
+    std::map<std::string, std::string> terms;
+    std::istringstream stream(lines);
+    for (std::string line; std::getline(stream, line);) {
+      const auto equals = std::min(line.find('='), line.size());
+      terms[line.substr(0, equals)] = equals < line.size() ? line.substr(equals + 1) : "";
+    }
+    return terms;
+  };
+  auto mine = read(here), others = read(there);
+  for (const auto& [key, value] : others) mine.try_emplace(key, "not known");
+  std::vector<std::string> differences;
+  for (const auto& [key, value] : mine) {
+    const auto other = others.try_emplace(key, "not known").first;
+    if (value != other->second) differences.push_back(fmt::format("{} is {} here and {} there", key, value, other->second));
+  }
+  return fmt::format("{}", fmt::join(differences, ", "));
 }
 
 Cluster joining(const std::string& addresses) {

@@ -15,6 +15,8 @@ struct Cluster {
   int index = -1;                                  // of a server, or the number that a worker asks for; −1: any that is free
   int restarts = 0;                                // how often a launcher had to start this process again
   int workers = 0;                                 // that were started; 0: not known
+  std::string job;                                 // tells runs apart: the same for all processes of one, however often they start again
+  std::string runs;                                // folder of the runs, where servers find what they kept
   std::vector<std::string> servers;                // addresses, in the order of their ranges
   std::shared_ptr<comm::Communicator> ranks = {};  // ps.transport=mpi: all of them, servers first
 
@@ -22,9 +24,11 @@ struct Cluster {
   bool leads() const { return role == Role::none || (role == Role::server && index == 0); }
 };
 
-/// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, and PACELINE_WORKERS. ConfigError where they contradict each
-/// other.
+/// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, PACELINE_WORKERS and PACELINE_JOB. ConfigError where they
+/// contradict each other.
 Cluster discover();
+/// What two processes' "key=value" lines do not agree on: "data.batch is 64 here and 32 there, …"; empty: nothing.
+std::string difference(const std::string& here, const std::string& there);
 /// A worker that joins a run: "host:port,host:port", all its servers.
 Cluster joining(const std::string& addresses);
 /// The ranks that mpirun started: the first `servers` serve, the others work. ConfigError where they are too few.

@@ -1,5 +1,7 @@
 #include "paceline/ps/host.h"
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -34,14 +36,25 @@ PeerError Host::overdue(int worker) {
 
 bool Host::may_pull(int worker) {
   const std::scoped_lock state(state_);
-  return server_->may_pull(worker);
+  return presence(worker).returns || server_->may_pull(worker);
 }
 
-void Host::pull(int worker, float* into, float rate) {
+void Host::take_part(int worker) {
+  if (const std::scoped_lock state(state_); !presence(worker).returns) return;
+  const std::scoped_lock both(state_, memory_);
+  if (!std::exchange(presence(worker).returns, false)) return;
+  note(Journal::Kind::returned, worker);
+  server_->returned(worker);
+}
+
+std::int64_t Host::pull(int worker, float* into, float rate) {
   if (worker == kObserver) {
     const std::shared_lock reading(memory_);
-    return server_->show(into);
+    server_->show(into);
+    return server_->version();
   }
+  take_part(worker);
+  std::int64_t version = 0;
   std::shared_lock<std::shared_mutex> reading(memory_, std::defer_lock);
   {
     std::unique_lock state(state_);
@@ -57,14 +70,19 @@ void Host::pull(int worker, float* into, float rate) {
     if (!granted) throw refusal(worker);
     presence(worker).heard = clock_.now();
     reading.lock();
+    note(into ? Journal::Kind::pulled : Journal::Kind::granted, worker, Push{.rate = rate});
     server_->grant(worker);
+    version = server_->version();
   }
   if (into) server_->read(worker, into, rate);
+  return version;
 }
 
 Advice Host::report(int worker, const Report& report, const float* statistics) {
   const std::scoped_lock both(state_, memory_);
   presence(worker).heard = clock_.now();
+  note(Journal::Kind::reported, worker, Push{}, report,
+       std::span(statistics, statistics ? static_cast<std::size_t>(server_->statistics_length()) : 0));
   return server_->report(worker, report, statistics);
 }
 
@@ -74,11 +92,26 @@ Verdict Host::push(int worker, float* gradient, const Push& push) {
   {
     const std::scoped_lock both(state_, memory_);
     presence(worker).heard = clock_.now();
-    if (good) verdict = server_->push(worker, gradient, push);
-    else server_->refuse(worker);
+    if (good) {
+      note(Journal::Kind::pushed, worker, push, Report{}, std::span<const float>(gradient, static_cast<std::size_t>(server_->length())));
+      verdict = server_->push(worker, gradient, push);
+    } else {
+      note(Journal::Kind::refused, worker);
+      server_->refuse(worker);
+    }
   }
   changed_.notify_all();
   return verdict;
+}
+
+void Host::refuse(int worker) {
+  {
+    const std::scoped_lock both(state_, memory_);
+    presence(worker).heard = clock_.now();
+    note(Journal::Kind::refused, worker);
+    server_->refuse(worker);
+  }
+  changed_.notify_all();
 }
 
 bool Host::in_vain(int worker) {
@@ -90,7 +123,10 @@ void Host::join(int worker) {
   if (worker == kObserver) return;
   {
     const std::scoped_lock both(state_, memory_);
-    presence(worker) = {.here = true, .changes = presence(worker).changes + 1, .heard = clock_.now()};
+    const int changes = presence(worker).changes + 1;
+    presence(worker) = {.here = true, .returns = began_again_ && changes == 1, .changes = changes, .heard = clock_.now()};
+    if (presence(worker).returns) return;
+    note(Journal::Kind::joined, worker);
     server_->joined(worker);
   }
   changed_.notify_all();
@@ -102,6 +138,7 @@ void Host::leave(int worker) {
     if (!presence(worker).here) return;
     presence(worker).here = false;
     ++presence(worker).changes;
+    note(Journal::Kind::left, worker);
     server_->left(worker);
   }
   changed_.notify_all();
@@ -122,6 +159,13 @@ std::vector<int> Host::forget_silent() {
   }
   for (const int worker : gone) leave(worker);
   return gone;
+}
+
+void Host::begin_again() {
+  const std::scoped_lock both(state_, memory_);
+  note(Journal::Kind::all_away, 0);
+  server_->all_away();
+  began_again_ = true;
 }
 
 void Host::close(const std::string& reason) {

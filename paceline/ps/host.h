@@ -10,6 +10,7 @@
 
 #include "paceline/base/clock.h"
 #include "paceline/base/error.h"
+#include "paceline/ps/journal.h"
 #include "paceline/ps/server.h"
 
 namespace paceline::ps {
@@ -29,12 +30,15 @@ class Host {
   bool may_pull(int worker);
   /// Waits until the consistency lets the worker pull. PeerError names who was waited for, or says that the worker left meanwhile. `into`
   /// null: it wants no parameters.
-  void pull(int worker, float* into, float rate);
+  /// Returns the version that it pulled.
+  std::int64_t pull(int worker, float* into, float rate);
   Advice report(int worker, const Report& report, const float* statistics);
   /// A gradient that is not finite is refused: dropped, and counted. (In host memory; on a GPU the loss tells.)
   Verdict push(int worker, float* gradient, const Push& push);
   /// What a pull throws that was not granted within limits().wait.
   PeerError overdue(int worker);
+  /// A worker has seen that its gradient is not finite, and sends none of it.
+  void refuse(int worker);
   /// Whether what the worker computes now will be dropped. Waits for nobody: while the server is busy the answer is no.
   bool in_vain(int worker);
 
@@ -43,6 +47,11 @@ class Host {
   void heard_of(int worker);  // it lives
   /// Workers that were silent for too long leave; returns them. Whoever computes for long tells by heard_of().
   std::vector<int> forget_silent();
+  /// The server has the state of another that was lost, and nobody is here. Whoever comes back takes part again with its next pull: what it
+  /// computes now belongs to a round that this server did not see begin.
+  void begin_again();
+  /// From now on every event is written there before anybody hears of it. Only within with(), or before anybody comes.
+  void write_to(std::unique_ptr<Journal> journal) { journal_ = std::move(journal); }
   /// Nobody waits any more: everyone who does gets `reason` as an error.
   void close(const std::string& reason);
 
@@ -58,20 +67,28 @@ class Host {
  private:
   struct Presence {
     bool here = false, waits = false;
-    int changes = 0;  // how often it came and went
+    bool returns = false;  // to a server that has begun again, with its next pull
+    int changes = 0;       // how often it came and went
     Nanoseconds heard{0};
   };
   Presence& presence(int worker);
   PeerError refusal(int worker) const;
+  void take_part(int worker);  // where it returns
+  template <class... Rest>
+  void note(Journal::Kind kind, int worker, const Rest&... rest) {
+    if (journal_) journal_->note(kind, worker, rest...);
+  }
   std::string late(int worker) const;  // "workers 1, 3": for whom a worker may be waiting
 
   std::unique_ptr<Server> server_;
   Limits limits_;
+  std::unique_ptr<Journal> journal_;
   SteadyClock clock_;
   std::mutex state_;
   std::shared_mutex memory_;
   std::condition_variable changed_;
   std::vector<Presence> presence_;
+  bool began_again_ = false;
   std::string closed_;  // why
 };
 

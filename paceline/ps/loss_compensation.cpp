@@ -66,8 +66,14 @@ void LossCompensation::load(std::span<const float> state) {
   const auto length = [&](std::size_t i) { return i < state.size() ? static_cast<std::size_t>(std::max(state[i], 0.0f)) : 0; };
   const std::size_t workers = length(0), loss = length(1), steps = length(2);
   if (state.size() != 4 + 2 * workers + loss + steps) throw ConfigError("the checkpoint's predictors are damaged");
+  const std::vector<float> before = loss_.save();
   loss_.load(state.subspan(4 + 2 * workers, loss));
-  steps_.load(state.subspan(4 + 2 * workers + loss, steps));
+  try {
+    steps_.load(state.subspan(4 + 2 * workers + loss, steps));
+  } catch (const ConfigError&) {
+    loss_.load(before);
+    throw;
+  }
   predicted_loss_ = state[3];
   last_report_.assign(workers, -1), predicted_steps_.assign(workers, 0);
   reports_ = 1 << 20;  // only differences matter

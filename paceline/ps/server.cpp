@@ -162,6 +162,16 @@ void Server::left(int index) {
   if (verdict.fate == Verdict::Fate::applied && verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
 }
 
+void Server::all_away() {
+  for (int i = 0; i < std::ssize(workers_); ++i)
+    if (const Verdict verdict = consistency_->left(i); verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
+}
+
+void Server::returned(int index) {
+  worker(index);
+  consistency_->joined(index);
+}
+
 void Server::refuse(int index) {
   ++refused_;
   consistency_->joined(index);  // it begins anew
@@ -280,26 +290,43 @@ std::vector<std::int64_t> Server::numbers() const {
   return all;
 }
 
-void Server::load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state) {
+void Server::load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered) {
+  const ConfigError damaged("the checkpoint's parameter server is damaged");
   std::size_t at = 0;
   const auto next = [&] {
-    if (at >= numbers.size()) throw ConfigError("the checkpoint's parameter server is damaged");
+    if (at >= numbers.size()) throw damaged;
     return numbers[at++];
   };
-  version_ = next(), dropped_ = next(), refused_ = next();
-  staleness_.clear();
+  const std::int64_t version = next(), dropped = next(), refused = next();
+  std::map<std::int64_t, std::int64_t> staleness;
   for (std::int64_t pairs = next(); pairs > 0; --pairs) {
-    const std::int64_t staleness = next();
-    staleness_[staleness] = next();
+    const std::int64_t steps = next();
+    staleness[steps] = next();
   }
-  if (compensation_ && !predictor_state.empty()) compensation_->load(predictor_state);
-  if (next() != std::ssize(workers_)) return;  // others begin anew with what the server has
-  for (Worker& w : workers_) w.pulled_version = next();
-  gathered_count_ = next();
-  last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(next(), 0, std::ssize(workers_) - 1));
-  last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(next()));
+  const bool same_workers = next() == std::ssize(workers_);  // else they begin anew with what the server has
+  const auto before = consistency_->save();
+  std::vector<std::int64_t> pulled;
+  std::int64_t gathered_count = 0, last_gathered = 0, last_rate = 0;
+  if (same_workers) {
+    for (std::size_t i = 0; i < workers_.size(); ++i) pulled.push_back(next());
+    gathered_count = next(), last_gathered = next(), last_rate = next();
+    if (gathered_count > 0 && !gathered) throw damaged;
+    consistency_->load(numbers.subspan(at));
+  }
+  try {
+    if (compensation_ && !predictor_state.empty()) compensation_->load(predictor_state);
+  } catch (const ConfigError&) {
+    consistency_->load(before);
+    throw;
+  }
+  version_ = version, dropped_ = dropped, refused_ = refused;
+  staleness_ = std::move(staleness);
+  if (!same_workers) return;
+  for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pulled_version = pulled[i];
+  gathered_count_ = gathered_count;
+  last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(last_gathered, 0, std::ssize(workers_) - 1));
+  last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(last_rate));
   if (gathered_count_ > 0 && !gathered_) gathered_ = setup_.allocate(length());
-  consistency_->load(numbers.subspan(at));
 }
 
 }  // namespace paceline::ps

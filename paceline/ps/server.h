@@ -68,6 +68,10 @@ class Server {
   void begin_anew() {
     for (int i = 0; i < std::ssize(workers_); ++i) consistency_->joined(i);
   }
+  /// Nobody is here any more, though nobody left: what was gathered is applied, and what is kept for each worker stays.
+  void all_away();
+  /// One of those is here again, and begins with a pull.
+  void returned(int worker);
   /// Counts a push that was refused because it was not finite; the worker may pull anew.
   void refuse(int worker);
 
@@ -77,6 +81,7 @@ class Server {
   float* statistics() const { return statistics_.get(); }  // of the batch norms: Async-BN
   bool on_gpu() const { return setup_.place.cuda; }
   std::int64_t length() const { return setup_.end - setup_.begin; }
+  std::int64_t statistics_length() const { return setup_.statistics; }
   std::int64_t version() const { return version_; }
   const std::map<std::int64_t, std::int64_t>& staleness() const { return staleness_; }  // how many gradients had each
   std::int64_t dropped() const { return dropped_; }
@@ -94,7 +99,8 @@ class Server {
   std::vector<Array> arrays();  // its memory, without the parameters; to be read or filled
   std::vector<std::int64_t> numbers() const;
   std::vector<float> predictor_state() const { return compensation_ ? compensation_->save() : std::vector<float>{}; }
-  void load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state);
+  /// `gathered`: whether there is an array of that name. ConfigError where they do not fit; then nothing has changed.
+  void load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered);
 
  private:
   struct Worker {

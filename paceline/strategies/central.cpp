@@ -205,8 +205,10 @@ void load_server(ps::Server& server, std::span<const NamedTensor> state, const s
     }
   };
   copy_arrays(false);  // nothing changes before all is known to fit
+  const auto gathered = std::ranges::find(state, prefix + "gathered", &NamedTensor::name);
   server.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())},
-              {predictors.data_ptr<float>(), static_cast<std::size_t>(predictors.numel())});
+              {predictors.data_ptr<float>(), static_cast<std::size_t>(predictors.numel())},
+              gathered != state.end() && gathered->tensor.numel() == server.length());
   copy_arrays(true);
 }
 

@@ -262,6 +262,54 @@ TEST(Grpc, AServerThatComesBackIsJoinedAgain) {
   EXPECT_NE(pulled(*client)[kLength - 100], start[kLength - 100]);
 }
 
+/// As ps.snapshot_s keeps it: all that a server has, for another one to go on with.
+std::shared_ptr<Host> restored(Host& lost, const ServerSettings& settings, std::int64_t begin, std::int64_t end) {
+  const auto host = make_host(settings, begin, end);
+  host->with([&](Server& mine) {
+    lost.with([&](Server& server) {
+      std::copy_n(server.parameters(), server.length(), mine.parameters());
+      mine.load(server.numbers(), server.predictor_state(), false);
+      for (std::size_t i = 0; i < server.arrays().size(); ++i)
+        std::copy_n(server.arrays()[i].data, server.arrays()[i].count, mine.arrays()[i].data);
+    });
+  });
+  host->begin_again();
+  return host;
+}
+
+// Worker 0 has pulled when the second server is lost, and worker 1 pulls from the one after it: their rounds stay those of the first
+// server.
+TEST(Grpc, ARestoredServerTakesPartInTheOthersRounds) {
+  const ServerSettings settings{.rule = "average", .consistency = "bsp", .workers = 2};
+  Fleet fleet(settings, 2);
+  const auto early = connect_grpc(fleet.addresses, layout(), {.worker = 0}), late = connect_grpc(fleet.addresses, layout(), {.worker = 1});
+  const auto push = [](GrpcClient& client, int step) {
+    auto gradient = gradient_of(client.worker(), step);
+    return client.push(gradient.data(), {.rate = kRate}).fate;
+  };
+  pulled(*early), pulled(*late);
+  push(*early, 0), push(*late, 0);
+  pulled(*early);
+  const auto host = restored(*fleet.hosts[1], settings, fleet.cuts[1], fleet.cuts[2]);
+  fleet.servers[1].reset();
+  fleet.hosts[1] = host;
+  fleet.servers[1] = std::make_unique<GrpcServer>(
+      host, layout(), GrpcServer::Options{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
+  push(*early, 1);  // dropped by the second server, which does not wait for this worker before its next pull
+  pulled(*late);
+  push(*late, 1);
+  const auto versions = [&] {
+    const auto of = [](Server& server) { return server.version(); };
+    return std::pair(fleet.hosts[0]->with(of), fleet.hosts[1]->with(of));
+  };
+  EXPECT_EQ(versions(), std::pair(std::int64_t{2}, std::int64_t{2}));
+  EXPECT_EQ(pulled(*early), pulled(*late));  // nobody waits: both servers are between two rounds
+  push(*early, 2);
+  EXPECT_EQ(versions(), std::pair(std::int64_t{2}, std::int64_t{2}));
+  push(*late, 2);
+  EXPECT_EQ(versions(), std::pair(std::int64_t{3}, std::int64_t{3}));
+}
+
 TEST(Grpc, PatienceEnds) {
   Fleet fleet({}, 1);
   const auto client = connect_grpc(fleet.addresses, layout(), {.patience = 300ms});

@@ -168,6 +168,18 @@ TEST(Grpc, AnotherModelIsRefusedWithTheDifference) {
   EXPECT_NO_THROW(pulled(*connect_grpc(fleet.addresses, layout())));
 }
 
+TEST(Grpc, AnotherRecipeIsRefusedWithTheDifference) {
+  Fleet fleet({}, 1, {.terms = "data.batch=64\nparallel.workers=4\ntrain.seed=1\n"});
+  try {
+    connect_grpc(fleet.addresses, layout(), {.terms = "data.batch=128\nparallel.workers=3\ntrain.seed=1\n"});
+    FAIL() << "the server took a worker with another recipe";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("data.batch is 128 here and 64 there, parallel.workers is 3 here and 4 there;"));
+  }
+  EXPECT_THROW(connect_grpc(fleet.addresses, layout()), ConfigError);
+  EXPECT_NO_THROW(connect_grpc(fleet.addresses, layout(), {.terms = "train.seed=1\nparallel.workers=4\ndata.batch=64\n"}));
+}
+
 TEST(Grpc, ANumberIsGivenOnce) {
   Fleet fleet({}, 1);
   const auto first = connect_grpc(fleet.addresses, layout(), {.worker = 5});
@@ -218,6 +230,28 @@ TEST(Grpc, AGradientThatIsNotFiniteIsDroppedAndTheWorkerGoesOn) {
   EXPECT_EQ(pulled(*client), before);
   auto good = gradient_of(0, 0);
   EXPECT_EQ(client->push(good.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+}
+
+// It is not finite in the second server's range alone, and the first one must not use it either.
+TEST(Grpc, AGradientThatIsNotFiniteSomewhereIsUsedNowhere) {
+  for (const std::string compression : {"", "fp16", "int8"}) {
+    Fleet fleet({}, 2, {.compression = {.name = compression}});
+    const auto client = connect_grpc(fleet.addresses, layout(), {.compression = {.name = compression}});
+    const auto before = pulled(*client);
+    auto bad = gradient_of(0, 0);
+    bad[kLength - 60] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(client->push(bad.data(), {.rate = kRate}).fate, Verdict::Fate::dropped);
+    EXPECT_EQ(pulled(*client), before);
+    for (const auto& host : fleet.hosts) EXPECT_EQ(host->with([](Server& server) { return server.refused(); }), 1) << compression;
+  }
+  // What only overflows on its way is refused likewise.
+  Fleet fleet({}, 2, {.compression = {.name = "fp16"}});
+  const auto client = connect_grpc(fleet.addresses, layout(), {.compression = {.name = "fp16"}});
+  const auto before = pulled(*client);
+  auto large = gradient_of(0, 0);
+  large[kLength - 60] = 1e6f;
+  EXPECT_EQ(client->push(large.data(), {.rate = kRate}).fate, Verdict::Fate::dropped);
+  EXPECT_EQ(pulled(*client), before);
 }
 
 // ---- compressed pushes

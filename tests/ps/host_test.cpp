@@ -181,6 +181,32 @@ TEST(Host, RefusesAGradientThatIsNoNumberAndTheWorkerGoesOn) {
   });
 }
 
+TEST(Host, RefusesWhatAWorkerItselfRefuses) {
+  const auto host = make_host(with("bsp"), 2, 10);
+  Floats values(10);
+  for (const int worker : {0, 1}) host->pull(worker, values.data(), 1);
+  host->refuse(0);
+  EXPECT_TRUE(host->may_pull(0));
+  host->with([](Server& server) { EXPECT_EQ(server.refused(), 1); });
+}
+
+// In several ranges: a gradient is used by all of them or by none.
+TEST(Host, RefusesAGradientInAllRanges) {
+  std::vector<std::shared_ptr<Host>> hosts;
+  for (const auto& [begin, end] : {std::pair(0, 30), std::pair(30, 90)})
+    hosts.push_back(std::make_shared<Host>(make_server(with("asp"), 1, 90, begin, end), Host::Limits{}));
+  const auto client = make_in_process_client(hosts, {0, 30, 90}, 0);
+  Floats values(90);
+  client->pull(values.data(), 1);
+  Floats gradient(90, 1);
+  gradient[80] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(client->push(gradient.data(), {.rate = 1}).fate, Verdict::Fate::dropped);
+  for (const auto& host : hosts) {
+    host->with([](Server& server) { EXPECT_EQ(server.refused(), 1); });
+    EXPECT_EQ(parameters_of(*host), Floats(static_cast<std::size_t>(host->length()), 0));
+  }
+}
+
 TEST(Host, FreesThoseWhoWaitForAWorkerThatLeaves) {
   const auto host = make_host(with("bsp"), 3, 9);
   Floats values(9);

@@ -302,13 +302,42 @@ TEST(ServerCheckpoint, RefusesDamagedNumbers) {
   const auto numbers = player.server().numbers();
   for (const std::size_t left : {0, 3, 5, 9}) {
     Player other(server_of("lc_asgd"), kHeavyBall);
-    EXPECT_THROW(other.server().load({numbers.data(), left}, {}), ConfigError) << left;
+    const auto before = other.server().numbers();
+    EXPECT_THROW(other.server().load({numbers.data(), left}, {}, true), ConfigError) << left;
+    EXPECT_EQ(other.server().numbers(), before) << left;
   }
+  Player other(server_of("lc_asgd"), kHeavyBall);
+  other.play("ABab");
+  const auto before = other.server().numbers();
+  const Floats predicted = other.server().predictor_state();
+  Floats shorter = player.server().predictor_state();
+  shorter.pop_back();
+  for (const Floats& predictors : {shorter, Floats{-1, 1e30f, std::numeric_limits<float>::quiet_NaN(), 0}}) {
+    EXPECT_THROW(other.server().load(numbers, predictors, true), ConfigError);
+    EXPECT_EQ(other.server().numbers(), before);
+    EXPECT_EQ(other.server().predictor_state(), predicted);
+  }
+}
+
+// The loss predictor is not taken over where the step predictor behind it does not fit.
+TEST(ServerCheckpoint, RefusesPredictorsAsAWhole) {
+  Player player(server_of("lc_asgd"), kHeavyBall), other(server_of("lc_asgd"), kHeavyBall);
+  player.play(kScript), other.play("ABab");
   Floats predictors = player.server().predictor_state();
-  predictors.pop_back();
-  EXPECT_THROW(player.server().load(numbers, predictors), ConfigError);
-  predictors = {-1, 1e30f, std::numeric_limits<float>::quiet_NaN(), 0};
-  EXPECT_THROW(player.server().load(numbers, predictors), ConfigError);
+  predictors[2] -= 1, predictors.pop_back();  // it says so itself
+  const auto before = other.server().numbers();
+  const Floats predicted = other.server().predictor_state();
+  EXPECT_THROW(other.server().load(player.server().numbers(), predictors, true), ConfigError);
+  EXPECT_EQ(other.server().predictor_state(), predicted);
+  EXPECT_EQ(other.server().numbers(), before);
+}
+
+TEST(ServerCheckpoint, RefusesARoundWhoseGradientsAreMissing) {
+  Player player(server_of("average", "bsp"), kHeavyBall), other(server_of("average", "bsp"), kHeavyBall);
+  player.play("ABa");
+  const auto before = other.server().numbers();
+  EXPECT_THROW(other.server().load(player.server().numbers(), {}, false), ConfigError);
+  EXPECT_EQ(other.server().numbers(), before);
 }
 
 // ---- SSP through the server

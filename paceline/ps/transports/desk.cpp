@@ -13,14 +13,20 @@ constexpr const char* kMessage = "a worker's message";
 
 }  // namespace
 
-void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const PushCompression& compression) {
-  if (join.layout < 0 || join.layout > std::ssize(text)) throw DataError(kMessage, "it joins without a layout");
-  const std::string_view theirs = text.substr(0, static_cast<std::size_t>(join.layout)), coded = text.substr(theirs.size());
+void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const ServiceOptions& options) {
+  const std::int64_t size = std::ssize(text);
+  if (join.layout < 0 || join.compression < 0 || join.layout > size || join.compression > size - join.layout)
+    throw DataError(kMessage, "it joins without a layout");
+  const std::string_view theirs = text.substr(0, static_cast<std::size_t>(join.layout));
+  const std::string_view coded = text.substr(theirs.size(), static_cast<std::size_t>(join.compression));
+  const std::string terms(text.substr(theirs.size() + coded.size()));
   if (const std::string what = difference(parse_layout(theirs), layout); !what.empty())
     throw ConfigError(fmt::format("the worker's model (here) is not the server's (there): {}; give both the same recipe", what));
-  if (coded != compression.describe())
+  if (coded != options.compression.describe())
     throw ConfigError(fmt::format("the worker compresses its pushes by '{}', and the server expects '{}'; give both the same recipe", coded,
-                                  compression.describe()));
+                                  options.compression.describe()));
+  if (const std::string what = difference(terms, options.terms); !what.empty())
+    throw ConfigError(fmt::format("the worker's recipe (here) is not the run's (there): {}; give both the same", what));
 }
 
 void check_service(Host& host, const Layout& layout, const ServiceOptions& options) {
@@ -55,8 +61,11 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
   };
   switch (head.verb) {
     case Verb::push:
-      if (!wire::unpack<wire::PushRequest>(bytes).coded)
-        return exactly(std::as_writable_bytes(std::span(gradient_.get(), length_)), "a gradient");
+      switch (wire::unpack<wire::PushRequest>(bytes).kind) {
+        case wire::PushRequest::plain: return exactly(std::as_writable_bytes(std::span(gradient_.get(), length_)), "a gradient");
+        case wire::PushRequest::not_finite: return exactly({}, "a gradient that is not finite");
+        default: break;
+      }
       if (size > code_.size()) throw DataError(kMessage, fmt::format("expected at most {} bytes of a code, got {}", code_.size(), size));
       return std::span(code_).first(size);
     case Verb::report:
@@ -101,13 +110,17 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
 }
 
 Desk::Reply Desk::pull(const wire::PullRequest& request) {
-  host_.pull(worker_, staging_.get(), request.rate);
-  return reply(Verb::pull, wire::Nothing{}, std::as_bytes(std::span(staging_.get(), length_)));
+  const std::int64_t version = host_.pull(worker_, staging_.get(), request.rate);
+  return reply(Verb::pull, wire::Pulled{version}, std::as_bytes(std::span(staging_.get(), length_)));
 }
 
 Desk::Reply Desk::push(const wire::PushRequest& request, std::int64_t bytes) {
+  if (request.kind == wire::PushRequest::not_finite) {
+    host_.refuse(worker_);
+    return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(Verdict::Fate::dropped), 0});
+  }
   const auto gradient = std::span(gradient_.get(), length_);
-  if (request.coded) decoder_->decode(std::span(code_).first(static_cast<std::size_t>(bytes)), gradient.data());
+  if (request.kind == wire::PushRequest::coded) decoder_->decode(std::span(code_).first(static_cast<std::size_t>(bytes)), gradient.data());
   const Verdict verdict = host_.push(worker_, gradient.data(), request.push);
   const bool changed = replica_ && verdict.fate != Verdict::Fate::dropped;
   return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(verdict.fate), verdict.gathered},

@@ -5,7 +5,7 @@
 //
 // Life and death: a worker whose stream breaks has left at once. One that neither speaks nor beats for the host's silence limit is
 // forgotten and its task handed back. A server that is gone is waited for; when it is there again, at the same address, the worker joins
-// again and goes on. Whatever was under way then is lost, and never applied twice.
+// again and goes on. A push that was under way then is lost, and never applied twice.
 //
 // Workers and servers that do not share a host use mutual TLS; without certificates only loopback addresses are served and called.
 #pragma once
@@ -43,6 +43,7 @@ struct GrpcOptions {
   int worker = -1;  // the number to have; −1: one that is free
   Security security = {};
   PushCompression compression = {};
+  std::string terms = {};
   Nanoseconds deadline = std::chrono::seconds(60);  // of one answer, beyond what the server may wait for other workers
   Nanoseconds patience = std::chrono::seconds(60);  // with a server that is gone; then PeerError names its address
 };

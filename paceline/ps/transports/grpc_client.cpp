@@ -9,6 +9,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/ps/transports/grpc_link.h"
+#include "paceline/ps/transports/parcels.h"
 
 namespace paceline::ps {
 namespace {
@@ -112,6 +113,7 @@ void GrpcWorker::pull(float* into, float rate) {
     const auto answer = links_[i]->ask(wire::pack(Verb::pull, wire::PullRequest{rate}), {}, place, Link::Lost::again);
     if (wire::unpack_head(*answer).payload != std::ssize(place))
       throw DataError("the server", "it sent fewer parameters than its range has");
+    links_[i]->saw(wire::unpack<wire::Pulled>(*answer).version);
   });
 }
 
@@ -123,13 +125,14 @@ Advice GrpcWorker::report(const Report& report, const float* statistics) {
 
 Verdict GrpcWorker::push(float* gradient, const Push& push) {
   Verdict first{.fate = Verdict::Fate::dropped, .gathered = 0};
+  std::vector<std::span<float>> ranges;
+  for (std::size_t i = 0; i < links_.size(); ++i) ranges.push_back(range(gradient, i));
+  const Parcels parcels = parcels_of(ranges, encoders_, epoch_, [&](const auto& act) { for_each_server(act); });
   for_each_server([&](std::size_t i) {
-    const bool coded = !encoders_.empty();
-    const auto place = range(gradient, i);
-    const auto payload = coded ? encoders_[i].encode(place.data(), epoch_) : std::as_bytes(place);
-    const auto head = wire::pack(Verb::push, wire::PushRequest{push, coded}, std::ssize(payload));
+    const auto payload = parcels.payloads[i];
+    const auto head = wire::pack(Verb::push, wire::PushRequest{push, parcels.kind}, std::ssize(payload));
     // Of a server that was lost nobody knows whether it used the gradient; sent again, it might be applied twice.
-    const auto answer = links_[i]->ask(head, payload, std::as_writable_bytes(place), Link::Lost::give_up);
+    const auto answer = links_[i]->ask(head, payload, std::as_writable_bytes(ranges[i]), Link::Lost::give_up);
     if (!answer || i > 0) return;
     const auto pushed = wire::unpack<wire::Pushed>(*answer);
     first = {static_cast<Verdict::Fate>(pushed.fate), static_cast<int>(pushed.gathered)};

@@ -57,7 +57,11 @@ std::optional<std::string> Link::ask(const std::string& head, std::span<const st
       log::warning("{} is gone ({}); waiting for it", name(), why);
     }
     join_until(patience);
-    log::info("{} is there again; worker {} goes on", name(), identity_.worker);
+    if (joined_.version < seen_)
+      log::warning("{} is there again with version {}, and had {}: updates between them are lost; worker {} goes on", name(),
+                   joined_.version, seen_, identity_.worker);
+    else log::info("{} is there again; worker {} goes on", name(), identity_.worker);
+    seen_ = joined_.version;
     if (lost == Lost::give_up) return std::nullopt;
   }
 }
@@ -88,8 +92,9 @@ std::string Link::ask_once(const std::string& head, std::span<const std::byte> p
 }
 
 void Link::join_until(Nanoseconds moment) {
-  const std::string compression = identity_.options.compression.describe(), text = identity_.layout + compression;
-  const wire::Join join{identity_.token, identity_.worker, std::ssize(identity_.layout)};
+  const std::string compression = identity_.options.compression.describe();
+  const std::string text = identity_.layout + compression + identity_.options.terms;
+  const wire::Join join{identity_.token, identity_.worker, std::ssize(identity_.layout), std::ssize(compression)};
   for (;;) {
     open(moment);
     try {

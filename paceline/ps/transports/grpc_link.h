@@ -26,6 +26,8 @@ class Link {
   /// Waits for the server, and joins. PeerError after the patience, ConfigError where the server does not want this worker.
   const wire::Joined& connect();
   const wire::Joined& place() const { return joined_; }
+  /// The server has this version, as it told.
+  void saw(std::int64_t version) { seen_ = version; }
 
   /// What to do once a server that was lost is there again.
   enum class Lost { again, give_up };
@@ -53,6 +55,7 @@ class Link {
   const Identity& identity_;
   SteadyClock clock_;
   wire::Joined joined_;
+  std::int64_t seen_ = 0;  // version
 
   std::mutex mutex_;  // guards the pointers against tend()
   std::shared_ptr<grpc::Channel> channel_;

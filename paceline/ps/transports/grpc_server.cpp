@@ -15,6 +15,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/ps/cluster.h"
 #include "paceline/ps/transports/grpc_session.h"
 
 namespace paceline::ps {
@@ -120,8 +121,9 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
     session = enter(context, stream, join);
     Loan none;
     send(stream,
-         wire::pack(wire::Verb::join, wire::Joined{session->worker(), options_.begin, options_.end, host_->limits().wait.count(),
-                                                   host_->limits().silence.count()}),
+         wire::pack(wire::Verb::join,
+                    wire::Joined{session->worker(), options_.begin, options_.end, host_->limits().wait.count(),
+                                 host_->limits().silence.count(), host_->with([](Server& server) { return server.version(); })}),
          {}, none);
     session->serve(*host_, layout_, options_);
   } catch (const Broken&) {
@@ -143,7 +145,7 @@ wire::Join GrpcServer::Impl::read_join(Session::Stream& stream) const {
   const std::string head = receive_head(stream);
   const std::int64_t bytes = wire::unpack_head(head).payload;
   const auto join = wire::unpack<wire::Join>(head);
-  check_alike(join, receive_text(stream, bytes), layout_, options_.compression);
+  check_alike(join, receive_text(stream, bytes), layout_, options_);
   if (join.worker < -1 || join.worker >= kMostWorkers)
     throw ConfigError(fmt::format("no worker has the number {}; there are at most {}", join.worker, kMostWorkers));
   return join;

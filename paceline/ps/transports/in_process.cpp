@@ -1,5 +1,6 @@
 // Workers in the servers' own process: a pull is one copy from memory to memory, a push is applied from where it lies.
 #include "paceline/ps/client.h"
+#include "paceline/ps/kernels.h"
 
 namespace paceline::ps {
 namespace {
@@ -19,6 +20,10 @@ class InProcess final : public Client {
   }
   Advice report(const Report& report, const float* statistics) override { return hosts_[0]->report(worker_, report, statistics); }
   Verdict push(float* gradient, const Push& push) override {
+    if (hosts_.size() > 1 && !all_finite(gradient, cuts_.back())) {  // all servers use a gradient, or none
+      for (const auto& host : hosts_) host->refuse(worker_);
+      return {.fate = Verdict::Fate::dropped, .gathered = 0};
+    }
     const Verdict first = hosts_[0]->push(worker_, gradient, push);
     for (std::size_t i = 1; i < hosts_.size(); ++i) hosts_[i]->push(worker_, gradient + cuts_[i], push);
     return first;

@@ -86,15 +86,15 @@ std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
   } else {
     const compress::Round round = cast_->round(0, residual_.data());
     code = std::as_bytes(std::span(static_cast<const std::uint16_t*>(round.data), static_cast<std::size_t>(round.count)));
-    cast_->finish(residual_.data(), gradient);
+    cast_->finish(residual_.data(), gradient);  // which has the rounded values now
   }
   ++moment_.step;
-  // Momentum stays only where nothing was said. What a gradient that was not finite has left must not spoil the next ones: the server
-  // refuses this one, and the residual begins anew.
+  // Momentum stays only where nothing was said. What is not finite must not spoil the next ones: the residual begins anew.
   for (std::size_t i = 0; i < momentum_.size(); ++i) momentum_[i] = residual_[i] == 0 ? 0 : momentum_[i];
-  const bool spoilt = !all_finite(residual_.data(), range_.length) || !all_finite(momentum_.data(), std::ssize(momentum_));
-  if (spoilt) std::ranges::fill(momentum_, 0.0f);
-  if (spoilt || !feedback_) std::ranges::fill(residual_, 0.0f);
+  spoilt_ = (cast_ && !all_finite(gradient, range_.length)) || !all_finite(residual_.data(), range_.length) ||
+            !all_finite(momentum_.data(), std::ssize(momentum_));
+  if (spoilt_) std::ranges::fill(momentum_, 0.0f);
+  if (spoilt_ || !feedback_) std::ranges::fill(residual_, 0.0f);
   return code;
 }
 

@@ -37,6 +37,8 @@ class PushEncoder {
 
   /// The code, good until the next call. `gradient` is used up.
   std::span<const std::byte> encode(float* gradient, double epoch);
+  /// Whether the last code, or what it left behind, is not finite: it must not be sent, and the residual has begun anew.
+  bool spoilt() const { return spoilt_; }
 
  private:
   void accumulate(const float* gradient);
@@ -44,7 +46,7 @@ class PushEncoder {
 
   PushCompression compression_;
   compress::Layout range_;
-  bool feedback_;
+  bool feedback_, spoilt_ = false;
   std::unique_ptr<compress::Coder> coder_;
   std::unique_ptr<compress::Linear> cast_;
   compress::Moment moment_;

@@ -5,6 +5,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/ps/transports/parcels.h"
 #include "paceline/ps/transports/ranks.h"
 #include "paceline/ps/transports/ranks_message.h"
 
@@ -33,7 +34,7 @@ struct Question {
 
 class RankClient final : public RemoteClient {
  public:
-  RankClient(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression);
+  RankClient(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression, const std::string& terms);
   ~RankClient() override;
 
   int worker() const override { return worker_; }
@@ -66,12 +67,13 @@ class RankClient final : public RemoteClient {
   double epoch_ = 0;                   // of the last task
 };
 
-RankClient::RankClient(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression)
+RankClient::RankClient(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression, const std::string& terms)
     : ranks_(cluster.ranks), layout_(layout), worker_(worker) {
   for (int rank = 0; rank < static_cast<int>(cluster.servers.size()); ++rank)
     if (rank != ranks_->rank()) links_.push_back({.rank = rank});
-  const std::string model = serialise(layout), text = model + compression.describe();
-  const auto head = wire::pack(Verb::join, wire::Join{.worker = worker, .layout = std::ssize(model)}, std::ssize(text));
+  const std::string model = serialise(layout), coded = compression.describe(), text = model + coded + terms;
+  const wire::Join join{.worker = worker, .layout = std::ssize(model), .compression = std::ssize(coded)};
+  const auto head = wire::pack(Verb::join, join, std::ssize(text));
   const auto answers = ask_all(links_, [&](std::size_t) { return Question{head, std::as_bytes(std::span(text))}; });
   for (std::size_t i = 0; i < links_.size(); ++i) {
     links_[i].place = wire::unpack<wire::Joined>(answers[i]);
@@ -151,11 +153,15 @@ Advice RankClient::report(const Report& report, const float* statistics) {
 }
 
 Verdict RankClient::push(float* gradient, const Push& push) {
-  const bool coded = !encoders_.empty();
+  std::vector<std::span<float>> ranges;
+  for (std::size_t i = 0; i < links_.size(); ++i) ranges.push_back(range(gradient, i));
+  const Parcels parcels = parcels_of(ranges, encoders_, epoch_, [&](const auto& act) {
+    for (std::size_t i = 0; i < links_.size(); ++i) act(i);
+  });
   const auto answers = ask_all(links_, [&](std::size_t i) {
-    const auto place = range(gradient, i);
-    const auto payload = coded ? encoders_[i].encode(place.data(), epoch_) : std::as_bytes(place);
-    return Question{wire::pack(Verb::push, wire::PushRequest{push, coded}, std::ssize(payload)), payload, std::as_writable_bytes(place)};
+    const auto payload = parcels.payloads[i];
+    return Question{wire::pack(Verb::push, wire::PushRequest{push, parcels.kind}, std::ssize(payload)), payload,
+                    std::as_writable_bytes(ranges[i])};
   });
   const auto first = wire::unpack<wire::Pushed>(answers.front());
   return {static_cast<Verdict::Fate>(first.fate), static_cast<int>(first.gathered)};
@@ -175,8 +181,8 @@ std::optional<Task> RankClient::next() {
 
 }  // namespace
 
-std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression) {
-  return std::make_unique<RankClient>(cluster, worker, layout, compression);
+std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression, const std::string& terms) {
+  return std::make_unique<RankClient>(cluster, worker, layout, compression, terms);
 }
 
 }  // namespace paceline::ps

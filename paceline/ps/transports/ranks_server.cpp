@@ -182,7 +182,7 @@ Desk::Reply RankServer::join(Caller& caller) {
   const bool looks = caller.rank < servers_;
   caller.desk = std::make_unique<Desk>(*host_, layout_, options_, looks ? kObserver : caller.rank - servers_);
   try {
-    check_alike(wire::unpack<wire::Join>(caller.request), caller.text, layout_, options_.compression);
+    check_alike(wire::unpack<wire::Join>(caller.request), caller.text, layout_, options_);
   } catch (const Error& error) {
     return caller.desk->failure(error);
   }
@@ -191,7 +191,8 @@ Desk::Reply RankServer::join(Caller& caller) {
   if (looks) ++expected_;
   else present_.push_back(caller.desk->worker());
   return {wire::pack(Verb::join, wire::Joined{caller.desk->worker(), options_.begin, options_.end, host_->limits().wait.count(),
-                                              host_->limits().silence.count()}),
+                                              host_->limits().silence.count(),
+                                              host_->with([](Server& server) { return server.version(); })}),
           {}};
 }
 

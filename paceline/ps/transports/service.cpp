@@ -12,10 +12,10 @@ std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<Host> hos
 }
 
 std::unique_ptr<RemoteClient> join(const Cluster& cluster, int worker, const Layout& layout, const Security& security,
-                                   const PushCompression& compression) {
-  if (cluster.ranks) return connect_ranks(cluster, worker, layout, compression);
+                                   const PushCompression& compression, const std::string& terms) {
+  if (cluster.ranks) return connect_ranks(cluster, worker, layout, compression, terms);
   GrpcOptions options;
-  options.worker = worker, options.security = security, options.compression = compression;
+  options.worker = worker, options.security = security, options.compression = compression, options.terms = terms;
   return connect_grpc(cluster.servers, layout, options);
 }
 

@@ -33,6 +33,7 @@ struct ServiceOptions {
   std::int64_t begin = 0, end = -1;     // the host's range of the arena; −1: to its end
   Security security = {};               // gRPC
   PushCompression compression = {};
+  std::string terms = {};  // that workers must share (cluster.h)
   /// Work for a worker, of the first server alone: a task; or none, `finished` or not, where there will be no more, or none for now. May
   /// wait for a while, no longer than a second: the worker asks again. Called by many threads; between ranks by one, which must not wait.
   std::function<std::optional<Task>(int worker, bool& finished)> next_task = {};
@@ -63,6 +64,6 @@ class RemoteClient : public Client {
 /// This server of the cluster, or this worker's way to all of them, by the cluster's ranks where it has some, else by gRPC.
 std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, ServiceOptions options);
 std::unique_ptr<RemoteClient> join(const Cluster& cluster, int worker, const Layout& layout, const Security& security,
-                                   const PushCompression& compression);
+                                   const PushCompression& compression, const std::string& terms);
 
 }  // namespace paceline::ps

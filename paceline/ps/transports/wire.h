@@ -29,22 +29,27 @@ struct Head {
 
 // ---- bodies
 struct Nothing {};
-struct Join {  // payload: the layout, and after it the compression
+struct Join {  // payload: the layout, after it the compression, and after that the terms
   std::uint64_t token = 0;
-  std::int64_t worker = -1;  // −1: any number
-  std::int64_t layout = 0;   // bytes
+  std::int64_t worker = -1;                  // −1: any number
+  std::int64_t layout = 0, compression = 0;  // bytes
 };
 struct Joined {
   std::int64_t worker = 0;
   std::int64_t begin = 0, end = 0;
   std::int64_t wait = 0, silence = 0;  // nanoseconds, of the host
+  std::int64_t version = 0;            // that the server has now
 };
 struct PullRequest {  // the answer's payload: the range
   float rate = 0;
 };
-struct PushRequest {  // payload: the range, or its code
+struct Pulled {
+  std::int64_t version = 0;
+};
+struct PushRequest {  // payload: the range, or its code; of a gradient that is not finite, nothing
+  enum Kind : std::int64_t { plain, coded, not_finite };
   Push push;
-  std::int64_t coded = 0;
+  std::int64_t kind = plain;
 };
 struct Pushed {  // payload: of rules with replicas, the worker's new parameters
   std::int64_t fate = 0, gathered = 0;

@@ -1,0 +1,91 @@
+#include "paceline/ps/journal.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "paceline/base/checksum.h"
+#include "paceline/base/log.h"
+
+namespace paceline::ps {
+namespace {
+
+/// An event in the file; its values follow.
+struct Record {
+  Journal::Kind kind = Journal::Kind::joined;
+  std::int64_t worker = 0;
+  Push push;
+  Report report;
+  std::int64_t values = 0;
+  std::int64_t checksum = 0;
+};
+static_assert(std::is_trivially_copyable_v<Record> && sizeof(Record) == 4 * 8 + sizeof(Push) + sizeof(Report), "without gaps");
+
+std::int64_t checksum_of(Record record, std::span<const float> values) {
+  record.checksum = 0;
+  return crc32c(std::as_bytes(values), crc32c(std::as_bytes(std::span(&record, 1))));
+}
+
+void play(const Record& record, std::vector<float>& values, std::vector<float>& pulled, Server& server) {
+  const int worker = static_cast<int>(record.worker);
+  switch (record.kind) {
+    case Journal::Kind::joined: return server.joined(worker);
+    case Journal::Kind::left: return server.left(worker);
+    case Journal::Kind::all_away: return server.all_away();
+    case Journal::Kind::returned: return server.returned(worker);
+    case Journal::Kind::granted: return server.grant(worker);
+    case Journal::Kind::pulled: return server.pull(worker, pulled.data(), record.push.rate);
+    case Journal::Kind::reported: return static_cast<void>(server.report(worker, record.report, values.empty() ? nullptr : values.data()));
+    case Journal::Kind::pushed: return static_cast<void>(server.push(worker, values.data(), record.push));
+    case Journal::Kind::refused: return server.refuse(worker);
+  }
+}
+
+}  // namespace
+
+Journal::Journal(const std::filesystem::path& file) : path_(file), file_(file, std::ios::binary | std::ios::trunc) {
+  if (!file_) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
+}
+
+void Journal::note(Kind kind, int worker, const Push& push, const Report& report, std::span<const float> values) {
+  if (!file_) return;
+  Record record{.kind = kind, .worker = worker, .push = push, .report = report, .values = std::ssize(values)};
+  record.checksum = checksum_of(record, values);
+  file_.write(reinterpret_cast<const char*>(&record), sizeof(record));
+  file_.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size_bytes()));
+  if (!file_.flush()) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
+}
+
+std::int64_t Journal::replay(const std::filesystem::path& file, Server& server) {
+  std::ifstream stream(file, std::ios::binary);
+  std::vector<float> values, pulled(static_cast<std::size_t>(server.length()));
+  std::int64_t pushes = 0;
+  const auto longest = static_cast<std::int64_t>(std::filesystem::file_size(file) / sizeof(float));
+  for (Record record; stream.read(reinterpret_cast<char*>(&record), sizeof(record));) {
+    if (record.values < 0 || record.values > longest) break;
+    values.resize(static_cast<std::size_t>(record.values));
+    if (!stream.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)))) break;
+    if (record.checksum != checksum_of(record, values)) break;
+    play(record, values, pulled, server);
+    pushes += record.kind == Kind::pushed;
+  }
+  return pushes;
+}
+
+std::filesystem::path Journals::file(std::int64_t number) const { return stem_.string() + fmt::format(".journal-{}", number); }
+
+std::unique_ptr<Journal> Journals::next() { return std::make_unique<Journal>(file(++number_)); }
+
+std::int64_t Journals::replay(Server& server, std::int64_t from) {
+  std::int64_t pushes = 0;
+  for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) pushes += Journal::replay(file(number_ + 1), server);
+  return pushes;
+}
+
+void Journals::forget_before(std::int64_t from) {
+  std::error_code ignored;
+  for (std::int64_t number = from - 1; number >= 0 && std::filesystem::remove(file(number), ignored); --number) {
+  }
+}
+
+}  // namespace paceline::ps

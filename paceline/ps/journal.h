@@ -1,0 +1,55 @@
+// What happened to a server since its last snapshot, event by event, written down before it is acknowledged (ps.replica=true).
+//
+// A server is a state machine whose bits follow from the order of events, so that a snapshot and the events after it are the server again:
+// nothing that was acknowledged is lost with its process. What the operating system has not yet put on disk is lost with its host.
+//
+// A journal begins with a snapshot. Where a server is started again it goes on with a new one, so that several may follow one snapshot.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <span>
+
+#include "paceline/ps/server.h"
+
+namespace paceline::ps {
+
+class Journal {
+ public:
+  enum class Kind : std::int64_t { joined, left, all_away, returned, granted, pulled, reported, pushed, refused };
+
+  explicit Journal(const std::filesystem::path& file);
+
+  /// A disk that is full must not end a run: then nothing more is written before the next snapshot, with an alarm.
+  void note(Kind kind, int worker, const Push& push = {}, const Report& report = {}, std::span<const float> values = {});
+
+  /// Plays the events of a file on `server`, up to one that was not written to its end. Returns how many pushes there were.
+  static std::int64_t replay(const std::filesystem::path& file, Server& server);
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+/// The journals of one server, numbered.
+class Journals {
+ public:
+  /// Files are "<stem>.journal-<number>".
+  explicit Journals(std::filesystem::path stem) : stem_(std::move(stem)) {}
+
+  std::int64_t number() const { return number_; }  // of the last one
+  std::unique_ptr<Journal> next();
+  /// Plays all from number `from` on; their pushes.
+  std::int64_t replay(Server& server, std::int64_t from);
+  /// There is a snapshot that begins with number `from`.
+  void forget_before(std::int64_t from);
+
+ private:
+  std::filesystem::path file(std::int64_t number) const;
+
+  std::filesystem::path stem_;
+  std::int64_t number_ = -1;
+};
+
+}  // namespace paceline::ps

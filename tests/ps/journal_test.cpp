@@ -1,0 +1,134 @@
+// What a server's journal keeps: the server again, to the bit, up to the last event that was written to its end.
+#include "paceline/ps/journal.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "paceline/base/random.h"
+#include "paceline/ps/host.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr std::int64_t kLength = 301, kStatistics = 6;
+constexpr int kWorkers = 3;
+
+class JournalTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              (std::string("paceline-journal-") + testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path folder_;
+};
+
+std::unique_ptr<Server> make_server(const std::string& rule, const std::string& consistency) {
+  PsConfig config;
+  config.rule = rule, config.consistency = consistency, config.bound = 2;
+  config.hidden = 4;
+  Server::Setup setup;
+  setup.segments = {{0, 100}, {100, kLength - 100, false}};
+  setup.length = setup.end = kLength, setup.statistics = kStatistics, setup.workers = kWorkers, setup.seed = 3;
+  auto server = std::make_unique<Server>(config, optim::OptimConfig{.momentum = 0.9}, setup);
+  for (std::int64_t i = 0; i < kLength; ++i) server->parameters()[i] = static_cast<float>(i % 13) - 6;
+  return server;
+}
+
+std::vector<float> state_of(Server& server) {
+  std::vector<float> all(server.parameters(), server.parameters() + server.length());
+  for (const Server::Array& array : server.arrays()) all.insert(all.end(), array.data, array.data + array.count);
+  for (const std::int64_t number : server.numbers()) all.push_back(static_cast<float>(number));
+  for (const float value : server.predictor_state()) all.push_back(value);
+  return all;
+}
+
+/// Workers in some order: those that may pull do, report and push; now and then one goes and comes, or pushes what is no number.
+void disturb(Host& host, int events, std::uint64_t seed) {
+  RandomStream random(seed, Purpose::test, 7);
+  std::vector<float> values(kLength), statistics(kStatistics);
+  for (int event = 0; event < events; ++event) {
+    const int worker = static_cast<int>(random.below(kWorkers));
+    if (event % 11 == 10) {
+      host.leave(worker);
+      host.join(worker);
+    }
+    if (!host.may_pull(worker)) continue;
+    host.pull(worker, values.data(), 0.125f);
+    for (float& value : statistics) value = static_cast<float>(random.uniform());
+    const double scale = host.report(worker, {.loss = 1 + random.uniform(), .t_comm_s = 1, .t_comp_s = 2}, statistics.data()).scale;
+    for (float& value : values) value = static_cast<float>(random.uniform()) - 0.5f;
+    if (event % 7 == 6) values[3] = std::numeric_limits<float>::quiet_NaN();
+    host.push(worker, values.data(), {.rate = 0.125f, .scale = static_cast<float>(scale), .loss = 1});
+  }
+}
+
+TEST_F(JournalTest, PlaysAServerAgainToTheBit) {
+  const std::pair<std::string, std::string> kinds[] = {{"asgd", "asp"}, {"dc_asgd", "asp"}, {"gap_aware", "ssp"},  {"lc_asgd", "asp"},
+                                                       {"dana", "asp"}, {"average", "bsp"}, {"average", "k_async"}};
+  for (const auto& [rule, consistency] : kinds) {
+    Host host(make_server(rule, consistency), {.wait = std::chrono::milliseconds(50)});
+    host.write_to(std::make_unique<Journal>(folder_ / "one"));
+    for (int worker = 0; worker < kWorkers; ++worker) host.join(worker);
+    disturb(host, 60, 1);
+    host.write_to(nullptr);
+    const auto twin = make_server(rule, consistency);
+    const auto before = state_of(*twin);
+    EXPECT_GT(Journal::replay(folder_ / "one", *twin), 20) << rule;
+    EXPECT_NE(state_of(*twin), before);
+    EXPECT_TRUE(host.with([&](Server& server) { return state_of(server) == state_of(*twin); })) << rule << " " << consistency;
+  }
+}
+
+TEST_F(JournalTest, GoesOnFromASnapshotThroughSeveralFiles) {
+  Journals journals(folder_ / "server-1");
+  Host host(make_server("asgd", "asp"), {});
+  host.write_to(journals.next());
+  for (int worker = 0; worker < kWorkers; ++worker) host.join(worker);
+  disturb(host, 20, 1);
+  const auto snapshot = make_server("asgd", "asp");
+  host.with([&](Server& server) {
+    std::copy_n(server.parameters(), kLength, snapshot->parameters());
+    snapshot->load(server.numbers(), {}, false);
+    for (std::size_t i = 0; i < server.arrays().size(); ++i)
+      std::copy_n(server.arrays()[i].data, server.arrays()[i].count, snapshot->arrays()[i].data);
+    host.write_to(journals.next());
+  });
+  const std::int64_t from = journals.number();
+  disturb(host, 20, 2);
+  host.write_to(journals.next());  // as a server does that is started again
+  host.begin_again();
+  host.join(1);
+  disturb(host, 20, 3);
+  host.write_to(nullptr);
+  journals.forget_before(from);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "server-1.journal-0"));
+  Journals again(folder_ / "server-1");
+  EXPECT_GT(again.replay(*snapshot, from), 5);
+  EXPECT_EQ(again.number(), 2);
+  EXPECT_TRUE(host.with([&](Server& server) { return state_of(server) == state_of(*snapshot); }));
+}
+
+TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
+  Host host(make_server("asgd", "asp"), {});
+  host.write_to(std::make_unique<Journal>(folder_ / "one"));
+  host.join(0);
+  disturb(host, 30, 1);
+  host.write_to(nullptr);
+  const std::int64_t whole = Journal::replay(folder_ / "one", *make_server("asgd", "asp"));
+  const auto size = std::filesystem::file_size(folder_ / "one");
+  std::filesystem::resize_file(folder_ / "one", size - 5);  // the last event is a push
+  EXPECT_EQ(Journal::replay(folder_ / "one", *make_server("asgd", "asp")), whole - 1);
+  std::fstream file(folder_ / "one", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(size / 2));
+  file.put('\x5a');
+  file.close();
+  EXPECT_LT(Journal::replay(folder_ / "one", *make_server("asgd", "asp")), whole - 1);
+}
+
+}  // namespace
+}  // namespace paceline::ps
