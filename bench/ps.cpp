@@ -114,7 +114,7 @@ Row over_grpc(int servers, int workers, int rounds) {
   std::vector<std::string> addresses;
   for (std::size_t i = 0; i < hosts.all.size(); ++i) {
     fleet.push_back(
-        std::make_unique<ps::GrpcServer>(hosts.all[i], model(), ps::GrpcServer::Options{.begin = hosts.cuts[i], .end = hosts.cuts[i + 1]}));
+        std::make_unique<ps::GrpcServer>(hosts.all[i], model(), ps::ServiceOptions{.begin = hosts.cuts[i], .end = hosts.cuts[i + 1]}));
     addresses.push_back(fleet.back()->address());
   }
   return row_of("grpc", servers, workers,

@@ -59,6 +59,14 @@ Plan make_plan(const Flags& flags) {
   return plan;
 }
 
+/// Server 0 is started again: it goes on where its run's last checkpoint stands.
+std::optional<RunFolder> take_up_again(const ps::Cluster& cluster, Plan& plan) {
+  if (cluster.role != ps::Cluster::Role::server || cluster.restarts == 0) return std::nullopt;
+  const std::optional<RunFolder> folder = RunFolder::find(cluster.runs, cluster.job);
+  if (folder && !train::list_checkpoints(folder->path()).empty()) plan.resume_from = train::newest_good_checkpoint(folder->path());
+  return folder;
+}
+
 /// The folder of a resumed run is the one its checkpoint lies in.
 RunFolder folder_for(const Plan& plan) {
   if (plan.resume_from) {
@@ -100,13 +108,15 @@ int run_train(const Flags& flags) {
   }
   catch_signals(stop_requested);
   const comm::World launched = comm::discover();
-  const ps::Cluster cluster = find_cluster(plan.recipe, flags.join, launched);
+  ps::Cluster cluster = find_cluster(plan.recipe, flags.join, launched);
+  cluster.runs = plan.recipe.train.runs;
   if (cluster.role != ps::Cluster::Role::none) {
     plan.recipe.ps.executor = "processes";
     if (plan.recipe.parallel.workers == 0) plan.recipe.parallel.workers = std::max(cluster.workers, 1);
     plan.recipe.ps.servers = std::ssize(cluster.servers);
   }
   if (!cluster.leads()) return run_remote(plan.recipe, cluster);
+  const std::optional<RunFolder> before = take_up_again(cluster, plan);
   const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself
   const SteadyClock clock;
   observe::Bus bus;
@@ -118,7 +128,8 @@ int run_train(const Flags& flags) {
     return ended.stopped.empty() ? kDone : kStopped;
   }
   // From here on the input is known to be good: nothing was written before.
-  const RunFolder folder = folder_for(plan);
+  const RunFolder folder = before ? *before : folder_for(plan);
+  if (!cluster.job.empty()) folder.mark(cluster.job);
   write_atomically(folder.recipe(), plan.recipe.config().toml());
 
   if (!flags.quiet) bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock));

@@ -1,6 +1,7 @@
 #include "paceline/observe/run_folder.h"
 
 #include <cctype>
+#include <fstream>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -11,6 +12,10 @@
 namespace paceline::observe {
 
 namespace fs = std::filesystem;
+
+namespace {
+constexpr const char* kMark = "job";
+}
 
 RunFolder RunFolder::create(const fs::path& runs, const std::string& name) {
   const bool inside = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
@@ -28,6 +33,20 @@ RunFolder RunFolder::open(const fs::path& folder) {
   if (!fs::is_directory(folder)) throw ConfigError(fmt::format("there is no run folder {}", folder.string()));
   ensure_writable_folder(folder);
   return RunFolder(folder);
+}
+
+std::optional<RunFolder> RunFolder::find(const fs::path& runs, const std::string& job) {
+  std::error_code ignored;
+  for (const auto& item : fs::directory_iterator(runs, ignored)) {
+    std::ifstream mark(RunFolder(item.path()).servers() / kMark);
+    if (std::string text; std::getline(mark, text) && text == job) return RunFolder(item.path());
+  }
+  return std::nullopt;
+}
+
+void RunFolder::mark(const std::string& job) const {
+  fs::create_directories(servers());
+  write_atomically(servers() / kMark, job + "\n");
 }
 
 std::string RunFolder::default_name(std::string_view network, std::string_view dataset, std::time_t now) {

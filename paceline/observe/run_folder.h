@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,11 @@ class RunFolder {
   /// One that exists, to resume in it. Throws ConfigError.
   static RunFolder open(const std::filesystem::path& folder);
 
+  /// The run that `job` names, by what mark() has left in its folder; nothing where there is none.
+  static std::optional<RunFolder> find(const std::filesystem::path& runs, const std::string& job);
+  /// So that other processes of the run find the folder.
+  void mark(const std::string& job) const;
+
   /// <network>-<dataset>-<yyyymmdd-hhmmss> in local time, with nothing in it that a path or a shell would mind.
   static std::string default_name(std::string_view network, std::string_view dataset, std::time_t now);
 
@@ -28,6 +34,7 @@ class RunFolder {
   std::filesystem::path trace() const { return path_ / "trace.json"; }
   std::filesystem::path curve() const { return path_ / "curve.svg"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  std::filesystem::path servers() const { return path_ / "servers"; }  // snapshots of parameter servers
 
  private:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}

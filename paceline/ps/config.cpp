@@ -53,6 +53,17 @@ void PsConfig::describe(Section& section) {
   PredictorConfig::describe(section);
   section.field("gap_decay", gap_decay, "gap_aware: decay of the mean squared step").at_least(0).at_most(1);
   section.field("period", period, "downpour, easgd: steps of a worker between two visits to the server").at_least(1);
+  section
+      .field("deadline_s", deadline_s,
+             "seconds that a silent worker is waited for before it is forgotten; a server that is gone has twice as long")
+      .above(0)
+      .at_most(86400);
+  section
+      .field("snapshot_s", snapshot_s, "processes: seconds between two snapshots of a server, from which it can be started again; 0: none")
+      .at_least(0)
+      .at_most(1e6);
+  section.field("replica", replica,
+                "processes: write every push to a journal before it is acknowledged, so that a server that is started again has them all");
   section.field("certificate", certificate, "processes: PEM file of this side; with key and authority: mutual TLS");
   section.field("key", key, "processes: PEM file of its private key");
   section.field("authority", authority, "processes: PEM file of whoever signed the other side's certificate");
@@ -70,6 +81,8 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
   make_consistency(config.consistency, config, workers);
   const int files = !config.certificate.empty() + !config.key.empty() + !config.authority.empty();
   if (files != 0 && files != 3) throw ConfigError("TLS needs all three of ps.certificate, ps.key and ps.authority; give all or none");
+  if (config.replica && config.snapshot_s == 0)
+    throw ConfigError("ps.replica=true is a journal that begins with every snapshot, and ps.snapshot_s=0 makes none; use one like 60");
   if (config.servers > 1 && (config.consistency.starts_with("k_") || config.consistency == "adasync"))
     throw ConfigError(fmt::format("consistency '{}' chooses gradients, and {} servers would choose differently; use ps.servers=1",
                                   config.consistency, config.servers));

@@ -1,6 +1,9 @@
 // [ps] of a recipe: the parameter server, which update rule it has and how it waits.
 #pragma once
 
+#include <chrono>
+
+#include "paceline/base/clock.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/predictors/predictor.h"
@@ -25,11 +28,17 @@ struct PsConfig : ConsistencyConfig, PredictorConfig {
   double gap_decay = 0.999;                 // gap_aware
   std::int64_t period = 1;                  // downpour, easgd: steps of a worker between two visits
   double elasticity = 0;                    // easgd: α; 0: 0.9 / workers
+  double deadline_s = 30;                   // for a late worker; a server that is gone has twice as long
+  double snapshot_s = 60;                   // processes: between two snapshots of a server; 0: none
+  bool replica = false;                     // processes: journal every push before it is acknowledged
   std::string certificate, key, authority;  // processes: PEM files; all three: mutual TLS
   bool allow_insecure = false;              // processes: plain text to other hosts
 
   void describe(Section& section);
   bool pushes_steps() const { return optimizer == "worker"; }
+  Nanoseconds deadline() const { return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(deadline_s)); }
+  /// For a server that is gone, for an answer, and for any progress at all: longer than for a worker, which must be forgotten before.
+  Nanoseconds patience() const { return 2 * deadline(); }
 };
 
 /// The optimizer of a server: that of the recipe, or, where workers push steps, one that only subtracts them.

@@ -78,6 +78,8 @@ class Central final : public Strategy {
   std::vector<NamedTensor> save() override { return executor_->save(); }
   void load(std::span<const NamedTensor> state) override { executor_->load(state); }
   std::optional<observe::Served> served() const override { return executor_->served(); }
+  bool wants_checkpoint() const override { return executor_->wants_checkpoint(); }
+  bool refuses() const override { return true; }
 
  private:
   std::string name_;
@@ -142,8 +144,7 @@ std::vector<std::int64_t> cuts_of(const Context& context, std::int64_t servers) 
   return ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), optimizer->elementwise());
 }
 
-std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& ps, std::span<const std::int64_t> cuts, std::size_t index,
-                                    const ps::Host::Limits& limits) {
+std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& ps, std::span<const std::int64_t> cuts, std::size_t index) {
   ps::Server::Setup setup = server_setup(context);
   setup.begin = cuts[index], setup.end = cuts[index + 1];
   if (index > 0) setup.statistics = 0;  // the first server has them
@@ -152,7 +153,7 @@ std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& 
   as_tensor(server->parameters(), server->length(), device)
       .copy_(context.module.arena().parameters().narrow(0, setup.begin, server->length()));
   if (setup.statistics > 0) as_tensor(server->statistics(), setup.statistics, device).copy_(context.module.statistics().parameters());
-  return std::make_shared<ps::Host>(std::move(server), limits);
+  return std::make_shared<ps::Host>(std::move(server), ps::Host::Limits{.wait = ps.deadline(), .silence = ps.deadline()});
 }
 
 ps::PushCompression push_compression(const Context& context) {
@@ -166,6 +167,24 @@ ps::PushCompression push_compression(const Context& context) {
           .seed = context.seed,
           .momentum = context.optim.momentum,
           .workers = context.played};
+}
+
+ps::ServiceOptions service_options(const Context& context, std::span<const std::int64_t> cuts, std::size_t index) {
+  ps::ServiceOptions options;
+  options.begin = cuts[index], options.end = cuts[index + 1];
+  options.security = ps::security_of(context.ps);
+  options.compression = push_compression(context);
+  options.terms = context.terms;
+  return options;
+}
+
+ps::JoinOptions join_options(const Context& context) {
+  return {.worker = context.cluster.index,
+          .security = ps::security_of(context.ps),
+          .compression = push_compression(context),
+          .terms = context.terms,
+          .deadline = context.ps.patience(),
+          .patience = context.ps.patience()};
 }
 
 ps::Layout layout_of(const Context& context) {

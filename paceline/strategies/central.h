@@ -6,7 +6,7 @@
 
 #include "paceline/ps/host.h"
 #include "paceline/ps/layout.h"
-#include "paceline/ps/transports/push_coder.h"
+#include "paceline/ps/transports/service.h"
 #include "paceline/strategies/local_pass.h"
 #include "paceline/strategies/recorded_step.h"
 
@@ -32,6 +32,7 @@ class Executor {
   virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
   virtual observe::Served served() const = 0;
+  virtual bool wants_checkpoint() const { return false; }
 };
 
 /// `ps` with the strategy's rule and consistency filled in.
@@ -41,12 +42,14 @@ std::unique_ptr<Executor> make_processes_executor(const Context& context, const 
 
 /// The ranges of `servers` servers, and the server of one of them, with the module's parameters in it.
 std::vector<std::int64_t> cuts_of(const Context& context, std::int64_t servers);
-std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& ps, std::span<const std::int64_t> cuts, std::size_t index,
-                                    const ps::Host::Limits& limits);
+std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& ps, std::span<const std::int64_t> cuts, std::size_t index);
 /// What workers and servers must agree on.
 ps::Layout layout_of(const Context& context);
 /// How its pushes are compressed, where they travel.
 ps::PushCompression push_compression(const Context& context);
+/// How the server of a range serves, and how it is reached.
+ps::ServiceOptions service_options(const Context& context, std::span<const std::int64_t> cuts, std::size_t index);
+ps::JoinOptions join_options(const Context& context);
 /// [ps] with the rule and the consistency that the strategy's name stands for.
 ps::PsConfig paired(const std::string& strategy, ps::PsConfig ps);
 

@@ -1,7 +1,8 @@
 // Servers and workers as processes, over gRPC or MPI (ps/transports/service.h). This is server 0's half, with the Trainer in it: it deals
 // out minibatches by their numbers, has the first range of the arena, and reads the others' ranges when the model is evaluated or saved.
 //
-// Workers come and go: a minibatch whose worker is gone is dealt out again.
+// Workers come and go: a minibatch whose worker is gone is dealt out again. A server 0 that is started again goes on from the run's last
+// checkpoint, which has its range's state; minibatches that were dealt out after that are dealt out again.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -9,23 +10,26 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/observe/run_folder.h"
 #include "paceline/ps/transports/service.h"
 #include "paceline/strategies/central.h"
+#include "paceline/strategies/per_worker.h"
 
 namespace paceline::strategies {
 namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kPatience = 60s;    // for a first worker to come, and for any to finish something
-constexpr auto kFarewell = 10s;    // for workers to hear that there is no more work
-constexpr auto kTaskWait = 200ms;  // that a worker's question for work may take
+constexpr auto kFarewell = 10s;          // for workers to hear that there is no more work
+constexpr auto kTaskWait = 200ms;        // that a worker's question for work may take
+constexpr const char* kState = "ps.0.";  // of this server, in a checkpoint
 
 class ProcessesExecutor final : public Executor {
  public:
@@ -39,13 +43,10 @@ class ProcessesExecutor final : public Executor {
     if (!context.module.device().is_cpu())
       throw ConfigError("servers of ps.executor=processes keep parameters in host memory; use train.device=cpu");
     const std::vector<std::int64_t> cuts = cuts_of(context, std::ssize(cluster.servers));
-    host_ = make_host(context, config, cuts, 0, {});
-    ps::ServiceOptions options;
-    options.begin = cuts[0], options.end = cuts[1];
-    options.compression = push_compression(context);
-    options.security = ps::security_of(config);
-    options.next_task = [this](int worker, bool& finished) { return next_task(worker, finished); };
-    options.task_done = [this](int, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
+    host_ = make_host(context, config, cuts, 0);
+    options_ = service_options(context, cuts, 0);
+    options_.next_task = [this](int worker, bool& finished) { return next_task(worker, finished); };
+    options_.task_done = [this](int, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
       {
         const std::lock_guard lock(mutex_);
         --under_way_, ++finished_tasks_;
@@ -53,7 +54,7 @@ class ProcessesExecutor final : public Executor {
       }
       changed_.notify_all();
     };
-    options.task_lost = [this](int worker, const ps::Task& task) {
+    options_.task_lost = [this](int worker, const ps::Task& task) {
       log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
       {
         const std::lock_guard lock(mutex_);
@@ -62,14 +63,15 @@ class ProcessesExecutor final : public Executor {
       }
       changed_.notify_all();
     };
-    options.failed = [this](const std::exception_ptr& why) {
+    options_.failed = [this](const std::exception_ptr& why) {
       {
         const std::lock_guard lock(mutex_);
         problem_ = why;
       }
       changed_.notify_all();
     };
-    server_ = ps::serve(cluster, host_, layout_, options);
+    kept_at_ = context.clock.now();
+    if (cluster.restarts == 0) serve();  // else not before it has its state again
   }
 
   ~ProcessesExecutor() override {
@@ -79,12 +81,15 @@ class ProcessesExecutor final : public Executor {
     }
     changed_.notify_all();
     observer_.reset();
+    if (!server_) return;
     const Nanoseconds until = context_.clock.now() + kFarewell;
     const auto only_observers = [&] { return std::ranges::all_of(server_->workers(), [](int worker) { return worker == ps::kObserver; }); };
     while (!only_observers() && context_.clock.now() < until) std::this_thread::sleep_for(20ms);
   }
 
   StepResult step(const Batch&, const Point& point) override {
+    begin_without_checkpoint();
+    if (context_.ps.replica && !journals_) begin_journals(0);
     std::unique_lock lock(mutex_);
     wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
     tasks_.push_back({.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)});
@@ -97,13 +102,17 @@ class ProcessesExecutor final : public Executor {
   }
 
   void show(const std::string&) override {
+    begin_without_checkpoint();
     std::unique_lock lock(mutex_);
     wait_for_progress(lock, [&] { return tasks_.empty() && under_way_ == 0; });
     lock.unlock();
     auto* parameters = context_.module.arena().parameters().data_ptr<float>();
     if (context_.cluster.servers.size() > 1) {
-      if (!observer_)
-        observer_ = ps::join(context_.cluster, ps::kObserver, layout_, ps::security_of(context_.ps), push_compression(context_));
+      if (!observer_) {
+        ps::JoinOptions options = join_options(context_);
+        options.worker = ps::kObserver;
+        observer_ = ps::join(context_.cluster, layout_, options);
+      }
       observer_->pull(parameters, 0);
     }
     host_->with([&](ps::Server& server) { server.show(parameters); });  // the first range is here
@@ -115,9 +124,34 @@ class ProcessesExecutor final : public Executor {
   }
   void resume_training() override {}
 
-  std::vector<NamedTensor> save() override { return {}; }  // the model alone: what servers keep beside it stays with them
-  void load(std::span<const NamedTensor>) override {
-    throw ConfigError("a run of ps.executor=processes cannot be resumed; start a new one with model.weights=CHECKPOINT");
+  // Of the others the model alone: what they keep beside it is in snapshots of their own.
+  std::vector<NamedTensor> save() override {
+    kept_at_ = context_.clock.now();
+    return host_->with([&](ps::Server& server) {
+      std::vector<NamedTensor> state = save_server(server, kState, context_.module.device());
+      if (journals_) {
+        journals_->forget_before(std::exchange(journal_, journals_->number() + 1));  // the checkpoint before this one is written
+        host_->write_to(journals_->next());
+        state.push_back({std::string(kState) + "journal", at::tensor({journal_}, at::kLong)});
+      }
+      return state;
+    });
+  }
+  // The module has the checkpoint's parameters by now.
+  void load(std::span<const NamedTensor> state) override {
+    if (context_.cluster.restarts == 0)
+      throw ConfigError("a run of ps.executor=processes cannot be resumed; start a new one with model.weights=CHECKPOINT");
+    const std::int64_t version = host_->with([&](ps::Server& server) {
+      load_server(server, state, kState, context_.module.device());
+      const float* parameters = context_.module.arena().parameters().data_ptr<float>();
+      std::copy_n(parameters, server.length(), server.parameters());
+      return server.version();
+    });
+    begin_again(context_.ps.replica ? find_saved(state, std::string(kState) + "journal").item<std::int64_t>() : 0,
+                fmt::format("goes on with version {}, the run's last checkpoint", version));
+  }
+  bool wants_checkpoint() const override {
+    return context_.ps.snapshot_s > 0 && seconds(context_.clock.now() - kept_at_) >= context_.ps.snapshot_s;
   }
 
   observe::Served served() const override {
@@ -127,6 +161,32 @@ class ProcessesExecutor final : public Executor {
   }
 
  private:
+  void serve() { server_ = ps::serve(context_.cluster, host_, layout_, options_); }
+  void begin_again(std::int64_t journal, const std::string& how) {
+    const std::int64_t replayed = context_.ps.replica ? begin_journals(journal) : 0;
+    log::warning("server 0 was started again and {}; {}", how,
+                 context_.ps.replica ? fmt::format("{} pushes after it came from its journal, and none is lost", replayed)
+                                     : "updates after it are lost in its range, and the other servers keep theirs");
+    host_->begin_again();
+    serve();
+  }
+  void begin_without_checkpoint() {
+    if (!server_) begin_again(0, "begins anew, since there was no checkpoint yet");
+  }
+
+  /// The journals from number `first` on are played, and a new one is begun. The run's folder is there by now.
+  std::int64_t begin_journals(std::int64_t first) {
+    const auto folder = observe::RunFolder::find(context_.cluster.runs, context_.cluster.job);
+    if (!folder) throw ConfigError("ps.replica=true needs the run's folder; start the servers with paceline run");
+    journals_.emplace(folder->servers() / "server-0");
+    journal_ = first;
+    return host_->with([&](ps::Server& server) {
+      const std::int64_t replayed = journals_->replay(server, first);
+      host_->write_to(journals_->next());
+      return replayed;
+    });
+  }
+
   std::optional<ps::Task> next_task(int worker, bool& finished) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait,
@@ -146,19 +206,24 @@ class ProcessesExecutor final : public Executor {
     while (!condition()) {
       if (problem_) std::rethrow_exception(problem_);
       const std::int64_t before = finished_tasks_;
-      const bool moved = changed_.wait_for(lock, kPatience, [&] { return condition() || problem_ || finished_tasks_ != before; });
+      const bool moved =
+          changed_.wait_for(lock, context_.ps.patience(), [&] { return condition() || problem_ || finished_tasks_ != before; });
       if (moved) continue;
       const std::int64_t finished = finished_tasks_;
       lock.unlock();  // the server's lock comes before this one
       throw PeerError(-1, "step", finished,
-                      fmt::format("no worker finished a minibatch for {} s; {} are connected, and the servers are {}", kPatience.count(),
-                                  server_->workers().size(), fmt::join(context_.cluster.servers, ",")));
+                      fmt::format("no worker finished a minibatch for {:.1f} s; {} are connected, and the servers are {}",
+                                  seconds(context_.ps.patience()), server_->workers().size(), fmt::join(context_.cluster.servers, ",")));
     }
   }
 
   const Context& context_;
   ps::Layout layout_;
   std::shared_ptr<ps::Host> host_;
+  ps::ServiceOptions options_;
+  Nanoseconds kept_at_{0};  // the last checkpoint was made
+  std::optional<ps::Journals> journals_;
+  std::int64_t journal_ = 0;  // that the last checkpoint begins with
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ps::Task> tasks_;

@@ -53,6 +53,7 @@ struct Context {
   ps::PsConfig ps = {};
   ps::TimingConfig timing = {};
   ps::Cluster cluster = {};  // ps.executor=processes
+  std::string terms = {};    // of the recipe that processes of a parameter server must agree on: "key=value" lines
   std::string compression = "none";
   std::string algorithm = "auto";  // of the collectives
   bool shaped = false;             // the links between workers are made slower than they are
@@ -129,6 +130,10 @@ class Strategy {
   virtual void load(std::span<const NamedTensor> state) = 0;
 
   virtual Traffic traffic() const { return {}; }
+  /// Whether it is time for a checkpoint, beside those that the recipe asks for.
+  virtual bool wants_checkpoint() const { return false; }
+  /// Whether a gradient that is not finite is refused and harms nobody, so that the run goes on without it.
+  virtual bool refuses() const { return false; }
   /// Of a parameter server.
   virtual std::optional<observe::Served> served() const { return std::nullopt; }
   /// Whether the workers make every step together anyway, so that they may meet once more after it.

@@ -105,7 +105,7 @@ class ThreadsExecutor final : public Executor {
     if (!context.module.device().is_cpu())
       throw ConfigError("ps.executor=threads has its workers on CPU cores; use ps.executor=virtual on a GPU, or train.device=cpu");
     cuts_ = cuts_of(context, config.servers);
-    for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i, {}));
+    for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i));
     board_.sums = at::zeros({2}, at::kDouble);
     if (!context.timing.record.empty()) board_.recorder = std::make_unique<ps::TimingRecorder>(context.timing.record, context.played);
     for (int i = 0; i < context.played; ++i)

@@ -8,6 +8,30 @@
 #include "paceline/strategies/central.h"
 
 namespace paceline::train {
+namespace {
+
+constexpr std::string_view kTerms[] = {
+    "model.network",
+    "data.name",
+    "data.batch",
+    "data.train_samples",
+    "data.augment",
+    "data.drop_last",
+    "data.uneven",
+    "train.seed",
+    "train.micro_batches",
+    "train.label_smoothing",
+    "strategy.name",
+    "parallel.workers",
+    "ps.rule",
+    "ps.consistency",
+    "ps.period",
+    "schedule.batch_milestones",
+    "schedule.batch_factor",
+    "schedule.largest_batch",
+};
+
+}  // namespace
 
 void TrainConfig::describe(Section& section) {
   section.field("epochs", epochs, "passes over the training data").at_least(1).at_most(1e9);
@@ -113,6 +137,17 @@ std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
                   "data.uneven=weight "
                   "(shares differ by one sample; the mean is still over samples)",
                   batch, workers, below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above)));
+}
+
+std::string terms_of(const Recipe& recipe) {
+  Recipe copy = recipe;
+  const Config config = copy.config();
+  std::string terms;
+  for (const Section& section : config.sections())
+    for (const Field& field : section.fields())
+      if (const std::string key = section.name() + "." + field.key(); std::ranges::find(kTerms, key) != std::end(kTerms))
+        terms += fmt::format("{}={}\n", key, field.toml());
+  return terms;
 }
 
 graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info) {

@@ -85,6 +85,9 @@ void validate(const Recipe& recipe);
 /// data.uneven=refuse.
 std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch);
 
+/// What a worker's part of a run depends on beside the model: "key=value" lines, for processes of a parameter server to compare.
+std::string terms_of(const Recipe& recipe);
+
 /// The graph for a dataset: what the recipe leaves open in [model] (input, classes) comes from the data.
 graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info);
 

@@ -12,11 +12,14 @@
 #include "paceline/ps/transports/service.h"
 #include "paceline/strategies/central_worker.h"
 #include "paceline/train/feed.h"
+#include "paceline/train/server_snapshots.h"
 #include "paceline/train/trainer.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
 namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server looks whether it is to end, or a snapshot is due
 
 /// What such a process shares with the Trainer of server 0: the same recipe gives the same module.
 struct Remote {
@@ -46,6 +49,7 @@ struct Remote {
                                         .ps = ps,
                                         .timing = recipe.timing,
                                         .cluster = cluster,
+                                        .terms = terms_of(recipe),
                                         .compression = recipe.comm.compression,
                                         .seed = options.seed,
                                         .label_smoothing = recipe.train.label_smoothing,
@@ -70,8 +74,7 @@ struct Remote {
 std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, cluster);
   const Recipe& recipe = remote.recipe;
-  auto connected = ps::join(cluster, cluster.index, strategies::layout_of(*remote.context), ps::security_of(remote.ps),
-                            strategies::push_compression(*remote.context));
+  auto connected = ps::join(cluster, strategies::layout_of(*remote.context), strategies::join_options(*remote.context));
   ps::RemoteClient& servers = *connected;
   strategies::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
   worker.begin();
@@ -101,21 +104,19 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
 }
 
 void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
-  if (cluster.restarts > 0)
-    throw Error(
-        fmt::format("server {} was started again, and its parameters went with the one before; begin the run anew from its last "
-                    "checkpoint with model.weights=…",
-                    cluster.index));
   Remote remote(given, cluster);
   const auto cuts = strategies::cuts_of(*remote.context, std::ssize(cluster.servers));
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto host = strategies::make_host(*remote.context, remote.ps, cuts, index, {});
-  ps::ServiceOptions options;
-  options.begin = cuts[index], options.end = cuts[index + 1];
-  options.compression = strategies::push_compression(*remote.context);
-  options.security = ps::security_of(remote.ps);
+  const auto host = strategies::make_host(*remote.context, remote.ps, cuts, index);
+  ServerSnapshots snapshots(remote.recipe, cluster, *host);
+  if (cluster.restarts > 0) snapshots.restore();
+  else snapshots.begin();
+  const auto options = strategies::service_options(*remote.context, cuts, index);
   const auto server = ps::serve(cluster, host, strategies::layout_of(*remote.context), options);
-  while (!stop && !server->deserted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!stop && !server->deserted()) {
+    std::this_thread::sleep_for(kLook);
+    snapshots.write_if_due();
+  }
 }
 
 }  // namespace paceline::train

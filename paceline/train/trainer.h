@@ -70,8 +70,9 @@ class Trainer {
   observe::Communication communication();
   bool write(const Checkpoint& checkpoint, Nanoseconds began);
   void check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const;
-  bool train_epoch();  // false: told to stop
-  void report();       // reads the sums of the last steps back, adds them up over the workers and emits them
+  bool train_epoch();                            // false: told to stop
+  bool accepts(std::int64_t step, double loss);  // false: a step to be left out
+  void report();                                 // reads the sums of the last steps back, adds them up over the workers and emits them
   [[noreturn]] void give_up(const std::string& symptom);
   Score evaluate(std::int64_t epoch);
   Score score();
@@ -108,6 +109,7 @@ class Trainer {
   std::vector<Unreported> unreported_;
   at::Tensor unreported_sums_;          // [kReportTogether, 2] double, on the device
   bool stopping_ = false;               // some worker was told to
+  std::int64_t refused_ = 0;            // steps in a row whose loss was not a number
   double compute_s_ = 0;                // of this worker: in steps, without waiting for others
   strategies::Traffic traffic_before_;  // at the last report
   Nanoseconds reported_at_{0};

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The parameter server as scripts meet it: processes that die and join, and comparisons that repeat."""
+import glob
 import json
 import os
 import re
@@ -23,16 +24,18 @@ class Processes(unittest.TestCase):
     """Two servers and four workers over gRPC."""
 
     WORDS = ["train", "strategy.name=asgd", "optim.rate=0.01", "data.batch=64", "data.train_samples=6000", "data.test_samples=1000",
-             "train.epochs=3", "train.threads=1", "--json"]
+             "train.epochs=5", "train.threads=1", "--json"]
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
-    def train(self, disturb=None):
-        words = [*self.WORDS, "train.runs=" + self.folder.name]
-        job = subprocess.Popen([PACELINE, "run", "--servers", "2", "--workers", "4", "--only-rank-output", "0", "--", *words],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    quiet = None  # the run that nothing disturbs, once for all tests
+
+    def train(self, disturb=None, more=()):
+        words = [*self.WORDS, *more, "train.runs=" + self.folder.name]
+        job = subprocess.Popen([PACELINE, "run", "--servers", "2", "--workers", "4", "--max-restarts", "1", "--only-rank-output", "0", "--",
+                                *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(job.kill)
         if disturb:
             disturb(job, words)
@@ -55,22 +58,77 @@ class Processes(unittest.TestCase):
             except (OSError, ValueError, IndexError):
                 continue
 
+    def undisturbed(self):
+        if Processes.quiet is None:
+            Processes.quiet, _ = self.train()
+            self.assertGreater(self.quiet["test_accuracy"], 0.6)
+            self.assertEqual(self.quiet["workers"], 4)
+        return self.quiet
+
+    def find(self, job, variable, number):
+        """Pid of a worker or server, and the servers' addresses."""
+        deadline = time.time() + 60
+        while time.time() < deadline:
+            for pid, environment in self.children(job):
+                if environment.get(variable) == number:
+                    return pid, environment["PACELINE_SERVERS"]
+            time.sleep(0.2)
+        self.fail(f"nobody was started as {variable}={number}")
+
+    def kept(self, pattern):
+        """Waits until the run has kept something."""
+        deadline = time.time() + 60
+        while time.time() < deadline and not glob.glob(os.path.join(self.folder.name, "*", pattern)):
+            time.sleep(0.05)
+
+    def check_against_undisturbed(self, disturbed):
+        quiet = self.undisturbed()
+        self.assertEqual(disturbed["samples"], quiet["samples"])
+        self.assertGreater(disturbed["test_accuracy"], quiet["test_accuracy"] - 0.08)
+
+    def test_a_server_dies_and_goes_on_from_its_snapshot(self):
+        def disturb(job, _):
+            self.kept("servers/server-1.safetensors")
+            os.kill(self.find(job, "PACELINE_SERVER", "1")[0], signal.SIGKILL)
+
+        disturbed, err = self.train(disturb, ["ps.snapshot_s=0.5"])
+        self.assertRegex(err, r"server 1 was started again and goes on with version [1-9]\d*, its snapshot of .* s ago; updates after it")
+        self.assertRegex(err, r"server 1 at .* is there again")
+        self.check_against_undisturbed(disturbed)
+
+    def test_the_first_server_dies_and_goes_on_from_its_checkpoint(self):
+        def disturb(job, _):
+            self.kept("checkpoints/step-*.safetensors")
+            os.kill(self.find(job, "PACELINE_SERVER", "0")[0], signal.SIGKILL)
+
+        disturbed, err = self.train(disturb, ["ps.snapshot_s=0.5"])
+        self.assertRegex(err, r"server 0 was started again and goes on with version [1-9]\d*, the run's last checkpoint; updates after it")
+        self.assertEqual(len(os.listdir(self.folder.name)), 1)  # one run, one folder
+        self.check_against_undisturbed(disturbed)
+
+    def test_with_a_replica_no_push_is_lost(self):
+        def disturb(job, _):
+            self.kept("servers/server-1.journal-0")
+            time.sleep(1)
+            for number in ("1", "0"):
+                os.kill(self.find(job, "PACELINE_SERVER", number)[0], signal.SIGKILL)
+
+        disturbed, err = self.train(disturb, ["ps.replica=true"])
+        for number in (0, 1):
+            self.assertRegex(err, rf"server {number} was started again and .*; [1-9]\d* pushes after it came from its journal, and none is lost")
+        self.assertNotRegex(err, "updates between them are lost")
+        self.check_against_undisturbed(disturbed)
+
     def test_a_worker_dies_and_another_joins(self):
-        quiet, _ = self.train()
-        self.assertGreater(quiet["test_accuracy"], 0.6)
-        self.assertEqual(quiet["workers"], 4)
         joined = []
 
         def disturb(job, words):
-            deadline = time.time() + 60
-            victim = None
-            while time.time() < deadline and victim is None:
-                time.sleep(0.2)
-                servers = next((e["PACELINE_SERVERS"] for _, e in self.children(job) if "PACELINE_SERVERS" in e), None)
-                victim = next((pid for pid, e in self.children(job) if e.get("PACELINE_WORKER") == "2"), None)
-            self.assertIsNotNone(victim, "no worker was started")
+            victim, servers = self.find(job, "PACELINE_WORKER", "2")
             time.sleep(3)  # it computes by then
             os.kill(victim, signal.SIGKILL)
+            stranger = run(*words, "data.batch=96", "--workers", "3", "--join", servers)
+            self.assertEqual(stranger.returncode, 2, stranger.stderr)
+            self.assertIn("data.batch is 96 here and 64 there, parallel.workers is 3 here and 4 there", stranger.stderr)
             joined.append(subprocess.Popen([PACELINE, *words, "--workers", "4", "--join", servers], stdout=subprocess.PIPE,
                                            stderr=subprocess.PIPE, text=True))
             self.addCleanup(joined[0].kill)
@@ -80,8 +138,7 @@ class Processes(unittest.TestCase):
         self.assertIn("worker 2", err)  # who died is told
         finished = re.search(r"finished (\d+) minibatches", comer)
         self.assertTrue(finished and int(finished.group(1)) > 0, comer)
-        self.assertEqual(disturbed["samples"], quiet["samples"])
-        self.assertGreater(disturbed["test_accuracy"], quiet["test_accuracy"] - 0.08)
+        self.check_against_undisturbed(disturbed)
 
     def test_needs_its_launcher(self):
         alone = run("train", "strategy.name=asgd", "ps.executor=processes", "--workers", "2", "train.runs=" + self.folder.name)

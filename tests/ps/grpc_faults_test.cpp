@@ -35,7 +35,7 @@ using testing::HasSubstr;
 struct Work {
   explicit Work(std::int64_t tasks) : left(tasks) {}
 
-  GrpcServer::Options options() {
+  ServiceOptions options() {
     return {.next_task = [this](int, bool& finished) -> std::optional<Task> {
               const std::scoped_lock lock(mutex);
               if (!lost.empty()) {
@@ -71,7 +71,7 @@ struct Work {
   std::vector<int> by, losers;
 };
 
-void work_until_finished(GrpcClient& client) {
+void work_until_finished(RemoteClient& client) {
   while (const auto task = client.next()) {
     pulled(client);
     auto gradient = gradient_of(client.worker(), static_cast<int>(task->step));
@@ -249,7 +249,7 @@ TEST(Grpc, AServerThatComesBackIsJoinedAgain) {
     std::this_thread::sleep_for(100ms);
     fleet.hosts[1] = make_host({}, fleet.cuts[1], fleet.cuts[2]);
     fleet.servers[1] = std::make_unique<GrpcServer>(
-        fleet.hosts[1], layout(), GrpcServer::Options{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
+        fleet.hosts[1], layout(), ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
   });
   client->push(gradient.data(), {.rate = kRate});  // waits for the second server, which then does not know of the pull
   restart.join();
@@ -283,7 +283,7 @@ TEST(Grpc, ARestoredServerTakesPartInTheOthersRounds) {
   const ServerSettings settings{.rule = "average", .consistency = "bsp", .workers = 2};
   Fleet fleet(settings, 2);
   const auto early = connect_grpc(fleet.addresses, layout(), {.worker = 0}), late = connect_grpc(fleet.addresses, layout(), {.worker = 1});
-  const auto push = [](GrpcClient& client, int step) {
+  const auto push = [](RemoteClient& client, int step) {
     auto gradient = gradient_of(client.worker(), step);
     return client.push(gradient.data(), {.rate = kRate}).fate;
   };
@@ -294,7 +294,7 @@ TEST(Grpc, ARestoredServerTakesPartInTheOthersRounds) {
   fleet.servers[1].reset();
   fleet.hosts[1] = host;
   fleet.servers[1] = std::make_unique<GrpcServer>(
-      host, layout(), GrpcServer::Options{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
+      host, layout(), ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
   push(*early, 1);  // dropped by the second server, which does not wait for this worker before its next pull
   pulled(*late);
   push(*late, 1);

@@ -53,11 +53,11 @@ inline std::shared_ptr<Host> make_large_host(const Host::Limits& limits = {}) {
 
 /// Servers that share the arena, and where they are.
 struct Fleet {
-  Fleet(const ServerSettings& settings, int count, const GrpcServer::Options& options = {}) {
+  Fleet(const ServerSettings& settings, int count, const ServiceOptions& options = {}) {
     cuts = cut_ranges(segments_of(layout()), kLength, count, true);
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       hosts.push_back(make_host(settings, cuts[i], cuts[i + 1]));
-      GrpcServer::Options mine = options;
+      ServiceOptions mine = options;
       mine.begin = cuts[i], mine.end = cuts[i + 1];
       servers.push_back(std::make_unique<GrpcServer>(hosts.back(), layout(), mine));
       addresses.push_back(servers.back()->address());

@@ -28,7 +28,7 @@ TEST_P(GrpcEqual, InProcess) {
   const ServerSettings settings{.consistency = consistency, .workers = workers};
   Fleet fleet(settings, servers);
   const auto oracle = make_host(settings);
-  std::vector<std::unique_ptr<GrpcClient>> remote;
+  std::vector<std::unique_ptr<RemoteClient>> remote;
   std::vector<std::unique_ptr<Client>> local;
   for (int w = 0; w < workers; ++w) {
     remote.push_back(connect_grpc(fleet.addresses, layout()));

@@ -246,6 +246,62 @@ TEST(Central, BatchNormsAreEvaluatedInThreeWays) {
   }
 }
 
+/// A dataset of which some samples are no numbers.
+class Spoilt final : public data::Dataset {
+ public:
+  Spoilt(std::unique_ptr<data::Dataset> sound, std::int64_t first, std::int64_t end) : sound_(std::move(sound)), first_(first), end_(end) {}
+  const data::Info& info() const override { return sound_->info(); }
+  std::int64_t size() const override { return sound_->size(); }
+  void prepare(data::Batch& batch, std::int64_t count) const override { sound_->prepare(batch, count); }
+  void read(std::int64_t index, RandomStream* random, data::Batch& batch, std::int64_t slot) const override {
+    sound_->read(index, random, batch, slot);
+    if (index < first_ || index >= end_) return;
+    const auto each = std::ssize(batch.inputs) / batch.count;
+    batch.inputs[static_cast<std::size_t>(slot * each)] = std::numeric_limits<float>::quiet_NaN();
+  }
+
+ private:
+  std::unique_ptr<data::Dataset> sound_;
+  std::int64_t first_, end_;
+};
+
+observe::RunEnded train_spoilt(const Recipe& recipe, std::int64_t spoilt) {
+  Datasets datasets = make_datasets(recipe);
+  datasets.training = std::make_unique<Spoilt>(std::move(datasets.training), 0, spoilt);
+  observe::Bus bus;
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .datasets = &datasets});
+  const Folder folder;
+  return trainer.run(folder.path());
+}
+
+TEST(Central, GoesOnWithoutAGradientThatIsNoNumber) {
+  for (const char* executor : {"virtual", "threads"}) {
+    Recipe recipe = recipe_of("asgd", executor);
+    recipe.data.residency = "host";
+    const observe::RunEnded ended = train_spoilt(recipe, 1);
+    EXPECT_EQ(ended.served->refused, recipe.train.epochs) << executor;  // the sample comes once an epoch
+    EXPECT_TRUE(std::isfinite(ended.train_loss));
+  }
+}
+
+TEST(Central, EndsWhereNothingIsANumberAnyMore) {
+  for (const char* executor : {"virtual", "threads"}) {
+    Recipe recipe = recipe_of("asgd", executor);
+    recipe.data.residency = "host";
+    EXPECT_THROW(train_spoilt(recipe, recipe.data.train_samples), Diverged) << executor;  // an epoch of nothing else
+    recipe.data.train_samples = 2400;
+    try {
+      train_spoilt(recipe, 2400);
+      FAIL() << executor;
+    } catch (const Diverged& problem) {
+      EXPECT_THAT(problem.what(), HasSubstr("64 steps"));  // 16 for each worker
+    }
+  }
+  EXPECT_THROW(train_spoilt(recipe_of("allreduce", "auto", 1), 1), Diverged);  // others end at once
+}
+
 TEST(Central, RefusesWhatCannotBe) {
   const auto refusal = [](const std::function<void(Recipe&)>& change, const char* strategy = "asgd") {
     Recipe recipe = recipe_of(strategy, "virtual");

@@ -20,10 +20,8 @@ namespace paceline::ps {
 
 class GrpcServer final : public Service {
  public:
-  using Options = ServiceOptions;
-
   /// ConfigError: an address that cannot be served, or may not be without certificates.
-  GrpcServer(std::shared_ptr<Host> host, const Layout& layout, const Options& options);
+  GrpcServer(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options);
   ~GrpcServer() override;  // ends all streams; their workers have left
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
@@ -37,18 +35,8 @@ class GrpcServer final : public Service {
   std::unique_ptr<Impl> impl_;
 };
 
-using GrpcClient = RemoteClient;
-
-struct GrpcOptions {
-  int worker = -1;  // the number to have; −1: one that is free
-  Security security = {};
-  PushCompression compression = {};
-  std::string terms = {};
-  Nanoseconds deadline = std::chrono::seconds(60);  // of one answer, beyond what the server may wait for other workers
-  Nanoseconds patience = std::chrono::seconds(60);  // with a server that is gone; then PeerError names its address
-};
-
 /// Joins the servers, whose ranges must be those of the arena in the order of the addresses. ConfigError where a server has another model.
-std::unique_ptr<GrpcClient> connect_grpc(const std::vector<std::string>& addresses, const Layout& layout, const GrpcOptions& options = {});
+std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>& addresses, const Layout& layout,
+                                           const JoinOptions& options = {});
 
 }  // namespace paceline::ps

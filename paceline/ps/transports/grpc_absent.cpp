@@ -21,7 +21,7 @@ int GrpcServer::port() const { refuse(); }
 std::string GrpcServer::address() const { refuse(); }
 std::vector<int> GrpcServer::workers() const { refuse(); }
 
-std::unique_ptr<GrpcClient> connect_grpc(const std::vector<std::string>&, const Layout&, const GrpcOptions&) { refuse(); }
+std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>&, const Layout&, const JoinOptions&) { refuse(); }
 
 }  // namespace paceline::ps
 

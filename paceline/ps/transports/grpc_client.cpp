@@ -20,9 +20,9 @@ constexpr Nanoseconds kTick = std::chrono::milliseconds(200);    // of the pulse
 constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, where there was none
 constexpr Nanoseconds kGoodbye = std::chrono::seconds(2);        // for servers to see that a worker leaves
 
-class GrpcWorker final : public GrpcClient {
+class GrpcWorker final : public RemoteClient {
  public:
-  GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const GrpcOptions& options);
+  GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options);
   ~GrpcWorker() override;
 
   int worker() const override { return identity_.worker; }
@@ -53,7 +53,7 @@ std::uint64_t random_token() {
   return std::uint64_t{device()} << 32 | device();
 }
 
-GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const GrpcOptions& options)
+GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options)
     : layout_(layout), identity_{.options = options, .token = random_token(), .layout = serialise(layout), .worker = options.worker} {
   if (addresses.empty()) throw ConfigError("a worker needs the address of at least one server");
   std::int64_t end = 0;
@@ -173,7 +173,7 @@ void GrpcWorker::pulse(const std::stop_token& stop) {
 
 }  // namespace
 
-std::unique_ptr<GrpcClient> connect_grpc(const std::vector<std::string>& addresses, const Layout& layout, const GrpcOptions& options) {
+std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options) {
   return std::make_unique<GrpcWorker>(addresses, layout, options);
 }
 

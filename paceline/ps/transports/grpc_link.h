@@ -12,7 +12,7 @@ namespace paceline::ps {
 
 /// Who joins; the same for all links of a worker.
 struct Identity {
-  GrpcOptions options;
+  JoinOptions options;
   std::uint64_t token = 0;  // tells this worker from another one with its number
   std::string layout;       // serialised
   int worker = -1;

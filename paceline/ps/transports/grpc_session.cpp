@@ -4,7 +4,7 @@
 
 namespace paceline::ps {
 
-void Session::serve(Host& host, const Layout& layout, const GrpcServer::Options& options) {
+void Session::serve(Host& host, const Layout& layout, const ServiceOptions& options) {
   desk_.emplace(host, layout, options, worker_);
   for (grpc::ByteBuffer request; stream_.Read(&request);) {
     const std::string head = bytes_of(request);

@@ -28,7 +28,7 @@ class Session {
   bool is_forgotten() const { return forgotten_; }
 
   /// Answers until the worker goes. Throws Broken, or DataError where it does not speak as a worker does.
-  void serve(Host& host, const Layout& layout, const GrpcServer::Options& options);
+  void serve(Host& host, const Layout& layout, const ServiceOptions& options);
 
  private:
   grpc::ServerContext& context_;

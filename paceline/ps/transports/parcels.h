@@ -17,7 +17,8 @@ struct Parcels {
   std::vector<std::span<const std::byte>> payloads = {};  // by server
 };
 
-/// `ranges` of the gradient, by server; `encoders` likewise, or none. for_each_server(act) calls act(0), act(1), …, perhaps at the same time.
+/// `ranges` of the gradient, by server; `encoders` likewise, or none. for_each_server(act) calls act(0), act(1), …, perhaps at the same
+/// time.
 template <class ForEachServer>
 Parcels parcels_of(std::span<const std::span<float>> ranges, std::span<PushEncoder> encoders, double epoch,
                    const ForEachServer& for_each_server) {

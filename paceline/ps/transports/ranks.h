@@ -14,7 +14,6 @@ namespace paceline::ps {
 std::unique_ptr<Service> serve_ranks(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout,
                                      const ServiceOptions& options);
 /// Joins the servers among the ranks. A server may look (kObserver) at the others; its own range is not filled.
-std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression,
-                                            const std::string& terms);
+std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, const Layout& layout, const JoinOptions& options);
 
 }  // namespace paceline::ps

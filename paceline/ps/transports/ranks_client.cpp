@@ -14,7 +14,6 @@ namespace {
 
 using wire::Verb;
 
-constexpr Nanoseconds kDeadline = std::chrono::seconds(60);      // of one answer, beyond what the server may wait for other workers
 constexpr Nanoseconds kGoodbye = std::chrono::seconds(10);       // for a server to hear that a worker leaves
 constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, where there was none
 
@@ -34,7 +33,7 @@ struct Question {
 
 class RankClient final : public RemoteClient {
  public:
-  RankClient(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression, const std::string& terms);
+  RankClient(const Cluster& cluster, const Layout& layout, const JoinOptions& options);
   ~RankClient() override;
 
   int worker() const override { return worker_; }
@@ -50,7 +49,11 @@ class RankClient final : public RemoteClient {
  private:
   /// question(i) is for the server of links_[i]. Returns the answers' heads; throws what the first of them threw.
   template <class Make>
-  std::vector<std::string> ask_all(std::span<Link> whom, const Make& question, Nanoseconds deadline = kDeadline);
+  std::vector<std::string> ask_all(std::span<Link> whom, const Make& question, Nanoseconds deadline);
+  template <class Make>
+  std::vector<std::string> ask_all(std::span<Link> whom, const Make& question) {
+    return ask_all(whom, question, deadline_);
+  }
   /// The first server.
   std::string ask(const std::string& head, std::span<const std::byte> payload = {}) {
     return ask_all(std::span(links_).first(1), [&](std::size_t) { return Question{head, payload}; }).front();
@@ -62,17 +65,19 @@ class RankClient final : public RemoteClient {
   std::shared_ptr<comm::Communicator> ranks_;
   Layout layout_;
   int worker_;
+  Nanoseconds deadline_;
   std::vector<Link> links_;
   std::vector<PushEncoder> encoders_;  // by link; none: pushes go as they are
   double epoch_ = 0;                   // of the last task
 };
 
-RankClient::RankClient(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression, const std::string& terms)
-    : ranks_(cluster.ranks), layout_(layout), worker_(worker) {
+RankClient::RankClient(const Cluster& cluster, const Layout& layout, const JoinOptions& options)
+    : ranks_(cluster.ranks), layout_(layout), worker_(options.worker), deadline_(options.deadline) {
+  const PushCompression& compression = options.compression;
   for (int rank = 0; rank < static_cast<int>(cluster.servers.size()); ++rank)
     if (rank != ranks_->rank()) links_.push_back({.rank = rank});
-  const std::string model = serialise(layout), coded = compression.describe(), text = model + coded + terms;
-  const wire::Join join{.worker = worker, .layout = std::ssize(model), .compression = std::ssize(coded)};
+  const std::string model = serialise(layout), coded = compression.describe(), text = model + coded + options.terms;
+  const wire::Join join{.worker = worker_, .layout = std::ssize(model), .compression = std::ssize(coded)};
   const auto head = wire::pack(Verb::join, join, std::ssize(text));
   const auto answers = ask_all(links_, [&](std::size_t) { return Question{head, std::as_bytes(std::span(text))}; });
   for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -125,7 +130,7 @@ std::vector<std::string> RankClient::ask_all(std::span<Link> whom, const Make& q
         into = std::as_writable_bytes(std::span(failures[i]));
       }
       if (told.payload > 0)
-        payloads.push_back(ranks_->start(comm::receive(buffer_of(into), at->rank, kAnswerPayload, {.deadline = kDeadline})));
+        payloads.push_back(ranks_->start(comm::receive(buffer_of(into), at->rank, kAnswerPayload, {.deadline = deadline})));
     }
     for (const comm::Work& work : payloads) work.wait();
     for (const comm::Work& work : sends) work.wait();
@@ -181,8 +186,8 @@ std::optional<Task> RankClient::next() {
 
 }  // namespace
 
-std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, int worker, const Layout& layout, const PushCompression& compression, const std::string& terms) {
-  return std::make_unique<RankClient>(cluster, worker, layout, compression, terms);
+std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, const Layout& layout, const JoinOptions& options) {
+  return std::make_unique<RankClient>(cluster, layout, options);
 }
 
 }  // namespace paceline::ps

@@ -11,11 +11,8 @@ std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<Host> hos
   return std::make_unique<GrpcServer>(std::move(host), layout, options);
 }
 
-std::unique_ptr<RemoteClient> join(const Cluster& cluster, int worker, const Layout& layout, const Security& security,
-                                   const PushCompression& compression, const std::string& terms) {
-  if (cluster.ranks) return connect_ranks(cluster, worker, layout, compression, terms);
-  GrpcOptions options;
-  options.worker = worker, options.security = security, options.compression = compression, options.terms = terms;
+std::unique_ptr<RemoteClient> join(const Cluster& cluster, const Layout& layout, const JoinOptions& options) {
+  if (cluster.ranks) return connect_ranks(cluster, layout, options);
   return connect_grpc(cluster.servers, layout, options);
 }
 

@@ -61,9 +61,18 @@ class RemoteClient : public Client {
   virtual void done(const Task& task, double loss_sum, double right, std::int64_t targets) = 0;
 };
 
-/// This server of the cluster, or this worker's way to all of them, by the cluster's ranks where it has some, else by gRPC.
+/// How a worker joins.
+struct JoinOptions {
+  int worker = -1;         // the number to have; −1: one that is free; ranks have theirs
+  Security security = {};  // gRPC
+  PushCompression compression = {};
+  std::string terms = {};
+  Nanoseconds deadline = std::chrono::seconds(60);  // of one answer, beyond what the server may wait for other workers
+  Nanoseconds patience = std::chrono::seconds(60);  // gRPC: with a server that is gone; then PeerError names its address
+};
+
+/// This server of the cluster, or a worker's way to all of them, by the cluster's ranks where it has some, else by gRPC.
 std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, ServiceOptions options);
-std::unique_ptr<RemoteClient> join(const Cluster& cluster, int worker, const Layout& layout, const Security& security,
-                                   const PushCompression& compression, const std::string& terms);
+std::unique_ptr<RemoteClient> join(const Cluster& cluster, const Layout& layout, const JoinOptions& options);
 
 }  // namespace paceline::ps

@@ -1,0 +1,95 @@
+// What the Trainer makes of its steps' sums: means, events, and whether the run has diverged.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/train/diagnose.h"
+#include "paceline/train/trainer.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, whose gradients were refused: the run has diverged
+
+}  // namespace
+
+// A strategy that refuses a gradient which is not finite goes on without it, unless nothing else comes any more.
+bool Trainer::accepts(std::int64_t step, double loss) {
+  if (std::isfinite(loss)) {
+    refused_ = 0;
+    return true;
+  }
+  if (!strategy_->refuses()) give_up(fmt::format("the loss is {} at step {}", loss, step));
+  if (++refused_ >= kRefusedEach * strategy_->parts())
+    give_up(fmt::format("the loss is {} at step {}, and was no number in the {} steps up to it", loss, step, refused_));
+  return false;
+}
+
+void Trainer::report() {
+  if (unreported_.empty()) return;
+  const auto count = static_cast<std::int64_t>(unreported_.size());
+  // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop.
+  at::Tensor sums = at::zeros({count + 1, 3}, at::kDouble);
+  sums.narrow(0, 0, count).narrow(1, 0, 2).copy_(unreported_sums_.narrow(0, 0, count));  // on a GPU this waits for the steps
+  auto rows = sums.accessor<double, 2>();
+  for (std::int64_t i = 0; i < count; ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
+  rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
+  const strategies::Traffic traffic = strategy_->traffic();
+  const double exposed = traffic.exposed_s - traffic_before_.exposed_s;
+  const auto sent = static_cast<double>(traffic.bytes_sent - traffic_before_.bytes_sent);
+  traffic_before_ = traffic;
+  compute_s_ += seconds(around_.clock.now() - reported_at_) - exposed;
+  if (comm_->size() > 1) comm_->run(comm::allreduce(comm::Buffer(sums.data_ptr<double>(), sums.numel())));
+  stopping_ = stopping_ || rows[count][0] > 0;
+
+  const Nanoseconds now = around_.clock.now(), each = (now - reported_at_) / count;
+  const double elapsed = seconds(now - reported_at_);
+  training_seconds_ += elapsed;
+  position_.seconds += elapsed;
+  reported_at_ = now;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Unreported& step = unreported_[static_cast<std::size_t>(i)];
+    const double loss = rows[i][0], right = rows[i][1], targets = rows[i][2];
+    if (targets == 0) continue;  // nothing was finished in that step: workers of their own pace
+    if (!accepts(step.step, loss)) continue;
+    position_.loss_sum += loss, position_.right += right, position_.targets += static_cast<std::int64_t>(targets);
+    observe::StepDone done;
+    done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
+    done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;
+    done.communication_share = elapsed > 0 ? exposed / elapsed : 0;
+    done.bytes_sent = sent / static_cast<double>(count);
+    if (leads()) around_.bus.emit(done);
+  }
+  unreported_.clear();
+}
+
+observe::Communication Trainer::communication() {
+  const strategies::Traffic traffic = strategy_->traffic();
+  std::vector<double> computing(static_cast<std::size_t>(comm_->size())), mean = {traffic.exposed_s, traffic.communication_s};
+  computing[static_cast<std::size_t>(comm_->rank())] = compute_s_;
+  comm_->run(comm::all_gather(computing));
+  comm_->run(comm::allreduce(mean, {.op = comm::ReduceOp::mean}));
+  const auto [fastest, slowest] = std::ranges::minmax(computing);
+  const double total = std::max(training_seconds_, 1e-9);
+  const auto steps = static_cast<double>(std::max<std::int64_t>(position_.step - first_step_, 1));
+  return {.exposed = mean[0] / total,
+          .hidden = std::max(mean[1] - mean[0], 0.0) / total,
+          .straggler_spread = slowest > 0 ? (slowest - fastest) / slowest : 0,
+          .bytes_per_step = static_cast<double>(traffic.bytes_sent) / steps,
+          .ratio = traffic.bytes_sent > 0 ? static_cast<double>(traffic.bytes_plain) / static_cast<double>(traffic.bytes_sent) : 1};
+}
+
+void Trainer::give_up(const std::string& symptom) {
+  const std::string where =
+      last_batch_.inputs.defined() ? first_not_finite(*module_, last_batch_.inputs) : std::string("its workers know where");
+  const auto kept = list_checkpoints(folder_);
+  throw Diverged(
+      fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,
+                  kept.empty() ? "There is no checkpoint yet" : fmt::format("The last good checkpoint is {}", kept.front().string())));
+}
+
+}  // namespace paceline::train
