@@ -79,6 +79,14 @@ class Docs(unittest.TestCase):
                 with self.subTest(key=row["key"]):
                     self.assertIn(row["key"], anchors_of(ROOT / f"docs/{registry}.md"))
 
+    def test_every_strategy_and_compressor_without_a_server_has_a_curve(self):
+        curves = "".join(picture.read_text() for picture in (ROOT / "docs/results").glob("*.svg"))
+        for registry in ("strategies", "compressors"):
+            for row in json.loads(run("list", registry, "--json"))[registry]:
+                if not row["help"].startswith("parameter server"):
+                    with self.subTest(key=row["key"]):
+                        self.assertIn(f">{row['key']}</text>", curves)
+
     def test_every_rule_and_consistency_is_explained(self):
         page = (ROOT / "docs/parameter_server.md").read_text()
         for registry in ("update_rules", "consistencies"):
