@@ -58,9 +58,9 @@ std::optional<std::string> Link::ask(const std::string& head, std::span<const st
     }
     join_until(patience);
     if (joined_.version < seen_)
-      log::warning("{} is there again with version {}, and had {}: updates between them are lost; worker {} goes on", name(),
-                   joined_.version, seen_, identity_.worker);
-    else log::info("{} is there again; worker {} goes on", name(), identity_.worker);
+      log::warning("{} is there again with version {}, and had {}: updates between them are lost; {} goes on", name(), joined_.version,
+                   seen_, who(identity_.worker));
+    else log::info("{} is there again; {} goes on", name(), who(identity_.worker));
     seen_ = joined_.version;
     if (lost == Lost::give_up) return std::nullopt;
   }

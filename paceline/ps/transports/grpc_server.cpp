@@ -192,11 +192,11 @@ void GrpcServer::Impl::leave(const Session& session) {
     if (closing_) return changed_.notify_all();
   }
   changed_.notify_all();
-  const std::string who = fmt::format("worker {} at {}", session.worker(), session.peer());
+  const std::string name = fmt::format("{} at {}", who(session.worker()), session.peer());
   if (session.is_forgotten())
-    log::warning("{} was not heard of for {:.1f} s and is forgotten; {} go on", who, seconds(host_->limits().silence), others);
-  else if (session.is_cut()) log::warning("{} is gone: its stream broke; {} go on", who, others);
-  else log::debug("{} has left; {} go on", who, others);
+    log::warning("{} was not heard of for {:.1f} s and is forgotten; {} go on", name, seconds(host_->limits().silence), others);
+  else if (session.is_cut()) log::warning("{} is gone: its stream broke; {} go on", name, others);
+  else log::debug("{} has left; {} go on", name, others);
 }
 
 grpc::Status GrpcServer::Impl::beat(const Bytes& request) {

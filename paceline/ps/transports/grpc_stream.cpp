@@ -171,6 +171,8 @@ std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& se
   return grpc::SslCredentials({read_file(security.authority), read_file(security.key), read_file(security.certificate)});
 }
 
+std::string who(int worker) { return worker == kObserver ? "server 0, which evaluates," : fmt::format("worker {}", worker); }
+
 void hear_grpc() {
   gpr_set_log_function([](gpr_log_func_args* line) { log::debug("gRPC: {}", line->message); });
 }

@@ -63,6 +63,9 @@ void check_exposure(const std::string& address, const Security& security);
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security);
 
+/// "worker 3"; server 0 looks at the others under a number of its own.
+std::string who(int worker);
+
 /// gRPC's own log goes to ours, as debug lines.
 void hear_grpc();
 
