@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 
 #include "paceline/base/error.h"
@@ -61,7 +62,7 @@ class Fleet {
 
   Cluster cluster(int rank) { return among(ranks_[static_cast<std::size_t>(rank)], std::ssize(cuts) - 1); }
   std::unique_ptr<RemoteClient> worker(int number, const Layout& model = layout()) {
-    return connect_ranks(cluster(number + static_cast<int>(cuts.size()) - 1), number, model, compression_);
+    return connect_ranks(cluster(number + static_cast<int>(cuts.size()) - 1), model, {.worker = number, .compression = compression_});
   }
 
  private:
@@ -118,13 +119,24 @@ TEST(Ranks, CarryWhatAClientInTheServersProcessSees) {
     }
 }
 
+TEST(Ranks, AGradientThatIsNotFiniteIsRefusedByAll) {
+  Fleet fleet({.servers = 2});
+  auto worker = fleet.worker(0);
+  const Floats before = pulled(*worker);
+  Floats gradient = gradient_of(0, 0);
+  gradient.back() = NAN;  // in the second server's range alone
+  EXPECT_EQ(worker->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::dropped);
+  EXPECT_EQ(pulled(*worker), before);
+  for (const auto& host : fleet.hosts) EXPECT_EQ(host->with([](Server& server) { return server.refused(); }), 1);
+}
+
 TEST(Ranks, AServerLooksAtTheOthersParameters) {
   Fleet fleet({.servers = 2});
   auto worker = fleet.worker(0);
   Floats gradient = gradient_of(0, 0);
   pulled(*worker), worker->push(gradient.data(), {.rate = kRate});
   const Floats all = pulled(*worker);
-  auto observer = connect_ranks(fleet.cluster(0), kObserver, layout(), {});
+  auto observer = connect_ranks(fleet.cluster(0), layout(), {.worker = kObserver});
   const Floats seen = pulled(*observer);
   const auto cut = static_cast<std::size_t>(fleet.cuts[1]);
   EXPECT_EQ(seen[cut - 1], -1) << "its own range is left alone";

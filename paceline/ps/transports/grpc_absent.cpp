@@ -15,7 +15,7 @@ namespace {
 }  // namespace
 
 class GrpcServer::Impl {};
-GrpcServer::GrpcServer(std::shared_ptr<Host>, const Layout&, const Options&) { refuse(); }
+GrpcServer::GrpcServer(std::shared_ptr<Host>, const Layout&, const ServiceOptions&) { refuse(); }
 GrpcServer::~GrpcServer() = default;
 int GrpcServer::port() const { refuse(); }
 std::string GrpcServer::address() const { refuse(); }

@@ -28,7 +28,7 @@ constexpr Nanoseconds kLook = std::chrono::milliseconds(100);  // how often the 
 
 class GrpcServer::Impl final : public grpc::Service {
  public:
-  Impl(std::shared_ptr<Host> host, const Layout& layout, const Options& options);
+  Impl(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options);
   ~Impl() override;
 
   int port() const { return port_; }
@@ -48,7 +48,7 @@ class GrpcServer::Impl final : public grpc::Service {
 
   std::shared_ptr<Host> host_;
   Layout layout_;
-  Options options_;
+  ServiceOptions options_;
   int port_ = 0;
 
   mutable std::mutex mutex_;
@@ -59,7 +59,7 @@ class GrpcServer::Impl final : public grpc::Service {
   std::jthread keeper_;
 };
 
-GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const Options& options)
+GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options)
     : host_(std::move(host)), layout_(layout), options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
   check_service(*host_, layout_, options_);
@@ -223,7 +223,7 @@ void GrpcServer::Impl::keep(const std::stop_token& stop) {
   }
 }
 
-GrpcServer::GrpcServer(std::shared_ptr<Host> host, const Layout& layout, const Options& options)
+GrpcServer::GrpcServer(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options)
     : impl_(std::make_unique<Impl>(std::move(host), layout, options)) {}
 GrpcServer::~GrpcServer() = default;
 int GrpcServer::port() const { return impl_->port(); }
