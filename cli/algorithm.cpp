@@ -79,7 +79,7 @@ std::vector<std::string_view> offers(const Algorithm& algorithm) {
 
 /// "2 rounds; a rank sends 1.75 n and reduces 0.875 n"
 std::string in_words(const Counts& counts, std::int64_t count) {
-  const std::string rounds = plural(counts.rounds, "round");
+  std::string rounds = plural(counts.rounds, "round");
   if (counts.sent == 0) return rounds;
   const auto of_n = [&](std::int64_t elements) {
     return elements == count ? "n" : fmt::format("{:.4g} n", static_cast<double>(elements) / static_cast<double>(count));
