@@ -130,10 +130,10 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
   } catch (const DataError& error) {  // whatever follows on the stream cannot be understood either
     status = {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
   } catch (const std::exception& error) {
-    Loan loan;
-    const auto failure = wire::pack_failure(error);
+    const auto failure = std::make_shared<wire::FailureMessage>(wire::pack_failure(error));
+    Loan loan(failure);
     try {
-      send(stream, failure.head, std::as_bytes(std::span(failure.payload)), loan);
+      send(stream, failure->head, std::as_bytes(std::span(failure->payload)), loan);
     } catch (const Broken&) {
     }
   }

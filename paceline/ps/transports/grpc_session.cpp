@@ -5,13 +5,14 @@
 namespace paceline::ps {
 
 void Session::serve(Host& host, const Layout& layout, const ServiceOptions& options) {
-  desk_.emplace(host, layout, options, worker_);
+  desk_ = std::make_shared<Desk>(host, layout, options, worker_);
+  Loan loan(desk_);  // its answers lie in the desk's buffers
   for (grpc::ByteBuffer request; stream_.Read(&request);) {
     const std::string head = bytes_of(request);
-    loan_.wait();  // whoever asks again has its last answer; the buffers are free
+    loan.wait();  // whoever asks again has its last answer; the buffers are free
     receive_payload(stream_, desk_->room_for(head));
     const Desk::Reply reply = desk_->answer(head);
-    send(stream_, reply.head, reply.payload, loan_);
+    send(stream_, reply.head, reply.payload, loan);
   }
 }
 

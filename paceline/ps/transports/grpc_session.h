@@ -37,8 +37,7 @@ class Session {
   int worker_;
   std::uint64_t token_;
   std::atomic<bool> forgotten_ = false;
-  std::optional<Desk> desk_;
-  Loan loan_;  // of the desk's buffers; last, so that it ends first
+  std::shared_ptr<Desk> desk_;
 };
 
 }  // namespace paceline::ps

@@ -83,19 +83,22 @@ bool has_certificates(const Security& security) {
 }  // namespace
 
 grpc::Slice Loan::slice(std::span<const std::byte> memory) {
-  const std::scoped_lock lock(mutex_);
-  ++slices_;
+  {
+    const std::scoped_lock lock(state_->mutex);
+    ++state_->slices;
+  }
   const auto give_back = [](void* of) {
-    auto& loan = *static_cast<Loan*>(of);
-    const std::scoped_lock locked(loan.mutex_);
-    if (--loan.slices_ == 0) loan.returned_.notify_all();
+    const std::unique_ptr<std::shared_ptr<State>> held(static_cast<std::shared_ptr<State>*>(of));
+    State& state = **held;
+    const std::scoped_lock lock(state.mutex);
+    if (--state.slices == 0) state.returned.notify_all();
   };
-  return {const_cast<std::byte*>(memory.data()), memory.size(), give_back, this};
+  return {const_cast<std::byte*>(memory.data()), memory.size(), give_back, new std::shared_ptr<State>(state_)};
 }
 
 void Loan::wait() {
-  std::unique_lock lock(mutex_);
-  returned_.wait(lock, [this] { return slices_ == 0; });
+  std::unique_lock lock(state_->mutex);
+  state_->returned.wait(lock, [this] { return state_->slices == 0; });
 }
 
 void send(Writer& stream, const std::string& head, std::span<const std::byte> payload, Loan& loan) {

@@ -9,6 +9,7 @@
 #include <grpcpp/support/sync_stream.h>
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -27,11 +28,16 @@ class Broken : public Error {
   using Error::Error;
 };
 
-/// Memory that slices refer to instead of copying it. wait() returns when no slice does any more; only then may it change or go.
+/// Memory that slices refer to instead of copying it. wait() returns when no slice does any more; only then may it change.
+///
+/// It may go before that where the loan has an owner, which slices keep alive. A server needs this: of a stream that broke, gRPC keeps what
+/// was written until the handler has returned, so that a handler which waits for it would wait for itself. Without an owner the end waits.
 class Loan {
  public:
-  Loan() = default;
-  ~Loan() { wait(); }
+  explicit Loan(std::shared_ptr<const void> owner = nullptr) : state_(std::make_shared<State>()) { state_->owner = std::move(owner); }
+  ~Loan() {
+    if (!state_->owner) wait();
+  }
   Loan(const Loan&) = delete;
   Loan& operator=(const Loan&) = delete;
 
@@ -39,9 +45,13 @@ class Loan {
   void wait();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable returned_;
-  int slices_ = 0;
+  struct State {
+    std::shared_ptr<const void> owner;
+    std::mutex mutex;
+    std::condition_variable returned;
+    int slices = 0;
+  };
+  std::shared_ptr<State> state_;
 };
 
 using Writer = grpc::internal::WriterInterface<grpc::ByteBuffer>;
