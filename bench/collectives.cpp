@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -35,14 +36,16 @@ bool on_path(const std::string& name) {
   return false;
 }
 
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
+
 std::vector<std::int64_t> sizes_of(const Options& options) {
   std::vector<std::int64_t> sizes;
   for (const std::string& text : split(options.sizes)) {
-    std::size_t used = 0;
-    const std::int64_t number = std::stoll(text, &used);
-    const std::string unit = text.substr(used);
+    std::int64_t number = 0;
+    const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
     const int shift = unit == "K" || unit == "KiB" ? 10 : unit == "M" || unit == "MiB" ? 20 : 0;
-    if (number <= 0 || (shift == 0 && !unit.empty()))
+    if (problem != std::errc{} || number <= 0 || number > kMostBytes >> shift || (shift == 0 && !unit.empty()))
       throw ConfigError(fmt::format("--sizes: '{}' is no size; write 1024, 64K or 16M", text));
     sizes.push_back(number << shift);
   }

@@ -50,12 +50,16 @@ Plan make_plan(const Flags& flags) {
     if (has_recipe) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
     plan.resume_from = train::newest_good_checkpoint(flags.resume);
     config.load_text(plan.resume_from->second.recipe, plan.resume_from->first.string());
-    if (!strategies::is_centralised(plan.recipe.strategy.name))
-      plan.recipe.parallel.workers = 0;  // as many as there are now, unless somebody says otherwise
+    // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
+    if (!strategies::is_centralised(plan.recipe.strategy.name) && comm::discover().size > 1) plan.recipe.parallel.workers = 0;
   }
   read_settings(config, flags.words);
   if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
+  // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`.
+  if (plan.resume_from && plan.recipe.strategy.name == "single" &&
+      std::max<std::int64_t>(plan.recipe.parallel.workers, comm::discover().size) > 1)
+    plan.recipe.strategy.name = "auto";
   return plan;
 }
 

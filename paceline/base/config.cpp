@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include <fmt/format.h>
@@ -26,11 +27,20 @@ bool parse_whole(std::string_view text, T& out) {
   return code == std::errc{} && end == text.data() + text.size() && !text.empty();
 }
 
+bool is_utf8(const std::string& text) {
+  try {
+    return !nlohmann::json(text).dump().empty();
+  } catch (const nlohmann::json::type_error&) {
+    return false;
+  }
+}
+
 std::string quote(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') out += "\\n";
+    const auto code = static_cast<unsigned char>(c);
+    if (code < 0x20 || code == 0x7f) out += fmt::format("\\u{:04x}", code);
     else out += c;
   }
   return out + '"';
@@ -121,6 +131,7 @@ std::string Field::toml() const {
 
 std::string Field::allowed() const {
   if (!choices_.empty()) return fmt::format("one of {}", fmt::join(choices_, ", "));
+  if (least_ == most_) return fmt::format("{}", least_);
   std::string text;
   if (std::isfinite(least_)) text = fmt::format("{} {}", least_excluded_ ? "above" : "at least", least_);
   if (std::isfinite(most_)) text += fmt::format("{}at most {}", text.empty() ? "" : " and ", most_);
@@ -128,6 +139,7 @@ std::string Field::allowed() const {
 }
 
 void Field::check(double number) const {
+  if (!std::isfinite(number)) throw ConfigError(fmt::format("must be a finite number, not {}", number));
   const bool low = least_excluded_ ? !(number > least_) : !(number >= least_);
   if (low || !(number <= most_)) throw ConfigError(fmt::format("must be {}, not {}", allowed(), number));
 }
@@ -141,6 +153,7 @@ void Field::assign(const Value& value) {
           if constexpr (std::is_same_v<T, std::vector<double>> || std::is_same_v<T, std::vector<std::int64_t>>)
             for (auto number : *same) check(static_cast<double>(number));
           if constexpr (std::is_same_v<T, std::string>) {
+            if (!is_utf8(*same)) throw ConfigError("must be text in UTF-8");  // a recipe and a summary could not be read again
             bool known = choices_.empty();
             for (std::string_view choice : choices_) known = known || choice == *same;
             if (!known) throw ConfigError(": " + unknown_message("value", *same, choices_));

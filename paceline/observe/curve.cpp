@@ -54,12 +54,18 @@ Series ThinnedSeries::series(std::string name) const {
 void Curve::on(const Event& event) {
   if (const auto* e = std::get_if<RunStarted>(&event)) run_ = *e;
   if (const auto* e = std::get_if<StepDone>(&event)) {
-    train_loss_.add(epoch_of(e->step), e->loss);
-    train_accuracy_.add(epoch_of(e->step), e->accuracy);
+    const auto epoch_after = [&](std::int64_t steps) {
+      return static_cast<double>(e->epoch - 1) +
+             static_cast<double>(steps) / static_cast<double>(std::max<std::int64_t>(1, e->epoch_steps));
+    };
+    if (epoch_ == 0) first_epoch_ = epoch_after(e->epoch_step - 1);
+    epoch_ = epoch_after(e->epoch_step);
+    train_loss_.add(epoch_, e->loss);
+    train_accuracy_.add(epoch_, e->accuracy);
   }
   if (const auto* e = std::get_if<Evaluated>(&event)) {
     run_.per_token = e->per_token;
-    test_epoch_.push_back(epoch_of(e->step));
+    test_epoch_.push_back(epoch_);
     test_loss_.push_back(e->loss);
     test_accuracy_.push_back(e->accuracy);
     // Epochs of milliseconds do not each need a picture.
@@ -68,16 +74,12 @@ void Curve::on(const Event& event) {
   if (std::holds_alternative<RunEnded>(event)) write();
 }
 
-double Curve::epoch_of(std::int64_t step) const {
-  return static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, run_.steps_per_epoch));
-}
-
 Figure Curve::figure() const {
   const bool dots = test_epoch_.size() <= 60;
   const auto test = [&](const std::vector<double>& y) { return Series{"test", test_epoch_, y, dots}; };
   Axis epochs;
   epochs.label = "epoch";
-  epochs.least = epoch_of(run_.first_step);
+  epochs.least = first_epoch_;
 
   Panel loss;
   loss.title = run_.per_token ? "loss a character" : "loss";

@@ -41,13 +41,13 @@ class Curve final : public Listener {
   Figure figure() const;
 
  private:
-  double epoch_of(std::int64_t step) const;
   void write();
 
   std::filesystem::path file_;
   const Clock& clock_;
   RunStarted run_;
   ThinnedSeries train_loss_, train_accuracy_;
+  double first_epoch_ = 0, epoch_ = 0;  // of this process; where it stands
   std::vector<double> test_epoch_, test_loss_, test_accuracy_;
   std::optional<Nanoseconds> written_;
 };

@@ -35,11 +35,12 @@ struct RunStarted {
 };
 
 struct StepDone {
-  std::int64_t step = 0;                                       // counted from 1 over the whole run
-  std::int64_t steps = 0;                                      // of the whole run
-  std::int64_t epoch = 0;                                      // from 1
-  std::int64_t samples = 0;                                    // of this step, over all workers
-  double loss = 0, accuracy = 0, rate = 0, gradient_norm = 0;  // norm: 0 where not computed
+  std::int64_t step = 0;                         // counted from 1 over the whole run
+  std::int64_t steps = 0;                        // of the whole run
+  std::int64_t epoch = 0;                        // from 1
+  std::int64_t epoch_step = 0, epoch_steps = 0;  // within the epoch, from 1; a batch that grows makes later epochs shorter
+  std::int64_t samples = 0;                      // of this step, over all workers
+  double loss = 0, accuracy = 0, rate = 0;
   Nanoseconds duration{0};
   double communication_share = 0;
   double bytes_sent = 0;  // payload, by worker 0; a mean where steps are reported together

@@ -14,7 +14,6 @@ Json line_of(const StepDone& e) {
           {"loss", e.loss},
           {"accuracy", e.accuracy},
           {"rate", e.rate},
-          {"gradient_norm", e.gradient_norm},
           {"samples", e.samples},
           {"seconds", seconds(e.duration)},
           {"communication_share", e.communication_share},

@@ -168,8 +168,8 @@ Standing Progress::standing() const {
   s.epochs = run_.epochs;
   s.run_step = last_.step;
   s.run_steps = last_.steps;
-  s.steps = run_.steps_per_epoch;
-  s.step = last_.step - (last_.epoch - 1) * run_.steps_per_epoch;
+  s.steps = last_.epoch_steps;
+  s.step = last_.epoch_step;
   s.loss = loss_.value();
   if (!run_.per_token) s.accuracy = accuracy_.value();
   s.samples_per_s = samples_per_s_.value();

@@ -1,5 +1,6 @@
 #include "paceline/observe/run_folder.h"
 
+#include <algorithm>
 #include <cctype>
 #include <fstream>
 
@@ -15,11 +16,14 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr const char* kMark = "job";
-}
+constexpr std::size_t kLongestName = 200;  // leaves room for a number behind it
+}  // namespace
 
 RunFolder RunFolder::create(const fs::path& runs, const std::string& name) {
-  const bool inside = !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos;
-  if (!inside) throw ConfigError(fmt::format("'{}' cannot be the name of a run: give a plain name without '/'", name));
+  const auto plain = [](unsigned char c) { return c >= 0x20 && c != 0x7f && c != '/'; };
+  if (name.empty() || name == "." || name == ".." || name.size() > kLongestName || !std::ranges::all_of(name, plain))
+    throw ConfigError(fmt::format("'{}' cannot be the name of a run: give at most {} bytes, without '/' and control characters",
+                                  name.substr(0, kLongestName), kLongestName));
   ensure_writable_folder(runs);
   for (int number = 1;; ++number) {
     const fs::path path = runs / (number == 1 ? name : fmt::format("{}-{}", name, number));

@@ -78,7 +78,6 @@ void TensorBoard::on(const Event& event) {
                     {"train/accuracy", per_token_ ? kUnknown : e->accuracy},
                     {"train/rate", e->rate},
                     {"train/samples_per_s", duration > 0 ? static_cast<double>(e->samples) / duration : kUnknown},
-                    {"train/gradient_norm", e->gradient_norm > 0 ? e->gradient_norm : kUnknown},
                     {"train/communication_share", e->communication_share > 0 ? e->communication_share : kUnknown}});
   }
   if (const auto* e = std::get_if<EpochDone>(&event)) {

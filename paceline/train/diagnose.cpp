@@ -24,9 +24,11 @@ std::string first_not_finite(nn::GraphModule& module, const at::Tensor& inputs) 
   const auto& entries = module.arena().entries();
   module.run(inputs, pass, nullptr, [&](const graph::Layer& layer, const at::Tensor& output) {
     if (!found.empty()) return;
-    for (std::size_t i = 0; i < entries.size(); ++i)
-      if (entries[i].name.starts_with(layer.name + ".") && !finite(module.arena().parameter(i)))
-        found = fmt::format("'{}' of layer '{}' is not finite", entries[i].name, layer.name);
+    for (std::size_t i = 0; i < entries.size() && found.empty(); ++i) {
+      const std::string& name = entries[i].name;  // "layer.weight"; a layer's name may be the beginning of others'
+      if (name.substr(0, name.rfind('.')) == layer.name && !finite(module.arena().parameter(i)))
+        found = fmt::format("'{}' of layer '{}' is not finite", name, layer.name);
+    }
     if (found.empty() && !finite(output)) found = fmt::format("the output of layer '{}' is not finite", layer.name);
   });
   return found.empty() ? "the loss itself overflowed" : found;

@@ -55,6 +55,10 @@ void TrainConfig::describe(Section& section) {
 
 void ParallelConfig::describe(Section& section) {
   section.field("workers", workers, "how many train together; 0: one for each process that was started").at_least(0);
+  section.field("data", data, "how many of them share the data; 0: all, as long as tensor and pipeline are 1").at_least(0);
+  section.field("tensor", tensor, "workers that share each layer; 1 so far").at_least(1).at_most(1);
+  section.field("pipeline", pipeline, "workers that share the layers; 1 so far").at_least(1).at_most(1);
+  section.field("zero", zero, "ZeRO's stage: what data-parallel workers do not keep twice; 0 so far").at_least(0).at_most(0);
 }
 
 void CommSection::describe(Section& section) {
@@ -101,6 +105,9 @@ Config Recipe::config() {
 }
 
 void validate(const Recipe& recipe) {
+  if (recipe.parallel.data > 0 && recipe.parallel.workers > 0 && recipe.parallel.data != recipe.parallel.workers)
+    throw ConfigError(fmt::format("parallel.data={}, and of parallel.workers={} all share the data; leave parallel.data out",
+                                  recipe.parallel.data, recipe.parallel.workers));
   if (recipe.parallel.workers > 1 && recipe.strategy.name == "single")
     throw ConfigError(
         fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use strategy.name=auto",

@@ -38,6 +38,8 @@ struct TrainConfig {
 /// [parallel] of a recipe.
 struct ParallelConfig {
   std::int64_t workers = 0;  // 0: one for each process that was started
+  std::int64_t data = 0;     // of them, how many share the data; 0: all
+  std::int64_t tensor = 1, pipeline = 1, zero = 0;
   void describe(Section& section);
 };
 

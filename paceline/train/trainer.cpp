@@ -267,7 +267,7 @@ bool Trainer::train_epoch() {
 
     if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
     unreported_sums_[static_cast<std::int64_t>(unreported_.size())].copy_(result.sums);
-    unreported_.push_back({point.step, result.targets, last_batch_.global_samples, point.rate});
+    unreported_.push_back({point.step, position_.batch + 1, result.targets, last_batch_.global_samples, point.rate});
     ++position_.step, ++position_.batch, position_.samples += last_batch_.global_samples;
     if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 

@@ -103,7 +103,7 @@ class Trainer {
 
   // Steps not yet reported. On a GPU their sums are read back together, so that steps do not wait for the host.
   struct Unreported {
-    std::int64_t step = 0, targets = 0, samples = 0;
+    std::int64_t step = 0, epoch_step = 0, targets = 0, samples = 0;
     double rate = 0;
   };
   std::vector<Unreported> unreported_;

@@ -59,6 +59,7 @@ void Trainer::report() {
     position_.loss_sum += loss, position_.right += right, position_.targets += static_cast<std::int64_t>(targets);
     observe::StepDone done;
     done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
+    done.epoch_step = step.epoch_step, done.epoch_steps = steps_in(position_.epoch);
     done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;
     done.communication_share = elapsed > 0 ? exposed / elapsed : 0;
     done.bytes_sent = sent / static_cast<double>(count);

@@ -76,7 +76,8 @@ TEST_F(ConfigTest, MistakesAreNamedAndChangeNothing) {
   EXPECT_THAT(error_of("optim.steps=1.5"), HasSubstr("optim.steps must be an integer, not a number (1.5)"));
   EXPECT_THAT(error_of("optim.steps=0"), HasSubstr("at least 1 and at most 1000, not 0"));
   EXPECT_THAT(error_of("optim.rate=0"), HasSubstr("above 0"));
-  EXPECT_THAT(error_of("optim.rate=nan"), HasSubstr("above 0"));
+  EXPECT_THAT(error_of("optim.rate=nan"), HasSubstr("finite"));
+  EXPECT_THAT(error_of("optim.rate=inf"), HasSubstr("finite"));
   EXPECT_THAT(error_of("optim.rate=fast"), HasSubstr("must be a number, not text"));
   EXPECT_THAT(error_of("rate=1"), HasSubstr("section.key=value"));
   EXPECT_EQ(optim.steps, 10);

@@ -261,6 +261,16 @@ class Resuming(CliTest):
                 self.assertEqual(resumed[key], whole[key], key)
             self.assertFalse([file for file in self.files() if file.endswith(".part")])  # nor what the kill left half-written
 
+    def test_two_workers_go_on_as_two(self):
+        whole = self.json_of("train", *LONG, "--workers", "2", "train.name=whole", "--quiet")
+        process = self.start("train", *LONG, "--workers", "2", "train.name=killed", "--quiet")
+        self.wait_for_checkpoint(process, "runs/killed")
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
+        resumed = self.json_of("train", "--resume", "runs/killed", "--quiet")
+        for key in ["workers", "state_hash", "steps", "samples"]:
+            self.assertEqual(resumed[key], whole[key], key)
+
     def wait_for_checkpoint(self, process, run):
         end = time.monotonic() + DEADLINE_S
         while not self.checkpoints(run):

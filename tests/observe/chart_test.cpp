@@ -116,11 +116,10 @@ TEST_F(CurveTest, IsWrittenAtEvaluationsAndAtTheEnd) {
   Curve curve(folder / "curve.svg", clock);
   RunStarted run;
   run.run = "runs/lenet-mnist";
-  run.steps_per_epoch = 4;
   curve.on(run);
   for (int step = 1; step <= 4; ++step) {
     StepDone done;
-    done.step = step;
+    done.step = step, done.epoch = 1, done.epoch_step = step, done.epoch_steps = 4;
     done.loss = 2.0 / step;
     done.accuracy = 0.2 * step;
     curve.on(done);
@@ -142,6 +141,19 @@ TEST_F(CurveTest, IsWrittenAtEvaluationsAndAtTheEnd) {
   EXPECT_TRUE(std::filesystem::exists(folder / "curve.svg"));
 }
 
+TEST_F(CurveTest, EpochsThatGrowShorterAreEpochs) {
+  Curve curve(folder / "curve.svg", clock);
+  curve.on(RunStarted{});
+  std::int64_t step = 0;
+  for (const std::int64_t epoch : {1, 2})
+    for (std::int64_t i = 1, steps = 4 / epoch; i <= steps; ++i) {
+      StepDone done;
+      done.step = ++step, done.epoch = epoch, done.epoch_step = i, done.epoch_steps = steps;
+      curve.on(done);
+    }
+  EXPECT_EQ(curve.figure().panels[0].series[0].x, (std::vector<double>{0.25, 0.5, 0.75, 1, 1.5, 2}));
+}
+
 TEST_F(CurveTest, ALossOverDecadesGetsALogAxisAndALanguageModelNoAccuracy) {
   Curve curve(folder / "curve.svg", clock);
   RunStarted run;
@@ -149,7 +161,7 @@ TEST_F(CurveTest, ALossOverDecadesGetsALogAxisAndALanguageModelNoAccuracy) {
   curve.on(run);
   for (int step = 1; step <= 4; ++step) {
     StepDone done;
-    done.step = step;
+    done.step = step, done.epoch = 1, done.epoch_step = step, done.epoch_steps = 4;
     done.loss = std::pow(10, -step);
     curve.on(done);
   }

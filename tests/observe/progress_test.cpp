@@ -54,6 +54,7 @@ class ProgressTest : public testing::Test {
     event.step = number;
     event.steps = 8;
     event.epoch = (number + 3) / 4;
+    event.epoch_step = (number - 1) % 4 + 1, event.epoch_steps = 4;
     event.samples = 32;
     event.loss = loss;
     event.accuracy = 0.75;
