@@ -53,11 +53,12 @@ Plan make_plan(const Flags& flags) {
     // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
     if (!strategies::is_centralised(plan.recipe.strategy.name) && comm::discover().size > 1) plan.recipe.parallel.workers = 0;
   }
+  const std::string strategy = plan.recipe.strategy.name;
   read_settings(config, flags.words);
   if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
   // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`.
-  if (plan.resume_from && plan.recipe.strategy.name == "single" &&
+  if (plan.resume_from && strategy == "single" && plan.recipe.strategy.name == strategy &&
       std::max<std::int64_t>(plan.recipe.parallel.workers, comm::discover().size) > 1)
     plan.recipe.strategy.name = "auto";
   return plan;

@@ -65,6 +65,8 @@ std::uint64_t tag_of(std::string_view body, std::string_view job, std::string_vi
 
 }  // namespace
 
+std::string public_name(std::string_view job) { return fmt::format("{:016x}", siphash(key_of(job), "public name")); }
+
 std::string Hello::who() const { return fmt::format("rank {} (pid {} on host {})", rank, pid, host_name); }
 
 std::string frame(std::string_view payload) { return Writer().number(static_cast<std::uint32_t>(payload.size())).bytes.append(payload); }

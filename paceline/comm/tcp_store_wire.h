@@ -61,6 +61,8 @@ std::optional<Request> decode_request(std::string_view payload);
 std::optional<Reply> decode_reply(std::string_view payload);
 
 std::uint64_t siphash(std::array<std::uint64_t, 2> key, std::string_view data);
+/// Names the job in places where its token must not be seen.
+std::string public_name(std::string_view job);
 
 /// Bytes that nobody can guess.
 std::string random_bytes(std::size_t count);

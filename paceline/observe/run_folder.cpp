@@ -41,9 +41,9 @@ RunFolder RunFolder::open(const fs::path& folder) {
 
 std::optional<RunFolder> RunFolder::find(const fs::path& runs, const std::string& job) {
   std::error_code ignored;
-  for (const auto& item : fs::directory_iterator(runs, ignored)) {
-    std::ifstream mark(RunFolder(item.path()).servers() / kMark);
-    if (std::string text; std::getline(mark, text) && text == job) return RunFolder(item.path());
+  for (fs::directory_iterator item(runs, ignored), end; item != end; item.increment(ignored)) {
+    std::ifstream mark(RunFolder(item->path()).servers() / kMark);
+    if (std::string text; std::getline(mark, text) && text == job) return RunFolder(item->path());
   }
   return std::nullopt;
 }

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/tcp_store_wire.h"
 
 namespace paceline::ps {
 namespace {
@@ -53,7 +54,8 @@ Cluster discover() {
   if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number("PACELINE_WORKER", 0, 1 << 13);
   if (!variable("PACELINE_RESTARTS").empty()) cluster.restarts = number("PACELINE_RESTARTS", 0, 1 << 20);
   if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number("PACELINE_WORKERS", 1, 1 << 20);
-  cluster.job = variable("PACELINE_JOB");
+  // By the job's token ranks know each other, so it stays out of files: a hash under it names the job there.
+  if (const std::string token = variable("PACELINE_JOB"); !token.empty()) cluster.job = comm::wire::public_name(token);
   return cluster;
 }
 

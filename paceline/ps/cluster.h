@@ -24,8 +24,8 @@ struct Cluster {
   bool leads() const { return role == Role::none || (role == Role::server && index == 0); }
 };
 
-/// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, PACELINE_WORKERS and PACELINE_JOB. ConfigError where they
-/// contradict each other.
+/// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, PACELINE_WORKERS, PACELINE_RESTARTS and PACELINE_JOB.
+/// ConfigError where they contradict each other.
 Cluster discover();
 /// What two processes' "key=value" lines do not agree on: "data.batch is 64 here and 32 there, …"; empty: nothing.
 std::string difference(const std::string& here, const std::string& there);

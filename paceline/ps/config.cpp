@@ -96,6 +96,8 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
   if (config.transport == "mpi" && config.executor != "processes")
     throw ConfigError(
         fmt::format("ps.transport=mpi is between processes, and ps.executor={} has one; use ps.executor=processes", config.executor));
+  if (config.transport == "mpi" && config.replica)
+    throw ConfigError("ps.replica=true is for servers that are started again, and ranks of MPI are not; use ps.transport=grpc");
   if (!config.pushes_steps()) return;
   for (const auto& [key, why] : kNeedGradients)
     if (config.rule == key)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "paceline/base/checksum.h"
+#include "paceline/base/error.h"
 #include "paceline/base/log.h"
 
 namespace paceline::ps {
@@ -66,6 +67,9 @@ std::int64_t Journal::replay(const std::filesystem::path& file, Server& server) 
     values.resize(static_cast<std::size_t>(record.values));
     if (!stream.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)))) break;
     if (record.checksum != checksum_of(record, values)) break;
+    if (record.kind == Kind::pushed && record.values != server.length())
+      throw DataError(file.string(),
+                      fmt::format("expected gradients of {} values, got {}: it is of another model", server.length(), record.values));
     play(record, values, pulled, server);
     pushes += record.kind == Kind::pushed;
   }
@@ -77,6 +81,9 @@ std::filesystem::path Journals::file(std::int64_t number) const { return stem_.s
 std::unique_ptr<Journal> Journals::next() { return std::make_unique<Journal>(file(++number_)); }
 
 std::int64_t Journals::replay(Server& server, std::int64_t from) {
+  if (from > 0 && !std::filesystem::exists(file(from)))  // what follows it would be played on another state
+    throw DataError(file(from).string(),
+                    "the journal that follows the snapshot is not there; start a new run with model.weights=CHECKPOINT");
   std::int64_t pushes = 0;
   for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) pushes += Journal::replay(file(number_ + 1), server);
   return pushes;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/ps/kernels.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/device.h"
 
@@ -74,6 +75,13 @@ at::Tensor CentralWorker::minibatch(const Batch& batch, const Point& point) {
   ++iteration_;
   local_ = last || in_vain ? 0 : local_ + 1;
   if (in_vain) return sums_.cpu();
+  const at::Tensor& gradients = module_->arena().gradients();
+  if (updater_ && !ps::all_finite(gradients.data_ptr<float>(), gradients.numel())) {
+    // Servers refuse it and count it; this worker's own momentum and replica must not have it either.
+    local_ = 0;
+    client_->push(gradients.data_ptr<float>(), {.rate = rate, .loss = loss_});
+    return sums_.cpu();
+  }
   go_on(rate, last);
   if (last) push(rate);
   if (rule_->needs().replica || rule_->period() > 1) module_->refresh();

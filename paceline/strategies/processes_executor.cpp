@@ -151,7 +151,8 @@ class ProcessesExecutor final : public Executor {
                 fmt::format("goes on with version {}, the run's last checkpoint", version));
   }
   bool wants_checkpoint() const override {
-    return context_.ps.snapshot_s > 0 && seconds(context_.clock.now() - kept_at_) >= context_.ps.snapshot_s;
+    return context_.ps.snapshot_s > 0 && !context_.cluster.job.empty() &&
+           seconds(context_.clock.now() - kept_at_) >= context_.ps.snapshot_s;
   }
 
   observe::Served served() const override {

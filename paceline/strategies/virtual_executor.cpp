@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/ps/kernels.h"
 #include "paceline/strategies/central.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/updater.h"
@@ -172,8 +173,9 @@ class VirtualExecutor final : public Executor {
 
   void push(int worker, Player& player) {
     float* sent = (replicas_ ? player.replica : player.gradient).data_ptr<float>();
-    if (!std::isfinite(player.loss)) server_->refuse(worker);
-    else server_->push(worker, sent, {.rate = rate_, .scale = player.scale, .loss = player.loss});
+    const bool finite = std::isfinite(player.loss) && (!context_.module.device().is_cpu() || ps::all_finite(sent, server_->length()));
+    if (finite) server_->push(worker, sent, {.rate = rate_, .scale = player.scale, .loss = player.loss});
+    else server_->refuse(worker);
     if (!apart_) context_.module.refresh();
     player.phase = Phase::waiting, player.local = 0;
     for (std::size_t i = 0; i < players_.size(); ++i)
@@ -228,7 +230,9 @@ class VirtualExecutor final : public Executor {
     if (!updater_ && first) player.gradient.copy_(gradients());
     if (!updater_ && !first) player.gradient.add_(gradients());
     if (!local_) return;
-    if (updater_) {
+    if (updater_ && context_.module.device().is_cpu() && !ps::all_finite(gradients().data_ptr<float>(), gradients().numel())) {
+      player.gradient.copy_(gradients());  // to be refused; the worker's own momentum and replica must not have it
+    } else if (updater_) {
       for (std::size_t i = 0; i < updater_->buffers().size(); ++i)
         at::Tensor(updater_->buffers()[i]).copy_(player.momentum[static_cast<std::int64_t>(i)]);
       updater_->begin_step({.rate = rate_, .step = player.iteration + 1});

@@ -16,6 +16,10 @@ constexpr std::string_view kTerms[] = {
     "data.batch",
     "data.train_samples",
     "data.augment",
+    "data.crop",
+    "data.flip",
+    "data.cutout",
+    "data.normalise",
     "data.drop_last",
     "data.uneven",
     "train.seed",
@@ -26,6 +30,7 @@ constexpr std::string_view kTerms[] = {
     "ps.rule",
     "ps.consistency",
     "ps.period",
+    "ps.optimizer",
     "schedule.batch_milestones",
     "schedule.batch_factor",
     "schedule.largest_batch",
@@ -105,6 +110,8 @@ Config Recipe::config() {
 }
 
 void validate(const Recipe& recipe) {
+  if (recipe.ps.replica && !recipe.train.checkpoints)
+    throw ConfigError("ps.replica=true keeps what follows a checkpoint, and train.checkpoints=false makes none; leave one of them out");
   if (recipe.parallel.data > 0 && recipe.parallel.workers > 0 && recipe.parallel.data != recipe.parallel.workers)
     throw ConfigError(fmt::format("parallel.data={}, and of parallel.workers={} all share the data; leave parallel.data out",
                                   recipe.parallel.data, recipe.parallel.workers));
@@ -152,7 +159,8 @@ std::string terms_of(const Recipe& recipe) {
   std::string terms;
   for (const Section& section : config.sections())
     for (const Field& field : section.fields())
-      if (const std::string key = section.name() + "." + field.key(); std::ranges::find(kTerms, key) != std::end(kTerms))
+      if (const std::string key = section.name() + "." + field.key();
+          section.name() == "optim" || std::ranges::find(kTerms, key) != std::end(kTerms))
         terms += fmt::format("{}={}\n", key, field.toml());
   return terms;
 }

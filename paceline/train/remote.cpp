@@ -87,7 +87,8 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
   data::Sampler sampler(dataset.size(), reading.batch, true, reading.drop_last, reading.seed);
   data::Batch samples;
   std::int64_t epoch = -1, finished = 0;
-  while (!stop) {
+  // Who was started with the servers stays until the first one has no more work: what is under way belongs into its last checkpoint.
+  while (!stop || !cluster.job.empty() || cluster.ranks) {
     const std::optional<ps::Task> task = servers.next();
     if (!task) break;
     if (task->epoch != epoch)
@@ -113,9 +114,12 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
   else snapshots.begin();
   const auto options = strategies::service_options(*remote.context, cuts, index);
   const auto server = ps::serve(cluster, host, strategies::layout_of(*remote.context), options);
-  while (!stop && !server->deserted()) {
+  // Told to stop, it stays for those who finish what is under way, and for the first server's last look.
+  const SteadyClock clock;
+  for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
+    if (stop && !until) until = clock.now() + remote.ps.patience();
+    if (until && (server->workers().empty() || clock.now() > *until)) break;
     std::this_thread::sleep_for(kLook);
-    snapshots.write_if_due();
   }
 }
 

@@ -54,9 +54,12 @@ void ServerSnapshots::restore() {
         "server {} was started again, and with ps.snapshot_s=0 its parameters went with the one before; begin the run anew from "
         "its last checkpoint with model.weights=…",
         cluster_.index));
+  if (!find_folder())
+    throw ConfigError(fmt::format("server {} was started again and finds no folder of this run in {}; let all hosts share train.runs",
+                                  cluster_.index, cluster_.runs));
   std::string how = "begins anew, since there was no snapshot yet";
   std::int64_t journal = 0;
-  if (find_folder() && std::filesystem::exists(file())) {
+  if (std::filesystem::exists(file())) {
     journal = load(read_checkpoint(file()));
     const auto age = std::filesystem::file_time_type::clock::now() - std::filesystem::last_write_time(file());
     how = fmt::format("goes on with version {}, its snapshot of {:.1f} s ago", version_, std::chrono::duration<double>(age).count());

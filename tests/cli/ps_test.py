@@ -140,6 +140,18 @@ class Processes(unittest.TestCase):
         self.assertTrue(finished and int(finished.group(1)) > 0, comer)
         self.check_against_undisturbed(disturbed)
 
+    def test_told_to_stop_it_keeps_what_was_under_way(self):
+        job = subprocess.Popen([PACELINE, "run", "--servers", "2", "--workers", "2", "--", *self.WORDS, "train.epochs=1000",
+                                "train.checkpoint_every=20", "train.runs=" + self.folder.name], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        self.addCleanup(job.kill)
+        self.kept("checkpoints/step-*.safetensors")
+        job.terminate()
+        _, err = job.communicate(timeout=100)
+        if "built without gRPC" in err or "libgrpc" in err:
+            self.skipTest("this build has no gRPC")
+        self.assertEqual(job.returncode, 3, err[-3000:])
+
     def test_needs_its_launcher(self):
         alone = run("train", "strategy.name=asgd", "ps.executor=processes", "--workers", "2", "train.runs=" + self.folder.name)
         self.assertEqual(alone.returncode, 2)
@@ -150,7 +162,7 @@ class Ranks(unittest.TestCase):
     """Servers and workers under mpirun."""
 
     WORDS = ["train", "strategy.name=asgd", "optim.rate=0.01", "data.batch=32", "data.train_samples=4000", "data.test_samples=1000",
-             "train.epochs=3", "train.threads=1", "--json", "--quiet"]
+             "train.epochs=6", "train.threads=1", "--json", "--quiet"]
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

@@ -277,13 +277,15 @@ observe::RunEnded train_spoilt(const Recipe& recipe, std::int64_t spoilt) {
 }
 
 TEST(Central, GoesOnWithoutAGradientThatIsNoNumber) {
-  for (const char* executor : {"virtual", "threads"}) {
-    Recipe recipe = recipe_of("asgd", executor);
-    recipe.data.residency = "host";
-    const observe::RunEnded ended = train_spoilt(recipe, 1);
-    EXPECT_EQ(ended.served->refused, recipe.train.epochs) << executor;  // the sample comes once an epoch
-    EXPECT_TRUE(std::isfinite(ended.train_loss));
-  }
+  for (const char* executor : {"virtual", "threads"})
+    for (const char* optimizer : {"server", "worker"}) {  // a momentum that had it would keep it
+      Recipe recipe = recipe_of("asgd", executor);
+      recipe.data.residency = "host";
+      recipe.ps.optimizer = optimizer, recipe.optim.momentum = 0.5;
+      const observe::RunEnded ended = train_spoilt(recipe, 1);
+      EXPECT_EQ(ended.served->refused, recipe.train.epochs) << executor << " " << optimizer;  // the sample comes once an epoch
+      EXPECT_TRUE(std::isfinite(ended.train_loss));
+    }
 }
 
 TEST(Central, EndsWhereNothingIsANumberAnyMore) {

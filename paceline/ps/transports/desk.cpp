@@ -64,8 +64,10 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
       switch (wire::unpack<wire::PushRequest>(bytes).kind) {
         case wire::PushRequest::plain: return exactly(std::as_writable_bytes(std::span(gradient_.get(), length_)), "a gradient");
         case wire::PushRequest::not_finite: return exactly({}, "a gradient that is not finite");
-        default: break;
+        case wire::PushRequest::coded: break;
+        default: throw DataError(kMessage, "it pushes nothing that is known");
       }
+      if (!decoder_) throw DataError(kMessage, "it pushes a code, and nothing is compressed here");
       if (size > code_.size()) throw DataError(kMessage, fmt::format("expected at most {} bytes of a code, got {}", code_.size(), size));
       return std::span(code_).first(size);
     case Verb::report:

@@ -92,8 +92,9 @@ std::vector<int> RankServer::workers() const {
 
 bool RankServer::deserted() const {
   const std::scoped_lock lock(mutex_);
+  if (expected_ == 0) return true;  // whoever goes after that, goes in peace
   if (problem_) std::rethrow_exception(problem_);
-  return expected_ == 0;
+  return false;
 }
 
 void RankServer::work(const std::stop_token& stop) {
