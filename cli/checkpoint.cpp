@@ -79,10 +79,10 @@ int verify(const Flags& flags) {
 
 int convert(const Flags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
-  const std::filesystem::path output = std::filesystem::absolute(flags.output).lexically_normal();
+  const auto folder_of = [](const std::filesystem::path& path) { return std::filesystem::absolute(path).lexically_normal().parent_path(); };
   std::error_code none;
-  if (std::filesystem::equivalent(output, file, none) ||
-      output.parent_path() == std::filesystem::absolute(file).lexically_normal().parent_path())
+  const bool among = folder_of(flags.output) == folder_of(file) && folder_of(file).filename() == "checkpoints";
+  if (among || std::filesystem::equivalent(flags.output, file, none))
     throw ConfigError(fmt::format("{} would lie among the checkpoints that it is made from; write it to another folder", flags.output));
   const FileStamp stamp = train::export_weights(checkpoint, flags.output);
   if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", stamp.bytes}});

@@ -41,7 +41,7 @@ struct Plan {
   std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
 };
 
-Plan make_plan(const Flags& flags) {
+Plan make_plan(const Flags& flags, const comm::World& launched) {
   Plan plan;
   const bool has_recipe = names_recipe(flags.words);
   if (!has_recipe) plan.recipe = train::Recipe::demonstration();
@@ -51,7 +51,7 @@ Plan make_plan(const Flags& flags) {
     plan.resume_from = train::newest_good_checkpoint(flags.resume);
     config.load_text(plan.resume_from->second.recipe, plan.resume_from->first.string());
     // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
-    if (!strategies::is_centralised(plan.recipe.strategy.name) && comm::discover().size > 1) plan.recipe.parallel.workers = 0;
+    if (!strategies::is_centralised(plan.recipe.strategy.name) && launched.size > 1) plan.recipe.parallel.workers = 0;
   }
   const std::string strategy = plan.recipe.strategy.name;
   read_settings(config, flags.words);
@@ -59,7 +59,7 @@ Plan make_plan(const Flags& flags) {
   if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
   // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`.
   if (plan.resume_from && strategy == "single" && plan.recipe.strategy.name == strategy &&
-      std::max<std::int64_t>(plan.recipe.parallel.workers, comm::discover().size) > 1)
+      std::max<std::int64_t>(plan.recipe.parallel.workers, launched.size) > 1)
     plan.recipe.strategy.name = "auto";
   return plan;
 }
@@ -106,13 +106,13 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
 }
 
 int run_train(const Flags& flags) {
-  Plan plan = make_plan(flags);
+  const comm::World launched = comm::discover();
+  Plan plan = make_plan(flags, launched);
   if (flags.print_recipe) {
     std::cout << plan.recipe.config().toml();
     return kDone;
   }
   catch_signals(stop_requested);
-  const comm::World launched = comm::discover();
   ps::Cluster cluster = find_cluster(plan.recipe, flags.join, launched);
   cluster.runs = plan.recipe.train.runs;
   if (cluster.role != ps::Cluster::Role::none) {

@@ -130,7 +130,8 @@ class ProcessesExecutor final : public Executor {
     return host_->with([&](ps::Server& server) {
       std::vector<NamedTensor> state = save_server(server, kState, context_.module.device());
       if (journals_) {
-        journals_->forget_before(std::exchange(journal_, journals_->number() + 1));  // the checkpoint before this one is written
+        // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
+        journals_->forget_before(std::exchange(journal_before_, std::exchange(journal_, journals_->number() + 1)));
         host_->write_to(journals_->next());
         state.push_back({std::string(kState) + "journal", at::tensor({journal_}, at::kLong)});
       }
@@ -180,7 +181,7 @@ class ProcessesExecutor final : public Executor {
     const auto folder = observe::RunFolder::find(context_.cluster.runs, context_.cluster.job);
     if (!folder) throw ConfigError("ps.replica=true needs the run's folder; start the servers with paceline run");
     journals_.emplace(folder->servers() / "server-0");
-    journal_ = first;
+    journal_ = journal_before_ = first;
     return host_->with([&](ps::Server& server) {
       const std::int64_t replayed = journals_->replay(server, first);
       host_->write_to(journals_->next());
@@ -224,7 +225,7 @@ class ProcessesExecutor final : public Executor {
   ps::ServiceOptions options_;
   Nanoseconds kept_at_{0};  // the last checkpoint was made
   std::optional<ps::Journals> journals_;
-  std::int64_t journal_ = 0;  // that the last checkpoint begins with
+  std::int64_t journal_ = 0, journal_before_ = 0;  // that the last checkpoint, and the one before it, begins with
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ps::Task> tasks_;

@@ -29,6 +29,15 @@ void check_alike(const wire::Join& join, std::string_view text, const Layout& la
     throw ConfigError(fmt::format("the worker's recipe (here) is not the run's (there): {}; give both the same", what));
 }
 
+wire::Joined welcome(int worker, Host& host, const ServiceOptions& options) {
+  return {.worker = worker,
+          .begin = options.begin,
+          .end = options.end,
+          .wait = host.limits().wait.count(),
+          .silence = host.limits().silence.count(),
+          .version = host.with([](Server& server) { return server.version(); })};
+}
+
 void check_service(Host& host, const Layout& layout, const ServiceOptions& options) {
   ensure(options.begin >= 0 && options.end - options.begin == host.length(), "a server's range is as long as its host's memory");
   const auto [on_gpu, replica] = host.with([](Server& server) { return std::pair(server.on_gpu(), server.rule().needs().replica); });

@@ -10,6 +10,8 @@ namespace paceline::ps {
 
 /// Throws ConfigError where a worker that joins with this text has another model, compression or recipe than the server.
 void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const ServiceOptions& options);
+/// What a worker that joins is told.
+wire::Joined welcome(int worker, Host& host, const ServiceOptions& options);
 /// Throws ConfigError where such a service cannot be.
 void check_service(Host& host, const Layout& layout, const ServiceOptions& options);
 

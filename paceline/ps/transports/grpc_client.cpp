@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "paceline/base/error.h"
-#include "paceline/base/log.h"
 #include "paceline/ps/transports/grpc_link.h"
 #include "paceline/ps/transports/parcels.h"
 

@@ -15,7 +15,6 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/ps/cluster.h"
 #include "paceline/ps/transports/grpc_session.h"
 
 namespace paceline::ps {
@@ -120,11 +119,7 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
     const wire::Join join = read_join(stream);
     session = enter(context, stream, join);
     Loan none;
-    send(stream,
-         wire::pack(wire::Verb::join,
-                    wire::Joined{session->worker(), options_.begin, options_.end, host_->limits().wait.count(),
-                                 host_->limits().silence.count(), host_->with([](Server& server) { return server.version(); })}),
-         {}, none);
+    send(stream, wire::pack(wire::Verb::join, welcome(session->worker(), *host_, options_)), {}, none);
     session->serve(*host_, layout_, options_);
   } catch (const Broken&) {
   } catch (const DataError& error) {  // whatever follows on the stream cannot be understood either

@@ -191,10 +191,7 @@ Desk::Reply RankServer::join(Caller& caller) {
   const std::scoped_lock lock(mutex_);
   if (looks) ++expected_;
   else present_.push_back(caller.desk->worker());
-  return {
-      wire::pack(Verb::join, wire::Joined{caller.desk->worker(), options_.begin, options_.end, host_->limits().wait.count(),
-                                          host_->limits().silence.count(), host_->with([](Server& server) { return server.version(); })}),
-      {}};
+  return {wire::pack(Verb::join, welcome(caller.desk->worker(), *host_, options_)), {}};
 }
 
 void RankServer::leave(Caller& caller) {
