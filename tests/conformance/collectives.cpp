@@ -100,7 +100,7 @@ std::string describe(const Case& tried) {
                      tried.asynchronous ? ", asynchronous" : "");
 }
 
-std::vector<Case> all_cases(int size) {
+std::vector<Case> all_cases(int size, const Topology& topology) {
   std::vector<Case> cases;
   for (const Collective collective : schedule::kCollectives) {
     std::vector<std::string> algorithms{"auto"};
@@ -122,13 +122,16 @@ std::vector<Case> all_cases(int size) {
         continue;
       }
       for (const std::int64_t count : {0, 1, size - 1, 1000, 30000}) add(count);
+      const bool reduces =
+          collective == Collective::allreduce || collective == Collective::reduce_scatter || collective == Collective::reduce;
+      std::size_t turn = 0;
       for (const DType dtype : kDTypes) {
         tried.dtype = dtype;
-        for (const ReduceOp op : kReduceOps) {
-          tried.op = op;
-          add(6000);
-          if (collective != Collective::allreduce && collective != Collective::reduce_scatter && collective != Collective::reduce) break;
-        }
+        // Hosts decide who talks to whom, not what becomes of numbers: among several, each type has one operation, in turn.
+        tried.op = kReduceOps[turn++ % std::size(kReduceOps)];
+        if (!reduces || topology.hosts > 1) add(6000);
+        else
+          for (const ReduceOp op : kReduceOps) tried.op = op, add(6000);
       }
       tried.dtype = DType::f64, tried.op = ReduceOp::sum;
       add(150001);  // more than a window
@@ -257,7 +260,7 @@ std::string conform_overlap(Communicator& communicator) {
 }
 
 std::string conform_all(Communicator& communicator) {
-  for (const Case& tried : all_cases(communicator.size()))
+  for (const Case& tried : all_cases(communicator.size(), communicator.topology()))
     if (const std::string wrong = conform(communicator, tried); !wrong.empty()) return wrong;
   for (const auto part : {conform_messages, conform_split, conform_overlap})
     if (const std::string wrong = part(communicator); !wrong.empty()) return wrong;

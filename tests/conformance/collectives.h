@@ -21,7 +21,7 @@ struct Case {
 std::string describe(const Case& tried);
 
 /// Every algorithm for the collective, types, operations, sizes from nothing to more than any internal buffer holds, both kinds of memory.
-std::vector<Case> all_cases(int size);
+std::vector<Case> all_cases(int size, const Topology& topology);
 
 /// Runs the case on this rank; an explanation of the first wrong element, or empty. All ranks call it.
 std::string conform(Communicator& communicator, const Case& tried);
