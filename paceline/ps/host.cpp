@@ -1,11 +1,13 @@
 #include "paceline/ps/host.h"
 
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
+#include "paceline/ps/kernels.h"
 
 namespace paceline::ps {
 
@@ -51,6 +53,7 @@ std::int64_t Host::pull(int worker, float* into, float rate) {
   if (worker == kObserver) {
     const std::shared_lock reading(memory_);
     server_->show(into);
+    server_->settle();
     return server_->version();
   }
   take_part(worker);
@@ -74,20 +77,29 @@ std::int64_t Host::pull(int worker, float* into, float rate) {
     server_->grant(worker);
     version = server_->version();
   }
-  if (into) server_->read(worker, into, rate);
+  if (into) server_->read(worker, into, rate), server_->settle();
   return version;
 }
 
 Advice Host::report(int worker, const Report& report, const float* statistics) {
-  const std::scoped_lock both(state_, memory_);
-  presence(worker).heard = clock_.now();
-  note(Journal::Kind::reported, worker, Push{}, report,
-       std::span(statistics, statistics ? static_cast<std::size_t>(server_->statistics_length()) : 0));
-  return server_->report(worker, report, statistics);
+  Advice advice;
+  {
+    const std::scoped_lock both(state_, memory_);
+    presence(worker).heard = clock_.now();
+    note(Journal::Kind::reported, worker, Push{}, report,
+         std::span(statistics, statistics ? static_cast<std::size_t>(server_->statistics_length()) : 0));
+    advice = server_->report(worker, report, statistics);
+  }
+  server_->settle();
+  return advice;
+}
+
+bool Host::finite(const float* gradient, std::int64_t count, const Push& push) const {
+  return server_->on_gpu() ? std::isfinite(push.loss) : all_finite(gradient, count);
 }
 
 Verdict Host::push(int worker, float* gradient, const Push& push) {
-  const bool good = server_->on_gpu() ? !(push.loss - push.loss != 0) : all_finite(gradient, server_->length());
+  const bool good = finite(gradient, server_->length(), push);
   Verdict verdict{.fate = Verdict::Fate::dropped};
   {
     const std::scoped_lock both(state_, memory_);

@@ -1,5 +1,8 @@
 // A server for workers that come at the same time: locks, waiting with a deadline, workers that vanish.
 //
+// Where the numbers lie on a GPU, all of them are worked on in the order of one stream, whoever asks: a call returns when its part is done,
+// and a worker calls when its own stream has made what it brings.
+//
 // Two locks: `state_` guards the state machine, `memory_` the numbers. Pulls copy side by side; a push is alone. Whoever needs both takes
 // state_ first.
 #pragma once
@@ -33,8 +36,10 @@ class Host {
   /// Returns the version that it pulled.
   std::int64_t pull(int worker, float* into, float rate);
   Advice report(int worker, const Report& report, const float* statistics);
-  /// A gradient that is not finite is refused: dropped, and counted. (In host memory; on a GPU the loss tells.)
+  /// A gradient that is not finite is refused: dropped, and counted.
   Verdict push(int worker, float* gradient, const Push& push);
+  /// Whether `count` values can be used. Those in host memory are looked at; on a GPU the loss tells.
+  bool finite(const float* gradient, std::int64_t count, const Push& push) const;
   /// What a pull throws that was not granted within limits().wait.
   PeerError overdue(int worker);
   /// A worker has seen that its gradient is not finite, and sends none of it.

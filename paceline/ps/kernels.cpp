@@ -43,8 +43,13 @@ template <class Formula>
 void launch(void*, std::int64_t, const Formula&) {
   throw InternalError("a server's memory lies on a GPU, in a build without CUDA");
 }
+void settle(void*) {}
 }  // namespace cuda
 #endif
+
+void settle(const Place& place) {
+  if (place.cuda) cuda::settle(place.stream);
+}
 
 template <class Formula>
 void for_each(const Place& place, std::int64_t count, const Formula& formula) {

@@ -27,6 +27,11 @@ void launch(void* stream, std::int64_t count, const Formula& formula) {
     throw Error(std::string("CUDA: launching a step of the parameter server failed: ") + cudaGetErrorString(status));
 }
 
+void settle(void* stream) {
+  if (const cudaError_t status = cudaStreamSynchronize(static_cast<cudaStream_t>(stream)); status != cudaSuccess)
+    throw Error(std::string("CUDA: a step of the parameter server failed: ") + cudaGetErrorString(status));
+}
+
 #define PACELINE_INSTANTIATE(Formula) template void launch<Formula>(void*, std::int64_t, const Formula&);
 PACELINE_PS_FORMULAS(PACELINE_INSTANTIATE)
 #undef PACELINE_INSTANTIATE

@@ -21,9 +21,13 @@ void for_each_parallel(const Place& place, std::int64_t count, const Formula& fo
 /// Whether all of `count` values in host memory are numbers.
 bool all_finite(const float* values, std::int64_t count);
 
+/// Waits until everything that was asked of the place is done; in host memory it is.
+void settle(const Place& place);
+
 namespace cuda {
+void settle(void* stream);
 template <class Formula>
 void launch(void* stream, std::int64_t count, const Formula& formula);
-}
+}  // namespace cuda
 
 }  // namespace paceline::ps

@@ -79,6 +79,7 @@ class Server {
   void show(float* into) const { for_each_parallel(setup_.place, length(), Copy{into, parameters_}); }
   float* parameters() const { return parameters_; }
   float* statistics() const { return statistics_.get(); }  // of the batch norms: Async-BN
+  void settle() const { ps::settle(setup_.place); }        // what was asked so far is done
   bool on_gpu() const { return setup_.place.cuda; }
   std::int64_t length() const { return setup_.end - setup_.begin; }
   std::int64_t statistics_length() const { return setup_.statistics; }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <thread>
 
 #include <fmt/format.h>
@@ -47,6 +48,7 @@ CentralWorker::CentralWorker(const Context& context, const ps::PsConfig& config,
       norms_(*module_),
       index_(index),
       lane_(fmt::format("worker {}", index)),
+      recorded_(module_->device(), context.record_steps),
       cancels_(ps::make_consistency(config.consistency, config, context.played)->cancels()) {
   if (norms_.any()) running_ = norms_.initial(), statistics_ = norms_.initial();
   if (rule_->needs().replica || config.pushes_steps()) updater_.emplace(module_->arena(), own_.optim);
@@ -75,17 +77,21 @@ at::Tensor CentralWorker::minibatch(const Batch& batch, const Point& point) {
   ++iteration_;
   local_ = last || in_vain ? 0 : local_ + 1;
   if (in_vain) return sums_.cpu();
-  const at::Tensor& gradients = module_->arena().gradients();
-  if (updater_ && !ps::all_finite(gradients.data_ptr<float>(), gradients.numel())) {
+  if (updater_ && !finite()) {
     // Servers refuse it and count it; this worker's own momentum and replica must not have it either.
     local_ = 0;
-    client_->push(gradients.data_ptr<float>(), {.rate = rate, .loss = loss_});
+    client_->push(module_->arena().gradients().data_ptr<float>(), {.rate = rate, .loss = loss_});
     return sums_.cpu();
   }
   go_on(rate, last);
   if (last) push(rate);
   if (rule_->needs().replica || rule_->period() > 1) module_->refresh();
   return sums_.cpu();
+}
+
+bool CentralWorker::finite() const {
+  const at::Tensor& gradients = module_->arena().gradients();
+  return module_->device().is_cpu() ? ps::all_finite(gradients.data_ptr<float>(), gradients.numel()) : std::isfinite(loss_);
 }
 
 void CentralWorker::pull(float rate) {
@@ -116,7 +122,19 @@ void CentralWorker::forward_and_backward(const Batch& batch, const Point& point,
     durations_.report = context_.clock.now() - scored_at;
     if (advice_.in_vain) throw InVain{};
   };
-  sums_ = pass_->run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
+  sums_ = pass(batch, told);
+}
+
+at::Tensor CentralWorker::pass(const Batch& batch, const std::function<void(const at::Tensor&)>& told) {
+  if (module_->device().is_cpu())
+    return pass_->run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
+  // A recorded pass is one piece: the report, which carries the loss, comes after all of it.
+  if (!place_.inputs.defined() || place_.inputs.sizes() != batch.inputs.sizes())
+    place_ = {batch.inputs.clone(), batch.targets.clone(), batch.global_samples};
+  else place_.inputs.copy_(batch.inputs), place_.targets.copy_(batch.targets), place_.global_samples = batch.global_samples;
+  recorded_.run(place_, [&] { sums_ = pass_->run(place_, place_.weight(1)); });
+  told(sums_);
+  return sums_;
 }
 
 void CentralWorker::straggle(Nanoseconds began) {

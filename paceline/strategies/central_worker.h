@@ -35,10 +35,12 @@ class CentralWorker {
   struct InVain {};  // ends a pass
 
   void pull(float rate);
+  at::Tensor pass(const Batch& batch, const std::function<void(const at::Tensor&)>& told);
   void forward_and_backward(const Batch& batch, const Point& point, bool last, Nanoseconds computed_before);
   void straggle(Nanoseconds began);
   void go_on(float rate, bool last);
   void push(float rate);
+  bool finite() const;  // the gradient, as far as one can tell: on a GPU the loss tells
   /// Throws InVain where the servers say so. Spends no more than a hundredth of the time on asking.
   void ask();
 
@@ -51,6 +53,8 @@ class CentralWorker {
   int index_;
   std::string lane_;
   std::optional<LocalPass> pass_;
+  RecordedStep recorded_;
+  Batch place_;  // on a GPU: where the recorded pass finds its batch
   std::optional<Updater> updater_;
   at::Tensor statistics_, running_, sums_;
   at::Tensor way_;  // [length]: the sum of gradients since the last pull, or what was pulled then

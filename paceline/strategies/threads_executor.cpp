@@ -1,5 +1,6 @@
-// Workers as threads of one process, truly asynchronous: each has a module of its own and visits the servers at its own pace. The Trainer's
-// thread deals out minibatches, to whoever is idle and may pull, so nobody waits inside a pull for work that is not dealt out yet.
+// Workers as threads of one process, truly asynchronous: each has a module of its own and visits the servers at its own pace, on its CPU
+// cores or on its stream of one GPU. The Trainer's thread deals out minibatches, to whoever is idle and may pull, so nobody waits inside a
+// pull for work that is not dealt out yet.
 #include <ATen/ATen.h>
 
 #include <condition_variable>
@@ -15,6 +16,7 @@
 #include "paceline/ps/client.h"
 #include "paceline/strategies/central_worker.h"
 #include "paceline/strategies/per_worker.h"
+#include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
 
 namespace paceline::strategies {
@@ -102,8 +104,6 @@ class ThreadWorker {
 class ThreadsExecutor final : public Executor {
  public:
   ThreadsExecutor(const Context& context, const ps::PsConfig& config) : context_(context), norms_(context.module) {
-    if (!context.module.device().is_cpu())
-      throw ConfigError("ps.executor=threads has its workers on CPU cores; use ps.executor=virtual on a GPU, or train.device=cpu");
     cuts_ = cuts_of(context, config.servers);
     for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i));
     board_.sums = at::zeros({2}, at::kDouble);
@@ -123,6 +123,7 @@ class ThreadsExecutor final : public Executor {
 
   StepResult step(const Batch& batch, const Point& point) override {
     Task task{{batch.inputs.clone(), batch.targets.clone(), batch.global_samples}, point};  // the feed's memory is used again
+    tensor::synchronize(context_.module.device());  // the worker's stream does not wait for this one
     std::unique_lock lock(board_.mutex);
     std::size_t chosen = 0;
     board_.changed.wait(lock, [&] { return board_.problem || choose(chosen); });
@@ -190,7 +191,9 @@ class ThreadsExecutor final : public Executor {
   }
 
  private:
-  static at::Tensor view_of(float* data, std::int64_t count) { return at::from_blob(data, {count}, at::kFloat); }
+  at::Tensor view_of(float* data, std::int64_t count) const {
+    return at::from_blob(data, {count}, context_.module.arena().parameters().options());
+  }
   static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
   static std::string prefix_of_worker(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
 

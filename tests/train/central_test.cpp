@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paceline/tensor/device.h"
 #include "paceline/train/comparison.h"
 #include "paceline/train/weights.h"
 #include "paceline/train/workers.h"
@@ -68,18 +69,25 @@ double distance(const Result& a, const Result& b) {
   return (a.weights() - b.weights()).norm().item<double>() / b.weights().norm().item<double>();
 }
 
+void expect_equals_allreduce(const char* device, const char* executor, std::int64_t workers) {
+  Recipe together = recipe_of("allreduce", "auto", workers), centralised = recipe_of("ssgd", executor, workers);
+  together.train.device = centralised.train.device = device;
+  const Result reference = train_once(together), served = train_once(centralised);
+  EXPECT_LT(distance(served, reference), 1e-5) << executor << ", " << workers << " workers on " << device;
+  EXPECT_EQ(served.ended.samples, reference.ended.samples);
+  ASSERT_TRUE(served.ended.served);
+  EXPECT_EQ(served.ended.served->updates, reference.ended.steps);
+  EXPECT_EQ(served.ended.served->mean_staleness, 0);
+}
+
 TEST(Central, SynchronousTrainingEqualsAllreduce) {
-  for (const std::int64_t workers : {2, 3, 4}) {
-    const Result reference = train_once(recipe_of("allreduce", "auto", workers));
-    for (const char* executor : {"virtual", "threads"}) {
-      const Result served = train_once(recipe_of("ssgd", executor, workers));
-      EXPECT_LT(distance(served, reference), 1e-5) << executor << ", " << workers << " workers";
-      EXPECT_EQ(served.ended.samples, reference.ended.samples);
-      ASSERT_TRUE(served.ended.served);
-      EXPECT_EQ(served.ended.served->updates, reference.ended.steps);
-      EXPECT_EQ(served.ended.served->mean_staleness, 0);
-    }
-  }
+  for (const std::int64_t workers : {2, 3, 4})
+    for (const char* executor : {"virtual", "threads"}) expect_equals_allreduce("cpu", executor, workers);
+}
+
+TEST(Central, SynchronousTrainingEqualsAllreduceOnAGpu) {
+  if (!tensor::cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+  for (const char* executor : {"virtual", "threads"}) expect_equals_allreduce("cuda", executor, 2);
 }
 
 TEST(Central, TheVirtualClockRepeatsToTheBit) {

@@ -1,6 +1,5 @@
 // Workers in the servers' own process: a pull is one copy from memory to memory, a push is applied from where it lies.
 #include "paceline/ps/client.h"
-#include "paceline/ps/kernels.h"
 
 namespace paceline::ps {
 namespace {
@@ -20,7 +19,7 @@ class InProcess final : public Client {
   }
   Advice report(const Report& report, const float* statistics) override { return hosts_[0]->report(worker_, report, statistics); }
   Verdict push(float* gradient, const Push& push) override {
-    if (hosts_.size() > 1 && !all_finite(gradient, cuts_.back())) {  // all servers use a gradient, or none
+    if (hosts_.size() > 1 && !hosts_[0]->finite(gradient, cuts_.back(), push)) {  // all servers use a gradient, or none
       for (const auto& host : hosts_) host->refuse(worker_);
       return {.fate = Verdict::Fate::dropped, .gathered = 0};
     }
