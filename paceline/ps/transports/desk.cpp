@@ -53,9 +53,10 @@ Desk::Desk(Host& host, const Layout& layout, const ServiceOptions& options, int 
       worker_(worker),
       replica_(host.with([](Server& server) { return server.rule().needs().replica; })),
       length_(static_cast<std::size_t>(host.length())),
-      staging_(allocate_host(host.length())),
-      gradient_(allocate_host(host.length())),
-      statistics_(static_cast<std::size_t>(layout.statistics)) {
+      staging_(allocate_host(host.length())) {
+  if (worker == kObserver) return;  // it pushes nothing
+  gradient_ = allocate_host(host.length());
+  statistics_.resize(static_cast<std::size_t>(layout.statistics));
   if (options.compression.name.empty()) return;
   decoder_.emplace(options.compression, parts_of(layout).slice(options.begin, options.end));
   code_.resize(static_cast<std::size_t>(decoder_->bound()));
@@ -68,6 +69,8 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
     if (room.size() != size) throw DataError(kMessage, fmt::format("expected {} bytes of {}, got {}", room.size(), what, size));
     return room;
   };
+  if (worker_ == kObserver && head.verb != Verb::pull && head.verb != Verb::leave)
+    throw DataError(kMessage, fmt::format("who only looks does not ask for '{}'", wire::name(head.verb)));
   switch (head.verb) {
     case Verb::push:
       switch (wire::unpack<wire::PushRequest>(bytes).kind) {

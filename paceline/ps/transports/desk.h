@@ -50,7 +50,7 @@ class Desk {
   bool replica_;
   std::optional<Task> task_;
   std::size_t length_;
-  std::shared_ptr<float[]> staging_, gradient_;  // what it pulls, and what it pushes
+  std::shared_ptr<float[]> staging_, gradient_;  // what it pulls, and what it pushes, unless it only looks
   std::vector<float> statistics_;
   std::optional<PushDecoder> decoder_;
   std::vector<std::byte> code_;

@@ -46,10 +46,10 @@ const wire::Joined& Link::connect() {
   return joined_;
 }
 
-std::optional<std::string> Link::ask(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into, Lost lost) {
+std::string Link::ask(const Question& question) {
   for (Nanoseconds patience{0};;) {
     try {
-      return ask_once(head, payload, into);
+      return ask_once(question);
     } catch (const Broken&) {
       const std::string why = drop();
       if (patience == Nanoseconds(0)) patience = clock_.now() + identity_.options.patience;
@@ -62,11 +62,11 @@ std::optional<std::string> Link::ask(const std::string& head, std::span<const st
                    seen_, who(identity_.worker));
     else log::info("{} is there again; {} goes on", name(), who(identity_.worker));
     seen_ = joined_.version;
-    if (lost == Lost::give_up) return std::nullopt;
+    if (question.once) return {};
   }
 }
 
-std::string Link::ask_once(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into) {
+std::string Link::ask_once(const Question& question) {
   if (!stream_) throw Broken("not connected");
   // Whatever happens, the memory is the caller's again when this returns. A broken stream may still hold it until its connection is gone.
   struct Asking {
@@ -78,28 +78,22 @@ std::string Link::ask_once(const std::string& head, std::span<const std::byte> p
     }
   } asking{*this};
   overdue_ = clock_.now() + identity_.options.deadline + Nanoseconds(joined_.wait);
-  send(*stream_, head, payload, loan_);
+  send(*stream_, question.head, question.payload, loan_);
   std::string answer = receive_head(*stream_);
   asking.broken = false;
-  const wire::Head told = wire::unpack_head(answer);
+  const wire::Head told = question.check(answer, name());
   if (told.verb == wire::Verb::error) wire::raise(answer, receive_text(*stream_, told.payload));
-  if (told.verb != wire::unpack_head(head).verb) throw DataError(name(), "it answers something else than it was asked");
-  if (told.payload != 0) {
-    if (told.payload != std::ssize(into)) throw DataError(name(), fmt::format("expected {} bytes, got {}", into.size(), told.payload));
-    receive_payload(*stream_, into);
-  }
+  if (told.payload != 0) receive_payload(*stream_, question.into);
+  if (told.verb == wire::Verb::pull) seen_ = wire::unpack<wire::Pulled>(answer).version;
   return answer;
 }
 
 void Link::join_until(Nanoseconds moment) {
-  const std::string compression = identity_.options.compression.describe();
-  const std::string text = identity_.layout + compression + identity_.options.terms;
-  const wire::Join join{identity_.token, identity_.worker, std::ssize(identity_.layout), std::ssize(compression)};
+  const Introduction introduction(identity_.worker, identity_.layout, identity_.options, identity_.token);
   for (;;) {
     open(moment);
     try {
-      const auto now =
-          wire::unpack<wire::Joined>(ask_once(wire::pack(wire::Verb::join, join, std::ssize(text)), std::as_bytes(std::span(text)), {}));
+      const auto now = wire::unpack<wire::Joined>(ask_once(introduction.question()));
       if (joined_.end > 0 && (now.begin != joined_.begin || now.end != joined_.end))
         throw ConfigError(fmt::format("{} came back with another range of the model; start all workers again", name()));
       const std::scoped_lock lock(mutex_);

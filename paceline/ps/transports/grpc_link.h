@@ -7,6 +7,7 @@
 
 #include "paceline/base/clock.h"
 #include "paceline/ps/transports/grpc_stream.h"
+#include "paceline/ps/transports/remote_worker.h"
 
 namespace paceline::ps {
 
@@ -14,7 +15,7 @@ namespace paceline::ps {
 struct Identity {
   JoinOptions options;
   std::uint64_t token = 0;  // tells this worker from another one with its number
-  std::string layout;       // serialised
+  Layout layout;
   int worker = -1;
 };
 
@@ -25,15 +26,10 @@ class Link {
 
   /// Waits for the server, and joins. PeerError after the patience, ConfigError where the server does not want this worker.
   const wire::Joined& connect();
-  const wire::Joined& place() const { return joined_; }
-  /// The server has this version, as it told.
-  void saw(std::int64_t version) { seen_ = version; }
 
-  /// What to do once a server that was lost is there again.
-  enum class Lost { again, give_up };
-  /// Asks and waits for the answer: its head; its payload, if it has one, fills `into`. Throws what the server threw, and PeerError when it
-  /// is gone for good. Nothing: it was lost, and whoever asked wants to give up.
-  std::optional<std::string> ask(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into, Lost lost);
+  /// Asks and waits for the answer: its head; its payload, if it has one, is where it belongs. Throws what the server threw, and PeerError
+  /// when it is gone for good. Nothing: it was lost and is there again, and the question was to be asked once.
+  std::string ask(const Question& question);
 
   /// From the pulse's thread: tells the server that the worker lives, and cuts a stream whose answer is overdue.
   void tend();
@@ -42,7 +38,7 @@ class Link {
  private:
   using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-  std::string ask_once(const std::string& head, std::span<const std::byte> payload, std::span<std::byte> into);
+  std::string ask_once(const Question& question);
   void join_until(Nanoseconds moment);
   void open(Nanoseconds moment);
   std::string drop();  // cuts the stream, and returns why it ended; DataError where the server could not understand it
@@ -55,7 +51,7 @@ class Link {
   const Identity& identity_;
   SteadyClock clock_;
   wire::Joined joined_;
-  std::int64_t seen_ = 0;  // version
+  std::int64_t seen_ = 0;  // version, of the last pull
 
   std::mutex mutex_;  // guards the pointers against tend()
   std::shared_ptr<grpc::Channel> channel_;

@@ -17,8 +17,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr int kChunk = 4 << 20;              // of a payload, in one message: copied while the next one arrives
-constexpr std::int64_t kMostText = 1 << 26;  // a model of a million tensors
+constexpr int kChunk = 4 << 20;  // of a payload, in one message: copied while the next one arrives
 
 // How long a connection may stick that does not take what is written to it. gRPC makes it the sockets' TCP_USER_TIMEOUT too, and nothing
 // else frees a call whose bytes stand in a socket: cancelling it waits for the write. Hence only TCP, not unix sockets.
@@ -135,7 +134,7 @@ void receive_payload(Reader& stream, std::span<std::byte> into) {
 }
 
 std::string receive_text(Reader& stream, std::int64_t bytes) {
-  if (bytes > kMostText) throw DataError("a payload", fmt::format("{} bytes are no text", bytes));
+  wire::expect_text(bytes);
   std::string text(static_cast<std::size_t>(bytes), '\0');
   receive_payload(stream, std::as_writable_bytes(std::span(text)));
   return text;

@@ -18,7 +18,6 @@ namespace {
 using wire::Verb;
 
 constexpr Nanoseconds kForever = std::chrono::hours(24 * 365);     // that a worker may compute before it asks again
-constexpr Nanoseconds kDeadline = std::chrono::seconds(60);        // of a message that has begun
 constexpr Nanoseconds kTaskWait = std::chrono::milliseconds(200);  // that a question for work may stay at its desk
 constexpr Nanoseconds kShortestNap = std::chrono::microseconds(10), kLongestNap = std::chrono::microseconds(100);
 constexpr int kYields = 20;  // before the first nap
@@ -55,6 +54,8 @@ class RankServer final : public Service {
   void send(Caller& caller, const Desk::Reply& reply);
   Desk::Reply join(Caller& caller);
   void leave(Caller& caller);
+  /// Of a message that has begun.
+  comm::Options deadline() const { return {.deadline = host_->limits().silence}; }
 
   std::shared_ptr<comm::Communicator> ranks_;
   int servers_;
@@ -144,6 +145,7 @@ void RankServer::receive(Caller& caller) {
   const wire::Head head = wire::unpack_head(caller.request);
   std::span<std::byte> room;
   if (head.verb == Verb::join) {
+    wire::expect_text(head.payload);
     caller.text.resize(static_cast<std::size_t>(head.payload));
     room = std::as_writable_bytes(std::span(caller.text));
   } else if (caller.desk) {
@@ -151,7 +153,7 @@ void RankServer::receive(Caller& caller) {
   } else {
     throw DataError("a worker's message", fmt::format("rank {} asks before it joins", caller.rank));
   }
-  if (!room.empty()) caller.payload = ranks_->start(comm::receive(buffer_of(room), caller.rank, kAskPayload, {.deadline = kDeadline}));
+  if (!room.empty()) caller.payload = ranks_->start(comm::receive(buffer_of(room), caller.rank, kAskPayload, deadline()));
 }
 
 bool RankServer::answer(Caller& caller) {
@@ -173,10 +175,9 @@ bool RankServer::answer(Caller& caller) {
 void RankServer::send(Caller& caller, const Desk::Reply& reply) {
   caller.stage = Stage::answering;
   caller.answered.put(reply.head);
-  caller.head = ranks_->start(comm::send(caller.answered.buffer(), caller.rank, kAnswer, {.deadline = kDeadline}));
+  caller.head = ranks_->start(comm::send(caller.answered.buffer(), caller.rank, kAnswer, deadline()));
   caller.payload = {};
-  if (!reply.payload.empty())
-    caller.payload = ranks_->start(comm::send(buffer_of(reply.payload), caller.rank, kAnswerPayload, {.deadline = kDeadline}));
+  if (!reply.payload.empty()) caller.payload = ranks_->start(comm::send(buffer_of(reply.payload), caller.rank, kAnswerPayload, deadline()));
 }
 
 Desk::Reply RankServer::join(Caller& caller) {

@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::array<std::string_view, 10> kNames = {"error", "join", "pull", "report", "push", "in_vain", "next", "done", "beat", "leave"};
 
+constexpr std::int64_t kMostText = 1 << 26;  // a model of a million tensors
+
 DataError malformed(const std::string& why) { return {"a message of the parameter server", why}; }
 
 }  // namespace
@@ -32,6 +34,10 @@ Head unpack_head(std::string_view bytes) {
 void expect_body(std::string_view bytes, std::size_t size) {
   if (bytes.size() != sizeof(Head) + size)
     throw malformed(fmt::format("expected {} bytes of head, got {}", sizeof(Head) + size, bytes.size()));
+}
+
+void expect_text(std::int64_t bytes) {
+  if (bytes > kMostText) throw malformed(fmt::format("{} bytes are no text", bytes));
 }
 
 FailureMessage pack_failure(const std::exception& error) {

@@ -1,0 +1,121 @@
+#include "paceline/ps/transports/remote_worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "paceline/base/error.h"
+#include "paceline/ps/kernels.h"
+
+namespace paceline::ps {
+namespace {
+
+using wire::Verb;
+
+constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, where there was none
+
+}  // namespace
+
+wire::Head Question::check(std::string_view answer, const std::string& server) const {
+  const wire::Head told = wire::unpack_head(answer);
+  if (told.verb == Verb::error) {
+    wire::expect_text(told.payload);
+    return told;
+  }
+  if (told.verb != verb())
+    throw DataError(server, fmt::format("it was asked for '{}' and answers '{}'", wire::name(verb()), wire::name(told.verb)));
+  if (told.payload != 0 && told.payload != std::ssize(into))
+    throw DataError(server, fmt::format("expected {} bytes, got {}", into.size(), told.payload));
+  return told;
+}
+
+Introduction::Introduction(int worker, const Layout& layout, const JoinOptions& options, std::uint64_t token) {
+  const std::string model = serialise(layout), coded = options.compression.describe();
+  text = model + coded + options.terms;
+  head = wire::pack(Verb::join, wire::Join{token, worker, std::ssize(model), std::ssize(coded)}, std::ssize(text));
+}
+
+void RemoteWorker::begin(int worker, std::vector<wire::Joined> places, const PushCompression& compression) {
+  worker_ = worker;
+  places_ = std::move(places);
+  for (const wire::Joined& place : places_) {
+    if (place.begin < 0 || place.end < place.begin || place.end > layout_.length)
+      throw DataError("a server", fmt::format("it has the elements {} to {} of {}", place.begin, place.end, layout_.length));
+    if (compression.name.empty() || worker_ == kObserver) continue;
+    encoders_.emplace_back(compression, parts_of(layout_).slice(place.begin, place.end), worker_, place.begin);
+  }
+}
+
+void RemoteWorker::pull(float* into, float rate) {
+  std::vector<float> unwanted(into ? 0 : static_cast<std::size_t>(layout_.length));  // servers always send them
+  if (!into) into = unwanted.data();
+  std::vector<Question> questions;
+  for (const wire::Joined& place : places_)
+    questions.push_back({.head = wire::pack(Verb::pull, wire::PullRequest{rate}), .into = std::as_writable_bytes(range(into, place))});
+  const std::vector<std::string> answers = ask(questions);
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    if (wire::unpack_head(answers[i]).payload != std::ssize(questions[i].into))
+      throw DataError("a server", "it sent fewer parameters than its range has");
+}
+
+Advice RemoteWorker::report(const Report& report, const float* statistics) {
+  const auto payload = std::as_bytes(std::span(statistics, statistics ? static_cast<std::size_t>(layout_.statistics) : 0));
+  return wire::unpack<Advice>(ask_first({.head = wire::pack(Verb::report, report, std::ssize(payload)), .payload = payload}));
+}
+
+Verdict RemoteWorker::push(float* gradient, const Push& push) {
+  const std::string first = ask(push_questions(gradient, push)).front();
+  if (first.empty()) return {.fate = Verdict::Fate::dropped, .gathered = 0};
+  const auto pushed = wire::unpack<wire::Pushed>(first);
+  return {static_cast<Verdict::Fate>(pushed.fate), static_cast<int>(pushed.gathered)};
+}
+
+/// All servers use a gradient, or none: one that is not finite anywhere, or becomes so by compression, is not sent, and its refusal
+/// counted. Of a server that was lost nobody knows whether it used the gradient; sent again, it might be applied twice.
+std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& push) {
+  std::vector<std::span<const std::byte>> payloads(places_.size());
+  std::int64_t kind = encoders_.empty() ? wire::PushRequest::plain : wire::PushRequest::coded;
+  const bool finite = std::ranges::all_of(places_, [&](const wire::Joined& place) {
+    const auto part = range(gradient, place);
+    return all_finite(part.data(), std::ssize(part));
+  });
+  if (finite)
+    at_once(places_.size(), [&](std::size_t i) {
+      const auto part = range(gradient, places_[i]);
+      payloads[i] = encoders_.empty() ? std::as_bytes(part) : encoders_[i].encode(part.data(), epoch_);
+    });
+  if (!finite || std::ranges::any_of(encoders_, &PushEncoder::spoilt)) {
+    kind = wire::PushRequest::not_finite;
+    payloads.assign(places_.size(), {});
+  }
+  std::vector<Question> questions;
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    questions.push_back({.head = wire::pack(Verb::push, wire::PushRequest{push, kind}, std::ssize(payloads[i])),
+                         .payload = payloads[i],
+                         .into = std::as_writable_bytes(range(gradient, places_[i])),
+                         .once = true});
+  return questions;
+}
+
+bool RemoteWorker::in_vain() {
+  const std::string answer = ask_first({.head = wire::pack(Verb::in_vain, wire::Nothing{}), .once = true});
+  return answer.empty() || wire::unpack<wire::Answer>(answer).yes;  // a server that was lost does not know of the pull any more
+}
+
+std::optional<Task> RemoteWorker::next() {
+  for (;;) {
+    const auto answer = wire::unpack<wire::Next>(ask_first({.head = wire::pack(Verb::next, wire::Nothing{})}));
+    if (answer.kind == wire::Next::finished) return std::nullopt;
+    if (answer.kind == wire::Next::task) {
+      epoch_ = static_cast<double>(answer.what.epoch);
+      return answer.what;
+    }
+    std::this_thread::sleep_for(kAskAgain);
+  }
+}
+
+void RemoteWorker::done(const Task& task, double loss_sum, double right, std::int64_t targets) {
+  ask_first({.head = wire::pack(Verb::done, wire::Done{task, loss_sum, right, targets}), .once = true});
+}
+
+}  // namespace paceline::ps

@@ -1,0 +1,91 @@
+// A worker's half of the conversation: what it asks its servers, and what it makes of their answers. How a question reaches its server is
+// the transport's, which derives from this (grpc_client.cpp, ranks_client.cpp).
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "paceline/ps/transports/service.h"
+#include "paceline/ps/transports/wire.h"
+
+namespace paceline::ps {
+
+/// What one server is asked.
+struct Question {
+  std::string head;
+  std::span<const std::byte> payload = {};
+  std::span<std::byte> into = {};  // where the answer's payload goes, if it has one
+  bool once = false;               // not to be asked again where the server is lost before it answers
+
+  wire::Verb verb() const { return wire::unpack_head(head).verb; }
+  /// The head of an answer. DataError names the server where this is no answer to the question; an error is one to any.
+  wire::Head check(std::string_view answer, const std::string& server) const;
+};
+
+/// What a worker says when it joins; the text goes as the payload.
+struct Introduction {
+  Introduction(int worker, const Layout& layout, const JoinOptions& options, std::uint64_t token = 0);
+  Question question() const { return {.head = head, .payload = std::as_bytes(std::span(text))}; }
+
+  std::string text, head;
+};
+
+/// Calls body(0), …, body(count − 1), all at the same time; throws what the first of them threw.
+template <class Body>
+void at_once(std::size_t count, const Body& body) {
+  std::vector<std::exception_ptr> errors(count);
+  const auto guarded = [&](std::size_t i) {
+    try {
+      body(i);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;  // a thread costs little beside a transfer
+    for (std::size_t i = 1; i < count; ++i) others.emplace_back(guarded, i);
+    if (count > 0) guarded(0);
+  }
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+class RemoteWorker : public RemoteClient {
+ public:
+  int worker() const override { return worker_; }
+  void pull(float* into, float rate) override;
+  Advice report(const Report& report, const float* statistics) override;
+  Verdict push(float* gradient, const Push& push) override;
+  bool in_vain() override;
+  std::optional<Task> next() override;
+  void done(const Task& task, double loss_sum, double right, std::int64_t targets) override;
+
+ protected:
+  explicit RemoteWorker(const Layout& layout) : layout_(layout) {}
+  /// It has joined as this worker, and these are the servers' places, in their order.
+  void begin(int worker, std::vector<wire::Joined> places, const PushCompression& compression);
+
+  /// Asks server i questions[i], all of them at the same time; there may be fewer questions than servers. Returns the answers' heads when
+  /// their payloads are where they belong. An empty one: the server was lost, and the question was to be asked once. Throws what the first
+  /// of them threw.
+  virtual std::vector<std::string> ask(std::span<const Question> questions) = 0;
+
+ private:
+  std::string ask_first(const Question& question) { return ask(std::span(&question, 1)).front(); }
+  std::span<float> range(float* arena, const wire::Joined& place) const {
+    return {arena + place.begin, static_cast<std::size_t>(place.end - place.begin)};
+  }
+  std::vector<Question> push_questions(float* gradient, const Push& push);
+
+  Layout layout_;
+  int worker_ = -1;
+  std::vector<wire::Joined> places_;   // by server
+  std::vector<PushEncoder> encoders_;  // likewise; none: pushes go as they are
+  double epoch_ = 0;                   // of the last task
+};
+
+}  // namespace paceline::ps

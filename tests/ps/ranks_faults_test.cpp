@@ -1,0 +1,108 @@
+// Ranks that do not keep to the conversation: servers whose answers are none, workers that begin a message and do not end it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/engine.h"
+#include "paceline/ps/transports/desk.h"
+#include "paceline/ps/transports/ranks.h"
+#include "paceline/ps/transports/ranks_message.h"
+
+namespace paceline::ps {
+namespace {
+
+using testing::HasSubstr;
+using wire::Verb;
+
+constexpr std::int64_t kLength = 1000;
+
+Layout layout() { return {.entries = {{"weight", {kLength}, 0, kLength, true}}, .length = kLength}; }
+
+std::shared_ptr<Host> make_host(const Host::Limits& limits = {}) {
+  Server::Setup setup;
+  setup.segments = segments_of(layout()), setup.length = setup.end = kLength;
+  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim::OptimConfig{}, setup), limits);
+}
+
+template <class Condition>
+bool soon(const Condition& condition) {
+  for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return condition();
+}
+
+/// Two ranks: a server that lets everybody join and go, and gives one answer to all other questions; and its worker.
+class Impostor {
+ public:
+  explicit Impostor(std::string answer) {
+    for (auto& rank : comm::local_group(2)) ranks_.push_back(std::move(rank));
+    thread_ = std::jthread([this, answer = std::move(answer)] {
+      for (Verb verb = Verb::join; verb != Verb::leave;) {
+        Envelope asked, answered;
+        ranks_[0]->run(comm::receive(asked.buffer(), 1, kAsk));
+        const wire::Head head = wire::unpack_head(asked.get());
+        verb = head.verb;
+        std::vector<std::byte> text(static_cast<std::size_t>(head.payload));
+        if (!text.empty()) ranks_[0]->run(comm::receive(buffer_of(text), 1, kAskPayload));
+        answered.put(verb == Verb::join    ? wire::pack(verb, wire::Joined{.end = kLength})
+                     : verb == Verb::leave ? wire::pack(verb, wire::Nothing{})
+                                           : answer);
+        ranks_[0]->run(comm::send(answered.buffer(), 1, kAnswer));
+      }
+    });
+  }
+  std::unique_ptr<RemoteClient> worker() { return connect_ranks(among(ranks_[1], 1), layout(), {.worker = 0}); }
+
+ private:
+  std::vector<std::shared_ptr<comm::Communicator>> ranks_;
+  std::jthread thread_;
+};
+
+std::string complaint_about(const std::string& answer) {
+  Impostor impostor(answer);
+  const auto worker = impostor.worker();
+  std::vector<float> parameters(kLength);
+  try {
+    worker->pull(parameters.data(), 0);
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(RankFaults, AnAnswerToSomethingElseIsRefused) {
+  EXPECT_THAT(complaint_about(wire::pack(Verb::report, Advice{})), HasSubstr("asked for 'pull' and answers 'report'"));
+}
+
+TEST(RankFaults, PayloadsThatDoNotFitAreRefusedBeforeTheyAreReceived) {
+  EXPECT_THAT(complaint_about(wire::pack(Verb::pull, wire::Pulled{}, 4 * kLength + 4)), HasSubstr("expected 4000 bytes, got 4004"));
+  EXPECT_THAT(complaint_about(wire::pack(Verb::pull, wire::Pulled{})), HasSubstr("fewer parameters"));
+  EXPECT_THAT(complaint_about(wire::pack(Verb::error, wire::Failure{}, std::int64_t{1} << 40)), HasSubstr("no text"));
+}
+
+TEST(RankFaults, AMessageThatDoesNotEndIsWaitedForAsLongAsTheHostSays) {
+  auto ranks = comm::local_group(2);
+  const std::shared_ptr<comm::Communicator> there = std::move(ranks[0]), here = std::move(ranks[1]);
+  std::atomic<bool> failed = false;
+  ServiceOptions options;
+  options.failed = [&](const std::exception_ptr&) { failed = true; };
+  const auto service = serve_ranks(among(there, 1), make_host({.silence = std::chrono::milliseconds(50)}), layout(), options);
+  Envelope envelope;
+  envelope.put(wire::pack(Verb::join, wire::Join{}, 100));  // and that is all
+  here->run(comm::send(envelope.buffer(), 0, kAsk));
+  EXPECT_TRUE(soon([&] { return failed.load(); }));
+  EXPECT_THROW(service->deserted(), PeerError);
+}
+
+TEST(RankFaults, WhoOnlyLooksPushesNothing) {
+  const auto host = make_host();
+  Desk desk(*host, layout(), {.end = kLength}, kObserver);
+  EXPECT_TRUE(desk.room_for(wire::pack(Verb::pull, wire::PullRequest{})).empty());
+  EXPECT_THROW(desk.room_for(wire::pack(Verb::push, wire::PushRequest{}, 4 * kLength)), DataError);
+  EXPECT_THROW(desk.room_for(wire::pack(Verb::report, Report{})), DataError);
+}
+
+}  // namespace
+}  // namespace paceline::ps
