@@ -119,6 +119,9 @@ TEST(Grpc, ReplicasComeBackChanged) {
   remote->push(there.data(), {.rate = kRate}), local->push(here.data(), {.rate = kRate});
   EXPECT_NE(there, gradient_of(0, 0));
   EXPECT_EQ(there, here);
+  remote->pull(nullptr, kRate), local->pull(nullptr, kRate);  // the replica has come back already
+  EXPECT_EQ(remote->push(there.data(), {.rate = kRate}), local->push(here.data(), {.rate = kRate}));
+  EXPECT_EQ(there, here);
 }
 
 TEST(Grpc, ReportsGetAdviceAndMoveTheStatistics) {

@@ -100,6 +100,7 @@ TEST(RankFaults, WhoOnlyLooksPushesNothing) {
   const auto host = make_host();
   Desk desk(*host, layout(), {.end = kLength}, kObserver);
   EXPECT_TRUE(desk.room_for(wire::pack(Verb::pull, wire::PullRequest{})).empty());
+  EXPECT_THROW(desk.room_for(wire::pack(Verb::pull, wire::PullRequest{.wanted = false})), DataError);
   EXPECT_THROW(desk.room_for(wire::pack(Verb::push, wire::PushRequest{}, 4 * kLength)), DataError);
   EXPECT_THROW(desk.room_for(wire::pack(Verb::report, Report{})), DataError);
 }

@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <thread>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/decorators/decorators.h"
 #include "paceline/comm/engine.h"
 #include "tests/ps/verdicts.h"
 
@@ -31,6 +33,19 @@ Layout layout() {
           .statistics = 8};
 }
 
+/// Counts what its rank sends.
+class Counting final : public comm::Decorator {
+ public:
+  Counting(std::unique_ptr<comm::Communicator> inner, std::atomic<std::int64_t>& bytes) : Decorator(std::move(inner)), bytes_(bytes) {}
+  comm::Work start(const comm::Operation& operation) override {
+    if (operation.kind == comm::Operation::Kind::send) bytes_ += operation.buffer.bytes();
+    return inner().start(operation);
+  }
+
+ private:
+  std::atomic<std::int64_t>& bytes_;
+};
+
 struct Settings {
   std::string consistency = "asp", rule = "asgd";
   int servers = 1, workers = 1;
@@ -42,7 +57,8 @@ struct Settings {
 class Fleet {
  public:
   explicit Fleet(const Settings& settings) {
-    for (auto& rank : comm::local_group(settings.servers + settings.workers)) ranks_.push_back(std::move(rank));
+    for (auto& rank : comm::local_group(settings.servers + settings.workers))
+      ranks_.push_back(std::make_unique<Counting>(std::move(rank), sent));
     cuts = cut_ranges(segments_of(layout()), kLength, settings.servers, true);
     PsConfig config;
     config.rule = settings.rule, config.consistency = settings.consistency;
@@ -70,6 +86,7 @@ class Fleet {
   PushCompression compression_;
 
  public:
+  std::atomic<std::int64_t> sent = 0;  // bytes, by all ranks
   std::vector<std::int64_t> cuts;
   std::vector<std::shared_ptr<Host>> hosts;
   std::vector<std::unique_ptr<Service>> services;
@@ -117,6 +134,24 @@ TEST(Ranks, CarryWhatAClientInTheServersProcessSees) {
       EXPECT_EQ(far.hosts[0]->with([](Server& s) { return s.statistics()[7]; }),
                 near.hosts[0]->with([](Server& s) { return s.statistics()[7]; }));
     }
+}
+
+TEST(Ranks, ParametersThatNobodyWantsDoNotTravel) {
+  Fleet near({.rule = "easgd", .servers = 2}), far({.rule = "easgd", .servers = 2});
+  const auto expected = make_in_process_client(near.hosts, near.cuts, 0);
+  const auto worker = far.worker(0);
+  const auto sent_by = [&](const auto& act) {
+    const std::int64_t before = far.sent;
+    act();
+    return far.sent - before;
+  };
+  Floats here = gradient_of(0, 0), there = here;
+  const auto push = [&] { EXPECT_EQ(worker->push(here.data(), {.rate = kRate}), expected->push(there.data(), {.rate = kRate})); };
+  EXPECT_GT(sent_by([&] { EXPECT_EQ(pulled(*worker), pulled(*expected)); }), 4 * kLength);
+  push();
+  EXPECT_LT(sent_by([&] { worker->pull(nullptr, kRate), expected->pull(nullptr, kRate); }), 1000);
+  push();
+  EXPECT_EQ(here, there) << "the replica, which comes back";
 }
 
 TEST(Ranks, AGradientThatIsNotFiniteIsRefusedByAll) {

@@ -85,7 +85,10 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
     case Verb::report:
       wire::expect_body(bytes, sizeof(Report));
       return exactly(size > 0 ? std::as_writable_bytes(std::span(statistics_)) : std::span<std::byte>{}, "statistics");
-    case Verb::pull: wire::expect_body(bytes, sizeof(wire::PullRequest)); break;
+    case Verb::pull:
+      if (!wire::unpack<wire::PullRequest>(bytes).wanted && worker_ == kObserver)
+        throw DataError(kMessage, "who only looks wants to see nothing");
+      break;
     case Verb::done: wire::expect_body(bytes, sizeof(wire::Done)); break;
     case Verb::in_vain:
     case Verb::next:
@@ -124,8 +127,9 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
 }
 
 Desk::Reply Desk::pull(const wire::PullRequest& request) {
-  const std::int64_t version = host_.pull(worker_, staging_.get(), request.rate);
-  return reply(Verb::pull, wire::Pulled{version}, std::as_bytes(std::span(staging_.get(), length_)));
+  const std::span<float> parameters(request.wanted ? staging_.get() : nullptr, request.wanted ? length_ : 0);
+  const std::int64_t version = host_.pull(worker_, parameters.data(), request.rate);
+  return reply(Verb::pull, wire::Pulled{version}, std::as_bytes(parameters));
 }
 
 Desk::Reply Desk::push(const wire::PushRequest& request, std::int64_t bytes) {

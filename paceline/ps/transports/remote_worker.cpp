@@ -47,11 +47,9 @@ void RemoteWorker::begin(int worker, std::vector<wire::Joined> places, const Pus
 }
 
 void RemoteWorker::pull(float* into, float rate) {
-  std::vector<float> unwanted(into ? 0 : static_cast<std::size_t>(layout_.length));  // servers always send them
-  if (!into) into = unwanted.data();
-  std::vector<Question> questions;
-  for (const wire::Joined& place : places_)
-    questions.push_back({.head = wire::pack(Verb::pull, wire::PullRequest{rate}), .into = std::as_writable_bytes(range(into, place))});
+  const std::string head = wire::pack(Verb::pull, wire::PullRequest{.rate = rate, .wanted = into != nullptr});
+  std::vector<Question> questions(places_.size(), {.head = head});
+  for (std::size_t i = 0; i < places_.size() && into; ++i) questions[i].into = std::as_writable_bytes(range(into, places_[i]));
   const std::vector<std::string> answers = ask(questions);
   for (std::size_t i = 0; i < answers.size(); ++i)
     if (wire::unpack_head(answers[i]).payload != std::ssize(questions[i].into))

@@ -22,7 +22,7 @@ std::string_view name(Verb verb);
 
 struct Head {
   std::uint32_t magic = 0x53504c50;  // "PLPS"
-  std::uint16_t version = 2;
+  std::uint16_t version = 3;
   Verb verb = Verb::error;
   std::int64_t payload = 0;  // bytes
 };
@@ -40,8 +40,9 @@ struct Joined {
   std::int64_t wait = 0, silence = 0;  // nanoseconds, of the host
   std::int64_t version = 0;            // that the server has now
 };
-struct PullRequest {  // the answer's payload: the range
+struct PullRequest {  // the answer's payload: the range, where it is wanted
   float rate = 0;
+  std::uint32_t wanted = true;
 };
 struct Pulled {
   std::int64_t version = 0;
