@@ -59,6 +59,4 @@ double median(std::vector<double> values);
 /// Seconds that one call of `work` takes: as many calls as fit into `least_seconds`, at least one.
 double time_of(const std::function<void()>& work, double least_seconds = 0.2);
 
-std::vector<std::string> split(const std::string& list);
-
 }  // namespace paceline::bench

@@ -13,6 +13,7 @@
 #include "benchmark.h"
 #include "fit.h"
 #include "paceline/base/error.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
 
 namespace paceline::bench {
@@ -30,8 +31,8 @@ struct Side {
 std::string program(const std::string& name) { return (fs::canonical("/proc/self/exe").parent_path() / name).string(); }
 
 bool on_path(const std::string& name) {
-  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
+  const char* path = std::getenv("PATH");
+  for (const std::string& folder : split(path ? path : "", ':'))
     if (access((fs::path(folder) / name).c_str(), X_OK) == 0) return true;
   return false;
 }
@@ -40,7 +41,7 @@ constexpr std::int64_t kMostBytes = std::int64_t{1} << 40;
 
 std::vector<std::int64_t> sizes_of(const Options& options) {
   std::vector<std::int64_t> sizes;
-  for (const std::string& text : split(options.sizes)) {
+  for (const std::string& text : items_of(options.sizes)) {
     std::int64_t number = 0;
     const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
     const std::string_view unit(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
@@ -67,9 +68,9 @@ std::vector<Side> sides_of(const std::string& collective, const Options& options
   const int ranks = options.ranks;
   const std::string rank = program("bench_rank");
   std::vector<Side> sides;
-  std::vector<std::string> algorithms = split(options.algorithms);
+  std::vector<std::string> algorithms = items_of(options.algorithms);
   if (algorithms.empty()) algorithms = {"auto"};
-  for (const std::string& engine : split(options.engines)) {
+  for (const std::string& engine : items_of(options.engines)) {
     find(comm::engines(), "engine", engine);
     for (const std::string& algorithm : algorithms) {
       const std::string words = fmt::format("{} {} {} {} {} {}", rank, engine, ranks, collective, algorithm, size_list);

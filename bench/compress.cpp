@@ -6,6 +6,7 @@
 
 #include "benchmark.h"
 #include "paceline/base/random.h"
+#include "paceline/base/text.h"
 #include "paceline/compress/compressor.h"
 
 namespace paceline::bench {
@@ -80,7 +81,7 @@ std::vector<Row> bench_compress(const Options& options, const Say& say) {
   const Layout layout = layout_of(options.elements);
   const std::vector<float> gradient = gradient_of(layout.length);
   std::vector<float> values(gradient.size()), sum(gradient.size()), copy(gradient.size());
-  std::vector<std::string> keys = split(options.compressors);
+  std::vector<std::string> keys = items_of(options.compressors);
   if (keys.empty())
     for (const Listing& row : listing(compress::compressors())) keys.emplace_back(row.key);
   std::vector<const Entry<Compressor>*> chosen;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "benchmark.h"
+#include "paceline/base/text.h"
 #include "paceline/compress/compressor.h"
 #include "trial.h"
 
@@ -23,7 +24,7 @@ std::vector<Setting> settings_of(const Options& options) {
   settings[0].overlap = "off", settings[1].overlap = "on";
   for (Setting& setting : settings) setting.compression = "none";
   const auto add = [&](std::string_view key) { settings.emplace_back().overlap = "on", settings.back().compression = key; };
-  for (const std::string& key : split(options.compressors)) add(find(compress::compressors(), "compressor", key).key);
+  for (const std::string& key : items_of(options.compressors)) add(find(compress::compressors(), "compressor", key).key);
   if (options.compressors.empty())
     for (const auto& entry : compress::compressors()) add(entry.key);
   return settings;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <sstream>
 
 #include "benchmark.h"
 
@@ -38,14 +37,6 @@ double time_of(const std::function<void()>& work, double least_seconds) {
   do work(), ++calls;
   while (seconds(clock.now() - began) < least_seconds);
   return seconds(clock.now() - began) / calls;
-}
-
-std::vector<std::string> split(const std::string& list) {
-  std::vector<std::string> items;
-  std::istringstream stream(list);
-  for (std::string item; std::getline(stream, item, ',');)
-    if (!item.empty()) items.push_back(item);
-  return items;
 }
 
 }  // namespace paceline::bench

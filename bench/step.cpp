@@ -5,6 +5,7 @@
 
 #include "benchmark.h"
 #include "paceline/base/error.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
 #include "paceline/strategies/strategy.h"
@@ -99,7 +100,7 @@ class Ours {
 }  // namespace
 
 std::vector<Row> bench_step(const Options& options, const Say& say) {
-  std::vector<std::string> wanted = split(options.networks);
+  std::vector<std::string> wanted = items_of(options.networks);
   std::vector<Row> rows;
   for (const std::string& name : wanted) {
     bool known = false;

@@ -16,6 +16,7 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/suggest.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
 #include "paceline/launch/capture.h"
@@ -136,7 +137,7 @@ std::vector<Case> cases_of(const Options& options) {
   std::vector<std::string_view> names;
   for (const Case& item : kCases) names.push_back(item.network);
   std::vector<Case> wanted;
-  for (const std::string& name : split(options.networks)) {
+  for (const std::string& name : items_of(options.networks)) {
     const auto found = std::ranges::find(kCases, name, &Case::network);
     if (found == std::end(kCases)) throw ConfigError(unknown_message("network of bench train", name, names));
     wanted.push_back(*found);
@@ -151,7 +152,7 @@ void measure_round(Times& times, const Options& options, const Case& item, const
   const std::int64_t batch = batch_of(options, item);
   const int workers = options.ranks;
   times[{"local", 1}].push_back(seconds_of_threads(item, batch, 1, workers));
-  for (const std::string& engine : split(options.engines))
+  for (const std::string& engine : items_of(options.engines))
     times[{engine, workers}].push_back(engine == "local" ? seconds_of_threads(item, batch, workers, workers)
                                                          : seconds_of_processes(item, batch, workers, engine));
   if (!options.peer) return;
@@ -172,7 +173,7 @@ std::vector<Row> rows_of(const Times& times, const Options& options, const Case&
     return static_cast<double>(batch * number) / median(times.at({side, number}));
   };
   std::vector<Row> rows;
-  for (const std::string& engine : split(options.engines)) {
+  for (const std::string& engine : items_of(options.engines)) {
     const double ours = rate(engine, workers);
     const Row row = {{"network", item.network},
                      {"workers", workers},
@@ -200,7 +201,7 @@ std::vector<Row> rows_of(const Times& times, const Options& options, const Case&
 std::vector<Row> bench_train(const Options& options, const Say& say) {
   if (!options.against.empty() && options.against != kPeer)
     throw ConfigError(unknown_message("peer of bench train", options.against, std::vector<std::string_view>{kPeer}));
-  const std::vector<std::string> engines = split(options.engines);
+  const std::vector<std::string> engines = items_of(options.engines);
   for (const std::string& engine : engines) find(comm::engines(), "engine", engine);
   const std::vector<Case> cases = cases_of(options);
   if (const comm::World world = comm::discover(); world.size > 1) {

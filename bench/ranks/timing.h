@@ -7,16 +7,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "paceline/base/text.h"
 
 namespace paceline::bench {
 
 inline std::vector<std::int64_t> parse_sizes(const std::string& list) {
   std::vector<std::int64_t> sizes;
-  std::istringstream stream(list);
-  for (std::string item; std::getline(stream, item, ',');) sizes.push_back(std::atoll(item.c_str()));
+  for (const std::string& item : items_of(list)) sizes.push_back(std::atoll(item.c_str()));
   return sizes;
 }
 

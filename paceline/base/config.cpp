@@ -10,15 +10,10 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/suggest.h"
+#include "paceline/base/text.h"
 
 namespace paceline {
 namespace {
-
-std::string_view trim(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
 
 template <class T>
 bool parse_whole(std::string_view text, T& out) {
@@ -73,17 +68,16 @@ Value parse_list(std::string_view text) {
   std::vector<std::int64_t> integers;
   std::vector<double> numbers;
   bool whole = true;
-  std::string_view rest = trim(text.substr(1, text.size() - 2));
-  while (!rest.empty()) {
-    const auto comma = rest.find(',');
-    const std::string_view item = trim(rest.substr(0, comma));
+  std::vector<std::string> parts = split(text.substr(1, text.size() - 2), ',');
+  if (trimmed(parts.back()).empty()) parts.pop_back();  // an empty list, or a comma after the last item
+  for (const std::string& part : parts) {
+    const std::string_view item = trimmed(part);
     double number = 0;
     if (!parse_whole(item, number)) return std::string(text);
     std::int64_t integer = 0;
     whole = whole && parse_whole(item, integer);
     integers.push_back(integer);
     numbers.push_back(number);
-    rest = comma == std::string_view::npos ? std::string_view{} : trim(rest.substr(comma + 1));
   }
   if (whole) return integers;
   return numbers;
@@ -92,7 +86,7 @@ Value parse_list(std::string_view text) {
 }  // namespace
 
 Value parse_value(std::string_view text) {
-  text = trim(text);
+  text = trimmed(text);
   if (text == "true") return true;
   if (text == "false") return false;
   if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
@@ -213,12 +207,12 @@ void Config::set(std::string_view assignment) {
   const auto dot = assignment.substr(0, equals).find('.');
   if (equals == std::string_view::npos || dot == std::string_view::npos)
     throw ConfigError(fmt::format("'{}' is not of the form section.key=value (for example optim.rate=0.1)", assignment));
-  const std::string_view section = trim(assignment.substr(0, dot));
-  const std::string_view key = trim(assignment.substr(dot + 1, equals - dot - 1));
+  const std::string_view section = trimmed(assignment.substr(0, dot));
+  const std::string_view key = trimmed(assignment.substr(dot + 1, equals - dot - 1));
   Value value = parse_value(assignment.substr(equals + 1));
   // A text field takes any word as it stands: run.name=2024 is a name.
   if (at(section).at(key).type() == "text" && !std::holds_alternative<std::string>(value))
-    value = std::string(trim(assignment.substr(equals + 1)));
+    value = std::string(trimmed(assignment.substr(equals + 1)));
   assign(section, key, value);
 }
 

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "paceline/base/error.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/tcp_store_wire.h"
 
 namespace paceline::comm {
@@ -128,8 +129,7 @@ bool in_slurm_step(const Reader& reader) { return reader.has("SLURM_PROCID") && 
 
 /// "2(x3),1": tasks of the nodes 0, 1, 2 and of node 3.
 int tasks_of_node(const Reader& reader, const char* name, const std::string& list, int node) {
-  std::istringstream groups(list);
-  for (std::string group; std::getline(groups, group, ',');) {
+  for (const std::string& group : split(list, ',')) {
     const auto times = group.find("(x");
     const std::string count = group.substr(0, times);
     const int repeat = times == std::string::npos ? 1

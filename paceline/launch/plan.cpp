@@ -10,6 +10,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/text.h"
 
 namespace paceline::launch {
 namespace {
@@ -109,8 +110,7 @@ Plan plan_of_one_node(const Request& request, const Machine& machine) {
 
 std::vector<Host> parse_hosts(const std::string& list) {
   std::vector<Host> hosts;
-  std::istringstream parts(list + ",");
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string& part : split(list, ',')) {
     const auto colon = part.find(':');
     const std::string name = part.substr(0, colon);
     const std::optional<int> slots = colon == std::string::npos ? 1 : positive(part.substr(colon + 1));

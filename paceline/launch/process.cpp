@@ -12,10 +12,10 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 #include <system_error>
 
 #include "paceline/base/error.h"
+#include "paceline/base/text.h"
 
 namespace paceline::launch {
 namespace {
@@ -152,8 +152,7 @@ std::string find_program(const std::string& name) {
     return name;
   }
   const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path);
-  for (std::string folder; std::getline(folders, folder, ':');)
+  for (const std::string& folder : split(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path, ':'))
     if (const std::string candidate = folder + "/" + name; is_file(candidate) && ::access(candidate.c_str(), X_OK) == 0) return candidate;
   throw ConfigError(
       fmt::format("there is no program '{}' on PATH{}", name, is_file(name) ? fmt::format("; did you mean './{}'?", name) : ""));

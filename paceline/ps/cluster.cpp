@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/tcp_store_wire.h"
 
 namespace paceline::ps {
@@ -31,13 +32,10 @@ int number(const char* name, int least, int most) {
 }
 
 std::vector<std::string> addresses_of(const std::string& list, const char* what) {
-  std::vector<std::string> addresses;
-  std::istringstream stream(list);
-  for (std::string address; std::getline(stream, address, ',');) {
-    if (address.find(':') == std::string::npos) throw ConfigError(fmt::format("{}: '{}' is not host:port", what, address));
-    addresses.push_back(address);
-  }
-  if (addresses.empty()) throw ConfigError(fmt::format("{} names no server; give host:port,host:port", what));
+  std::vector<std::string> addresses = split(list, ',');
+  for (const std::string& address : addresses)
+    if (address.find(':') == std::string::npos)
+      throw ConfigError(fmt::format("{}: '{}' is not the address of a server; give host:port,host:port", what, address));
   return addresses;
 }
 

@@ -13,6 +13,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/world.h"
 #include "paceline/observe/metrics.h"
 #include "paceline/observe/predictions.h"
@@ -28,19 +29,6 @@ namespace fs = std::filesystem;
 
 // The yardsticks. One worker of a server is plain SGD too, under the same clock as the others.
 constexpr const char *kSgd = "sgd", *kSingle = "single";
-
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\n"), last = text.find_last_not_of(" \t\n");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);)
-    if (part = trimmed(part); !part.empty()) parts.push_back(part);
-  return parts;
-}
 
 /// Everything of a run in its folder, nothing on the terminal.
 void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop) {
@@ -111,7 +99,7 @@ void read_predictions(const fs::path& csv, Outcome& outcome) {
   std::string line;
   std::getline(file, line);  // the heading
   while (std::getline(file, line)) {
-    const std::vector<std::string> cells = split(line, ',');
+    const std::vector<std::string> cells = items_of(line, ',');
     if (cells.size() < 3) continue;
     outcome.predicted_loss.push_back(std::stod(cells[1])), outcome.actual_loss.push_back(std::stod(cells[2]));
     if (cells.size() < 5) continue;
@@ -132,7 +120,7 @@ std::string Contestant::folder() const {
 
 std::vector<Contestant> contestants(const CompareConfig& config) {
   std::vector<Contestant> all;
-  const auto entries = split(config.algorithms, ';');
+  const auto entries = items_of(config.algorithms, ';');
   if (entries.empty()) throw ConfigError("compare.algorithms is empty; name strategies, like \"sgd; ssgd; asgd\"");
   std::vector<std::string> seen;
   for (const std::string& entry : entries) {
@@ -144,7 +132,7 @@ std::vector<Contestant> contestants(const CompareConfig& config) {
       throw ConfigError(
           fmt::format("compare.algorithms names '{}' twice; give one of them a label: \"label: strategy.name=…\"", contestant.algorithm));
     seen.push_back(contestant.folder());
-    if (colon != std::string::npos) contestant.settings = split(entry.substr(colon + 1), ' ');
+    if (colon != std::string::npos) contestant.settings = items_of(entry.substr(colon + 1), ' ');
     else contestant.settings = {fmt::format("strategy.name={}", contestant.algorithm == kSgd ? "asgd" : contestant.algorithm)};
     for (const std::int64_t workers : contestant.alone() ? std::vector<std::int64_t>{1} : config.workers)
       for (const std::int64_t seed : config.seeds) {

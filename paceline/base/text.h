@@ -1,0 +1,37 @@
+// Text in pieces.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace paceline {
+
+/// Without the white space around it.
+inline std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const auto begin = text.find_first_not_of(kSpace);
+  return begin == std::string_view::npos ? std::string_view{} : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+/// What stands between separators, one part more than there are of them.
+inline std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const auto end = std::min(text.find(separator, begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// The parts of a list as people write it: trimmed, without empty ones.
+inline std::vector<std::string> items_of(std::string_view list, char separator = ',') {
+  std::vector<std::string> items;
+  for (const std::string& part : split(list, separator))
+    if (const auto item = trimmed(part); !item.empty()) items.emplace_back(item);
+  return items;
+}
+
+}  // namespace paceline
