@@ -13,6 +13,7 @@
 #include "benchmark.h"
 #include "fit.h"
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
 
@@ -118,7 +119,8 @@ double bus_factor(const std::string& collective, int ranks) {
 
 std::vector<Row> bench_collective(const std::string& collective, const Options& options, const Say& say) {
   const std::vector<std::int64_t> sizes = sizes_of(options);
-  const fs::path scratch = fs::temp_directory_path() / fmt::format("paceline-bench-{}", getpid());
+  const TemporaryFolder folder;
+  const fs::path scratch = folder / "ranks";
   std::vector<Side> sides = sides_of(collective, options, fmt::format("{}", fmt::join(sizes, ",")), scratch);
   for (int round = 0; round < options.rounds; ++round)
     for (Side& side : sides) {
@@ -126,7 +128,6 @@ std::vector<Row> bench_collective(const std::string& collective, const Options& 
                       options.rounds));
       measure(side, scratch);
     }
-  fs::remove_all(scratch);
   std::vector<Row> rows;
   for (const Side& side : sides)
     for (const auto& [bytes, seconds] : side.seconds) {

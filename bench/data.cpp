@@ -9,6 +9,7 @@
 #include "benchmark.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/data/loader.h"
 #include "paceline/data/picture.h"
 #if PACELINE_WITH_JPEG
@@ -42,7 +43,7 @@ double images_per_s(const data::Dataset& dataset, std::int64_t batch, bool augme
 /// A folder of drawn photographs for as long as it lives: 500×375, waves with grain, so that they compress as photographs do.
 class JpegFolder {
  public:
-  explicit JpegFolder(int count) : root_(make_temporary_folder()) {
+  explicit JpegFolder(int count) {
     RandomStream random(1, Purpose::data);
     for (int i = 0; i < count; ++i) {
       const auto folder = root_ / "train" / (i % 2 == 0 ? "a" : "b");
@@ -55,23 +56,11 @@ class JpegFolder {
     std::filesystem::copy_file(files_[0], root_ / "val" / "a" / "0.jpg");
     std::filesystem::copy_file(files_[1], root_ / "val" / "b" / "1.jpg");
   }
-  ~JpegFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(root_, ignored);
-  }
-  JpegFolder(const JpegFolder&) = delete;
-  JpegFolder& operator=(const JpegFolder&) = delete;
 
-  const std::filesystem::path& root() const { return root_; }
+  const std::filesystem::path& root() const { return root_.path(); }
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
  private:
-  static std::filesystem::path make_temporary_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "paceline-bench-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw Error("cannot make a temporary folder for the pictures");
-    return name;
-  }
-
   static data::Picture draw(RandomStream& random) {
     data::Picture picture;
     picture.resize({500, 375});
@@ -110,7 +99,7 @@ class JpegFolder {
     std::free(bytes);
   }
 
-  std::filesystem::path root_;
+  TemporaryFolder root_;
   std::vector<std::filesystem::path> files_;
 };
 

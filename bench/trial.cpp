@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/launch/capture.h"
 #include "paceline/observe/run_folder.h"
 
@@ -17,28 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kWrongInput = 2;  // exit code of `paceline` for a ConfigError
-
-/// A folder that is gone when this is.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string name = (fs::temp_directory_path() / "paceline-trial-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr)
-      throw ConfigError(fmt::format("cannot make a folder like '{}'; set TMPDIR to one that can be written", name));
-    path_ = name;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 std::vector<std::string> command_of(const Trial& trial, const fs::path& runs) {
   std::vector<std::string> words = {fs::read_symlink("/proc/self/exe").string(), "train"};
@@ -61,7 +39,7 @@ std::vector<std::string> command_of(const Trial& trial, const fs::path& runs) {
 }  // namespace
 
 Measured run_trial(const Trial& trial, const std::atomic<bool>& stop) {
-  const ScratchFolder scratch;
+  const TemporaryFolder scratch;
   const launch::Captured child = launch::capture(command_of(trial, scratch.path()), stop);
   if (stop) throw Error("stopped on request");
   if (!child.exit.good()) {

@@ -8,6 +8,7 @@
 #include "paceline/base/clock.h"
 #include "paceline/base/error.h"
 #include "paceline/base/registry.h"
+#include "paceline/base/temporary_folder.h"
 
 namespace paceline {
 namespace {
@@ -45,11 +46,12 @@ class ConfigTest : public testing::Test {
   }
 
   std::filesystem::path file(const std::string& text) {
-    const auto path = std::filesystem::path(testing::TempDir()) / "recipe.toml";
+    const auto path = folder / "recipe.toml";
     std::ofstream(path) << text;
     return path;
   }
 
+  const TemporaryFolder folder;
   Optim optim;
   Config config;
 };

@@ -8,6 +8,7 @@
 
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 
 namespace paceline {
 namespace {
@@ -17,15 +18,10 @@ using testing::HasSubstr;
 
 class FilesTest : public testing::Test {
  protected:
-  void SetUp() override {
-    fs::remove_all(folder);
-    fs::create_directories(folder);
-  }
-  void TearDown() override { fs::remove_all(folder); }
-
   std::size_t entries() const { return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator())); }
 
-  const fs::path folder = fs::path(testing::TempDir()) / "paceline_files_test";
+  const TemporaryFolder own;
+  const fs::path folder = own.path();
 };
 
 TEST_F(FilesTest, WhatIsWrittenReadsBackAndReplacesTheOld) {
@@ -108,6 +104,32 @@ TEST_F(FilesTest, AMappingHoldsTheBytesAndMoves) {
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(second.bytes().data()), second.bytes().size()), "mapped");
   second = MappedFile(folder / "empty");
   EXPECT_TRUE(second.bytes().empty());
+}
+
+TEST(Folders, OfAWhileAreOnesOwnAndGoWithAllThatIsInThem) {
+  fs::path first;
+  {
+    const TemporaryFolder one, other;
+    EXPECT_NE(one.path(), other.path());
+    fs::create_directories(one / "a" / "b");
+    write_atomically(one / "a" / "b" / "file", "x");
+    first = one.path();
+  }
+  EXPECT_FALSE(fs::exists(first));
+}
+
+TEST(Folders, ThatCannotBeMadeSayHowToMendIt) {
+  const char* before = std::getenv("TMPDIR");
+  const std::string kept = before ? before : "";
+  ::setenv("TMPDIR", "/nowhere/at/all", 1);
+  std::string message;
+  try {
+    const TemporaryFolder folder;
+  } catch (const ConfigError& error) {
+    message = error.what();
+  }
+  before ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
+  EXPECT_THAT(message, HasSubstr("set TMPDIR"));
 }
 
 }  // namespace

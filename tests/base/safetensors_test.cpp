@@ -9,6 +9,7 @@
 
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 
 namespace paceline::safetensors {
 namespace {
@@ -17,8 +18,6 @@ using testing::HasSubstr;
 
 class SafetensorsTest : public testing::Test {
  protected:
-  ~SafetensorsTest() override { std::filesystem::remove(path); }
-
   /// A file with this header and so many bytes of data; the length stands as given or is that of the header.
   void compose(const std::string& header, std::size_t data_bytes, std::optional<std::uint64_t> length = {}) {
     std::ofstream out(path, std::ios::binary);
@@ -42,7 +41,8 @@ class SafetensorsTest : public testing::Test {
     return refusal();
   }
 
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / "paceline_test.safetensors";
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "test.safetensors";
 };
 
 std::string entry(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/base/temporary_folder.h"
 #include "paceline/data/loader.h"
 
 namespace paceline::data {
@@ -19,31 +20,13 @@ namespace paceline::data {
 using Bytes = std::vector<std::uint8_t>;
 
 /// A folder of its own for each test, gone afterwards.
-class Folder {
+class Folder : public TemporaryFolder {
  public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "paceline-data-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string path() const { return path_.string(); }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
   void write(const std::string& name, const Bytes& bytes) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary)
+    std::filesystem::create_directories((*this / name).parent_path());
+    std::ofstream(*this / name, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
-
- private:
-  std::filesystem::path path_;
 };
 
 inline Bytes gzipped(const Bytes& plain) {

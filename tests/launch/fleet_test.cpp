@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <sstream>
 
 #include "paceline/base/files.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/launch/launcher.h"
 #include "paceline/launch/meeting.h"
 #include "paceline/launch/variables.h"
@@ -36,13 +36,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 class ServersAndWorkers : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "/paceline_fleet_XXXXXX";
-    folder_ = ::mkdtemp(name.data());
     job.grace = 200ms;
-    job.output.folder = folder_;
-    job.exported = {"F=" + folder_.string()};
+    job.output.folder = folder_.path();
+    job.exported = {"F=" + folder_.path().string()};
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   /// Runs it; what was shown is in `out` and `err`. `await FILE` is for the scripts: it waits until somebody left that word.
   int run(int servers, int workers, const std::string& server, const std::string& worker) {
@@ -64,7 +61,7 @@ class ServersAndWorkers : public testing::Test {
   std::string out, err;
 
  private:
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(ServersAndWorkers, EverybodyIsToldWhoItIsAndWhereTheServersAre) {

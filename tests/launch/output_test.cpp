@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "paceline/base/files.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/launch/remote.h"
 
 namespace paceline::launch {
@@ -132,15 +133,14 @@ TEST(Output, CanGiveOneRankByteForByte) {
 
 TEST(Output, KeepsFiles) {
   OutputOptions options;
-  options.folder = std::filesystem::path(testing::TempDir()) / "paceline_output_test";
-  std::filesystem::create_directories(options.folder);
+  const TemporaryFolder folder;
+  options.folder = folder.path();
   {
     Screen screen(options);
     screen.output.receive(2, Stream::out, "a\r");
     screen.output.receive(2, Stream::err, "b\n");
   }
   EXPECT_EQ(read_file(options.folder / "rank-2.log"), "a\rb\n");
-  std::filesystem::remove_all(options.folder);
 }
 
 TEST(OutputQueue, WritesInOrderAndSurvivesAReaderThatGoes) {

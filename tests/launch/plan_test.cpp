@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/launch/network.h"
 
 namespace paceline::launch {
@@ -99,7 +100,8 @@ TEST(Hosts, OnTheCommandLine) {
 }
 
 TEST(Hosts, InAFile) {
-  const auto file = std::filesystem::path(testing::TempDir()) / "paceline_hostfile";
+  const TemporaryFolder folder;
+  const auto file = folder / "paceline_hostfile";
   const auto read = [&](const char* content) {
     std::ofstream(file) << content;
     return read_hostfile(file);

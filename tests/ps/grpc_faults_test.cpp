@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 #include "tests/ps/grpc_fleet.h"
 
 extern char** environ;
@@ -347,21 +347,16 @@ class GrpcTls : public testing::Test {
  protected:
   void SetUp() override {
     if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "openssl is not installed";
-    std::string name = (std::filesystem::temp_directory_path() / "paceline-tls-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
     make_authority("ca"), make_authority("other");
     make_certificate("server", "ca"), make_certificate("worker", "ca"), make_certificate("stranger", "other");
-  }
-  void TearDown() override {
-    if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
   Security security(const std::string& who) const { return {file(who + ".pem"), file(who + ".key"), file("ca.pem"), false}; }
 
  private:
-  std::string file(const std::string& name) const { return folder_ + "/" + name; }
+  std::string file(const std::string& name) const { return folder_ / name; }
   void openssl(const std::string& arguments) const {
-    ASSERT_EQ(std::system(("cd " + folder_ + " && openssl " + arguments + " >/dev/null 2>&1").c_str()), 0) << arguments;
+    ASSERT_EQ(std::system(("cd " + folder_.path().string() + " && openssl " + arguments + " >/dev/null 2>&1").c_str()), 0) << arguments;
   }
   void make_authority(const std::string& name) const {
     openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name + " -keyout " + name + ".key -out " +
@@ -374,7 +369,7 @@ class GrpcTls : public testing::Test {
             ".key -CAcreateserial -days 2 -copy_extensions copy -out " + name + ".pem");
   }
 
-  std::string folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(GrpcTls, BothSidesShowCertificates) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "paceline/base/random.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/ps/host.h"
 
 namespace paceline::ps {
@@ -16,15 +17,7 @@ constexpr int kWorkers = 3;
 
 class JournalTest : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              (std::string("paceline-journal-") + testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::filesystem::path folder_;
+  const TemporaryFolder folder_;
 };
 
 std::unique_ptr<Server> make_server(const std::string& rule, const std::string& consistency) {

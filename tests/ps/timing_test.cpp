@@ -10,6 +10,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/temporary_folder.h"
 
 namespace paceline::ps {
 namespace {
@@ -171,17 +172,14 @@ TEST(Timing, TheLongestSettingsStillMakeADuration) {
 
 class TimingTrace : public testing::Test {
  protected:
-  ~TimingTrace() override { std::filesystem::remove(file); }
-
   std::string written(const std::string& text, int workers = 2) {
     write_atomically(file, text);
     return refusal([&] { replay(workers); });
   }
   std::unique_ptr<Timing> replay(int workers) const { return make_timing({.distribution = "trace", .trace = file.string()}, workers, 0); }
 
-  const std::filesystem::path file =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("paceline_trace_") + testing::UnitTest::GetInstance()->current_test_info()->name() + ".csv");
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder / "trace.csv";
   const std::string head =
       "# paceline timing of 2 workers\n"
       "worker,iteration,pull_ns,forward_ns,report_ns,backward_ns,push_ns\n";

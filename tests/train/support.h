@@ -10,31 +10,12 @@
 #include <string>
 
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {
 
-/// A folder of its own for each test, gone afterwards.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "paceline-train-XXXXXX").string();
-    if (!::mkdtemp(pattern.data())) throw std::runtime_error("no temporary folder");
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
+using Folder = TemporaryFolder;
 
 inline constexpr std::int64_t kStepsPerEpoch = 6, kEpochs = 3;
 
