@@ -67,6 +67,9 @@ struct Driver::Task final : Work::State {
     if (!is_finished()) driver.drive_until([this] { return is_finished(); });
     if (error) std::rethrow_exception(error);
   }
+  void abandon() override {
+    if (!is_finished()) driver.abandon(*this);
+  }
   bool is_finished() const { return finished.load(std::memory_order_acquire); }
   bool is_on_gpu() const { return call.operation.buffer.on_gpu; }
 
@@ -206,6 +209,21 @@ Work Driver::start(std::unique_ptr<Activity> activity, const Call& call) {
 void Driver::look() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (lock) hand_over();
+}
+
+void Driver::abandon(Task& task) {
+  const std::lock_guard lock(mutex_);
+  if (task.is_finished()) return;
+  const auto why = std::make_exception_ptr(Error(fmt::format("{} was given up", describe(task.call.operation))));
+  if (task.call.operation.is_collective()) {
+    if (!broken_) broken_ = why;
+    fail_all();
+  } else {
+    finish(task, why);
+    free_.remove_if([](const auto& each) { return each->is_finished(); });
+  }
+  set_duty();
+  if (drivers_ > 0) waiter_.wake(Sleeper::caller);
 }
 
 /// After this, whatever is left to do is done when a bell rings.

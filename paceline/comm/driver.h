@@ -54,6 +54,7 @@ class Driver {
   void drive_until(Done done);
   void help();
   void look();
+  void abandon(Task& task);
 
   // With the mutex held, as all below.
   template <class Step>

@@ -11,6 +11,7 @@ class Work {
     virtual ~State() = default;
     virtual bool done() = 0;  // also after an error
     virtual void wait() = 0;  // returns once, and throws what went wrong
+    virtual void abandon() = 0;
   };
 
   Work() = default;
@@ -21,6 +22,11 @@ class Work {
   /// Until the operation is done; throws what went wrong.
   void wait() const {
     if (state_) state_->wait();
+  }
+  /// Gives it up where it is not done, so that the memory it would fill may go; a Work that is merely dropped goes on. The other side may
+  /// wait for its part until the deadline. With a collective the communicator is given up too.
+  void abandon() const {
+    if (state_) state_->abandon();
   }
 
  private:

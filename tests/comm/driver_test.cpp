@@ -92,6 +92,42 @@ TEST(Start, WhoeverStillWaitsLearnsThatTheCommunicatorIsGone) {
   EXPECT_THROW(work.wait(), Error);
 }
 
+TEST(Start, WhatIsGivenUpLeavesItsMemoryAlone) {
+  auto group = local_group(2, {});
+  std::vector<float> unwanted(5000, -1), wanted(5000), sent(5000, 7);
+  const Work given_up = group[0]->start(receive(unwanted, 1));
+  given_up.abandon();
+  EXPECT_TRUE(given_up.done());
+  EXPECT_THROW(given_up.wait(), Error);
+  const Work sending = group[1]->start(send(sent, 0));
+  group[0]->run(receive(wanted, 1));  // the message is for who still waits
+  sending.wait();
+  EXPECT_THAT(wanted, Each(7.0f));
+  EXPECT_THAT(unwanted, Each(-1.0f));
+}
+
+TEST(Start, ACollectiveThatIsGivenUpIsTheLast) {
+  auto group = local_group(2, {});
+  std::vector<float> values(5000);
+  const Work first = group[0]->start(allreduce(values)), second = group[0]->start(allreduce(values));
+  first.abandon();
+  EXPECT_TRUE(second.done());
+  EXPECT_THROW(second.wait(), Error);
+  EXPECT_THROW(group[0]->run(barrier()), Error);
+}
+
+TEST(Start, WhatIsDoneCanBeGivenUp) {
+  const auto problems = play(2, {}, [&](Communicator& comm) {
+    std::vector<float> values(100, 1);
+    const Work work = comm.start(allreduce(values));
+    work.wait();
+    work.abandon();
+    work.wait();
+    comm.run(barrier());
+  });
+  EXPECT_THAT(problems, Each(""));
+}
+
 TEST(Scratch, GivesTheSameMemoryAgain) {
   Scratch scratch;
   const std::byte* first = scratch.take(1000).get();

@@ -27,6 +27,12 @@ std::shared_ptr<Host> make_host(const Host::Limits& limits = {}) {
   return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim::OptimConfig{}, setup), limits);
 }
 
+std::vector<std::shared_ptr<comm::Communicator>> make_ranks(int count) {
+  std::vector<std::shared_ptr<comm::Communicator>> ranks;
+  for (auto& rank : comm::local_group(count)) ranks.push_back(std::move(rank));
+  return ranks;
+}
+
 template <class Condition>
 bool soon(const Condition& condition) {
   for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -37,7 +43,6 @@ bool soon(const Condition& condition) {
 class Impostor {
  public:
   explicit Impostor(std::string answer) {
-    for (auto& rank : comm::local_group(2)) ranks_.push_back(std::move(rank));
     thread_ = std::jthread([this, answer = std::move(answer)] {
       for (Verb verb = Verb::join; verb != Verb::leave;) {
         Envelope asked, answered;
@@ -56,7 +61,7 @@ class Impostor {
   std::unique_ptr<RemoteClient> worker() { return connect_ranks(among(ranks_[1], 1), layout(), {.worker = 0}); }
 
  private:
-  std::vector<std::shared_ptr<comm::Communicator>> ranks_;
+  std::vector<std::shared_ptr<comm::Communicator>> ranks_ = make_ranks(2);
   std::jthread thread_;
 };
 
@@ -83,17 +88,52 @@ TEST(RankFaults, PayloadsThatDoNotFitAreRefusedBeforeTheyAreReceived) {
 }
 
 TEST(RankFaults, AMessageThatDoesNotEndIsWaitedForAsLongAsTheHostSays) {
-  auto ranks = comm::local_group(2);
-  const std::shared_ptr<comm::Communicator> there = std::move(ranks[0]), here = std::move(ranks[1]);
+  const auto ranks = make_ranks(2);
   std::atomic<bool> failed = false;
   ServiceOptions options;
   options.failed = [&](const std::exception_ptr&) { failed = true; };
-  const auto service = serve_ranks(among(there, 1), make_host({.silence = std::chrono::milliseconds(50)}), layout(), options);
+  const auto service = serve_ranks(among(ranks[0], 1), make_host({.silence = std::chrono::milliseconds(50)}), layout(), options);
   Envelope envelope;
   envelope.put(wire::pack(Verb::join, wire::Join{}, 100));  // and that is all
-  here->run(comm::send(envelope.buffer(), 0, kAsk));
+  ranks[1]->run(comm::send(envelope.buffer(), 0, kAsk));
   EXPECT_TRUE(soon([&] { return failed.load(); }));
   EXPECT_THROW(service->deserted(), PeerError);
+}
+
+TEST(RankFaults, AServerThatNeverAnswersIsGivenUp) {
+  for (int trial = 0; trial < 3; ++trial) {
+    const auto ranks = make_ranks(3);
+    try {
+      connect_ranks(among(ranks[2], 2), layout(), {.worker = 0, .deadline = std::chrono::milliseconds(20)});
+      FAIL() << "nobody is there";
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.operation(), "join");
+      EXPECT_THAT(error.what(), HasSubstr("did not answer rank 2"));
+    }
+  }
+}
+
+TEST(RankFaults, AnAnswerThatComesTooLateIsNotWrittenToMemoryThatIsGone) {
+  const auto ranks = make_ranks(3);
+  Envelope nonsense, late, seen;
+  nonsense.put(wire::pack(Verb::report, Advice{})), late.put(wire::pack(Verb::join, wire::Joined{}));
+  const comm::Work answer = ranks[0]->start(comm::send(nonsense.buffer(), 2, kAnswer));
+  EXPECT_THROW(connect_ranks(among(ranks[2], 2), layout(), {.worker = 0}), DataError);
+  const comm::Work answer_too_late = ranks[1]->start(comm::send(late.buffer(), 2, kAnswer));
+  ranks[2]->run(comm::receive(seen.buffer(), 1, kAnswer));  // nobody else waits for it
+  EXPECT_EQ(seen.get(), late.get());
+  answer.wait(), answer_too_late.wait();
+}
+
+TEST(RankFaults, AServerThatIsGoneListensNoMore) {
+  const auto ranks = make_ranks(2);
+  serve_ranks(among(ranks[0], 1), make_host(), layout(), {}).reset();
+  Envelope question, seen;
+  question.put(wire::pack(Verb::next, wire::Nothing{}));
+  const comm::Work asking = ranks[1]->start(comm::send(question.buffer(), 0, kAsk));
+  ranks[0]->run(comm::receive(seen.buffer(), 1, kAsk));
+  EXPECT_EQ(seen.get(), question.get());
+  asking.wait();
 }
 
 TEST(RankFaults, WhoOnlyLooksPushesNothing) {

@@ -155,6 +155,7 @@ class RecordedWork final : public Work::State {
   void wait() override {
     guarded(*journal_, number_, [this] { inner_.wait(); });
   }
+  void abandon() override { inner_.abandon(); }
 
  private:
   Work inner_;

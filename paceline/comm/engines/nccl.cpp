@@ -94,6 +94,9 @@ class StreamWork final : public Work::State {
     // What the caller puts on its stream from now on comes after.
     if (op_.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(op_.buffer.stream), done_.get()));
   }
+  void abandon() override {
+    if (!done()) channel_->broken = true;  // ends with the channel, which is aborted
+  }
 
  private:
   [[noreturn]] void fail(const std::string& why) {

@@ -59,8 +59,8 @@ RankClient::~RankClient() {
 }
 
 std::vector<std::string> RankClient::ask_within(Nanoseconds deadline, std::span<const Question> questions) {
-  std::vector<comm::Work> sends, heads, payloads;
   std::vector<std::string> answers, failures(questions.size());
+  Passages sends, heads, payloads;
   const Link* at = links_.data();  // whom a failure concerns
   try {
     for (std::size_t i = 0; i < questions.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <vector>
 
 #include "paceline/base/error.h"
 #include "paceline/comm/communicator.h"
@@ -25,6 +26,16 @@ struct Envelope {
     return {head, static_cast<std::size_t>(bytes)};
   }
   comm::Buffer buffer() { return {reinterpret_cast<std::uint8_t*>(this), static_cast<std::int64_t>(sizeof(*this))}; }
+};
+
+/// Messages under way. Those that are not done when this goes, because something was thrown, are given up: their memory goes too.
+struct Passages : std::vector<comm::Work> {
+  Passages() = default;
+  Passages(const Passages&) = delete;
+  Passages& operator=(const Passages&) = delete;
+  ~Passages() {
+    for (const comm::Work& work : *this) work.abandon();
+  }
 };
 
 enum RankTag : int { kAsk = 1, kAskPayload, kAnswer, kAnswerPayload };

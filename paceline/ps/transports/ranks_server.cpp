@@ -117,6 +117,7 @@ void RankServer::work(const std::stop_token& stop) {
     }
     if (options_.failed) options_.failed(std::current_exception());
   }
+  for (const Caller& caller : callers_) caller.head.abandon(), caller.payload.abandon();  // their memory goes with this
 }
 
 bool RankServer::advance(Caller& caller) {
