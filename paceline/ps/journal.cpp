@@ -14,7 +14,7 @@ namespace {
 /// An event in the file; its values follow.
 struct Record {
   Journal::Kind kind = Journal::Kind::joined;
-  std::int64_t worker = 0;
+  std::int64_t worker = 0;  // of `follows`: the events of the journal before
   Push push;
   Report report;
   std::int64_t values = 0;
@@ -39,16 +39,26 @@ void play(const Record& record, std::vector<float>& values, std::vector<float>& 
     case Journal::Kind::reported: return static_cast<void>(server.report(worker, record.report, values.empty() ? nullptr : values.data()));
     case Journal::Kind::pushed: return static_cast<void>(server.push(worker, values.data(), record.push));
     case Journal::Kind::refused: return server.refuse(worker);
+    case Journal::Kind::follows: return;
   }
+}
+
+DataError gap(const std::filesystem::path& file, std::int64_t expected, std::int64_t got) {
+  return {file.string(), fmt::format("it follows a journal of {} events, of which {} are there, as after a full disk; start a new run with "
+                                     "model.weights=CHECKPOINT",
+                                     expected, got)};
 }
 
 }  // namespace
 
-Journal::Journal(const std::filesystem::path& file) : path_(file), file_(file, std::ios::binary | std::ios::trunc) {
+Journal::Journal(const std::filesystem::path& file, std::int64_t before) : path_(file), file_(file, std::ios::binary | std::ios::trunc) {
   if (!file_) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
+  note(Kind::follows, before);
+  *events_ = 0;
 }
 
-void Journal::note(Kind kind, int worker, const Push& push, const Report& report, std::span<const float> values) {
+void Journal::note(Kind kind, std::int64_t worker, const Push& push, const Report& report, std::span<const float> values) {
+  ++*events_;
   if (!file_) return;
   Record record{.kind = kind, .worker = worker, .push = push, .report = report, .values = std::ssize(values)};
   record.checksum = checksum_of(record, values);
@@ -57,35 +67,58 @@ void Journal::note(Kind kind, int worker, const Push& push, const Report& report
   if (!file_.flush()) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
 }
 
-std::int64_t Journal::replay(const std::filesystem::path& file, Server& server) {
+Journal::Played Journal::replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before) {
   std::ifstream stream(file, std::ios::binary);
   std::vector<float> values, pulled(static_cast<std::size_t>(server.length()));
-  std::int64_t pushes = 0;
+  Played played;
   const auto longest = static_cast<std::int64_t>(std::filesystem::file_size(file) / sizeof(float));
   for (Record record; stream.read(reinterpret_cast<char*>(&record), sizeof(record));) {
     if (record.values < 0 || record.values > longest) break;
     values.resize(static_cast<std::size_t>(record.values));
     if (!stream.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)))) break;
     if (record.checksum != checksum_of(record, values)) break;
+    if (!played.begun) {
+      if (record.kind != Kind::follows) throw DataError(file.string(), "it does not begin as a journal does; start a new run");
+      if (before && record.worker != *before) throw gap(file, record.worker, *before);
+      played.begun = true;
+      continue;
+    }
     if (record.kind == Kind::pushed && record.values != server.length())
       throw DataError(file.string(),
                       fmt::format("expected gradients of {} values, got {}: it is of another model", server.length(), record.values));
     play(record, values, pulled, server);
-    pushes += record.kind == Kind::pushed;
+    ++played.events;
+    played.pushes += record.kind == Kind::pushed;
   }
-  return pushes;
+  return played;
 }
 
 std::filesystem::path Journals::file(std::int64_t number) const { return stem_.string() + fmt::format(".journal-{}", number); }
 
-std::unique_ptr<Journal> Journals::next() { return std::make_unique<Journal>(file(++number_)); }
+std::unique_ptr<Journal> Journals::next() {
+  auto journal = std::make_unique<Journal>(file(++number_), *events_);
+  events_ = journal->events();
+  return journal;
+}
 
 std::int64_t Journals::replay(Server& server, std::int64_t from) {
   if (from > 0 && !std::filesystem::exists(file(from)))  // what follows it would be played on another state
     throw DataError(file(from).string(),
                     "the journal that follows the snapshot is not there; start a new run with model.weights=CHECKPOINT");
   std::int64_t pushes = 0;
-  for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) pushes += Journal::replay(file(number_ + 1), server);
+  std::optional<std::int64_t> before;  // events of the last one that was played
+  for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) {
+    const Journal::Played played = Journal::replay(file(number_ + 1), server, before);
+    if (!played.begun) {  // the next one takes its place, unless it was written past already
+      if (std::filesystem::exists(file(number_ + 2)))
+        throw DataError(file(number_ + 1).string(),
+                        "it has no beginning, as after a full disk; start a new run with model.weights=CHECKPOINT");
+      break;
+    }
+    before = played.events;
+    pushes += played.pushes;
+  }
+  events_ = std::make_shared<std::int64_t>(before.value_or(0));
   return pushes;
 }
 

@@ -4,11 +4,15 @@
 // nothing that was acknowledged is lost with its process. What the operating system has not yet put on disk is lost with its host.
 //
 // A journal begins with a snapshot. Where a server is started again it goes on with a new one, so that several may follow one snapshot.
+// Each says how many events the one before it has. One that has fewer was cut while its server lived on (the disk was full); what follows
+// it happened to a state that nobody has any more, and is refused. A last event that was cut with its process was never acknowledged: it is
+// left out, and the next journal counts without it.
 #pragma once
 
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "paceline/ps/server.h"
@@ -17,19 +21,29 @@ namespace paceline::ps {
 
 class Journal {
  public:
-  enum class Kind : std::int64_t { joined, left, all_away, returned, granted, pulled, reported, pushed, refused };
+  enum class Kind : std::int64_t { joined, left, all_away, returned, granted, pulled, reported, pushed, refused, follows };
 
-  explicit Journal(const std::filesystem::path& file);
+  /// `before`: the events of the journal that it follows.
+  explicit Journal(const std::filesystem::path& file, std::int64_t before = 0);
 
   /// A disk that is full must not end a run: then nothing more is written before the next snapshot, with an alarm.
-  void note(Kind kind, int worker, const Push& push = {}, const Report& report = {}, std::span<const float> values = {});
+  void note(Kind kind, std::int64_t worker, const Push& push = {}, const Report& report = {}, std::span<const float> values = {});
 
-  /// Plays the events of a file on `server`, up to one that was not written to its end. Returns how many pushes there were.
-  static std::int64_t replay(const std::filesystem::path& file, Server& server);
+  /// So far, whether or not the disk took them.
+  std::shared_ptr<const std::int64_t> events() const { return events_; }
+
+  struct Played {
+    bool begun = false;  // it has a beginning
+    std::int64_t events = 0, pushes = 0;
+  };
+  /// Plays the events of a file on `server`, up to one that was not written to its end. DataError where it is no journal, or follows one
+  /// that had not `before` events.
+  static Played replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before = {});
 
  private:
   std::filesystem::path path_;
   std::ofstream file_;
+  std::shared_ptr<std::int64_t> events_ = std::make_shared<std::int64_t>(0);
 };
 
 /// The journals of one server, numbered.
@@ -50,6 +64,7 @@ class Journals {
 
   std::filesystem::path stem_;
   std::int64_t number_ = -1;
+  std::shared_ptr<const std::int64_t> events_ = std::make_shared<std::int64_t>(0);  // of the last one
 };
 
 }  // namespace paceline::ps

@@ -1,10 +1,14 @@
 // What a server's journal keeps: the server again, to the bit, up to the last event that was written to its end.
 #include "paceline/ps/journal.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 
+#include "paceline/base/error.h"
 #include "paceline/base/random.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/ps/host.h"
@@ -72,7 +76,7 @@ TEST_F(JournalTest, PlaysAServerAgainToTheBit) {
     host.write_to(nullptr);
     const auto twin = make_server(rule, consistency);
     const auto before = state_of(*twin);
-    EXPECT_GT(Journal::replay(folder_ / "one", *twin), 20) << rule;
+    EXPECT_GT(Journal::replay(folder_ / "one", *twin).pushes, 20) << rule;
     EXPECT_NE(state_of(*twin), before);
     EXPECT_TRUE(host.with([&](Server& server) { return state_of(server) == state_of(*twin); })) << rule << " " << consistency;
   }
@@ -113,15 +117,73 @@ TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
   host.join(0);
   disturb(host, 30, 1);
   host.write_to(nullptr);
-  const std::int64_t whole = Journal::replay(folder_ / "one", *make_server("asgd", "asp"));
+  const std::int64_t whole = Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes;
   const auto size = std::filesystem::file_size(folder_ / "one");
   std::filesystem::resize_file(folder_ / "one", size - 5);  // the last event is a push
-  EXPECT_EQ(Journal::replay(folder_ / "one", *make_server("asgd", "asp")), whole - 1);
+  EXPECT_EQ(Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes, whole - 1);
   std::fstream file(folder_ / "one", std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(static_cast<std::streamoff>(size / 2));
   file.put('\x5a');
   file.close();
-  EXPECT_LT(Journal::replay(folder_ / "one", *make_server("asgd", "asp")), whole - 1);
+  EXPECT_LT(Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes, whole - 1);
+}
+
+/// A server whose process ends in the middle of a push, and is started again, twice: what was not written to its end never happened.
+TEST_F(JournalTest, GoesOnAfterAnEventThatWasCutWithItsProcess) {
+  {
+    Journals journals(folder_ / "server-1");
+    Host host(make_server("asgd", "asp"), {});
+    host.write_to(journals.next());
+    host.join(0);
+    disturb(host, 20, 1);
+  }
+  std::filesystem::resize_file(folder_ / "server-1.journal-0", std::filesystem::file_size(folder_ / "server-1.journal-0") - 5);
+  auto server = make_server("asgd", "asp");
+  Journals journals(folder_ / "server-1");
+  EXPECT_GT(journals.replay(*server, 0), 5);
+  Host host(std::move(server), {});
+  host.write_to(journals.next());
+  host.begin_again();
+  host.join(1);
+  disturb(host, 20, 2);
+  std::ofstream(folder_ / "server-1.journal-2") << "PLX";  // and again, while it began a journal
+  const auto twin = make_server("asgd", "asp");
+  Journals again(folder_ / "server-1");
+  EXPECT_GT(again.replay(*twin, 0), 10);
+  EXPECT_TRUE(host.with([&](Server& there) { return state_of(there) == state_of(*twin); }));
+  again.next();
+  EXPECT_EQ(again.number(), 2) << "the one without a beginning makes room";
+}
+
+/// The disk is full; the server lives on, and its next snapshot fails as well, so that a journal follows one that has not everything.
+TEST_F(JournalTest, WhatFollowsAFullDiskIsRefused) {
+  Journals journals(folder_ / "server-1");
+  Host host(make_server("asgd", "asp"), {});
+  host.write_to(journals.next());
+  host.join(0);
+  disturb(host, 10, 1);
+  const auto written = std::filesystem::file_size(folder_ / "server-1.journal-0");
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit full{written + 700, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &full);
+  disturb(host, 10, 2);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(std::filesystem::file_size(folder_ / "server-1.journal-0"), written + 700);
+  host.write_to(journals.next());
+  disturb(host, 10, 3);
+  for (const auto kept : {written + 700, written}) {  // cut in the middle of an event, or between two
+    std::filesystem::resize_file(folder_ / "server-1.journal-0", kept);
+    try {
+      Journals(folder_ / "server-1").replay(*make_server("asgd", "asp"), 0);
+      FAIL() << "events are missing between the two";
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("journal-1: it follows a journal of"));
+    }
+  }
+  EXPECT_NO_THROW(Journals(folder_ / "server-1").replay(*make_server("asgd", "asp"), 1)) << "from the snapshot that begins with it";
 }
 
 }  // namespace
