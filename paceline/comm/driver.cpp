@@ -23,11 +23,11 @@ void relax() {
 #endif
 }
 
+template <class Problem = PeerError>
 [[noreturn]] void give_up(const Activity& activity, const Call& call, const std::string& why) {
   const int missing = activity.waits_for();
-  throw PeerError(
-      missing, std::string(name_of(call.operation.kind)), call.sequence,
-      fmt::format("rank {} {} in {} (sequence {} of rank {})", missing, why, describe(call.operation), call.sequence, call.rank));
+  throw Problem(missing, std::string(name_of(call.operation.kind)), call.sequence,
+                fmt::format("rank {} {} in {} (sequence {} of rank {})", missing, why, describe(call.operation), call.sequence, call.rank));
 }
 
 /// Goes on; what an engine throws about a peer leaves with the operation it happened in.
@@ -46,6 +46,7 @@ bool check(Activity& activity, const Call& call, Nanoseconds waited, Waiter& wai
   const int peer = activity.waits_for();
   if (const std::string reason = peer < 0 ? "" : waiter.gone(peer); !reason.empty()) {
     if (advance(activity, call)) return true;  // it did its part before it left
+    if (reason == kLeft) give_up<PeerLeft>(activity, call, reason);
     give_up(activity, call, reason);
   }
   if (waited > call.operation.deadline)

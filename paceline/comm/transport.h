@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "paceline/base/clock.h"
+#include "paceline/base/error.h"
 #include "paceline/comm/dtype.h"
 
 namespace paceline::comm {
@@ -66,8 +68,16 @@ class Waiter {
   virtual void wake_helpers() = 0;
   /// For how long from now nobody needs to look unless a bell rings. Asked after a look, before sleeping.
   virtual Nanoseconds patience() = 0;
-  /// Whether this peer is known to be gone, and how that is known ("its process ended"); empty while it lives. Asked a few times a second.
+  /// Whether this peer is known to be gone, and how that is known ("its process ended", or kLeft); empty while it lives. Asked a few times
+  /// a second.
   virtual std::string gone(int peer) = 0;
+};
+
+/// Of a peer that closed its communicator, rather than died. It has a reason, and tells it.
+inline constexpr std::string_view kLeft = "left";
+class PeerLeft : public PeerError {
+ public:
+  using PeerError::PeerError;
 };
 
 }  // namespace paceline::comm

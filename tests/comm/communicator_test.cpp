@@ -139,6 +139,7 @@ TEST(Communicator, HasTheSameBitsWhateverCarriesIt) {
 
 TEST(Record, SaysWhatTheMissingRankDidLast) {
   std::latch over(1);
+  testing::internal::CaptureStderr();
   const auto problems = play(2, {}, [&](Communicator& comm) {
     std::vector<float> values(64);
     comm.run(broadcast(values));
@@ -152,6 +153,7 @@ TEST(Record, SaysWhatTheMissingRankDidLast) {
     over.count_down();
   });
   EXPECT_EQ(problems[1], "");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("rank 0, operation 2: allreduce of 64 fp32")) << "what this rank did";
 }
 
 TEST(Check, NamesAMismatchBeforeAnybodyHangs) {
@@ -169,12 +171,14 @@ TEST(Check, NamesAMismatchBeforeAnybodyHangs) {
 TEST(Fault, FailsTheRankAndOperationItIsTold) {
   CommConfig config;
   config.fail_at = {1, 3};
+  testing::internal::CaptureStderr();
   const auto problems = play(2, config, [](Communicator& comm) {
     std::vector<float> values(10);
     for (int i = 0; i < 5; ++i) comm.run(allreduce(values));
   });
   EXPECT_THAT(problems[1], HasSubstr("its operation 3"));
   EXPECT_THAT(problems[0], HasSubstr("rank 1 left"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "who leaves says why; what the others did is of no use";
 }
 
 // Never faster than the link: 2 MB each way at 0.8 Gbit/s is 20 ms, and the ring makes two steps with half of it each.

@@ -31,7 +31,7 @@ class Decorator : public Communicator {
 };
 
 /// record: keeps the last operations with the times of their arrival and end. When one fails, its message says what the missing rank did
-/// last (ranks tell the store a few times a second), and the log shows what this rank did.
+/// last (ranks tell the store a few times a second), and the log shows what this rank did, unless the other one closed its communicator.
 std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store);
 
 /// check: before each collective all ranks compare what they are about to call; a mismatch is named on every rank, and nobody hangs.

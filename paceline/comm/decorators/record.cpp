@@ -9,6 +9,7 @@
 
 #include "paceline/base/log.h"
 #include "paceline/comm/decorators/decorators.h"
+#include "paceline/comm/transport.h"
 
 namespace paceline::comm {
 namespace {
@@ -55,14 +56,16 @@ class Journal {
     if (at(number).number == number) at(number).ended = now();
   }
 
-  /// The error with what its culprit did last, after this rank's own last operations went to the log.
+  /// This rank's own last operations, in the log; once.
+  void show() {
+    if (shown_.exchange(true)) return;
+    const std::lock_guard lock(mutex_);
+    const std::int64_t first = std::max<std::int64_t>(1, count_ - static_cast<std::int64_t>(kShown) + 1);
+    for (std::int64_t number = first; number <= count_; ++number) log::error("rank {}, operation {}: {}", rank_, number, text(at(number)));
+  }
+
+  /// The error with what its culprit did last.
   [[noreturn]] void rethrow(const PeerError& error) {
-    if (!shown_.exchange(true)) {
-      const std::lock_guard lock(mutex_);
-      const std::int64_t first = std::max<std::int64_t>(1, count_ - static_cast<std::int64_t>(kShown) + 1);
-      for (std::int64_t number = first; number <= count_; ++number)
-        log::error("rank {}, operation {}: {}", rank_, number, text(at(number)));
-    }
     int culprit = error.rank();
     std::string told;
     try {
@@ -141,7 +144,10 @@ template <class F>
 void guarded(Journal& journal, std::int64_t number, F f) {
   try {
     f();
+  } catch (const PeerLeft& error) {  // it says itself why, in one line that should not drown
+    journal.rethrow(error);
   } catch (const PeerError& error) {
+    journal.show();
     journal.rethrow(error);
   }
   journal.end(number);

@@ -93,7 +93,7 @@ void Group::sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) { f
 void Group::wake(Sleeper sleeper) { strike(own_bell(sleeper)); }
 
 std::string Group::gone(int peer) {
-  if (seat(peer).left.load(std::memory_order_acquire) != 0) return "left";
+  if (seat(peer).left.load(std::memory_order_acquire) != 0) return std::string(kLeft);
   return host_->gone(host_ranks_[static_cast<std::size_t>(peer)]);
 }
 
