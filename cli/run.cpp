@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "command.h"
+#include "paceline/base/clock.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/suggest.h"
@@ -24,7 +26,7 @@ struct Flags {
   int ranks = 0, servers = 0, workers = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
   std::string per_node, nodes = "1", hosts, hostfile, address, endpoint, job, ssh = "ssh", log_dir, backend;
   std::vector<std::string> exported;
-  bool standalone = false, no_prefix = false, no_python = false;
+  bool standalone = false, no_prefix = false, no_python = false, json = false;
   double grace_s = 5;
 };
 
@@ -106,6 +108,22 @@ std::vector<std::string> program_of(std::vector<std::string> words) {
   return words;
 }
 
+nlohmann::ordered_json to_json(const launch::Ending& ending, double seconds_in_all) {
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array(), failed;
+  for (const launch::RankEnding& rank : ending.ranks) {
+    ranks.push_back({{"rank", rank.rank},
+                     {"name", rank.name},
+                     {"host", rank.host},
+                     {"code", rank.code},
+                     {"how", rank.how},
+                     {"restarts", rank.restarts},
+                     {"seconds", seconds(rank.lived)}});
+    if (rank.rank == ending.culprit) failed = ranks.back();
+  }
+  return {
+      {"code", ending.code}, {"seconds", seconds_in_all}, {"why", ending.failure.value_or("")}, {"failed_first", failed}, {"ranks", ranks}};
+}
+
 int run(const Flags& flags, const std::vector<std::string>& words, const CLI::App& app) {
   if (!words.empty() && words.front().starts_with('-')) {
     std::vector<std::string> names;
@@ -133,9 +151,14 @@ int run(const Flags& flags, const std::vector<std::string>& words, const CLI::Ap
   if (flags.only >= 0) job.output.only = flags.only;
   job.output.folder = flags.log_dir;
   if (!flags.log_dir.empty()) ensure_writable_folder(flags.log_dir);
-  job.output.out = launch::Display::of_descriptor(STDOUT_FILENO);
+  job.output.all_to_stderr = flags.json;
+  job.output.out = launch::Display::of_descriptor(flags.json ? STDERR_FILENO : STDOUT_FILENO);
   job.output.err = launch::Display::of_descriptor(STDERR_FILENO);
-  return launch::launch(job);
+  const SteadyClock clock;
+  const Nanoseconds began = clock.now();
+  const launch::Ending ending = launch::launch(job);
+  if (flags.json) print_json(to_json(ending, seconds(clock.now() - began)));
+  return ending.code;
 }
 
 }  // namespace
@@ -193,12 +216,16 @@ Action add_run(CLI::App& app) {
   app.add_flag("--no-prefix", flags->no_prefix, "lines without [rank] in front");
   app.add_option("--only-rank-output", flags->only, "standard output of this rank alone, byte for byte, for scripts")
       ->check(whole_number(0));
+  app.add_flag("--json", flags->json,
+               "print one JSON document on standard output in the end: how every rank ended, who failed first and why; what the ranks "
+               "print goes to standard error");
   add_examples(
       app,
       {"paceline run -np 2 -- train recipes/mnist_lenet5.toml", "paceline run -np 4 --log-dir logs -- build/bin/paceline train",
        "paceline run --servers 1 --workers 3 -- train my.toml ps.executor=processes", "paceline run -H a:2,b:2 -x PATH -- python3 train.py",
        "paceline run --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr a -- train",
-       "paceline run -np 2 --only-rank-output 0 -- train my.toml --json | jq .test_accuracy"});
+       "paceline run -np 2 --only-rank-output 0 -- train my.toml --json | jq .test_accuracy",
+       "paceline run -np 2 --json -- train my.toml | jq .failed_first"});
   return [flags, &app] { return run(*flags, app.remaining(), app); };
 }
 

@@ -60,10 +60,9 @@ std::string Rank::who() const {
   return fmt::format("{} (pid {}, host {})", role.name(), process.pid, host_name());
 }
 
-std::string Rank::end() const {
-  return fmt::format("{} {} after {:.0f} s", who(), lost_by_ssh(*this) ? "could not be started or lost its connection (ssh)" : exit->text(),
-                     seconds(lived));
-}
+std::string Rank::how() const { return lost_by_ssh(*this) ? "could not be started or lost its connection (ssh)" : exit->text(); }
+
+std::string Rank::end() const { return fmt::format("{} {} after {:.0f} s", who(), how(), seconds(lived)); }
 
 int Rank::code() const { return lost_by_ssh(*this) ? 1 : exit->shell_code(); }
 
@@ -82,7 +81,16 @@ Ending Attempt::run() {
   while (any_pipe_open() && clock_.now() < until) wait_for_something(until);
   for (Rank& rank : ranks_) close_pipes(rank);
   while (!queue_.empty() && clock_.now() < until) wait_for_something(until);
-  return ending();
+  Ending result = ending();
+  for (const Rank& rank : ranks_)
+    result.ranks.push_back({.rank = rank.place.rank,
+                            .name = rank.role.name(),
+                            .host = rank.place.here ? host_name() : rank.place.host,
+                            .how = rank.how(),
+                            .code = rank.code(),
+                            .restarts = rank.restarts,
+                            .lived = rank.lived});
+  return result;
 }
 
 void Attempt::start(Rank& rank) {
@@ -210,7 +218,7 @@ void Attempt::stop_harder() {
 }
 
 Ending Attempt::ended_as_told() const {
-  return failed_with(128 + stopped_by_, fmt::format("the ranks ended by {}, which was passed on to them", signal_name(stopped_by_)));
+  return {fmt::format("the ranks ended by {}, which was passed on to them", signal_name(stopped_by_)), 128 + stopped_by_, stopped_by_};
 }
 
 }  // namespace paceline::launch

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/launch/ending.h"
 #include "paceline/launch/job.h"
 #include "paceline/launch/process.h"
 #include "paceline/launch/role.h"
@@ -23,15 +24,9 @@ struct Rank {
   Nanoseconds lived{0};  // once it has ended
 
   std::string who() const;  ///< "rank 2 (pid 1234, host alpha)"
+  std::string how() const;  ///< "exited with code 1"
   std::string end() const;  ///< who, how it ended and when
   int code() const;         ///< as a shell would give it; 1 where its host could not be reached
-};
-
-/// How it all ended.
-struct Ending {
-  std::optional<std::string> failure;  // one line: who and how
-  int code = 0;
-  int stopped_by = 0;  // the signal from outside, if there was one
 };
 
 class Attempt {
@@ -57,7 +52,9 @@ class Attempt {
   void stop_after(Nanoseconds grace);                    ///< SIGTERM to what runs then, and SIGKILL after the job's grace
   void start_again(Rank& rank);                          ///< one that has ended
   Ending ended_with(int code) const { return {{}, code, stopped_by_}; }
-  Ending failed_with(int code, std::string failure) const { return {std::move(failure), code, stopped_by_}; }
+  Ending failed_with(const Rank& cause, std::string failure) const {
+    return {std::move(failure), cause.code(), stopped_by_, cause.place.rank};
+  }
   Ending ended_as_told() const;  ///< by the signal from outside
 
  private:

@@ -17,7 +17,7 @@ Ending Equals::ending() const {
   const bool all_stopped = std::ranges::all_of(ranks(), [](const Rank& rank) { return rank.exit->good() || rank.exit->code == kStopped; });
   if (all_stopped) return ended_with(all_good ? 0 : kStopped);
   if (cause_ == nullptr) return ended_as_told();
-  return failed_with(cause_->code(), cause_->end() + (ranks().size() > 1 ? "; the others were stopped" : ""));
+  return failed_with(*cause_, cause_->end() + (ranks().size() > 1 ? "; the others were stopped" : ""));
 }
 
 }  // namespace paceline::launch

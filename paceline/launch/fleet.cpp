@@ -58,8 +58,8 @@ bool Fleet::any_worker(bool (*is_so)(const Rank&)) const {
 
 Ending Fleet::ending() const {
   const Rank& first = ranks().front();
-  if (cause_ != nullptr && is_worker(*cause_)) return failed_with(cause_->code(), "all workers were lost; the servers were stopped");
-  if (cause_ != nullptr) return failed_with(cause_->code(), cause_->end() + "; the others were stopped");
+  if (cause_ != nullptr && is_worker(*cause_)) return failed_with(*cause_, "all workers were lost; the servers were stopped");
+  if (cause_ != nullptr) return failed_with(*cause_, cause_->end() + "; the others were stopped");
   if (ended_well(first) || first.exit->code == kStopped) return ended_with(first.exit->code);
   return ended_as_told();
 }

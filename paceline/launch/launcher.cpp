@@ -10,7 +10,7 @@
 
 namespace paceline::launch {
 
-int launch(const Job& given) {
+Ending launch(const Job& given) {
   ensure(!given.plan.places.empty() && !given.program.empty(), "a job has ranks and a program");
   ensure(given.servers == 0 || (given.servers < given.plan.size && given.plan.places.size() == static_cast<std::size_t>(given.plan.size)),
          "a job with servers has workers too, and one launcher");
@@ -20,8 +20,9 @@ int launch(const Job& given) {
 
   const Signals signals;
   OutputQueue queue;
-  Output output(job.output,
-                [&](Stream stream, std::string_view text) { queue.push(stream == Stream::out ? STDOUT_FILENO : STDERR_FILENO, text); });
+  Output output(job.output, [&](Stream stream, std::string_view text) {
+    queue.push(stream == Stream::out && !job.output.all_to_stderr ? STDOUT_FILENO : STDERR_FILENO, text);
+  });
   const log::Screen screen([&](const std::function<void()>& write_line) {
     output.make_room([&] {
       queue.pump_what_goes();
@@ -34,11 +35,11 @@ int launch(const Job& given) {
   };
   for (int restarts = 0;; ++restarts) {
     const Ending ending = attempt(restarts);
-    if (!ending.failure) return ending.code;
+    if (!ending.failure) return ending;
     const bool again = job.servers == 0 && restarts < job.max_restarts && ending.stopped_by == 0 && ending.code != kWrongInput;
     if (!again) {
       log::error("{}", *ending.failure);
-      return ending.code;
+      return ending;
     }
     log::warning("{}; start {} of {}", *ending.failure, restarts + 2, job.max_restarts + 1);
   }

@@ -6,13 +6,15 @@
 // servers outlives its workers' deaths: see fleet.h.
 #pragma once
 
+#include "paceline/launch/ending.h"
 #include "paceline/launch/job.h"
 
 namespace paceline::launch {
 
-/// Runs it to its end. Returns 0 where all ranks did, 3 where all stopped with 3 (or 0), else the code of the rank that failed first: 128 +
-/// signal where one killed it. With servers: the code of server 0, unless another server failed or all workers did. Takes over SIGCHLD and
-/// the signals that it passes on until it returns. Throws ConfigError where nothing could be started.
-int launch(const Job& job);
+/// Runs it to its end, and tells in one line where that was a bad one. The code is 0 where all ranks ended with it, 3 where all stopped
+/// with 3 (or 0), else the code of the rank that failed first: 128 + signal where one killed it. With servers: the code of server 0, unless
+/// another server failed or all workers did. Takes over SIGCHLD and the signals that it passes on until it returns. Throws ConfigError
+/// where nothing could be started.
+Ending launch(const Job& job);
 
 }  // namespace paceline::launch

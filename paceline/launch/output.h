@@ -33,6 +33,7 @@ struct OutputOptions {
   std::optional<int> only;       // standard output of this rank alone, byte for byte; errors of all are still seen
   std::filesystem::path folder;  // where each rank's output is kept as rank-N.log (server-N.log, worker-N.log); empty: nowhere
   int servers = 0;               // so many of the ranks are servers and the others workers, and are called so
+  bool all_to_stderr = false;    // standard output of the ranks as well: the launcher's own is for something else
   Display out, err;
 };
 

@@ -4,6 +4,7 @@
     python3 run_test.py BINARY Deaths -v    unittest's own arguments
 """
 
+import json
 import os
 import pathlib
 import re
@@ -124,6 +125,38 @@ class Output(RunTest):
         process.stdout.close()
         self.assertEqual(process.wait(DEADLINE_S), DONE)
         self.assertTrue((self.folder / "done-0").exists() and (self.folder / "done-1").exists())
+
+
+class Json(RunTest):
+    def json_of(self, *arguments, code=DONE):
+        out, err = self.run_ranks("--json", *arguments, code=code)
+        return json.loads(out), err  # anything around the document would not parse
+
+    def test_the_document(self):
+        document, err = self.json_of("-np", 2, "sh", "-c", "echo out; echo err >&2")
+        self.assertEqual(sorted(err.splitlines()), ["[0] err", "[0] out", "[1] err", "[1] out"])
+        self.assertEqual(list(document), ["code", "seconds", "why", "failed_first", "ranks"])
+        self.assertEqual((document["code"], document["why"], document["failed_first"]), (0, "", None))
+        for rank, row in enumerate(document["ranks"]):
+            self.assertEqual(list(row), ["rank", "name", "host", "code", "how", "restarts", "seconds"])
+            self.assertEqual((row["rank"], row["name"], row["code"], row["how"]), (rank, f"rank {rank}", 0, "exited with code 0"))
+            self.assertLessEqual(row["seconds"], document["seconds"])
+
+    def test_who_failed_first_and_why(self):
+        document, err = self.json_of("-np", 3, "--grace", 0.1, "--max-restarts", 1, "sh", "-c", "[ $RANK = 1 ] && exit 7; exec sleep 1000", code=7)
+        self.assertEqual(document["failed_first"], document["ranks"][1])
+        self.assertEqual([row["code"] for row in document["ranks"]], [128 + signal.SIGTERM, 7, 128 + signal.SIGTERM])
+        self.assertEqual([row["restarts"] for row in document["ranks"]], [1, 1, 1])
+        self.assertIn("rank 1 (", document["why"])
+        self.assertIn(document["why"], err)  # and people read it too
+
+    def test_servers_and_workers(self):
+        document, _ = self.json_of("--servers", 1, "--workers", 2, "--grace", 0.2, "sh", "-c", "[ $PACELINE_ROLE = server ] || exit 4; exec sleep 1000", code=4)
+        self.assertEqual([row["name"] for row in document["ranks"]], ["server 0", "worker 0", "worker 1"])
+        self.assertTrue(document["failed_first"]["name"].startswith("worker"))
+
+    def test_wrong_input_has_none(self):
+        self.refused("--json", "no-such-program", says="no-such-program")
 
 
 class Variables(RunTest):

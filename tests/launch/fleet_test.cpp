@@ -50,7 +50,7 @@ class ServersAndWorkers : public testing::Test {
                        worker + "; fi"};
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    const int code = launch(job);
+    const int code = launch(job).code;
     out = testing::internal::GetCapturedStdout();
     err = testing::internal::GetCapturedStderr();
     return code;
