@@ -62,10 +62,6 @@ Problem problem_of(const Flags& flags) {
           .chunks = flags.chunks};
 }
 
-std::string plural(std::int64_t number, const char* what) {
-  return fmt::format("{} {}{}", observe::show_count(number), what, number == 1 ? "" : "s");
-}
-
 ordered_json to_json(const Counts& counts) { return {{"rounds", counts.rounds}, {"sent", counts.sent}, {"reduced", counts.reduced}}; }
 
 std::vector<std::string_view> offers(const Algorithm& algorithm) {
@@ -79,7 +75,7 @@ std::vector<std::string_view> offers(const Algorithm& algorithm) {
 
 /// "2 rounds; a rank sends 1.75 n and reduces 0.875 n"
 std::string in_words(const Counts& counts, std::int64_t count) {
-  std::string rounds = plural(counts.rounds, "round");
+  std::string rounds = observe::plural(counts.rounds, "round");
   if (counts.sent == 0) return rounds;
   const auto of_n = [&](std::int64_t elements) {
     return elements == count ? "n" : fmt::format("{:.4g} n", static_cast<double>(elements) / static_cast<double>(count));
@@ -90,7 +86,8 @@ std::string in_words(const Counts& counts, std::int64_t count) {
 int list_algorithms(const Flags& flags) {
   const Problem problem = problem_of(flags);
   ordered_json rows = ordered_json::array();
-  std::string text = fmt::format("{} of n elements, {}, {} a host:\n", flags.collective, plural(problem.size, "rank"), problem.per_host);
+  std::string text =
+      fmt::format("{} of n elements, {}, {} a host:\n", flags.collective, observe::plural(problem.size, "rank"), problem.per_host);
   for (const auto& row : schedule::algorithms()) {
     const bool offered = row.make.offer(problem.collective);
     const Counts counts = offered ? row.make.formula(problem) : Counts{};
@@ -216,15 +213,16 @@ int show_algorithm(const Flags& flags) {
     return kDone;
   }
   const auto numbers = [](const char* name, const Counts& counts) {
-    return fmt::format("  {:<10}{}; a rank sends {} and reduces {}\n", name, plural(counts.rounds, "round"), plural(counts.sent, "element"),
-                       plural(counts.reduced, "element"));
+    return fmt::format("  {:<10}{}; a rank sends {} and reduces {}\n", name, observe::plural(counts.rounds, "round"),
+                       observe::plural(counts.sent, "element"), observe::plural(counts.reduced, "element"));
   };
   std::string text = fmt::format("  {} – {}\n  offers {}\n\n", row.key, row.help, fmt::join(offers(row.make), ", "));
-  text += fmt::format("  {} of {} by {}, {} a host, {}; the most that any rank does:\n", flags.collective, plural(problem.count, "element"),
-                      plural(problem.size, "rank"), problem.per_host, plural(problem.chunks, "chunk"));
+  text += fmt::format("  {} of {} by {}, {} a host, {}; the most that any rank does:\n", flags.collective,
+                      observe::plural(problem.count, "element"), observe::plural(problem.size, "rank"), problem.per_host,
+                      observe::plural(problem.chunks, "chunk"));
   text += numbers("formula", formula) + numbers("counted", counted);
   if (problem.per_host > 1 && problem.per_host < problem.size)
-    text += fmt::format("  {:<10}a host sends {} to other hosts\n", "across", plural(across, "element"));
+    text += fmt::format("  {:<10}a host sends {} to other hosts\n", "across", observe::plural(across, "element"));
   text += fmt::format("\n{}\n  →1 sent to rank 1   ←1 from it, kept   +1 from it, added", table(lists, counted.rounds));
   text += problem.collective == Collective::all_to_all ? "   =1 rank 1's own part\n" : "\n";
   if (!flags.svg.empty()) text += fmt::format("\n  wrote {}\n", flags.svg);

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "paceline/base/error.h"
+#include "paceline/observe/text.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/weights.h"
 
@@ -34,6 +35,12 @@ nlohmann::ordered_json describe(const std::filesystem::path& file, const train::
           {"tensors", tensors}};
 }
 
+/// "3 epochs done", or "2 epochs done, up to batch 12 of the next".
+std::string progress(const train::Position& position) {
+  const std::string epochs = observe::plural(position.epoch, "epoch") + " done";
+  return position.batch == 0 ? epochs : fmt::format("{}, up to batch {} of the next", epochs, position.batch);
+}
+
 int show(const Flags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
   const auto document = describe(file, checkpoint);
@@ -46,9 +53,9 @@ int show(const Flags& flags) {
     bytes += static_cast<std::int64_t>(tensor.nbytes());
     if (name.starts_with("model.")) elements += tensor.numel();
   }
-  std::cout << fmt::format("{}\n  network     {}\n  step        {} (epoch {}, batch {}; {} samples in {:.1f} s)\n", file.string(),
-                           checkpoint.network, checkpoint.position.step, checkpoint.position.epoch + 1, checkpoint.position.batch,
-                           checkpoint.position.samples, checkpoint.position.seconds);
+  std::cout << fmt::format("{}\n  network     {}\n  step        {} ({}; {} samples in {:.1f} s)\n", file.string(), checkpoint.network,
+                           checkpoint.position.step, progress(checkpoint.position), checkpoint.position.samples,
+                           checkpoint.position.seconds);
   std::cout << fmt::format("  tensors     {}, {:.1f} MB; {} values in the model\n  state hash  {}\n\n", checkpoint.tensors.size(),
                            static_cast<double>(bytes) / 1e6, elements, document["state_hash"].get<std::string>());
   for (const auto& [name, tensor] : checkpoint.tensors)

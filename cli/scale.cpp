@@ -47,8 +47,6 @@ struct Scaled {
 
 std::atomic<bool> stop_requested = false;  // by a signal
 
-std::string count_of(std::int64_t number, const char* what) { return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s"); }
-
 // What is measured
 // ---------------------------------------------------------------------------------------------------------------------------------------
 
@@ -85,7 +83,7 @@ void measure(std::vector<Scaled>& rows, const Flags& flags, std::int64_t threads
   for (Scaled& row : rows) {
     const auto [known, fresh] = done.try_emplace({row.workers, row.batch});
     if (fresh) {
-      line.say(fmt::format("{} scaling, {}, batch {}", row.mode, count_of(row.workers, "worker"), row.batch));
+      line.say(fmt::format("{} scaling, {}, batch {}", row.mode, observe::plural(row.workers, "worker"), row.batch));
       known->second = bench::run_trial({.words = flags.words,
                                         .workers = row.workers,
                                         .batch = row.batch,
@@ -179,8 +177,8 @@ int run_scale(const Flags& flags) {
   if (!flags.svg.empty()) ensure_writable_folder(std::filesystem::absolute(flags.svg).parent_path());
   const std::int64_t threads = std::max<std::int64_t>(recipe.train.threads, 1), most = std::ranges::max(rows, {}, &Scaled::workers).workers;
   if (const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency()); most * threads > cores)
-    log::warning("{} of {} share {}: rows beyond the cores show how they share, not how they scale", count_of(most, "worker"),
-                 count_of(threads, "thread"), count_of(cores, "core"));
+    log::warning("{} of {} share {}: rows beyond the cores show how they share, not how they scale", observe::plural(most, "worker"),
+                 observe::plural(threads, "thread"), observe::plural(cores, "core"));
   catch_signals(stop_requested);
   try {
     measure(rows, flags, threads);
@@ -191,8 +189,8 @@ int run_scale(const Flags& flags) {
   }
 
   const std::string title = fmt::format("{} on {}", recipe.model.network, recipe.data.name);
-  const std::string subtitle =
-      fmt::format("{} a worker, {} after {} of warm-up", count_of(threads, "thread"), count_of(flags.steps, "step"), flags.warm_up);
+  const std::string subtitle = fmt::format("{} a worker, {} after {} of warm-up", observe::plural(threads, "thread"),
+                                           observe::plural(flags.steps, "step"), flags.warm_up);
   if (!flags.svg.empty()) write_atomically(flags.svg, observe::to_svg(figure_of(rows, title, subtitle)));
   if (flags.json)
     print_json({{"network", recipe.model.network},

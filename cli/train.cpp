@@ -105,6 +105,17 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
   return cluster;
 }
 
+/// Where to look when the run is over. One whose servers are processes cannot be resumed: its weights can be taken over.
+observe::ProgressOptions progress_options(const train::Recipe& recipe, const ps::Cluster& cluster) {
+  observe::ProgressOptions options;
+  if (cluster.role == ps::Cluster::Role::none) return options;
+  const std::int64_t servers = recipe.ps.servers, workers = recipe.parallel.workers;
+  const std::string launcher = cluster.ranks ? fmt::format("mpirun -np {} paceline", servers + workers)
+                                             : fmt::format("paceline run --servers {} --workers {} --", servers, workers);
+  options.next.back() = {"start anew", launcher + " train {run}/recipe.toml model.weights={last}"};
+  return options;
+}
+
 int run_train(const Flags& flags) {
   const comm::World launched = comm::discover();
   Plan plan = make_plan(flags, launched);
@@ -137,7 +148,8 @@ int run_train(const Flags& flags) {
   if (!cluster.job.empty()) folder.mark(cluster.job);
   write_atomically(folder.recipe(), plan.recipe.config().toml());
 
-  if (!flags.quiet) bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock));
+  if (!flags.quiet)
+    bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
   bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
   bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
   bus.add(std::make_unique<observe::Summary>(folder.summary()));

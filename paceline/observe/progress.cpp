@@ -13,10 +13,6 @@
 namespace paceline::observe {
 namespace {
 
-std::string plural(std::int64_t count, std::string_view word) {
-  return fmt::format("{} {}{}", show_count(count), word, count == 1 ? "" : "s");
-}
-
 /// Replaces the word where it stands for something; says whether nothing is left to be replaced.
 bool fill(std::string& text, std::string_view word, const std::string& value) {
   const auto at = text.find(word);
@@ -247,7 +243,7 @@ void Progress::print_next(bool stopped) {
   std::string text;
   for (Row row : options_.next)
     if (fill(row.value, "{run}", run_.run) && fill(row.value, "{checkpoint}", resumable) &&
-        fill(row.value, "{stopped}", stopped ? resumable : ""))
+        fill(row.value, "{stopped}", stopped ? resumable : "") && fill(row.value, "{last}", stopped ? checkpoint_ : ""))
       text += fmt::format("   {}  {}\n", terminal_.ink(fit(row.label, static_cast<int>(width)), Ink::dim),
                           terminal_.ink(row.value, Ink::accent));
   print(text);

@@ -39,7 +39,8 @@ struct ProgressOptions {
   std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: by time alone
   std::function<std::int64_t()> memory = resident_bytes;
   /// Where to look when it is over: label and command. {run} stands for the run's folder; {checkpoint} for the same where it has a
-  /// checkpoint, {stopped} where it also ended early. A row whose word stands for nothing is left out.
+  /// checkpoint, {stopped} where it also ended early, and {last} for its last checkpoint then. A row whose word stands for nothing is left
+  /// out.
   std::vector<Row> next = {{"run", "{run}"},
                            {"curve", "{run}/curve.svg"},
                            {"tensorboard", "tensorboard --logdir {run}"},

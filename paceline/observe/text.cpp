@@ -33,6 +33,10 @@ std::string show_count(std::int64_t count) {
   return digits;
 }
 
+std::string plural(std::int64_t count, std::string_view word) {
+  return fmt::format("{} {}{}", show_count(count), word, count == 1 ? "" : "s");
+}
+
 std::string show_large(double number) {
   static constexpr const char* kLetters[] = {"", " k", " M", " G", " T", " P"};
   std::size_t power = 0;

@@ -151,6 +151,8 @@ class Processes(unittest.TestCase):
         if "built without gRPC" in err or "libgrpc" in err:
             self.skipTest("this build has no gRPC")
         self.assertEqual(job.returncode, 3, err[-3000:])
+        self.assertNotIn("--resume", err)  # which is refused
+        self.assertRegex(err, r"paceline run --servers 2 --workers 2 -- train \S+/recipe\.toml model\.weights=\S+/step-\d+\.safetensors\n")
 
     def test_needs_its_launcher(self):
         alone = run("train", "strategy.name=asgd", "ps.executor=processes", "--workers", "2", "train.runs=" + self.folder.name)

@@ -293,6 +293,18 @@ TEST_F(ProgressTest, ARunThatStoppedWithACheckpointSaysHowToGoOn) {
   EXPECT_THAT(told(end), HasSubstr("paceline train --resume runs/lenet-mnist\n"));
 }
 
+TEST_F(ProgressTest, ARunThatCannotBeResumedNamesItsLastCheckpoint) {
+  options.next = {{"start anew", "train {run}/recipe.toml model.weights={last}"}};
+  start(false);
+  step(1);
+  told(CheckpointWritten{1, "runs/x/checkpoints/1", 100, milliseconds(1)});
+  RunEnded end;
+  end.run = "runs/x";
+  EXPECT_THAT(told(end), Not(HasSubstr("start anew"))) << "it is done";
+  end.stopped = "SIGTERM";
+  EXPECT_THAT(told(end), HasSubstr("train runs/x/recipe.toml model.weights=runs/x/checkpoints/1\n"));
+}
+
 TEST(RecentMean, StartsAtTheFirstValueAndFollows) {
   RecentMean mean;
   EXPECT_TRUE(std::isnan(mean.value()));
