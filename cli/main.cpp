@@ -82,7 +82,10 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    if (std::cout.flush()) return code;
+    log::error("standard output could not be written to; is the disk full?");
+    return code == cli::kDone ? cli::kFailed : code;
   } catch (const ConfigError& error) {
     log::error("{}", error.what());
     return cli::kWrongInput;
