@@ -27,7 +27,7 @@ void DataConfig::describe(Section& section) {
   section.field("test_samples", test_samples, "use the first so many test samples (shapes, random: make so many); 0: all").at_least(0);
   section.field("uneven", uneven, "a batch that the workers cannot share evenly: refuse it, weight the shares, or repeat samples")
       .one_of({"refuse", "weight", "pad"});
-  section.field("drop_last", drop_last, "leave out the ragged last batch of a training epoch");
+  section.field("drop_last", drop_last, "leave out the ragged last batch of a training epoch; false: every sample once an epoch");
   section.field("residency", residency, "where the pixels of a set in memory lie").one_of({"host", "device", "auto"});
   section.field("image_size", image_size, "image_folder: side of the picture that the network gets").at_least(1).at_most(kMostPixels);
   section.field("shape", shape, "shapes, random: channels, height and width of a sample").at_least(1).at_most(kMostPixels);

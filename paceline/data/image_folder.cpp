@@ -34,12 +34,21 @@ std::vector<std::string> sorted_names(const fs::path& folder, bool (*wanted)(con
   return names;
 }
 
-bool is_folder(const fs::directory_entry& entry) { return entry.is_directory(); }
+/// A link that leads nowhere would be a picture or a class less, and nobody would notice.
+const fs::directory_entry& leads_somewhere(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  if (entry.is_symlink() && !entry.exists(ignored))
+    throw DataError(entry.path().string(),
+                    fmt::format("links to {}, which is not there; mend the link or remove it", fs::read_symlink(entry.path()).string()));
+  return entry;
+}
+
+bool is_folder(const fs::directory_entry& entry) { return leads_somewhere(entry).is_directory(); }
 
 bool is_picture(const fs::directory_entry& entry) {
   std::string ending = entry.path().extension().string();
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return (ending == ".jpg" || ending == ".jpeg" || ending == ".png") && entry.is_regular_file();
+  return (ending == ".jpg" || ending == ".jpeg" || ending == ".png") && leads_somewhere(entry).is_regular_file();
 }
 
 bool is_folder_at(const fs::path& path) {

@@ -33,9 +33,8 @@ c10::Device parse_device(const std::string& text) {
   if (text == "cpu") return c10::Device(c10::kCPU);
   const bool is_cuda = text == "cuda" || text.starts_with("cuda:");
   if (!is_cuda) throw ConfigError(fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:N", text));
-  if (!cuda_available())
-    throw ConfigError(fmt::format("device '{}': this build or machine has no CUDA device; use train.device=cpu", text));
 #if PACELINE_WITH_CUDA
+  if (!cuda_available()) throw ConfigError(fmt::format("device '{}': this machine shows no CUDA device; use cpu", text));
   int index = 0;
   if (text != "cuda") {
     const std::string digits = text.substr(5);
@@ -47,7 +46,7 @@ c10::Device parse_device(const std::string& text) {
   if (index >= devices) throw ConfigError(fmt::format("device '{}': this machine has {} CUDA device(s), counted from 0", text, devices));
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
 #else
-  return c10::Device(c10::kCPU);
+  throw ConfigError(fmt::format("device '{}': this build is for the CPU alone; use cpu, or build with -DPACELINE_CUDA=ON", text));
 #endif
 }
 
@@ -55,7 +54,7 @@ Precision parse_precision(const std::string& text, const c10::Device& device) {
   if (text == "fp32") return Precision::fp32;
   if (text == "bf16") return Precision::bf16;
   if (text != "tf32") throw ConfigError(fmt::format("unknown precision '{}'; known: fp32, tf32, bf16", text));
-  if (!device.is_cuda()) throw ConfigError("precision 'tf32' needs a CUDA device; use train.precision=fp32");
+  if (!device.is_cuda()) throw ConfigError("precision 'tf32' needs a CUDA device; use fp32 or bf16");
   return Precision::tf32;
 }
 

@@ -47,7 +47,7 @@ void TrainConfig::describe(Section& section) {
   section.field("threads", threads, "of the CPU; 0: all cores").at_least(0);
   section.field("micro_batches", micro_batches, "compute a batch in so many parts and add their gradients, to save memory").at_least(1);
   section.field("label_smoothing", label_smoothing, "share of the target that is spread over all classes").at_least(0).at_most(1);
-  section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data; 0: at the end only").at_least(0);
+  section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data, 1 or more; 0: at the end only").at_least(0);
   section.field("checkpoint_every", checkpoint_every, "steps between checkpoints; 0: at the end of every epoch").at_least(0);
   section.field("checkpoints", checkpoints, "write checkpoints; without any a run cannot be resumed");
   section.field("keep", keep, "how many checkpoints to keep").at_least(1);
@@ -110,6 +110,9 @@ Config Recipe::config() {
 }
 
 void validate(const Recipe& recipe) {
+  if (const double every = recipe.train.evaluate_every; every > 0 && every < 1)
+    throw ConfigError(
+        fmt::format("train.evaluate_every={} is less than an epoch, and evaluations come at the end of one; use 1 or more, or 0", every));
   if (recipe.ps.replica && !recipe.train.checkpoints)
     throw ConfigError("ps.replica=true keeps what follows a checkpoint, and train.checkpoints=false makes none; leave one of them out");
   if (recipe.parallel.data > 0 && recipe.parallel.workers > 0 && recipe.parallel.data != recipe.parallel.workers)

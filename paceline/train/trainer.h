@@ -22,10 +22,10 @@ struct Datasets {
 };
 Datasets make_datasets(const Recipe& recipe);
 
-/// The loss, or a parameter, is no longer a number.
-class Diverged : public Error {
+/// The loss, or a parameter, is no longer a number: the recipe's to mend.
+class Diverged : public ConfigError {
  public:
-  using Error::Error;
+  using ConfigError::ConfigError;
 };
 
 class Trainer {
@@ -47,8 +47,7 @@ class Trainer {
   /// Goes on from a checkpoint. ConfigError where this recipe does not fit it; then nothing has changed.
   void resume(const Checkpoint& checkpoint, const std::string& source);
   /// Trains to the end, or to the next step after any worker's `stop` was set; checkpoints go into the run's `folder`, which worker 0
-  /// writes. Error where the loss is no longer
-  /// a number, or where the run was stopped and no checkpoint could be written.
+  /// writes. Diverged where the loss is no longer a number, Error where the run was stopped and no checkpoint could be written.
   observe::RunEnded run(const std::filesystem::path& folder);
 
   const graph::Graph& graph() const { return module_->graph(); }

@@ -24,15 +24,16 @@ std::vector<NamedTensor> model_tensors(nn::GraphModule& module) {
 void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
   // A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
   const safetensors::File opened(file);
-  std::vector<NamedTensor> saved;
+  std::vector<NamedTensor> saved, targets = model_tensors(module);
   if (opened.metadata().contains("position")) {
     saved = read_checkpoint(file).tensors;
     std::erase_if(saved, [](const NamedTensor& item) { return !item.name.starts_with(kModel); });
   } else {
     for (const safetensors::Tensor& tensor : opened.tensors())
-      if (!tensor.name.ends_with(kTracked)) saved.push_back({std::string(kModel) + tensor.name, to_torch(tensor)});
+      if (!tensor.name.ends_with(kTracked)) saved.push_back({tensor.name, to_torch(tensor)});
+    for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
   }
-  restore(saved, model_tensors(module), file.string());
+  restore(saved, targets, file.string());
   module.refresh();
 }
 

@@ -139,13 +139,12 @@ class Looking(CliTest):
         self.assertIn("conv1", self.run_paceline("graph", "lenet5").stdout)
 
     def test_every_command_has_help_with_examples(self):
-        names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "run", "algorithm"]
+        names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "run", "algorithm", "compare", "scale"]
         for name in names:
             text = self.run_paceline(*name.split(), "--help").stdout
             self.assertIn("Examples:", text, name)
             self.assertIn("paceline " + name.split()[0], text, name)
-            if name != "run":  # what it prints is its ranks' own
-                self.assertIn("--json", text, name)
+            self.assertIn("--json", text, name)
         overview = self.run_paceline("--help").stdout
         self.assertIn("Examples:", overview)
         for name in names:
@@ -154,9 +153,14 @@ class Looking(CliTest):
         self.assertRegex(self.run_paceline("--version").stdout, r"^paceline \d+\.\d+\.\d+\n$")
 
     def test_completions(self):
+        document = self.json_of("completions", "bash")
+        self.assertEqual(list(document), ["shell", "script"])
+        (self.folder / "script.bash").write_text(document["script"])
+        shelves = self.json_of("list")
+
         def complete(*words):
             line = " ".join(f"'{word}'" for word in words)
-            script = f"set -e; source <('{BINARY}' completions bash); set +e; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _paceline; "
+            script = f"set -e; source ./script.bash; set +e; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _paceline; "
             done = subprocess.run(["bash", "-c", script + 'printf "%s\\n" "${COMPREPLY[@]}"'], capture_output=True, text=True,
                                   cwd=self.folder, timeout=DEADLINE_S, check=True)
             return done.stdout.split()
@@ -165,8 +169,22 @@ class Looking(CliTest):
         self.assertIn("checkpoint", complete("paceline", ""))
         self.assertEqual(complete("paceline", "graph", "resnet1"), ["resnet18"])
         self.assertIn("--resume", complete("paceline", "train", "--re"))
-        self.assertIn("optim.momentum=", complete("paceline", "train", "optim.m"))
-        self.assertEqual(list(self.json_of("completions", "bash")), ["shell", "script"])
+        self.assertEqual(complete("paceline", "bench", "reduce"), ["reduce_scatter"])
+        self.assertEqual(complete("paceline", "checkpoint", "co"), ["convert"])
+        for command in ["train", "compare", "scale", "run"]:
+            self.assertIn("optim.momentum=", complete("paceline", command, "optim.m"))
+        self.assertIn("compare.seeds=", complete("paceline", "compare", "compare."))
+        # Behind "=": as bash cuts the words, at the "=" itself, and where COMP_WORDBREAKS leaves them whole.
+        for key, shelf in [("optim.name", "optimizers"), ("model.network", "networks"), ("data.name", "datasets"), ("schedule.name", "schedules"),
+                           ("strategy.name", "strategies"), ("comm.compression", "compressors"), ("comm.engine", "engines"),
+                           ("comm.algorithm", "collectives"), ("ps.rule", "update_rules"), ("ps.consistency", "consistencies")]:
+            known = {row["key"] for row in shelves[shelf]}
+            self.assertLessEqual(known, set(complete("paceline", "train", key, "=")), key)
+        self.assertEqual(complete("paceline", "compare", "optim.name", "=", "ada"), ["adam", "adamw"])
+        self.assertEqual(complete("paceline", "scale", "optim.name=ada"), ["optim.name=adam", "optim.name=adamw"])
+        self.assertEqual(complete("paceline", "train", "train.trace", "=", "t"), ["true"])
+        (self.folder / "weights.safetensors").touch()
+        self.assertEqual(complete("paceline", "train", "model.weights", "=", "wei"), ["weights.safetensors"])
 
     def test_doctor(self):
         report = self.json_of("doctor")
@@ -184,6 +202,14 @@ class Looking(CliTest):
         self.assertTrue(report["rows"])
         for row in report["rows"]:
             self.assertGreater(row["images_per_s"], 0)
+
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            for words in [["list", "--json"], ["train", "--print-recipe"], ["--help"]]:
+                done = subprocess.run([BINARY, *words], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=False)
+                self.assertEqual(done.returncode, FAILED, words)
+                self.assertRegex(done.stderr, "^error: standard output .*\n$")
 
 
 class Training(CliTest):
@@ -231,10 +257,13 @@ class Training(CliTest):
     def test_a_loss_that_is_no_number(self):
         self.run_paceline("train", *SMALL, "train.name=x", "train.epochs=1", "--quiet")
         good = self.checkpoints("runs/x")[-1].read_bytes()
-        done = self.run_paceline("train", "--resume", "runs/x", "train.epochs=3", "optim.rate=1e30", "--quiet", code=FAILED)
+        done = self.run_paceline("train", "--resume", "runs/x", "train.epochs=3", "optim.rate=1e30", "--quiet", code=WRONG_INPUT)
+        said = r"error: the loss is -?(nan|inf) at step \d+: .*layer 'fc\d'.*step-0000000006.safetensors\n"
         self.assertEqual(done.stdout, "")
-        self.assertRegex(done.stderr, r"^error: the loss is -?(nan|inf) at step \d+: .*layer 'fc\d'.*step-0000000006.safetensors\n$")
+        self.assertRegex(done.stderr, f"^{said}$")
         self.assertEqual(self.checkpoints("runs/x")[-1].read_bytes(), good)
+        two = self.run_paceline("train", "--resume", "runs/x", "train.epochs=3", "optim.rate=1e30", "--workers", "2", "--quiet", code=WRONG_INPUT)
+        self.assertRegex(two.stderr, f"^{said}$")
 
 
 class Resuming(CliTest):
@@ -325,9 +354,13 @@ class Resuming(CliTest):
         self.assertEqual(sorted(set(header) - {"__metadata__"}), ["fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"])
         self.assertEqual(header["fc1.weight"]["shape"], [16, 64])
         self.run_paceline("train", *SMALL, "model.weights=w.safetensors", "optim.rate=0", "--quiet")
-        self.refused("train", *SMALL, "model.hidden=[8]", "model.weights=w.safetensors", says=["w.safetensors", "model.fc1.weight"])
+        self.refused("train", *SMALL, "model.hidden=[8]", "model.weights=w.safetensors", says=["w.safetensors", "'fc1.weight'"])
         self.refused("checkpoint", "convert", "runs/x", "no/such/folder/w.safetensors", says=["no/such/folder"])
-        self.assertIn("state hash", self.run_paceline("checkpoint", "show", "runs/x").stdout)
+        shown = self.run_paceline("checkpoint", "show", "runs/x").stdout
+        self.assertIn("state hash", shown)
+        self.assertIn("12 (2 epochs done; 192 samples", shown)
+        self.run_paceline("train", *SMALL, "train.name=y", "train.steps=8", "--quiet")
+        self.assertIn("8 (1 epoch done, up to batch 2 of the next; 128 samples", self.run_paceline("checkpoint", "show", "runs/y").stdout)
 
 
 class WrongWords(CliTest):
@@ -353,12 +386,14 @@ class WrongWords(CliTest):
         self.refused("train", "data.augment=3", says=["data.augment", "boolean"])
         self.refused("train", "data.batch=0", says=["data.batch", "at least 1"])
         self.refused("train", "data.shape=[3,32]", says=["data.shape"])
+        self.refused("train", "train.evaluate_every=0.5", says=["train.evaluate_every=0.5", "1 or more"])
         self.refused("train", "nonsense=1", says=["section.key=value"])
         self.refused("train", "--seed", "x", says=["--seed", "whole number", "'x'"])
         self.refused("train", "--seed", "-1", says=["--seed", "at least 0"])
         self.refused("train", "--workers", "3", says=["batch of 64", "3 workers", "63 or 66"])
         self.refused("train", "--workers", "2", "strategy.name=single", says=["parallel.workers=2"])
         self.refused("train", "train.device=cuda:99", says=["cuda:99"])
+        self.refused("bench", "step", "--device", "cuda:99", says=["cuda:99"])
         self.refused("train", "data.batch=20000", says=["data.batch=20000", "10000"])
         self.refused("train", "schedule.name=piecewise", says=["points"])
         self.refused("train", "model.network=gpt", says=["gpt"])
@@ -434,6 +469,9 @@ class WrongFiles(CliTest):
         for file in ["train/cats/1.jpg", "train/dogs/1.jpg", "val/cats/1.jpg", "val/dogs/1.jpg"]:
             (self.folder / "pictures" / file).write_bytes(b"\xff\xd8\xff\xe0 this is no picture")
         self.refused(*train, "--quiet", says=["pictures/train/", "1.jpg"])
+        self.refused(*train, "--quiet", "--workers", "2", "data.batch=2", says=["pictures/train/", "1.jpg"])  # one line: whose fault it is
+        (self.folder / "pictures/val/cats/2.jpg").symlink_to("nowhere.jpg")
+        self.refused(*train, says=["pictures/val/cats/2.jpg", "nowhere.jpg"])
 
     def test_text(self):
         (self.folder / "t.txt").write_text("too short")

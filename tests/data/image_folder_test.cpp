@@ -339,6 +339,12 @@ TEST_F(ImageFolder, WhatIsWrongIsNamed) {
   folder_.write("train/cat/1.png", {'n', 'o'});
   EXPECT_THAT(message_of<DataError>([&] { sample(*open(), 2); }), HasSubstr("train/cat/1.png"));
 
+  for (const char* link : {"train/cat/99.png", "train/bird"}) {  // a picture, and a class
+    std::filesystem::create_symlink("gone", folder_ / link);
+    EXPECT_THAT(message_of<DataError>([&] { open(); }), AllOf(HasSubstr(link), HasSubstr("links to gone")));
+    std::filesystem::remove(folder_ / link);
+  }
+
   std::filesystem::create_directory(folder_ / "val/bird");
   EXPECT_THAT(message_of<DataError>([&] { open(Split::test); }), AllOf(HasSubstr("val/bird"), HasSubstr("train")));
   std::filesystem::remove_all(folder_ / "val");

@@ -113,6 +113,7 @@ TEST(Trainer, EvaluatesWhenTheRecipeSays) {
   EXPECT_THAT(evaluated_epochs(1), testing::ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(evaluated_epochs(3), testing::ElementsAre(3, 4));
   EXPECT_THAT(evaluated_epochs(0), testing::ElementsAre(4));
+  EXPECT_THROW(evaluated_epochs(0.5), ConfigError) << "more often than it can";
 }
 
 TEST(Trainer, ANumberThatWasNotMeasuredIsNotGiven) {

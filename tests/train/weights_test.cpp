@@ -140,10 +140,10 @@ TEST(Weights, WhatDoesNotFitIsNamed) {
   };
   auto weights = weights_of(module);
   weights.erase(weights.begin());
-  EXPECT_THAT(refused(weights), HasSubstr("'model.fc1.weight' is missing"));
+  EXPECT_THAT(refused(weights), HasSubstr("'fc1.weight' is missing"));
   weights = weights_of(module);
   weights.push_back({"fc9.weight", at::ones({2})});
-  EXPECT_THAT(refused(weights), HasSubstr("'model.fc9.weight' is not part of this model"));
+  EXPECT_THAT(refused(weights), HasSubstr("'fc9.weight' is not part of this model"));
   weights = weights_of(module);
   weights[0].tensor = weights[0].tensor.t();
   EXPECT_THAT(refused(weights), HasSubstr("has shape 16x5 and should have 5x16"));
