@@ -87,7 +87,7 @@ Steps run_small(const std::string& name, const std::vector<std::string>& setting
   draw_pictures(pictures);
   Recipe recipe = recipe_named(name);
   Config config = recipe.config();
-  config.set("data.root=" + pictures.path());
+  config.set("data.root=" + pictures.path().string());
   for (const char* setting :
        {"data.batch=8", "data.image_size=32", "train.epochs=3", "train.device=cpu", "train.checkpoints=false", "parallel.workers=2"})
     config.set(setting);
