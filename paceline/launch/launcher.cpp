@@ -34,7 +34,7 @@ Ending launch(const Job& given) {
     return Equals(job, signals, output, queue, restarts).run();
   };
   for (int restarts = 0;; ++restarts) {
-    const Ending ending = attempt(restarts);
+    Ending ending = attempt(restarts);
     if (!ending.failure) return ending;
     const bool again = job.servers == 0 && restarts < job.max_restarts && ending.stopped_by == 0 && ending.code != kWrongInput;
     if (!again) {
