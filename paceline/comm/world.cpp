@@ -220,7 +220,7 @@ World discover(const Environment& environment) {
   else if (reader.has(kPmi.rank) || reader.has(kPmi.size)) world = from_mpi(reader, kPmi);
   else if (in_slurm_step(reader)) world = from_slurm(reader);
   else {
-    for (const char* stray : {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"})
+    for (const char* stray : {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
       if (reader.has(stray)) throw ConfigError(fmt::format("{} is set, but RANK and WORLD_SIZE are not; set them too, or unset it", stray));
   }
   if (const auto job = reader.text("PACELINE_JOB"); job && !job->empty()) {

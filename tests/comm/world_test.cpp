@@ -144,6 +144,7 @@ TEST(Discover, RefusesHalfASet) {
     EXPECT_THAT(refusal(without(kTorchrun, name)), HasSubstr(std::string(name) + " is not set")) << name;
   EXPECT_THAT(refusal({{"LOCAL_RANK", "0"}}), HasSubstr("LOCAL_RANK is set, but RANK and WORLD_SIZE are not"));
   EXPECT_THAT(refusal({{"MASTER_ADDR", "a"}}), HasSubstr("MASTER_ADDR is set, but"));
+  EXPECT_THAT(refusal({{"MASTER_PORT", "29500"}}), HasSubstr("MASTER_PORT is set, but"));
   EXPECT_THAT(refusal({{"OMPI_COMM_WORLD_RANK", "0"}}), HasSubstr("OMPI_COMM_WORLD_SIZE is not set"));
   EXPECT_THAT(refusal({{"PMI_SIZE", "2"}}), HasSubstr("PMI_RANK is not set"));
 }
