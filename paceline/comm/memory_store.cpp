@@ -18,7 +18,7 @@ std::int64_t counter_value(const std::string& key, const std::string& value) {
 
 class MemoryStore final : public Store {
  public:
-  void set(const std::string& key, const std::string& value) override {
+  void set(const std::string& key, const std::string& value, Nanoseconds) override {
     {
       const std::lock_guard lock(mutex_);
       values_[key] = value;
@@ -26,7 +26,7 @@ class MemoryStore final : public Store {
     changed_.notify_all();
   }
 
-  std::optional<std::string> get(const std::string& key) override {
+  std::optional<std::string> get(const std::string& key, Nanoseconds) override {
     const std::lock_guard lock(mutex_);
     return find(key);
   }
@@ -37,7 +37,7 @@ class MemoryStore final : public Store {
     return find(key);
   }
 
-  std::int64_t add(const std::string& key, std::int64_t amount) override {
+  std::int64_t add(const std::string& key, std::int64_t amount, Nanoseconds) override {
     std::int64_t sum = 0;
     {
       const std::lock_guard lock(mutex_);

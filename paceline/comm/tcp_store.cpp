@@ -48,6 +48,7 @@ void introduce(const Socket& socket, const StoreJob& job, const Deadline& deadli
   try {
     greeting = receive_exactly(socket, wire::kGreetingBytes, deadline.or_sooner(kGreetingTime));
   } catch (const std::system_error&) {
+    if (deadline.passed()) throw;
     throw StrangerError("another program, which does not greet like Paceline's store");
   }
   if (!greeting.starts_with(wire::kMagic)) throw StrangerError("another program, or another version of Paceline");
@@ -60,22 +61,25 @@ void introduce(const Socket& socket, const StoreJob& job, const Deadline& deadli
 
 class TcpStore final : public Store {
  public:
-  using Connect = std::function<Socket()>;  // a connection that is already introduced
+  using Connect = std::function<Socket(const Deadline&)>;  // a connection that is already introduced
 
-  TcpStore(Connect connect, Socket first, std::string where, Nanoseconds deadline)
-      : connect_(std::move(connect)), where_(std::move(where)), deadline_(deadline) {
+  TcpStore(Connect connect, Socket first, std::string where) : connect_(std::move(connect)), where_(std::move(where)) {
     idle_.push_back(std::move(first));
   }
 
-  void set(const std::string& key, const std::string& value) override { call({Op::set, key, value, 0}, deadline_); }
+  void set(const std::string& key, const std::string& value, Nanoseconds deadline) override { call({Op::set, key, value, 0}, deadline); }
 
-  std::optional<std::string> get(const std::string& key) override { return value_of(call({Op::get, key, {}, 0}, deadline_)); }
+  std::optional<std::string> get(const std::string& key, Nanoseconds deadline) override {
+    return value_of(call({Op::get, key, {}, 0}, deadline));
+  }
 
   std::optional<std::string> wait(const std::string& key, Nanoseconds deadline) override {
     return value_of(call({Op::wait, key, {}, deadline.count()}, deadline + kSlack));
   }
 
-  std::int64_t add(const std::string& key, std::int64_t amount) override { return call({Op::add, key, {}, amount}, deadline_).number; }
+  std::int64_t add(const std::string& key, std::int64_t amount, Nanoseconds deadline) override {
+    return call({Op::add, key, {}, amount}, deadline).number;
+  }
 
   void join(Nanoseconds deadline) { call({Op::join, {}, {}, deadline.count()}, deadline + kSlack); }
 
@@ -85,7 +89,7 @@ class TcpStore final : public Store {
   }
 
   /// A connection that no other thread uses: a wait must not keep a set from being heard.
-  Socket take() {
+  Socket take(const Deadline& deadline) {
     {
       const std::lock_guard lock(mutex_);
       if (!idle_.empty()) {
@@ -94,7 +98,7 @@ class TcpStore final : public Store {
         return socket;
       }
     }
-    return connect_();
+    return connect_(deadline);
   }
 
   Reply call(const wire::Request& request, Nanoseconds deadline) {
@@ -104,7 +108,7 @@ class TcpStore final : public Store {
                                     payload.size(), request.key));
     try {
       const Deadline until(deadline);
-      Socket socket = take();
+      Socket socket = take(until);
       send_all(socket, wire::frame(payload), until);
       Reply reply = receive_reply(socket, until);
       const std::lock_guard lock(mutex_);
@@ -121,7 +125,6 @@ class TcpStore final : public Store {
 
   Connect connect_;  // before the connections: it may own the server, which they leave first
   const std::string where_;
-  const Nanoseconds deadline_;
   std::mutex mutex_;
   std::vector<Socket> idle_;
 };
@@ -185,12 +188,12 @@ std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline) {
   auto [listener, endpoint] = listen_at_first(job);
   if (endpoint.address.ss_family != AF_UNIX) log::info("rank 0 serves the store at {}", endpoint.name);
   const auto server = std::make_shared<StoreServer>(std::move(listener), job.token, job.hello, endpoint.is_loopback());
-  const auto connect = [server, job, deadline] {
+  const auto connect = [server, job](const Deadline& until) {
     Socket socket = server->connect();
-    introduce(socket, job, Deadline(deadline));
+    introduce(socket, job, until);
     return socket;
   };
-  const auto store = std::make_shared<TcpStore>(connect, connect(), endpoint.name, deadline);
+  const auto store = std::make_shared<TcpStore>(connect, connect(Deadline(deadline)), endpoint.name);
   store->join(deadline);
   return store;
 }
@@ -210,13 +213,12 @@ std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline) {
     std::this_thread::sleep_for(std::min(pause, until.left()));
     found = try_candidates(job, until);
   }
-  const auto connect = [job, endpoint = found.endpoint, deadline] {
-    const Deadline limit(deadline);
+  const auto connect = [job, endpoint = found.endpoint](const Deadline& limit) {
     Socket socket = dial(endpoint, limit);
     introduce(socket, job, limit);
     return socket;
   };
-  const auto store = std::make_shared<TcpStore>(connect, std::move(found.socket), found.endpoint.name, deadline);
+  const auto store = std::make_shared<TcpStore>(connect, std::move(found.socket), found.endpoint.name);
   store->join(until.left());
   return store;
 }

@@ -20,7 +20,7 @@ struct StoreJob {
 };
 
 /// Both return once all ranks have come, or throw: ConfigError where the ranks do not mean the same job or a port is taken, PeerError where
-/// somebody has not come by the deadline. Calls of the store without a deadline of their own get the same time.
+/// somebody has not come by the deadline.
 std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline);
 std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline);
 

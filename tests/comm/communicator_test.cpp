@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <latch>
+#include <thread>
 
 #include "paceline/base/random.h"
 #include "ranks.h"
@@ -13,6 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 Options quick(std::string algorithm = "auto") {
@@ -154,6 +156,23 @@ TEST(Record, SaysWhatTheMissingRankDidLast) {
   });
   EXPECT_EQ(problems[1], "");
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("rank 0, operation 2: allreduce of 64 fp32")) << "what this rank did";
+}
+
+// The log of each rank says when it came to its operations, so that the logs show who came last; what was only polled has ended as well.
+TEST(Record, ShowsWhenThisRankCameToItsLastOperations) {
+  std::latch over(1);
+  testing::internal::CaptureStderr();
+  const auto problems = play(2, {}, [&](Communicator& comm) {
+    std::vector<float> values(64);
+    for (const Work work = comm.start(broadcast(values)); !work.done();) std::this_thread::yield();
+    if (comm.rank() == 1) return over.wait();
+    EXPECT_THROW(comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = {}, .deadline = milliseconds(200)})), PeerError);
+    over.count_down();
+  });
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(problems[1], "");
+  EXPECT_THAT(log, ContainsRegex("operation 1: broadcast of 64 fp32 from rank 0, arrived [0-9:.]+ UTC, took "));
+  EXPECT_THAT(log, ContainsRegex("operation 2: allreduce of 64 fp32 .*, arrived [0-9:.]+ UTC, under way for "));
 }
 
 TEST(Check, NamesAMismatchBeforeAnybodyHangs) {

@@ -1,5 +1,8 @@
-// A rank that calls collectives until something goes wrong: fault_rank ENGINE COLLECTIVE ALGORITHM DEADLINE_S [PER_HOST]. Says "ready"
-// after the first; leaves with code 7 and the error's rank, operation and sequence on standard output when a peer fails.
+// A rank that calls collectives until something goes wrong: fault_rank ENGINE COLLECTIVE ALGORITHM DEADLINE_S [PER_HOST]. Says "ready",
+// its rank and its process after the first; leaves with code 7 and the error's rank, operation and sequence on standard output when a peer
+// fails.
+#include <unistd.h>
+
 #include <cstdio>
 #include <thread>
 
@@ -9,6 +12,7 @@ int main(int count, char** words) {
   using namespace paceline;
   using namespace paceline::comm;
   if (count < 5) return 2;
+  int rank = -1;
   try {
     CommConfig config;
     config.engine = words[1];
@@ -17,6 +21,7 @@ int main(int count, char** words) {
     if (count > 5) config.per_host = std::stoi(words[5]);
     const std::string collective = words[2];
     const auto comm = connect(config);
+    rank = comm->rank();
     std::vector<float> values(60000), input(60000);
     for (int i = 0;; ++i) {
       if (collective == "allreduce") comm->run(allreduce(values));
@@ -26,11 +31,12 @@ int main(int count, char** words) {
       if (collective == "broadcast") comm->run(broadcast(values));
       if (collective == "reduce") comm->run(reduce(values));
       comm->run(barrier());
-      if (i == 0) std::printf("ready\n"), std::fflush(stdout);
+      if (i == 0) std::printf("ready %d %d\n", rank, ::getpid()), std::fflush(stdout);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   } catch (const PeerError& error) {
-    std::printf("peer %d %s %lld %s\n", error.rank(), error.operation().c_str(), static_cast<long long>(error.step()), error.what());
+    std::printf("rank %d: peer %d %s %lld %s\n", rank, error.rank(), error.operation().c_str(), static_cast<long long>(error.step()),
+                error.what());
     return 7;
   } catch (const std::exception& error) {
     std::printf("%s\n", error.what());

@@ -16,6 +16,7 @@ import unittest
 PROGRAMS = pathlib.Path(sys.argv.pop(1))
 ALGORITHMS = {"shm": ["direct", "ring"], "gloo": ["ring"]}
 COLLECTIVES = ["allreduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"]
+SIZE = 4
 
 
 def free_port():
@@ -25,17 +26,27 @@ def free_port():
 
 
 class Job:
-    def __init__(self, engine, collective, algorithm, deadline, size=3, per_host=0):
-        variables = dict(os.environ, WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
+    """Processes with the variables of a launcher."""
+
+    def __init__(self, engine, collective, algorithm, deadline, per_host=0):
+        variables = dict(os.environ, WORLD_SIZE=str(SIZE), LOCAL_WORLD_SIZE=str(SIZE), MASTER_ADDR="127.0.0.1",
                          MASTER_PORT=str(free_port()), PACELINE_JOB=f"faults-{os.getpid()}-{time.monotonic_ns()}")
         words = [PROGRAMS / "fault_rank", engine, collective, algorithm, str(deadline), str(per_host)]
         self.ranks = [subprocess.Popen(words, env=dict(variables, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=subprocess.PIPE,
-                                       stderr=subprocess.DEVNULL, text=True) for rank in range(size)]
+                                       stderr=subprocess.DEVNULL, text=True) for rank in range(SIZE)]
         for rank in self.ranks:
             line = rank.stdout.readline()
-            if line.strip() != "ready":
+            if not line.startswith("ready"):
                 self.end()
                 raise AssertionError(f"a rank did not start: {line}")
+
+    def signal(self, rank, how):
+        self.ranks[rank].send_signal(how)
+
+    def answer(self, rank, timeout):
+        """What a rank said, and its exit code."""
+        output, _ = self.ranks[rank].communicate(timeout=timeout)
+        return output, self.ranks[rank].returncode
 
     def end(self):
         for rank in self.ranks:
@@ -50,37 +61,51 @@ def engines_here():
     return [engine for engine in ALGORITHMS if re.search(rf"\b{engine}\b", listed)]
 
 
+def here(cases):
+    engines = engines_here()
+    return [case for case in cases if case[0] in engines]
+
+
 class Faults(unittest.TestCase):
-    def others_notice(self, how, within, deadline, cases):
-        for engine, collective, algorithm in cases:
-            with self.subTest(engine=engine, collective=collective, algorithm=algorithm):
-                job = Job(engine, collective, algorithm, deadline, per_host=1 if engine == "gloo" else 0)
+    def others_notice(self, victim, how, within, deadline, cases, says):
+        for engine, collective, algorithm, per_host in cases:
+            with self.subTest(engine=engine, collective=collective, algorithm=algorithm, per_host=per_host):
+                job = Job(engine, collective, algorithm, deadline, per_host)
                 try:
-                    job.ranks[1].send_signal(how)
+                    time.sleep(0.6)  # ranks tell what they do a few times a second
+                    job.signal(victim, how)
                     began = time.monotonic()
-                    for rank in (0, 2):
-                        output, _ = job.ranks[rank].communicate(timeout=within + 10)
-                        self.assertEqual(job.ranks[rank].returncode, 7, output)
-                        # Over TCP rank 2 may see first that rank 0 went, which had noticed before.
-                        gone = "[01]" if engine == "gloo" and rank == 2 else "1"
-                        self.assertRegex(output, rf"peer {gone} \w+ \d+ .*rank {gone}")
+                    for rank in set(range(SIZE)) - {victim}:
+                        output, code = job.answer(rank, within + 10)
+                        self.assertEqual(code, 7, output)
+                        self.assertRegex(output, rf"rank {rank}: peer {victim} \w+ \d+ .*{says}")
                     self.assertLess(time.monotonic() - began, within)
                 finally:
                     job.end()
 
     def test_a_killed_rank(self):
-        cases = [("shm", collective, "direct") for collective in COLLECTIVES] + [("shm", "allreduce", "ring"), ("gloo", "allreduce", "ring")]
-        self.others_notice(signal.SIGKILL, 5, 30, [case for case in cases if case[0] in engines_here()])
+        cases = [("shm", collective, "direct", 0) for collective in COLLECTIVES]
+        cases += [("shm", "allreduce", "ring", 0), ("gloo", "allreduce", "ring", 1), ("gloo", "allreduce", "hierarchical", 2)]
+        self.others_notice(1, signal.SIGKILL, 5, 30, here(cases), "the last that rank 1 was known to do")
+
+    def test_rank_0_killed(self):
+        cases = [("shm", "allreduce", "direct", 0), ("shm", "allreduce", "ring", 0), ("gloo", "allreduce", "ring", 1),
+                 ("gloo", "allreduce", "hierarchical", 2)]
+        self.others_notice(0, signal.SIGKILL, 5, 30, here(cases), "rank 0")
+
+    STOPPED = [(engine, "allreduce", algorithm, 1 if engine == "gloo" else 0) for engine in ALGORITHMS for algorithm in ALGORITHMS[engine]]
 
     def test_a_stopped_rank(self):
-        cases = [(engine, "allreduce", algorithm) for engine in engines_here() for algorithm in ALGORITHMS[engine]]
-        self.others_notice(signal.SIGSTOP, 8, 1, cases)
+        self.others_notice(1, signal.SIGSTOP, 8, 1, here(self.STOPPED), "the last that rank 1 was known to do")
+
+    def test_rank_0_stopped(self):
+        self.others_notice(0, signal.SIGSTOP, 8, 1, here(self.STOPPED), "rank 0, which keeps the store, does not answer")
 
     def test_nothing_is_left_behind(self):
         before = set(os.listdir("/dev/shm"))
         job = Job("shm", "allreduce", "direct", 30)
-        for rank in job.ranks:
-            rank.kill()
+        for rank in range(SIZE):
+            job.signal(rank, signal.SIGKILL)
         job.end()
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
 

@@ -25,13 +25,16 @@ class Decorator : public Communicator {
 
  protected:
   Communicator& inner() const { return *inner_; }
+  /// Before the decorator's own members go, where they must outlive it.
+  void close() { inner_.reset(); }
 
  private:
   std::unique_ptr<Communicator> inner_;
 };
 
-/// record: keeps the last operations with the times of their arrival and end. When one fails, its message says what the missing rank did
-/// last (ranks tell the store a few times a second), and the log shows what this rank did, unless the other one closed its communicator.
+/// record: keeps the last operations with the times of their arrival and end. When one fails, the error names the rank where it began, not
+/// the neighbour that noticed first, and says what that rank did last (ranks tell the store a few times a second); the log shows what this
+/// rank did, and when it came to it, unless that one closed its communicator for a reason of its own.
 std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store);
 
 /// check: before each collective all ranks compare what they are about to call; a mismatch is named on every rank, and nobody hangs.

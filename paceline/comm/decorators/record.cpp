@@ -3,8 +3,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "paceline/base/log.h"
@@ -14,10 +16,12 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::size_t kKept = 256;  // operations
-constexpr std::size_t kShown = 8;   // in the log, when one fails
+constexpr std::size_t kKept = 32;  // operations; the log has room for so many when one fails
 constexpr auto kTellEvery = std::chrono::milliseconds(250);
-constexpr auto kBlameWait = std::chrono::milliseconds(700);  // deadlines of ranks that wait for one another pass at nearly the same time
+constexpr auto kTellTime = std::chrono::milliseconds(500);     // who leaves waits for the teller; what is not heard is told again
+constexpr auto kBlameWait = std::chrono::milliseconds(700);    // deadlines of ranks that wait for one another pass at nearly the same time
+constexpr auto kAnswerTime = std::chrono::milliseconds(1500);  // of the store. Whoever asks late has waited for a deadline already
+constexpr const char* kCause = "cause";
 
 struct Entry {
   Operation operation;
@@ -26,9 +30,30 @@ struct Entry {
   Nanoseconds ended{0};     // 0: still under way
 };
 
+/// Where a failure began, as far as the ranks can tell.
+struct Cause {
+  int rank = -1;
+  std::string last;              // what it was known to do; may be empty
+  bool store_is_silent = false;  // so it is rank 0
+
+  std::string text() const { return fmt::format("{} {}", rank, last); }
+  static Cause of_text(const std::string& text) {
+    const auto space = text.find(' ');
+    return {std::stoi(text.substr(0, space)), text.substr(space + 1)};
+  }
+};
+
 Nanoseconds now() { return SteadyClock().now(); }
 
-/// The last operations of a rank, and a thread that tells the store about the very last.
+/// As the clocks of hosts show it, so that the logs of ranks can be laid side by side.
+std::string time_of_day(Nanoseconds moment) {
+  const auto wall = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(now() - moment);
+  const auto second = std::chrono::floor<std::chrono::seconds>(wall);
+  return fmt::format("{:%H:%M:%S}.{:06} UTC", fmt::gmtime(std::chrono::system_clock::to_time_t(second)),
+                     std::chrono::duration_cast<std::chrono::microseconds>(wall - second).count());
+}
+
+/// The last operations of a rank, and a thread that tells the store about the very last and hears whether somebody failed.
 class Journal {
  public:
   Journal(int rank, std::shared_ptr<Store> store) : rank_(rank), store_(std::move(store)) {
@@ -53,44 +78,61 @@ class Journal {
   }
   void end(std::int64_t number) {
     const std::lock_guard lock(mutex_);
-    if (at(number).number == number) at(number).ended = now();
+    if (Entry& entry = at(number); entry.number == number && entry.ended.count() == 0) entry.ended = now();
   }
 
-  /// This rank's own last operations, in the log; once.
-  void show() {
-    if (shown_.exchange(true)) return;
-    const std::lock_guard lock(mutex_);
-    const std::int64_t first = std::max<std::int64_t>(1, count_ - static_cast<std::int64_t>(kShown) + 1);
-    for (std::int64_t number = first; number <= count_; ++number) log::error("rank {}, operation {}: {}", rank_, number, text(at(number)));
-  }
-
-  /// The error with what its culprit did last.
+  /// The error with where it began and what was done there last, after this rank's own last operations went to the log.
   [[noreturn]] void rethrow(const PeerError& error) {
-    int culprit = error.rank();
-    std::string told;
-    try {
-      if (store_ && culprit >= 0) {
-        if (culprit_ < 0) culprit_ = follow_blame(culprit);  // asked once: what fails later fails for the same reason
-        culprit = culprit_;
-        told = store_->get(key(culprit)).value_or("");
-      }
-    } catch (const std::exception&) {
-      // The store is on rank 0, which may be the very rank that is gone.
-    }
+    const bool left = dynamic_cast<const PeerLeft*>(&error) != nullptr;
+    const bool known = store_ && error.rank() >= 0;
+    const Cause cause = known ? cause_of(error.rank()) : Cause{.rank = error.rank(), .last = {}};
+    // Whoever leaves for a reason of its own says so itself, in one line that should not drown.
+    if (!(left && cause.rank == error.rank()) && !shown_.exchange(true)) show();
+    if (!known) throw;
     std::string text = error.what();
-    if (culprit != error.rank()) text += fmt::format("; rank {} in turn waits for rank {}", error.rank(), culprit);
-    if (!told.empty()) text += fmt::format("; the last that rank {} was known to do: {}", culprit, told);
-    throw PeerError(culprit, error.operation(), error.step(), text);
+    if (cause.store_is_silent) text += "; rank 0, which keeps the store, does not answer";
+    else if (cause.rank != error.rank()) text += fmt::format("; rank {} in turn waited for rank {}", error.rank(), cause.rank);
+    if (!cause.last.empty()) text += fmt::format("; the last that rank {} was known to do: {}", cause.rank, cause.last);
+    throw PeerError(cause.rank, error.operation(), error.step(), text);
   }
 
  private:
   Entry& at(std::int64_t number) { return entries_[static_cast<std::size_t>(number) % kKept]; }
   static std::string key(int rank) { return fmt::format("record/{}", rank); }
 
-  /// In a ring a rank waits for its neighbour, who may only be waiting himself. Each says whom he blames; who blames nobody is the one.
+  void show() {
+    const std::lock_guard lock(mutex_);
+    const std::int64_t first = std::max<std::int64_t>(1, count_ - static_cast<std::int64_t>(kKept) + 1);
+    for (std::int64_t number = first; number <= count_; ++number) log::error("rank {}, operation {}: {}", rank_, number, text(at(number)));
+  }
+
+  /// Asked once: what fails later fails for the same reason.
+  Cause cause_of(int blamed) {
+    const std::lock_guard lock(asking_);
+    if (!cause_) cause_ = find_cause(blamed);
+    return *cause_;
+  }
+
+  Cause find_cause(int blamed) {
+    try {
+      Cause cause{.rank = follow_blame(blamed), .last = {}};
+      cause.last = store_->get(key(cause.rank), kAnswerTime).value_or("");
+      store_->set(kCause, cause.text(), kAnswerTime);  // for those who come when the store is no more
+      return cause;
+    } catch (const PeerError&) {
+      const std::lock_guard lock(mutex_);
+      if (heard_ && heard_->rank != rank_) return *heard_;  // rank 0 has left, for this reason
+      return {.rank = 0, .last = {}, .store_is_silent = true};
+    } catch (const Error&) {  // the store is full
+      return {.rank = blamed, .last = {}};
+    }
+  }
+
+  /// In a ring a rank waits for its neighbour, who may only be waiting himself, or may have left because he waited in vain. Each says whom
+  /// he blames before he leaves; who blames nobody is the one.
   int follow_blame(int blamed) {
     const auto blame_key = [](int rank) { return fmt::format("blame/{}", rank); };
-    store_->set(blame_key(rank_), std::to_string(blamed));
+    store_->set(blame_key(rank_), std::to_string(blamed), kAnswerTime);
     std::vector<int> seen{rank_};
     while (std::find(seen.begin(), seen.end(), blamed) == seen.end()) {
       seen.push_back(blamed);
@@ -102,38 +144,43 @@ class Journal {
   }
 
   std::string text(const Entry& entry) const {
-    if (entry.ended.count() == 0)
-      return fmt::format("{}, under way for {:.3f} s", describe(entry.operation), seconds(now() - entry.arrived));
-    return fmt::format("{}, took {:.6f} s, ended {:.3f} s ago", describe(entry.operation), seconds(entry.ended - entry.arrived),
-                       seconds(now() - entry.ended));
+    const std::string what = fmt::format("{}, arrived {}", describe(entry.operation), time_of_day(entry.arrived));
+    if (entry.ended.count() == 0) return fmt::format("{}, under way for {:.3f} s", what, seconds(now() - entry.arrived));
+    return fmt::format("{}, took {:.6f} s", what, seconds(entry.ended - entry.arrived));
   }
 
   void tell() {
     std::unique_lock lock(mutex_);
     std::int64_t told = 0;
     while (!wake_.wait_for(lock, kTellEvery, [this] { return closing_; })) {
-      if (count_ == told) continue;
-      told = count_;
-      const Entry& last = at(count_);
-      const std::string line =
-          fmt::format("{} (its operation {}, {})", describe(last.operation), last.number, last.ended.count() ? "ended" : "begun");
+      std::string line;
+      if (count_ != told) {
+        const Entry& last = at(count_);
+        line = fmt::format("{} (its operation {}, {})", describe(last.operation), last.number, last.ended.count() ? "ended" : "begun");
+      }
+      const std::int64_t count = count_;
       lock.unlock();
+      std::optional<std::string> cause;
       try {
-        store_->set(key(rank_), line);
+        if (!line.empty()) store_->set(key(rank_), line, kTellTime);
+        told = count;
+        cause = store_->get(kCause, kTellTime);
       } catch (const std::exception&) {
-        return;  // the store is gone, and with it whoever could ask
+        // Rank 0 is gone, or slow: there is another turn.
       }
       lock.lock();
+      if (cause) heard_ = Cause::of_text(*cause);
     }
   }
 
   int rank_;
   std::shared_ptr<Store> store_;
-  std::mutex mutex_;
+  std::mutex mutex_, asking_;
   std::condition_variable wake_;
   bool closing_ = false;
   std::atomic<bool> shown_ = false;
-  std::atomic<int> culprit_ = -1;
+  std::optional<Cause> cause_;  // guarded by asking_
+  std::optional<Cause> heard_;  // of another rank, by way of the store
   std::int64_t count_ = 0;
   std::array<Entry, kKept> entries_;
   std::thread teller_;
@@ -141,25 +188,26 @@ class Journal {
 
 /// Calls f; a PeerError leaves with what the journal knows.
 template <class F>
-void guarded(Journal& journal, std::int64_t number, F f) {
+auto guarded(Journal& journal, F f) {
   try {
-    f();
-  } catch (const PeerLeft& error) {  // it says itself why, in one line that should not drown
-    journal.rethrow(error);
+    return f();
   } catch (const PeerError& error) {
-    journal.show();
     journal.rethrow(error);
   }
-  journal.end(number);
 }
 
 class RecordedWork final : public Work::State {
  public:
   RecordedWork(Work inner, std::shared_ptr<Journal> journal, std::int64_t number)
       : inner_(std::move(inner)), journal_(std::move(journal)), number_(number) {}
-  bool done() override { return inner_.done(); }
+  bool done() override {
+    if (!inner_.done()) return false;
+    journal_->end(number_);
+    return true;
+  }
   void wait() override {
-    guarded(*journal_, number_, [this] { inner_.wait(); });
+    guarded(*journal_, [this] { inner_.wait(); });
+    journal_->end(number_);
   }
   void abandon() override { inner_.abandon(); }
 
@@ -173,14 +221,17 @@ class Record final : public Decorator {
  public:
   Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<Store> store)
       : Decorator(std::move(communicator)), journal_(std::make_shared<Journal>(rank(), std::move(store))) {}
+  /// Whoever sees this rank's connections break asks the store why, which may be served by this very rank.
+  ~Record() override { close(); }
 
   Work start(const Operation& operation) override {
     const std::int64_t number = journal_->begin(operation);
-    return Work(std::make_shared<RecordedWork>(inner().start(operation), journal_, number));
+    return Work(std::make_shared<RecordedWork>(guarded(*journal_, [&] { return inner().start(operation); }), journal_, number));
   }
   void run(const Operation& operation) override {
     const std::int64_t number = journal_->begin(operation);
-    guarded(*journal_, number, [&] { inner().run(operation); });
+    guarded(*journal_, [&] { inner().run(operation); });
+    journal_->end(number);
   }
 
  private:
