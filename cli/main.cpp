@@ -7,7 +7,7 @@
 
 #include "command.h"
 #include "paceline/base/error.h"
-#include "paceline/base/log.h"
+#include "paceline/base/program.h"
 #include "paceline/base/suggest.h"
 
 namespace {
@@ -81,19 +81,10 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return run_program([&] {
     const int code = run(argc, argv);
     if (std::cout.flush()) return code;
-    log::error("standard output could not be written to; is the disk full?");
-    return code == cli::kDone ? cli::kFailed : code;
-  } catch (const ConfigError& error) {
-    log::error("{}", error.what());
-    return cli::kWrongInput;
-  } catch (const DataError& error) {
-    log::error("{}", error.what());
-    return cli::kWrongInput;
-  } catch (const std::exception& error) {
-    log::error("{}", error.what());
-    return cli::kFailed;
-  }
+    if (code != cli::kDone) return code;
+    throw Error("standard output could not be written to; is the disk full?");
+  });
 }

@@ -1,9 +1,10 @@
 // Ranks say hello: paceline run -np 4 -- build/bin/example_hello_collectives   (or under mpirun, torchrun, srun; or alone)
 #include <cstdio>
 
+#include "paceline/base/program.h"
 #include "paceline/comm/engine.h"
 
-int main() {
+int hello() {
   using namespace paceline::comm;
   const auto comm = connect();  // finds its rank and the others by itself
 
@@ -17,4 +18,7 @@ int main() {
 
   std::printf("rank %d of %d over %s: the sum is %g, the last rank %d\n", comm->rank(), comm->size(), comm->engine().c_str(), sum[0],
               ranks.back());
+  return 0;
 }
+
+int main() { return paceline::run_program(hello); }  // an error is one line and an exit code

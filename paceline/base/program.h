@@ -1,0 +1,12 @@
+// What main() does with errors: one line, and an exit code.
+#pragma once
+
+#include <functional>
+
+namespace paceline {
+
+/// What `body` returns. What it throws goes to the log in one line; then 2 where the user asked for something wrong or a file is
+/// (ConfigError, DataError), 1 otherwise.
+int run_program(const std::function<int()>& body);
+
+}  // namespace paceline
