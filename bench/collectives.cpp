@@ -16,6 +16,7 @@
 #include "paceline/base/temporary_folder.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::bench {
 namespace {
@@ -65,12 +66,15 @@ std::string mpirun(const std::string& runner, int ranks) {
 
 std::string launched(int ranks) { return fmt::format("{} run --no-prefix -np {} --", program("paceline"), ranks); }
 
-std::vector<Side> sides_of(const std::string& collective, const Options& options, const std::string& size_list, const fs::path& scratch) {
+std::vector<Side> sides_of(schedule::Collective kind, const Options& options, const std::string& size_list, const fs::path& scratch) {
   const int ranks = options.ranks;
+  const std::string collective(schedule::name_of(kind));
   const std::string rank = program("bench_rank");
   std::vector<Side> sides;
   std::vector<std::string> algorithms = items_of(options.algorithms);
   if (algorithms.empty()) algorithms = {"auto"};
+  for (const std::string& algorithm : algorithms)
+    if (algorithm != "auto") schedule::algorithm_for(algorithm, kind);  // or it says which there are
   for (const std::string& engine : items_of(options.engines)) {
     find(comm::engines(), "engine", engine);
     for (const std::string& algorithm : algorithms) {
@@ -93,8 +97,7 @@ std::vector<Side> sides_of(const std::string& collective, const Options& options
                        fmt::format("{} {} {} {} {}", launched(ranks), program("bench_peer_gloo"), collective, size_list, scratch.string()),
                        {}});
   }
-  if (collective == "allreduce")
-    sides.push_back({"", "", "memory roofline", fmt::format("{} roofline {} - - {}", rank, ranks, size_list), {}});
+  sides.push_back({"", "", "memory roofline", fmt::format("{} roofline {} {} - {}", rank, ranks, collective, size_list), {}});
   return sides;
 }
 
@@ -117,11 +120,12 @@ double bus_factor(const std::string& collective, int ranks) {
   return collective == "broadcast" ? 1 : share;
 }
 
-std::vector<Row> bench_collective(const std::string& collective, const Options& options, const Say& say) {
+std::vector<Row> bench_collective(schedule::Collective kind, const Options& options, const Say& say) {
+  const std::string collective(schedule::name_of(kind));
   const std::vector<std::int64_t> sizes = sizes_of(options);
   const TemporaryFolder folder;
   const fs::path scratch = folder / "ranks";
-  std::vector<Side> sides = sides_of(collective, options, fmt::format("{}", fmt::join(sizes, ",")), scratch);
+  std::vector<Side> sides = sides_of(kind, options, fmt::format("{}", fmt::join(sizes, ",")), scratch);
   for (int round = 0; round < options.rounds; ++round)
     for (Side& side : sides) {
       say(fmt::format("{} by {}, round {} of {}", collective, side.peer.empty() ? side.engine + " " + side.algorithm : side.peer, round + 1,
@@ -156,9 +160,17 @@ std::vector<Row> bench_collective(const std::string& collective, const Options& 
 
 }  // namespace
 
-std::vector<Row> bench_allreduce(const Options& options, const Say& say) { return bench_collective("allreduce", options, say); }
-std::vector<Row> bench_reduce_scatter(const Options& options, const Say& say) { return bench_collective("reduce_scatter", options, say); }
-std::vector<Row> bench_all_gather(const Options& options, const Say& say) { return bench_collective("all_gather", options, say); }
-std::vector<Row> bench_broadcast(const Options& options, const Say& say) { return bench_collective("broadcast", options, say); }
+std::vector<Row> bench_allreduce(const Options& options, const Say& say) {
+  return bench_collective(schedule::Collective::allreduce, options, say);
+}
+std::vector<Row> bench_reduce_scatter(const Options& options, const Say& say) {
+  return bench_collective(schedule::Collective::reduce_scatter, options, say);
+}
+std::vector<Row> bench_all_gather(const Options& options, const Say& say) {
+  return bench_collective(schedule::Collective::all_gather, options, say);
+}
+std::vector<Row> bench_broadcast(const Options& options, const Say& say) {
+  return bench_collective(schedule::Collective::broadcast, options, say);
+}
 
 }  // namespace paceline::bench

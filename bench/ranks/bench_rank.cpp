@@ -1,9 +1,13 @@
 // One rank of `paceline bench allreduce` and its kin: bench_rank ENGINE RANKS COLLECTIVE ALGORITHM SIZES. With the local engine this
-// process plays all ranks as threads; otherwise a launcher started one process a rank. Also: bench_rank roofline RANKS - - SIZES.
+// process plays all ranks as threads; otherwise a launcher started one process a rank. Also: bench_rank roofline RANKS COLLECTIVE -
+// SIZES.
 #include <cstring>
+#include <functional>
+#include <future>
 #include <thread>
 
 #include "paceline/base/affinity.h"
+#include "paceline/base/program.h"
 #include "paceline/comm/engine.h"
 #include "paceline/comm/reduce.h"
 #include "timing.h"
@@ -35,22 +39,28 @@ void measure(Communicator& communicator, const std::string& collective, const st
   }
 }
 
-void measure_threads(int ranks, const std::string& collective, const std::string& algorithm, const std::vector<std::int64_t>& sizes) {
-  auto group = local_group(ranks);
-  std::vector<std::thread> threads;
-  threads.reserve(group.size());
-  for (auto& communicator : group)
-    threads.emplace_back([&, c = communicator.get()] {
-      keep_to_cores(c->rank(), ranks);
-      measure(*c, collective, algorithm, sizes);
-    });
-  for (std::thread& thread : threads) thread.join();
+/// A thread for each; what one of them throws is thrown here.
+void play(int threads, const std::function<void(int)>& part) {
+  std::vector<std::future<void>> parts;
+  parts.reserve(static_cast<std::size_t>(threads));
+  for (int index = 0; index < threads; ++index)
+    parts.push_back(std::async(std::launch::async, [&part, index, threads] {
+      keep_to_cores(index, threads);
+      part(index);
+    }));
+  for (auto& each : parts) each.get();
 }
 
-/// The floor of an allreduce through memory: as many threads as there are ranks or cores, each adding its share of all buffers and writing
-/// it to all, with nobody to wait for.
-void measure_roofline(int ranks, const std::vector<std::int64_t>& sizes) {
+void measure_threads(int ranks, const std::string& collective, const std::string& algorithm, const std::vector<std::int64_t>& sizes) {
+  auto group = local_group(ranks);
+  play(ranks, [&](int rank) { measure(*group[static_cast<std::size_t>(rank)], collective, algorithm, sizes); });
+}
+
+/// The floor of a collective through memory: as many threads as there are ranks or cores, each moving its share of all buffers once, with
+/// nobody to wait for. What is read and where it is written is the collective's own.
+void measure_roofline(int ranks, const std::string& collective, const std::vector<std::int64_t>& sizes) {
   const int workers = std::min<int>(ranks, static_cast<int>(std::thread::hardware_concurrency()));
+  const bool reduces = collective == "allreduce" || collective == "reduce_scatter";
   auto group = local_group(workers);
   for (const std::int64_t bytes : sizes) {
     std::vector<Memory> buffers;
@@ -58,47 +68,37 @@ void measure_roofline(int ranks, const std::vector<std::int64_t>& sizes) {
       buffers.push_back(group[0]->allocate(bytes));
       std::memset(buffers.back().get(), 0, static_cast<std::size_t>(bytes));
     }
-    std::vector<std::thread> threads;
-    threads.reserve(group.size());
-    for (int worker = 0; worker < workers; ++worker)
-      threads.emplace_back([&, worker] {
-        const schedule::Range range = schedule::part(bytes / 4, workers, worker);
-        std::vector<const void*> in;
-        std::vector<void*> out;
-        for (const Memory& buffer : buffers) {
-          out.push_back(static_cast<float*>(buffer.get()) + range.begin);
-          in.push_back(out.back());
-        }
-        keep_to_cores(worker, workers);
-        auto& communicator = *group[static_cast<std::size_t>(worker)];
-        bench::time_collective(
-            worker, bytes, [&] { communicator.run(barrier()); }, [&] { combine_all(DType::f32, ReduceOp::sum, in, out, range.size(), 1); });
-      });
-    for (std::thread& thread : threads) thread.join();
+    play(workers, [&](int worker) {
+      const schedule::Range range = schedule::part(bytes / 4, workers, worker);
+      const int owner = collective == "broadcast" ? 0 : worker;  // of what is gathered or broadcast, or of the part that is to be reduced
+      std::vector<const void*> in;
+      std::vector<void*> out;
+      for (int rank = 0; rank < ranks; ++rank) {
+        float* values = static_cast<float*>(buffers[static_cast<std::size_t>(rank)].get()) + range.begin;
+        if (reduces || rank == owner) in.push_back(values);
+        if (collective == "allreduce" || (rank == owner) == reduces) out.push_back(values);
+      }
+      auto& communicator = *group[static_cast<std::size_t>(worker)];
+      bench::time_collective(
+          worker, bytes, [&] { communicator.run(barrier()); }, [&] { combine_all(DType::f32, ReduceOp::sum, in, out, range.size(), 1); });
+    });
   }
+}
+
+void run(const std::string& engine, int ranks, const std::string& collective, const std::string& algorithm,
+         const std::vector<std::int64_t>& sizes) {
+  if (engine == "roofline") return measure_roofline(ranks, collective, sizes);
+  if (engine == "local") return measure_threads(ranks, collective, algorithm, sizes);
+  CommConfig config;
+  config.engine = engine;
+  const World world = discover();
+  keep_to_cores(world.local_rank, world.local_size);
+  measure(*connect(config, world), collective, algorithm, sizes);
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   if (count != 6) return std::fprintf(stderr, "bench_rank ENGINE RANKS COLLECTIVE ALGORITHM SIZES\n"), 2;
-  const std::string engine = words[1], collective = words[3], algorithm = words[4];
-  const int ranks = std::atoi(words[2]);
-  const auto sizes = bench::parse_sizes(words[5]);
-  try {
-    if (engine == "roofline") {
-      measure_roofline(ranks, sizes);
-    } else if (engine == "local") {
-      measure_threads(ranks, collective, algorithm, sizes);
-    } else {
-      CommConfig config;
-      config.engine = engine;
-      const World world = discover();
-      keep_to_cores(world.local_rank, world.local_size);
-      measure(*connect(config, world), collective, algorithm, sizes);
-    }
-    return 0;
-  } catch (const std::exception& problem) {
-    return std::fprintf(stderr, "%s\n", problem.what()), 1;
-  }
+  return paceline::run_program([&] { return run(words[1], std::atoi(words[2]), words[3], words[4], bench::parse_sizes(words[5])), 0; });
 }

@@ -203,6 +203,12 @@ class Looking(CliTest):
         for row in report["rows"]:
             self.assertGreater(row["images_per_s"], 0)
 
+    def test_bench_of_collectives(self):
+        for collective in ("allreduce", "reduce_scatter", "all_gather", "broadcast"):
+            rows = self.json_of("bench", collective, "--rounds", "1", "--sizes", "4K", "--engines", "local")["rows"]
+            self.assertEqual([(row["engine"], row["peer"], row["bytes"]) for row in rows], [("local", "", 4096), ("", "memory roofline", 4096)])
+            self.assertTrue(all(row["seconds"] > 0 for row in rows))
+
 
     def test_output_that_cannot_be_written(self):
         with open("/dev/full", "w") as full:
@@ -375,6 +381,8 @@ class WrongWords(CliTest):
         self.refused("graph", "resnet5", says=["unknown network 'resnet5'", "did you mean 'resnet50'?"])
         self.refused("graph", "vgg16", "model.hiden=[3]", says=["did you mean 'hidden'?"])
         self.refused("bench", "optm", says=["did you mean 'optim'?"])
+        self.refused("bench", "allreduce", "--algorithms", "rign", "--sizes", "1K", "--engines", "local", says=["did you mean 'ring'?"])
+        self.refused("bench", "all_gather", "--algorithms", "hierarchical", "--sizes", "1K", says=["all_gather"])
         self.refused("list", "network", says=["did you mean 'networks'?"])
         self.refused("completions", "fish", says=["bash"])
         self.refused("graph", says=["NETWORK"])
