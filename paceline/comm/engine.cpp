@@ -97,7 +97,7 @@ std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoi
 
 std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicator, const CommConfig& config,
                                         const std::shared_ptr<Store>& store) {
-  if (config.check) communicator = check(std::move(communicator));
+  if (config.check) communicator = check(std::move(communicator), config.algorithm);
   if (config.record && communicator->size() > 1) communicator = record(std::move(communicator), store);
   if (config.fail_at.size() == 2) communicator = fault(std::move(communicator), static_cast<int>(config.fail_at[0]), config.fail_at[1]);
   return communicator;

@@ -37,8 +37,9 @@ class Decorator : public Communicator {
 /// rank did, and when it came to it, unless that one closed its communicator for a reason of its own.
 std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store);
 
-/// check: before each collective all ranks compare what they are about to call; a mismatch is named on every rank, and nobody hangs.
-std::unique_ptr<Communicator> check(std::unique_ptr<Communicator> inner);
+/// check: before each collective, and before a split, all ranks compare what they are about to call; a mismatch is named on every rank,
+/// and nobody hangs. `algorithm`: of operations that name none.
+std::unique_ptr<Communicator> check(std::unique_ptr<Communicator> inner, std::string algorithm);
 
 /// fault: the n-th operation of a rank fails there, as if the rank had a bug.
 std::unique_ptr<Communicator> fault(std::unique_ptr<Communicator> inner, int rank, std::int64_t operation);
