@@ -17,6 +17,23 @@ using testing::HasSubstr;
 
 Options by(std::string algorithm) { return {.op = ReduceOp::sum, .root = 0, .algorithm = std::move(algorithm), .deadline = {}}; }
 
+TEST(Shape, KeepsTheOrderOfMessagesWhateverTheJitter) {
+  CommConfig config;
+  config.link_jitter_us = 50000;
+  constexpr int kMessages = 20;
+  const auto problems = play(2, config, [](Communicator& comm) {
+    std::vector<std::int64_t> numbers(kMessages), expected(kMessages);
+    std::iota(expected.begin(), expected.end(), 0);
+    if (comm.rank() == 0) numbers = expected;
+    std::vector<Work> works;
+    for (std::int64_t& number : numbers)
+      works.push_back(comm.start(comm.rank() == 0 ? send(Buffer(&number, 1), 1) : receive(Buffer(&number, 1), 0)));
+    for (const Work& work : works) work.wait();
+    EXPECT_EQ(numbers, expected);
+  });
+  EXPECT_THAT(problems, Each(""));
+}
+
 TEST(Check, ComparesAlgorithms) {
   CommConfig config;
   config.check = true;

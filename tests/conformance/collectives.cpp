@@ -100,7 +100,7 @@ std::string describe(const Case& tried) {
                      tried.asynchronous ? ", asynchronous" : "");
 }
 
-std::vector<Case> all_cases(int size, const Topology& topology) {
+std::vector<Case> all_cases(int size, const Topology& topology, std::span<const DType> types) {
   std::vector<Case> cases;
   for (const Collective collective : schedule::kCollectives) {
     std::vector<std::string> algorithms{"auto"};
@@ -125,7 +125,7 @@ std::vector<Case> all_cases(int size, const Topology& topology) {
       const bool reduces =
           collective == Collective::allreduce || collective == Collective::reduce_scatter || collective == Collective::reduce;
       std::size_t turn = 0;
-      for (const DType dtype : kDTypes) {
+      for (const DType dtype : types) {
         tried.dtype = dtype;
         // Hosts decide who talks to whom, not what becomes of numbers: among several, each type has one operation, in turn.
         tried.op = kReduceOps[turn++ % std::size(kReduceOps)];
@@ -259,8 +259,8 @@ std::string conform_overlap(Communicator& communicator) {
   return {};
 }
 
-std::string conform_all(Communicator& communicator) {
-  for (const Case& tried : all_cases(communicator.size(), communicator.topology()))
+std::string conform_all(Communicator& communicator, std::span<const DType> types) {
+  for (const Case& tried : all_cases(communicator.size(), communicator.topology(), types))
     if (const std::string wrong = conform(communicator, tried); !wrong.empty()) return wrong;
   for (const auto part : {conform_messages, conform_split, conform_overlap})
     if (const std::string wrong = part(communicator); !wrong.empty()) return wrong;

@@ -1,6 +1,7 @@
 // What every engine must do, told by one oracle: data that each rank can make for any other, and results worked out from them.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct Case {
 std::string describe(const Case& tried);
 
 /// Every algorithm for the collective, types, operations, sizes from nothing to more than any internal buffer holds, both kinds of memory.
-std::vector<Case> all_cases(int size, const Topology& topology);
+std::vector<Case> all_cases(int size, const Topology& topology, std::span<const DType> types);
 
 /// Runs the case on this rank; an explanation of the first wrong element, or empty. All ranks call it.
 std::string conform(Communicator& communicator, const Case& tried);
@@ -33,6 +34,6 @@ std::string conform_split(Communicator& communicator);
 std::string conform_overlap(Communicator& communicator);
 
 /// All of it. The first explanation, or empty.
-std::string conform_all(Communicator& communicator);
+std::string conform_all(Communicator& communicator, std::span<const DType> types = kDTypes);
 
 }  // namespace paceline::comm

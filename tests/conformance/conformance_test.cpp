@@ -21,13 +21,14 @@ struct Setting {
   std::string engine;
   int size;
   int per_host;
-  int threads = 1;  // ranks of each process
+  int threads = 1;    // ranks of each process
+  int jitter_us = 0;  // of messages
 };
 
 std::string label(const testing::TestParamInfo<Setting>& info) {
   const Setting& s = info.param;
-  return fmt::format("{}_{}{}{}", s.engine, s.size, s.per_host ? fmt::format("_by_{}", s.per_host) : "",
-                     s.threads > 1 ? fmt::format("_threads_{}", s.threads) : "");
+  return fmt::format("{}_{}{}{}{}", s.engine, s.size, s.per_host ? fmt::format("_by_{}", s.per_host) : "",
+                     s.threads > 1 ? fmt::format("_threads_{}", s.threads) : "", s.jitter_us ? "_under_jitter" : "");
 }
 
 std::vector<Setting> settings(const std::vector<std::string>& engines_wanted, const std::vector<int>& sizes) {
@@ -51,13 +52,15 @@ class Threads : public testing::TestWithParam<Setting> {};
 TEST_P(Threads, AgreeWithTheOracle) {
   CommConfig config;
   config.per_host = GetParam().per_host;
+  config.link_jitter_us = GetParam().jitter_us;
+  const std::span<const DType> types = std::span(kDTypes).first(GetParam().jitter_us > 0 ? 1 : std::size(kDTypes));  // order has no type
   auto group = local_group(GetParam().size, config);
   std::vector<std::string> wrong(group.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < group.size(); ++rank)
     threads.emplace_back([&, rank] {
       try {
-        wrong[rank] = conform_all(*group[rank]);
+        wrong[rank] = conform_all(*group[rank], types);
       } catch (const std::exception& problem) {
         wrong[rank] = problem.what();
       }
@@ -68,6 +71,7 @@ TEST_P(Threads, AgreeWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, Threads, testing::ValuesIn(settings({"local"}, {1, 2, 3, 4, 5})), label);
+INSTANTIATE_TEST_SUITE_P(Jitter, Threads, testing::Values(Setting{.engine = "local", .size = 3, .per_host = 1, .jitter_us = 50}), label);
 
 class Processes : public testing::TestWithParam<Setting> {};
 

@@ -48,7 +48,7 @@ std::unique_ptr<Communicator> fault(std::unique_ptr<Communicator> inner, int ran
 struct Link {
   double bytes_per_s = 0;  // 0: as fast as it goes
   double latency_s = 0;
-  double jitter_s = 0;  // each message takes up to so much longer, by chance
+  double jitter_s = 0;  // each message takes up to so much longer, by chance, and so do those to the same rank behind it
   std::uint64_t seed = 0;
 };
 

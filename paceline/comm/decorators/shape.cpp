@@ -1,7 +1,10 @@
 // A message is held back by its sender until it would have left the link, then goes on its way over the engine, which costs next to nothing
 // in comparison. What a host sends leaves it in order, at the link's rate: ranks of one host share their host's share evenly.
+//
+// Invariant: messages to one peer go on in the order in which they were sent; one that is late by chance holds up those behind it.
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <limits>
 
 #include "paceline/base/random.h"
@@ -47,20 +50,31 @@ class Gate {
 
 class Held final : public Transport::Request {
  public:
-  Held(Transport& inner, Gate& gate, int peer, Tag tag, const void* data, std::int64_t bytes)
-      : inner_(inner), gate_(gate), peer_(peer), tag_(tag), data_(data), bytes_(bytes), leaves_(gate.depart(bytes)) {}
+  using Queue = std::deque<Held*>;  // those to one peer that have not left yet
+
+  Held(Transport& inner, Gate& gate, Queue& queue, int peer, Tag tag, const void* data, std::int64_t bytes)
+      : inner_(inner), gate_(gate), queue_(queue), peer_(peer), tag_(tag), data_(data), bytes_(bytes), leaves_(gate.depart(bytes)) {
+    queue_.push_back(this);
+  }
+  ~Held() override {
+    if (!sent_) std::erase(queue_, this);
+  }
 
   bool test() override {
-    if (!sent_) {
-      if (now() < leaves_) return gate_.held(leaves_), false;
-      sent_ = inner_.send(peer_, tag_, data_, bytes_);
-    }
-    return sent_->test();
+    while (!sent_ && queue_.front()->leave()) queue_.pop_front();
+    return sent_ && sent_->test();
   }
 
  private:
+  bool leave() {
+    if (now() < leaves_) return gate_.held(leaves_), false;
+    sent_ = inner_.send(peer_, tag_, data_, bytes_);
+    return true;
+  }
+
   Transport& inner_;
   Gate& gate_;
+  Queue& queue_;
   int peer_;
   Tag tag_;
   const void* data_;
@@ -72,7 +86,11 @@ class Held final : public Transport::Request {
 class Shape final : public Endpoint, public Transport, public Waiter {
  public:
   Shape(std::unique_ptr<Endpoint> inner, const Link& link)
-      : inner_(std::move(inner)), link_(link), per_host_(inner_->topology().per_host), gate_(link, inner_->rank(), per_host_) {}
+      : inner_(std::move(inner)),
+        link_(link),
+        per_host_(inner_->topology().per_host),
+        gate_(link, inner_->rank(), per_host_),
+        queues_(static_cast<std::size_t>(inner_->size())) {}
 
   std::string engine() const override { return inner_->engine(); }
   int rank() const override { return inner_->rank(); }
@@ -88,7 +106,7 @@ class Shape final : public Endpoint, public Transport, public Waiter {
 
   std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
     if (peer / per_host_ == rank() / per_host_) return inner_->transport().send(peer, tag, data, bytes);
-    return std::make_unique<Held>(inner_->transport(), gate_, peer, tag, data, bytes);
+    return std::make_unique<Held>(inner_->transport(), gate_, queues_[static_cast<std::size_t>(peer)], peer, tag, data, bytes);
   }
   std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) override {
     return inner_->transport().receive(peer, tag, data, bytes, arrival);
@@ -110,6 +128,7 @@ class Shape final : public Endpoint, public Transport, public Waiter {
   Link link_;
   int per_host_;
   Gate gate_;
+  std::vector<Held::Queue> queues_;  // by peer
 };
 
 }  // namespace
