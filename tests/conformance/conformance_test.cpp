@@ -124,7 +124,7 @@ TEST_P(Processes, AgreeWithTheOracle) {
   for (const pid_t pid : processes) EXPECT_EQ(exit_code_of(pid), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Conformance, Processes, testing::ValuesIn(settings(process_engines(), {2, 3, 4, 5})), label);
+INSTANTIATE_TEST_SUITE_P(Conformance, Processes, testing::ValuesIn(settings(process_engines(), {1, 2, 3, 4, 5})), label);
 
 /// Two processes of two ranks each.
 std::vector<Setting> threads_of_processes() {
