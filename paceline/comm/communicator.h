@@ -35,6 +35,8 @@ struct CommConfig {
   bool shapes() const { return link_gbit_per_s > 0 || link_latency_us > 0 || link_jitter_us > 0; }
   void describe(Section& section);
 };
+  /// Throws ConfigError for what cannot be with so many ranks.
+  void check_for(int ranks) const;
 
 /// Zeroed memory that lives as long as somebody holds it.
 using Memory = std::shared_ptr<void>;

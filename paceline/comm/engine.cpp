@@ -71,6 +71,7 @@ CommConfig with_hosts(CommConfig config) {
 }
 
 std::unique_ptr<Communicator> connect(const CommConfig& config, const World& world) {
+  config.check_for(world.size);
   const bool alone = world.size == 1;
   if (alone && (config.engine == "auto" || !find(engines(), "engine", config.engine).make.on_gpu))
     return std::move(local_group(1, config).front());
@@ -99,8 +100,18 @@ std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicat
                                         const std::shared_ptr<Store>& store) {
   if (config.check) communicator = check(std::move(communicator), config.algorithm);
   if (config.record && communicator->size() > 1) communicator = record(std::move(communicator), store);
-  if (config.fail_at.size() == 2) communicator = fault(std::move(communicator), static_cast<int>(config.fail_at[0]), config.fail_at[1]);
+  if (!config.fail_at.empty()) communicator = fault(std::move(communicator), static_cast<int>(config.fail_at[0]), config.fail_at[1]);
   return communicator;
+}
+
+void CommConfig::check_for(int ranks) const {
+  if (fail_at.empty()) return;
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(fmt::format("comm.fail_at=[{}] {}; it is [rank, n], with n from 1", fmt::join(fail_at, ", "), why));
+  };
+  if (fail_at.size() != 2) refuse(fmt::format("has {} numbers", fail_at.size()));
+  if (fail_at[0] < 0 || fail_at[0] >= ranks) refuse(fmt::format("names rank {}, but the ranks are 0 to {}", fail_at[0], ranks - 1));
+  if (fail_at[1] < 1) refuse(fmt::format("names operation {}", fail_at[1]));
 }
 
 void CommConfig::describe(Section& section) {

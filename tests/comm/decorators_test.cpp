@@ -59,5 +59,22 @@ TEST(Check, ComparesSplits) {
   EXPECT_THAT(problems, Each(AllOf(HasSubstr("rank 0 called allreduce of 100 fp32"), HasSubstr("rank 1 called split"))));
 }
 
+TEST(Fault, RefusesWhatCannotFail) {
+  const auto refusal = [](std::vector<std::int64_t> fail_at) -> std::string {
+    CommConfig config;
+    config.fail_at = std::move(fail_at);
+    try {
+      local_group(2, config);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal({}), "accepted");
+  EXPECT_EQ(refusal({1, 1}), "accepted");
+  for (const auto& wrong : std::vector<std::vector<std::int64_t>>{{1}, {1, 2, 3}, {2, 1}, {-1, 1}, {1, 0}, {7, 3}})
+    EXPECT_THAT(refusal(wrong), HasSubstr("comm.fail_at")) << testing::PrintToString(wrong);
+}
+
 }  // namespace
 }  // namespace paceline::comm

@@ -38,6 +38,7 @@ class ProcessMemory final : public shared::HostMemory {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfig& config) {
+  config.check_for(size);
   auto memory = std::make_shared<ProcessMemory>();
   const std::shared_ptr<Store> store = memory_store();
   shared::SharedEndpoint::Plan plan{
