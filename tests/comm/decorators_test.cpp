@@ -59,6 +59,18 @@ TEST(Check, ComparesSplits) {
   EXPECT_THAT(problems, Each(AllOf(HasSubstr("rank 0 called allreduce of 100 fp32"), HasSubstr("rank 1 called split"))));
 }
 
+TEST(Fault, CountsWhatARankDoesInItsGroupsToo) {
+  CommConfig config;
+  config.fail_at = {1, 3};
+  const auto problems = play(2, config, [](Communicator& comm) {
+    std::vector<float> values(10);
+    comm.run(allreduce(values));
+    const auto group = comm.split(0, -comm.rank());
+    for (int i = 0; i < 5; ++i) group->run(allreduce(values));
+  });
+  EXPECT_THAT(problems[1], AllOf(HasSubstr("rank 1 fails"), HasSubstr("its operation 3")));
+}
+
 TEST(Fault, RefusesWhatCannotFail) {
   const auto refusal = [](std::vector<std::int64_t> fail_at) -> std::string {
     CommConfig config;
@@ -74,6 +86,26 @@ TEST(Fault, RefusesWhatCannotFail) {
   EXPECT_EQ(refusal({1, 1}), "accepted");
   for (const auto& wrong : std::vector<std::vector<std::int64_t>>{{1}, {1, 2, 3}, {2, 1}, {-1, 1}, {1, 0}, {7, 3}})
     EXPECT_THAT(refusal(wrong), HasSubstr("comm.fail_at")) << testing::PrintToString(wrong);
+}
+
+// The group counts its ranks backwards; the journal speaks of them by the names that they have in the run.
+TEST(Record, KnowsTheRanksOfAGroupByTheirNamesInTheRun) {
+  std::latch over(1);
+  const auto problems = play(3, {}, [&](Communicator& comm) {
+    std::vector<float> values(64);
+    const auto group = comm.split(comm.rank() == 0, -comm.rank());
+    group->run(broadcast(values));
+    if (comm.rank() == 0) return;
+    if (comm.rank() == 2) return over.wait();
+    try {
+      group->run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = {}, .deadline = std::chrono::seconds(1)}));
+      ADD_FAILURE() << "nobody noticed";
+    } catch (const PeerError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("the last that rank 2 was known to do: broadcast of 64 fp32 from rank 0"));
+    }
+    over.count_down();
+  });
+  EXPECT_THAT(problems, Each(""));
 }
 
 }  // namespace

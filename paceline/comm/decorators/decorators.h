@@ -10,7 +10,7 @@
 
 namespace paceline::comm {
 
-/// Hands everything on to another communicator. Decorators override what they change.
+/// Hands everything on to another communicator. Decorators override what they change, and say what becomes of them in a group.
 class Decorator : public Communicator {
  public:
   explicit Decorator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
@@ -20,7 +20,6 @@ class Decorator : public Communicator {
   std::string engine() const override { return inner_->engine(); }
   Work start(const Operation& operation) override { return inner_->start(operation); }
   void run(const Operation& operation) override { inner_->run(operation); }
-  std::unique_ptr<Communicator> split(int color, int key) override { return inner_->split(color, key); }
   Memory allocate(std::int64_t bytes) override { return inner_->allocate(bytes); }
 
  protected:
@@ -41,7 +40,7 @@ std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::s
 /// and nobody hangs. `algorithm`: of operations that name none.
 std::unique_ptr<Communicator> check(std::unique_ptr<Communicator> inner, std::string algorithm);
 
-/// fault: the n-th operation of a rank fails there, as if the rank had a bug.
+/// fault: the n-th operation of a rank fails there, as if the rank had a bug. What it does in groups that were split off counts too.
 std::unique_ptr<Communicator> fault(std::unique_ptr<Communicator> inner, int rank, std::int64_t operation);
 
 /// A network to play: what one host can send, and how long a message takes to arrive.

@@ -1,3 +1,5 @@
+#include <atomic>
+
 #include <fmt/format.h>
 
 #include "paceline/comm/decorators/decorators.h"
@@ -5,9 +7,17 @@
 namespace paceline::comm {
 namespace {
 
+/// What a rank may still do, in all its groups together.
+struct Plan {
+  int rank = 0;
+  std::int64_t fails_at = 0;
+  std::atomic<std::int64_t> operations = 0;
+};
+
 class Fault final : public Decorator {
  public:
-  Fault(std::unique_ptr<Communicator> communicator, std::int64_t operation) : Decorator(std::move(communicator)), fails_at_(operation) {}
+  Fault(std::unique_ptr<Communicator> communicator, std::shared_ptr<Plan> plan)
+      : Decorator(std::move(communicator)), plan_(std::move(plan)) {}
 
   Work start(const Operation& operation) override {
     count(operation);
@@ -17,21 +27,25 @@ class Fault final : public Decorator {
     count(operation);
     inner().run(operation);
   }
+  std::unique_ptr<Communicator> split(int color, int key) override { return std::make_unique<Fault>(inner().split(color, key), plan_); }
 
  private:
   void count(const Operation& operation) {
-    if (++operations_ == fails_at_)
-      throw Error(fmt::format("rank {} fails in {}, its operation {}, as comm.fail_at says", rank(), describe(operation), fails_at_));
+    if (++plan_->operations == plan_->fails_at)
+      throw Error(
+          fmt::format("rank {} fails in {}, its operation {}, as comm.fail_at says", plan_->rank, describe(operation), plan_->fails_at));
   }
 
-  std::int64_t fails_at_, operations_ = 0;
+  std::shared_ptr<Plan> plan_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> fault(std::unique_ptr<Communicator> inner, int rank, std::int64_t operation) {
   if (inner->rank() != rank) return inner;
-  return std::make_unique<Fault>(std::move(inner), operation);
+  auto plan = std::make_shared<Plan>();
+  plan->rank = rank, plan->fails_at = operation;
+  return std::make_unique<Fault>(std::move(inner), std::move(plan));
 }
 
 }  // namespace paceline::comm

@@ -81,17 +81,25 @@ class Journal {
     if (Entry& entry = at(number); entry.number == number && entry.ended.count() == 0) entry.ended = now();
   }
 
-  /// The error with where it began and what was done there last, after this rank's own last operations went to the log.
-  [[noreturn]] void rethrow(const PeerError& error) {
+  /// What `rank` of a group is called in the run. Told by each for himself, and asked only when something fails.
+  void tell_name(const std::string& group, int rank) {
+    if (store_) store_->set(name_key(group, rank), std::to_string(rank_), kAnswerTime);
+  }
+
+  /// The error with where it began and what was done there last, after this rank's own last operations went to the log. `group`: whose
+  /// rank it speaks of.
+  [[noreturn]] void rethrow(const PeerError& error, const std::string& group) {
     const bool left = dynamic_cast<const PeerLeft*>(&error) != nullptr;
     const bool known = store_ && error.rank() >= 0;
-    const Cause cause = known ? cause_of(error.rank()) : Cause{.rank = error.rank(), .last = {}};
+    const int blamed = known ? name_in_run(group, error.rank()) : error.rank();
+    const Cause cause = known ? cause_of(blamed) : Cause{.rank = blamed, .last = {}};
     // Whoever leaves for a reason of its own says so itself, in one line that should not drown.
-    if (!(left && cause.rank == error.rank()) && !shown_.exchange(true)) show();
+    if (!(left && cause.rank == blamed) && !shown_.exchange(true)) show();
     if (!known) throw;
     std::string text = error.what();
+    if (blamed != error.rank()) text += fmt::format("; rank {} of the group is rank {} of the run", error.rank(), blamed);
     if (cause.store_is_silent) text += "; rank 0, which keeps the store, does not answer";
-    else if (cause.rank != error.rank()) text += fmt::format("; rank {} in turn waited for rank {}", error.rank(), cause.rank);
+    else if (cause.rank != blamed) text += fmt::format("; rank {} in turn waited for rank {}", blamed, cause.rank);
     if (!cause.last.empty()) text += fmt::format("; the last that rank {} was known to do: {}", cause.rank, cause.last);
     throw PeerError(cause.rank, error.operation(), error.step(), text);
   }
@@ -99,6 +107,15 @@ class Journal {
  private:
   Entry& at(std::int64_t number) { return entries_[static_cast<std::size_t>(number) % kKept]; }
   static std::string key(int rank) { return fmt::format("record/{}", rank); }
+  static std::string name_key(const std::string& group, int rank) { return fmt::format("record{}/{}", group, rank); }
+
+  int name_in_run(const std::string& group, int rank) {
+    try {
+      return group.empty() ? rank : std::stoi(store_->get(name_key(group, rank), kAnswerTime).value_or(std::to_string(rank)));
+    } catch (const PeerError&) {
+      return rank;  // the store is silent, as cause_of() will find
+    }
+  }
 
   void show() {
     const std::lock_guard lock(mutex_);
@@ -188,25 +205,25 @@ class Journal {
 
 /// Calls f; a PeerError leaves with what the journal knows.
 template <class F>
-auto guarded(Journal& journal, F f) {
+auto guarded(Journal& journal, const std::string& group, F f) {
   try {
     return f();
   } catch (const PeerError& error) {
-    journal.rethrow(error);
+    journal.rethrow(error, group);
   }
 }
 
 class RecordedWork final : public Work::State {
  public:
-  RecordedWork(Work inner, std::shared_ptr<Journal> journal, std::int64_t number)
-      : inner_(std::move(inner)), journal_(std::move(journal)), number_(number) {}
+  RecordedWork(Work inner, std::shared_ptr<Journal> journal, std::string group, std::int64_t number)
+      : inner_(std::move(inner)), journal_(std::move(journal)), group_(std::move(group)), number_(number) {}
   bool done() override {
     if (!inner_.done()) return false;
     journal_->end(number_);
     return true;
   }
   void wait() override {
-    guarded(*journal_, [this] { inner_.wait(); });
+    guarded(*journal_, group_, [this] { inner_.wait(); });
     journal_->end(number_);
   }
   void abandon() override { inner_.abandon(); }
@@ -214,34 +231,47 @@ class RecordedWork final : public Work::State {
  private:
   Work inner_;
   std::shared_ptr<Journal> journal_;
+  std::string group_;
   std::int64_t number_;
 };
 
 class Record final : public Decorator {
  public:
-  Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<Store> store)
-      : Decorator(std::move(communicator)), journal_(std::make_shared<Journal>(rank(), std::move(store))) {}
+  /// A rank has one journal for all its groups. `group`: of them, a name that all its ranks give it; empty for the run's.
+  Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<Journal> journal, std::string group)
+      : Decorator(std::move(communicator)), journal_(std::move(journal)), group_(std::move(group)) {}
   /// Whoever sees this rank's connections break asks the store why, which may be served by this very rank.
   ~Record() override { close(); }
 
   Work start(const Operation& operation) override {
     const std::int64_t number = journal_->begin(operation);
-    return Work(std::make_shared<RecordedWork>(guarded(*journal_, [&] { return inner().start(operation); }), journal_, number));
+    Work work = guarded(*journal_, group_, [&] { return inner().start(operation); });
+    return Work(std::make_shared<RecordedWork>(std::move(work), journal_, group_, number));
   }
   void run(const Operation& operation) override {
     const std::int64_t number = journal_->begin(operation);
-    guarded(*journal_, [&] { inner().run(operation); });
+    guarded(*journal_, group_, [&] { inner().run(operation); });
     journal_->end(number);
+  }
+
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    auto made = inner().split(color, key);
+    std::string group = fmt::format("{}/{}.{}", group_, splits_++, color);
+    journal_->tell_name(group, made->rank());
+    return std::make_unique<Record>(std::move(made), journal_, std::move(group));
   }
 
  private:
   std::shared_ptr<Journal> journal_;
+  std::string group_;
+  int splits_ = 0;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store) {
-  return std::make_unique<Record>(std::move(inner), std::move(store));
+  auto journal = std::make_shared<Journal>(inner->rank(), std::move(store));
+  return std::make_unique<Record>(std::move(inner), std::move(journal), "");
 }
 
 }  // namespace paceline::comm
