@@ -7,6 +7,8 @@
 //   all_gather   lg p' + 2f      D/p·n + f·n        0                 D as in `butterfly`; p − 1 for a power of two
 //   barrier      lg p' + 2f      0                  0
 //
+// Where f = 1 the busiest rank has received n elements before it sends, so the critical path (path.h) of an allreduce has (lg p' + 2)·n.
+//
 // Invariant: after distance d a member holds the sum over its aligned group of 2d members. Partners add the same two numbers, one in each
 // order, so all ranks get the same bits as long as a ⊕ b = b ⊕ a.
 #include "paceline/schedule/all.h"

@@ -72,7 +72,7 @@ using Steps = std::vector<Step>;
 /// What a rank does: the numbers that an algorithm's formula is made of.
 struct Counts {
   int rounds = 0;            // until the rank is done, those in which it waits for a pipeline to fill included; times α
-  std::int64_t sent = 0;     // elements; over B
+  std::int64_t sent = 0;     // elements, all that its link carries out; over B where nobody waits for anybody (path.h has the time)
   std::int64_t reduced = 0;  // elements; times g
   bool operator==(const Counts&) const = default;
 };
