@@ -103,7 +103,15 @@ TEST(Nccl, CarriesOneRank) {
   EXPECT_EQ(output.values(), own);
   std::vector<float> host(10);
   EXPECT_THROW(comm->run(allreduce(host)), ConfigError);
+  EXPECT_THROW(comm->run(allreduce(memory.buffer(), {.op = ReduceOp::sum, .root = 0, .algorithm = "ring", .deadline = {}})), ConfigError);
+  EXPECT_THROW(comm->run(send(memory.buffer(), 0, 1)), ConfigError);  // it has no tags
   EXPECT_EQ(comm->split(0, 0)->size(), 1);
+  for (const auto change : {+[](CommConfig& c) { c.check = true; }, +[](CommConfig& c) { c.algorithm = "ring"; },
+                            +[](CommConfig& c) { c.per_host = 2; }, +[](CommConfig& c) { c.link_jitter_us = 5; }}) {
+    CommConfig refused = config;
+    change(refused);
+    EXPECT_THROW(connect(refused, World{}), ConfigError);
+  }
 }
 
 }  // namespace

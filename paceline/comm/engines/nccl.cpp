@@ -76,8 +76,9 @@ class Event {
 
 class StreamWork final : public Work::State {
  public:
-  StreamWork(std::shared_ptr<Channel> channel, const Operation& operation, std::int64_t sequence)
-      : channel_(std::move(channel)), op_(operation), sequence_(sequence), began_(SteadyClock().now()) {
+  /// `suspect`: who is missing if it is not done in time; −1: NCCL does not say who.
+  StreamWork(std::shared_ptr<Channel> channel, const Operation& operation, std::int64_t sequence, int suspect)
+      : channel_(std::move(channel)), op_(operation), sequence_(sequence), suspect_(suspect), began_(SteadyClock().now()) {
     require(cudaEventRecord(done_.get(), channel_->stream));
   }
 
@@ -87,7 +88,9 @@ class StreamWork final : public Work::State {
       ncclResult_t state = ncclSuccess;
       ncclCommGetAsyncError(channel_->communicator, &state);
       if (state != ncclSuccess && state != ncclInProgress) fail(ncclGetErrorString(state));
-      if (SteadyClock().now() - began_ > op_.deadline) fail(fmt::format("a rank did not come within {:.3g} s", seconds(op_.deadline)));
+      if (SteadyClock().now() - began_ > op_.deadline)
+        fail(fmt::format("{} did not come within {:.3g} s", suspect_ < 0 ? "a rank" : fmt::format("rank {}", suspect_),
+                         seconds(op_.deadline)));
       std::this_thread::yield();
     }
     require(cudaEventQuery(done_.get()));
@@ -101,12 +104,14 @@ class StreamWork final : public Work::State {
  private:
   [[noreturn]] void fail(const std::string& why) {
     channel_->broken = true;
-    throw PeerError(-1, std::string(name_of(op_.kind)), sequence_, fmt::format("{} in {} (sequence {})", why, describe(op_), sequence_));
+    throw PeerError(suspect_, std::string(name_of(op_.kind)), sequence_,
+                    fmt::format("{} in {} (sequence {})", why, describe(op_), sequence_));
   }
 
   std::shared_ptr<Channel> channel_;
   Operation op_;
   std::int64_t sequence_;
+  int suspect_;
   Nanoseconds began_;
   Event done_;
 };
@@ -118,13 +123,17 @@ class NcclCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Topology topology() const override { return {per_host_, (size_ + per_host_ - 1) / per_host_}; }
+  Topology topology() const override { return {.per_host = per_host_, .hosts = (size_ + per_host_ - 1) / per_host_}; }
   std::string engine() const override { return "nccl"; }
 
   Work start(const Operation& operation) override {
     Operation op = operation;
     if (op.kind != Kind::barrier && !op.buffer.on_gpu)
       throw ConfigError(fmt::format("{}: the nccl engine carries memory of GPUs; for CPU memory use shm, mpi or gloo", describe(op)));
+    if (!op.is_collective() && op.tag != 0)
+      throw ConfigError(fmt::format("{}: the nccl engine matches messages by their order and has no tags; use tag 0", describe(op)));
+    if (!op.algorithm.empty() && op.algorithm != "auto")
+      throw ConfigError(fmt::format("{}: the nccl engine has algorithms of its own, not {}; use auto", describe(op), op.algorithm));
     if (op.kind == Kind::all_to_all && op.buffer.count % size_ != 0)
       throw ConfigError(fmt::format("{}: the elements can not be cut into {} equal parts", describe(op), size_));
     if (op.deadline.count() == 0) op.deadline = Nanoseconds(static_cast<std::int64_t>(config_.deadline_s * 1e9));
@@ -133,7 +142,7 @@ class NcclCommunicator final : public Communicator {
     require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
     require(cudaStreamWaitEvent(channel_->stream, filled.get()));
     enqueue(op);
-    return Work(std::make_shared<StreamWork>(channel_, op, ++sequence_));
+    return Work(std::make_shared<StreamWork>(channel_, op, ++sequence_, suspect(op)));
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -153,6 +162,11 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  int suspect(const Operation& op) const {
+    if (!op.is_collective()) return op.peer;
+    return size_ == 2 ? 1 - rank_ : -1;
+  }
+
   void enqueue(const Operation& op) {
     const auto type = type_of(op.buffer.dtype);
     const auto how = op_of(op.op);
@@ -201,9 +215,20 @@ class NcclCommunicator final : public Communicator {
   std::int64_t sequence_ = 0;
 };
 
+void refuse_what_nccl_has_not(const CommConfig& config) {
+  const auto refuse = [](const std::string& key, const char* why) {
+    throw ConfigError(fmt::format("{} does not go with comm.engine=nccl, {}; leave it out", key, why));
+  };
+  if (config.check) refuse("comm.check=true", "since ranks would compare their calls through memory that is no GPU's");
+  if (config.algorithm != "auto") refuse("comm.algorithm=" + config.algorithm, "which has algorithms of its own");
+  if (config.per_host != 0) refuse("comm.per_host", "which finds out by itself who shares a host");
+  if (config.shapes()) refuse("comm.link_*", "whose messages nobody can hold back");
+}
+
 }  // namespace
 
 std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
+  refuse_what_nccl_has_not(config);
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.local_size)
     throw ConfigError(
