@@ -31,12 +31,13 @@ struct CommConfig {
   std::int64_t per_host = 0;          // 0: as it is; otherwise so many neighbours count as a host
   double link_gbit_per_s = 0;         // of each host; 0: as it is
   double link_latency_us = 0, link_jitter_us = 0;
+  bool repeatable = true;  // auto chooses by built-in costs, not by measured ones: the same in every run. A recipe's is train.repeatable
 
   bool shapes() const { return link_gbit_per_s > 0 || link_latency_us > 0 || link_jitter_us > 0; }
   void describe(Section& section);
-};
   /// Throws ConfigError for what cannot be with so many ranks.
   void check_for(int ranks) const;
+};
 
 /// Zeroed memory that lives as long as somebody holds it.
 using Memory = std::shared_ptr<void>;

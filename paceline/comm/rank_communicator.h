@@ -41,7 +41,7 @@ class RankCommunicator final : public Communicator {
 
   std::unique_ptr<Endpoint> endpoint_;
   CommConfig config_;
-  std::optional<Costs> costs_;                                               // measured when a choice depends on them
+  std::optional<Costs> costs_;                                               // found when a choice depends on them
   std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and bytes
   // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.
   std::int64_t collectives_ = 0;

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "paceline/comm/reduce.h"
-#include "paceline/schedule/held.h"
 
 namespace paceline::comm {
 namespace {
@@ -24,21 +23,20 @@ double median_seconds(F once) {
   return times[kRounds / 2];
 }
 
-/// One way of a message there and back.
-double one_way(Communicator& communicator, std::int64_t bytes) {
-  const int last = communicator.size() - 1;
+/// A collective and not a message: a collective's tags are its own, so that no message of the caller's is taken for one of these.
+double all_gather_seconds(Communicator& communicator, const std::string& algorithm, std::int64_t bytes) {
   std::vector<std::uint8_t> data(static_cast<std::size_t>(bytes));
-  const bool first = communicator.rank() == 0;
-  if (!first && communicator.rank() != last) return 0;
-  return median_seconds([&] {
-           if (first) communicator.run(send(data, last));
-           communicator.run(receive(data, first ? last : 0));
-           if (!first) communicator.run(send(data, 0));
-         }) /
-         2;
+  return median_seconds(
+      [&] { communicator.run(all_gather(data, {.op = ReduceOp::sum, .root = 0, .algorithm = algorithm, .deadline = {}})); });
 }
 
 constexpr double kHeldSecondsPerByte = 0.1e-9;  // written and read once more
+constexpr double kClearly = 1 - 1e-9;           // by more than rounding, in which the processors of two ranks may differ
+
+// Mailboxes in memory, and TCP over 10 Gbit/s: what decides is how much a message costs beside a byte, and that is much alike on many
+// machines.
+constexpr Costs kMemory = {.alpha_s = 2e-6, .gap_s = 1e-6, .bytes_per_s = 12e9, .reduce_s_per_byte = 0.05e-9};
+constexpr Costs kNetwork = {.alpha_s = 30e-6, .gap_s = 5e-6, .bytes_per_s = 1.1e9, .reduce_s_per_byte = 0.05e-9};
 
 constexpr std::int64_t kChunkBytes = 128 << 10, kMostChunks = 64;
 
@@ -46,32 +44,42 @@ constexpr std::int64_t kChunkBytes = 128 << 10, kMostChunks = 64;
 
 std::int64_t chunks_for(std::int64_t bytes) { return std::clamp<std::int64_t>(bytes / kChunkBytes, 1, kMostChunks); }
 
+Costs built_in_costs(bool network, const CommConfig& config, const Topology& topology) {
+  Costs costs = network ? kNetwork : kMemory;
+  costs.alpha_s += (config.link_latency_us + config.link_jitter_us / 2) * 1e-6;
+  if (config.link_gbit_per_s > 0) costs.bytes_per_s = std::min(costs.bytes_per_s, config.link_gbit_per_s * 1e9 / 8 / topology.per_host);
+  return costs;
+}
+
 Costs measure_costs(Communicator& communicator) {
-  constexpr std::int64_t kSmallMessage = 8, kLargeMessage = 1 << 20, kElements = 1 << 18;
-  const double small = one_way(communicator, kSmallMessage), large = one_way(communicator, kLargeMessage);
+  constexpr std::int64_t kSmall = 8, kLarge = 2 << 20, kElements = 1 << 18;
+  // A ring makes p − 1 rounds of one message, `direct` one round of p − 1 messages.
+  const int p = communicator.size();
+  const double ring = all_gather_seconds(communicator, "ring", kSmall * p),
+               at_once = all_gather_seconds(communicator, "direct", kSmall * p);
+  const double large = all_gather_seconds(communicator, "ring", kLarge);
+  const double alpha = ring / (p - 1), gap = p > 2 ? std::clamp((at_once - alpha) / (p - 2), 0.0, alpha) : 0;
   std::vector<float> a(kElements), b(kElements);
   const double reduction = median_seconds([&] { combine(DType::f32, ReduceOp::sum, a.data(), b.data(), kElements); });
-  std::vector<double> costs{small, static_cast<double>(kLargeMessage) / std::max(large - small, 1e-9),
+  std::vector<double> costs{alpha, gap, static_cast<double>(kLarge) * (p - 1) / p / std::max(large - ring, 1e-9),
                             reduction / (kElements * sizeof(float))};
-  communicator.run(broadcast(costs, {.op = ReduceOp::sum, .root = 0, .algorithm = "tree"}));
-  return {costs[0], costs[1], costs[2]};
+  communicator.run(broadcast(costs, {.op = ReduceOp::sum, .root = 0, .algorithm = "tree", .deadline = {}}));
+  return {costs[0], costs[1], costs[2], costs[3]};
 }
 
-double predict(const Costs& costs, const schedule::Counts& counts, std::int64_t element_bytes) {
-  const auto bytes = static_cast<double>(element_bytes);
-  return counts.rounds * costs.alpha_s + static_cast<double>(counts.sent) * bytes / costs.bytes_per_s +
-         static_cast<double>(counts.reduced) * bytes * costs.reduce_s_per_byte;
+double predict(const Costs& costs, const schedule::Path& path, std::int64_t element_bytes) {
+  const auto bytes = [&](std::int64_t elements) { return static_cast<double>(elements * element_bytes); };
+  return path.rounds * costs.alpha_s + static_cast<double>(path.queued) * costs.gap_s + bytes(path.moved) / costs.bytes_per_s +
+         bytes(path.reduced) * costs.reduce_s_per_byte + bytes(path.held) * kHeldSecondsPerByte;
 }
 
-std::string cheapest(const Costs& costs, schedule::Problem problem, std::int64_t element_bytes) {
-  problem.rank = problem.root;  // all ranks must choose alike, whatever each of them has to do
+std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::int64_t element_bytes) {
   std::string_view best;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& row : schedule::algorithms()) {
     if (!row.make.offer(problem.collective)) continue;
-    const double seconds = predict(costs, row.make.formula(problem), element_bytes) +
-                           static_cast<double>(schedule::held_elements(row.make.steps(problem)) * element_bytes) * kHeldSecondsPerByte;
-    if (seconds < least) least = seconds, best = row.key;
+    const double seconds = predict(costs, schedule::critical_path(row.make, problem), element_bytes);
+    if (seconds < least * kClearly) least = seconds, best = row.key;
   }
   return std::string(best);
 }

@@ -4,25 +4,30 @@
 #include <string>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/schedule/path.h"
 
 namespace paceline::comm {
 
 /// Into how many chunks a buffer is cut that flows through a tree or chain.
 std::int64_t chunks_for(std::int64_t bytes);
 
-/// t = rounds·α + sent bytes/B + reduced bytes·g (docs/algorithms.md).
+/// t = rounds·α + queued messages·gap + moved bytes/B + reduced bytes·g, along the critical path (docs/algorithms.md).
 struct Costs {
   double alpha_s = 0;            // of one message
+  double gap_s = 0;              // of each further one that a rank sends or receives at the same time
   double bytes_per_s = 0;        // B
   double reduce_s_per_byte = 0;  // g
 };
 
-/// Measures with messages between the first and the last rank; every rank gets the same answer. Collective; takes some milliseconds.
+/// What messages are taken to cost where results must repeat: the same in every run. `network`: they cross one, and not memory.
+Costs built_in_costs(bool network, const CommConfig& config, const Topology& topology);
+
+/// Measures with collectives among all ranks; every rank gets the same answer. Collective; takes some milliseconds.
 Costs measure_costs(Communicator& communicator);
 
-double predict(const Costs& costs, const schedule::Counts& counts, std::int64_t element_bytes);
+double predict(const Costs& costs, const schedule::Path& path, std::int64_t element_bytes);
 
 /// The key of the cheapest algorithm, the same for all ranks.
-std::string cheapest(const Costs& costs, schedule::Problem problem, std::int64_t element_bytes);
+std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::int64_t element_bytes);
 
 }  // namespace paceline::comm

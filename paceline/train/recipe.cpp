@@ -55,7 +55,9 @@ void TrainConfig::describe(Section& section) {
   section.field("name", name, "of the run's folder; empty: made from network, dataset and time");
   section.field("trace", trace, "write a trace that opens in Perfetto");
   section.field("record_steps", record_steps, "CUDA: record the step in a CUDA graph");
-  section.field("repeatable", repeatable, "CUDA: only algorithms that give the same bits each time");
+  section.field("repeatable", repeatable,
+                "the same bits in every run: nothing that changes them is chosen by measurement, neither CUDA's algorithms nor those of "
+                "comm.algorithm=auto");
 }
 
 void ParallelConfig::describe(Section& section) {

@@ -30,7 +30,7 @@ struct TrainConfig {
   std::string name;                   // of this run's folder; empty: made from network, dataset and time
   bool trace = false;                 // write a Chrome trace
   bool record_steps = true;           // CUDA: record the step in a graph
-  bool repeatable = true;             // CUDA: only algorithms that give the same bits each time
+  bool repeatable = true;             // choose no algorithm by measurement that would change the bits
 
   void describe(Section& section);
 };

@@ -45,6 +45,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
     : recipe_(recipe), world_(world), around_(around), here_(workers_here(recipe, world)) {
   const int workers = here_ * world_.size;
   recipe_.parallel.workers = workers;
+  recipe_.comm.repeatable = recipe_.train.repeatable;
   recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, workers);
   if (strategies::is_centralised(recipe_.strategy.name)) here_ = 1;  // its one trainer plays them all
   validate(recipe_);

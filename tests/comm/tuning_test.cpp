@@ -1,0 +1,115 @@
+// How `auto` chooses.
+#include "paceline/comm/tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "paceline/base/random.h"
+#include "ranks.h"
+
+namespace paceline::comm {
+namespace {
+
+using schedule::Collective;
+using schedule::Problem;
+using testing::Each;
+using testing::HasSubstr;
+
+/// Every rank a host of its own.
+CommConfig far_apart() {
+  CommConfig config;
+  config.per_host = 1;
+  return config;
+}
+
+// A message under way is its receiver's alone, whatever `auto` does to find out what messages cost.
+TEST(Auto, LeavesMessagesOfItsCallersAlone) {
+  CommConfig config = far_apart();
+  config.repeatable = false;
+  const auto problems = play(3, config, [](Communicator& comm) {
+    std::vector<float> message(2000, 7), values(100, 1);
+    Work sent;
+    if (comm.rank() == 2) sent = comm.start(send(message, 0));
+    comm.run(allreduce(values));
+    EXPECT_EQ(values.back(), 3);
+    if (comm.rank() == 0) {
+      std::fill(message.begin(), message.end(), 0.f);
+      comm.run(receive(message, 2));
+      EXPECT_EQ(message.back(), 7);
+    }
+    if (comm.rank() == 2) sent.wait();
+  });
+  EXPECT_THAT(problems, Each(""));
+}
+
+// Where results must repeat, nothing that was measured has a say in the order of additions.
+TEST(Auto, ChoosesByBuiltInCostsWhereResultsMustRepeat) {
+  constexpr int kRanks = 5;
+  const auto sum = [](std::int64_t count, const std::string& algorithm) {
+    std::vector<float> answer;
+    play(kRanks, far_apart(), [&](Communicator& comm) {
+      std::vector<float> values(static_cast<std::size_t>(count));
+      RandomStream stream(11, Purpose::test, static_cast<std::uint64_t>(comm.rank()));
+      for (float& value : values) value = stream.normal();
+      comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = algorithm, .deadline = {}}));
+      if (comm.rank() == 3) answer = values;
+    });
+    return answer;
+  };
+  for (const std::int64_t count : {3, 5000, 400000}) {
+    const Problem problem{.size = kRanks, .count = count, .chunks = chunks_for(count * 4)};
+    const std::string chosen = cheapest(built_in_costs(false, {}, {}), problem, 4);
+    const std::vector<float> by_auto = sum(count, "auto"), by_name = sum(count, chosen);
+    EXPECT_EQ(std::memcmp(by_auto.data(), by_name.data(), by_auto.size() * 4), 0) << count << " by " << chosen;
+  }
+}
+
+TEST(Auto, MeasuresAllThatItNeeds) {
+  play(3, far_apart(), [](Communicator& comm) {
+    const Costs costs = measure_costs(comm);
+    EXPECT_GT(costs.alpha_s, 0);
+    EXPECT_GE(costs.gap_s, 0);
+    EXPECT_LE(costs.gap_s, costs.alpha_s);
+    EXPECT_GT(costs.bytes_per_s, 0);
+    EXPECT_GT(costs.reduce_s_per_byte, 0);
+  });
+}
+
+// Each message that a rank sends at the same time costs it something, so a few bytes over many hosts do not go to all of them at once.
+TEST(Cheapest, FewBytesOverManyHostsGoInLogarithmicallyManyRounds) {
+  const Costs costs = built_in_costs(true, {}, {});
+  for (const auto& [collective, count] : {std::pair{Collective::allreduce, 2},
+                                          {Collective::allreduce, 64},
+                                          {Collective::all_gather, 64},
+                                          {Collective::broadcast, 2},
+                                          {Collective::reduce, 2}}) {
+    const Problem problem{.collective = collective, .size = 64, .count = count};
+    const std::string key = cheapest(costs, problem, 4);
+    const int rounds = schedule::algorithm_for(key, collective).make.formula(problem).rounds;
+    EXPECT_THAT(rounds, testing::AllOf(testing::Ge(6), testing::Le(12))) << name_of(collective) << " by " << key;
+  }
+}
+
+TEST(Cheapest, LongBuffersGoWithLittleTraffic) {
+  const Costs costs = built_in_costs(true, {}, {});
+  for (const int size : {4, 5, 8, 12}) {
+    const Problem problem{.size = size, .count = 16 << 20, .chunks = chunks_for(64 << 20)};
+    const auto& row = schedule::algorithm_for(cheapest(costs, problem, 4), Collective::allreduce);
+    EXPECT_LE(row.make.formula(problem).sent, 2 * problem.count) << size << " by " << row.key;
+  }
+}
+
+TEST(BuiltInCosts, KnowTheLinkThatIsPlayed) {
+  CommConfig config;
+  config.link_gbit_per_s = 1;
+  config.link_latency_us = 500;
+  const Costs plain = built_in_costs(true, {}, {}), played = built_in_costs(true, config, {.per_host = 2, .hosts = 3});
+  EXPECT_DOUBLE_EQ(played.alpha_s, plain.alpha_s + 500e-6);
+  EXPECT_DOUBLE_EQ(played.bytes_per_s, 1e9 / 8 / 2);
+}
+
+}  // namespace
+}  // namespace paceline::comm
