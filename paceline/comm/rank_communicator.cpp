@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
 #include "paceline/comm/executor.h"
 #include "paceline/comm/gpu.h"
@@ -76,6 +77,11 @@ Call RankCommunicator::prepare(const Operation& operation) {
   if (op.is_collective()) {
     if (op.algorithm.empty()) op.algorithm = configured(op);
     if (op.algorithm == "auto") op.algorithm = choose(op);
+    else if (op.algorithm == "hierarchical" && topology().scattered)
+      throw ConfigError(
+          fmt::format("{}: hierarchical needs the ranks of a host side by side, and as many on every host but the last; start them with "
+                      "mpirun --map-by slot, or use another algorithm",
+                      describe(op)));
     call.sequence = ++collectives_;
   } else {
     call.sequence = ++messages_;
@@ -153,6 +159,9 @@ std::string RankCommunicator::choose(const Operation& op) {
   if (op.kind == Kind::barrier) return "recursive_doubling";
   if (!costs_) {
     const bool network = find(engines(), "engine", engine()).make.spans_hosts;
+    if (rank() == 0 && topology().scattered)
+      log::warning(
+          "ranks of one host are no neighbours, so hosts send one another more than they must; start them with mpirun --map-by slot");
     costs_ = config_.repeatable ? built_in_costs(network, config_, topology()) : measure_costs(*this);
   }
   std::string& choice = choices_[{op.kind, op.buffer.bytes()}];

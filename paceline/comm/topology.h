@@ -11,9 +11,10 @@ namespace paceline::comm {
 struct Topology {
   int per_host = 1;
   int hosts = 1;
+  bool scattered = false;  // some host has several ranks, but not side by side or not as many as the others: they count as one a host
 };
 
-/// The topology of ranks of which hosts[i] is the host. Ranks that do not sit neatly side by side count as one a host.
+/// The topology of ranks of which hosts[i] is the host.
 template <class Host>
 Topology topology_of(const std::vector<Host>& hosts) {
   const int size = static_cast<int>(hosts.size());
@@ -23,10 +24,11 @@ Topology topology_of(const std::vector<Host>& hosts) {
   for (int i = 0; i < size; ++i) {
     const Host& host = hosts[static_cast<std::size_t>(i)];
     const bool first = i % per_host == 0;
-    if (first ? std::find(seen.begin(), seen.end(), host) != seen.end() : host != seen.back()) return {1, size};
+    if (first ? std::find(seen.begin(), seen.end(), host) != seen.end() : host != seen.back())
+      return {.per_host = 1, .hosts = size, .scattered = true};
     if (first) seen.push_back(host);
   }
-  return {per_host, static_cast<int>(seen.size())};
+  return {.per_host = per_host, .hosts = static_cast<int>(seen.size())};
 }
 
 }  // namespace paceline::comm

@@ -102,6 +102,29 @@ TEST(Cheapest, LongBuffersGoWithLittleTraffic) {
   }
 }
 
+TEST(Topology, KnowsRanksThatAreNoNeighbours) {
+  using Hosts = std::vector<int>;
+  EXPECT_EQ(topology_of(Hosts{0, 0, 1, 1, 2}).per_host, 2);
+  for (const auto& neat : {Hosts{0}, Hosts{0, 1, 2}, Hosts{0, 0, 0}, Hosts{0, 0, 1}, Hosts{1, 1, 0, 0}, Hosts{0, 0, 1, 1, 2}})
+    EXPECT_FALSE(topology_of(neat).scattered) << testing::PrintToString(neat);
+  for (const auto& scattered : {Hosts{0, 1, 0, 1}, Hosts{0, 0, 1, 2}, Hosts{0, 1, 1}, Hosts{0, 0, 1, 0}})
+    EXPECT_TRUE(topology_of(scattered).scattered) << testing::PrintToString(scattered);
+}
+
+// As under mpirun --map-by node: rank 0 on the first host, 1 on the second, 2 on the first again.
+TEST(Hierarchical, RefusesRanksOfAHostThatAreNoNeighbours) {
+  CommConfig config;
+  config.per_host = 2;
+  const auto problems = play(4, config, [](Communicator& comm) {
+    const auto cyclic = comm.split(0, comm.rank() % 2);  // 0, 2, 1, 3
+    std::vector<float> values(10, 1);
+    cyclic->run(allreduce(values));
+    EXPECT_EQ(values[0], 4);
+    cyclic->run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = "hierarchical", .deadline = {}}));
+  });
+  EXPECT_THAT(problems, Each(HasSubstr("--map-by slot")));
+}
+
 TEST(BuiltInCosts, KnowTheLinkThatIsPlayed) {
   CommConfig config;
   config.link_gbit_per_s = 1;
