@@ -41,6 +41,7 @@ class Counting final : public comm::Decorator {
     if (operation.kind == comm::Operation::Kind::send) bytes_ += operation.buffer.bytes();
     return inner().start(operation);
   }
+  std::unique_ptr<comm::Communicator> split(int color, int key) override { return inner().split(color, key); }
 
  private:
   std::atomic<std::int64_t>& bytes_;
