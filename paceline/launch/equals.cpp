@@ -13,11 +13,15 @@ void Equals::judge(const std::vector<Rank*>& ended) {
 }
 
 Ending Equals::ending() const {
-  const bool all_good = std::ranges::all_of(ranks(), [](const Rank& rank) { return rank.exit->good(); });
-  const bool all_stopped = std::ranges::all_of(ranks(), [](const Rank& rank) { return rank.exit->good() || rank.exit->code == kStopped; });
-  if (all_stopped) return ended_with(all_good ? 0 : kStopped);
+  const auto good = [](const Rank& rank) { return rank.exit->good(); };
+  const auto stopped = [](const Rank& rank) { return rank.exit->code == kStopped; };
+  if (std::ranges::all_of(ranks(), good)) return ended_with(0);
+  // Ranks agree among themselves to stop, all of them; where a signal told them to, some may have been done already.
+  const bool all_stopped = std::ranges::all_of(ranks(), [&](const Rank& rank) { return stopped(rank) || (told_to_end() && good(rank)); });
+  if (all_stopped) return ended_with(kStopped);
   if (cause_ == nullptr) return ended_as_told();
-  return failed_with(*cause_, cause_->end() + (ranks().size() > 1 ? "; the others were stopped" : ""));
+  const bool others_well = std::ranges::all_of(ranks(), [&](const Rank& rank) { return &rank == cause_ || good(rank); });
+  return failed_with(*cause_, cause_->end() + (others_well ? "" : "; the others were stopped"));
 }
 
 }  // namespace paceline::launch
