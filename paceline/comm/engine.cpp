@@ -34,7 +34,7 @@ constexpr Entry<Engine> kEngines[] = {
 #if PACELINE_WITH_MPI
     {"mpi",
      "ranks started by mpirun or srun; shared memory within a host, MPI across hosts",
-     {.connect = over<connect_mpi>, .needs_store = false, .spans_hosts = true}},
+     {.connect = over<connect_mpi>, .meet = meet_mpi, .launcher = mpirun, .spans_hosts = true}},
 #endif
 #if PACELINE_WITH_GLOO
     {"gloo",
@@ -65,6 +65,8 @@ std::string engine_for(const World& world) {
 
 std::span<const Entry<Engine>> engines() { return kEngines; }
 
+std::string paceline_run(int ranks) { return fmt::format("paceline run -np {} --", ranks); }
+
 CommConfig with_hosts(CommConfig config) {
   if (config.shapes() && config.per_host == 0) config.per_host = 1;
   return config;
@@ -83,7 +85,7 @@ std::unique_ptr<Communicator> connect(const CommConfig& config, const World& wor
   if (!engine.spans_hosts && !world.one_host())
     throw ConfigError(fmt::format("comm.engine={} needs all ranks on one host, but only {} of {} are on this one; use comm.engine={}", key,
                                   world.local_size, world.size, engine_for(world)));
-  const std::shared_ptr<Store> store = engine.needs_store && !alone ? connect_store(world, kConnectDeadline) : nullptr;
+  const std::shared_ptr<Store> store = alone ? nullptr : engine.meet(world, kConnectDeadline);
   return decorated(engine.connect(config, world, store), config, store);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "paceline/base/registry.h"
@@ -11,10 +12,15 @@
 
 namespace paceline::comm {
 
+std::string paceline_run(int ranks);
+
 struct Engine {
   /// This process's communicator in a world of processes. Null for engines whose ranks are threads.
   std::unique_ptr<Communicator> (*connect)(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) = nullptr;
-  bool needs_store = true;
+  /// The store through which its ranks meet, and tell one another later what they do; may be null where it can do without.
+  std::shared_ptr<Store> (*meet)(const World& world, Nanoseconds deadline) = connect_store;
+  /// What to start `ranks` processes with, before the program.
+  std::string (*launcher)(int ranks) = paceline_run;
   bool spans_hosts = false;
   bool on_gpu = false;  // carries memory of GPUs, and of GPUs alone
 };

@@ -1,6 +1,6 @@
 // A store of small values by key, through which ranks find one another before any engine stands: addresses, file numbers, what a rank did
-// last. Every call has a deadline; any thread may call. A store of processes throws PeerError where rank 0, which serves it, is gone or does
-// not answer by then.
+// last. Every call has a deadline; any thread may call. A store of processes throws PeerError where rank 0, which serves it, is gone or
+// does not answer by then.
 #pragma once
 
 #include <cstdint>

@@ -427,6 +427,16 @@ class WrongWords(CliTest):
         self.refused("train", *SMALL, "train.name=a/b", says=["'a/b'"])
         self.refused("train", *SMALL, "model.weights=missing.safetensors", says=["missing.safetensors"])
 
+    def test_mpi_names_its_launcher(self):
+        if "mpi" not in [row["key"] for row in self.json_of("list", "engines")["engines"]]:
+            self.skipTest("this build has no MPI")
+        words = ["train", *SMALL, "--workers", "2", "comm.engine=mpi"]
+        self.refused(*words, says=["start them with: mpirun (of ", ") -np 2 paceline train"])
+        done = self.run_paceline("run", "-np", "2", "--", *words, code=WRONG_INPUT)
+        self.assertIn("start it with the mpirun of ", done.stderr)
+        self.assertNotIn("in 1 processes", done.stderr)
+        self.refused("train", *SMALL, "--workers", "2", "comm.engine=shm", says=["start them with: paceline run -np 2 -- paceline train"])
+
 
 class WrongFiles(CliTest):
     def test_cifar(self):

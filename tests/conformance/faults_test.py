@@ -3,9 +3,11 @@
     python3 faults_test.py FOLDER_OF_PROGRAMS
 """
 
+import contextlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -56,9 +58,48 @@ class Job:
             rank.communicate()
 
 
+class MpiJob:
+    """The same under mpirun, told to leave the others the time to say what they saw."""
+
+    def __init__(self, collective, algorithm, deadline, per_host, mapped=True):
+        variables = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        # Who does not know its neighbours may be on another host, so that the ranks meet over TCP.
+        forget = [] if mapped else ["env", "-u", "OMPI_COMM_WORLD_LOCAL_RANK", "-u", "OMPI_COMM_WORLD_LOCAL_SIZE"]
+        words = ["mpirun", "--oversubscribe", "--enable-recovery", "--mca", "orte_abort_on_non_zero_status", "0", "-np", str(SIZE), *forget,
+                 PROGRAMS / "fault_rank", "mpi", collective, algorithm, str(deadline), str(per_host)]
+        self.mpirun = subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.processes, self.said = {}, {}
+        while len(self.processes) < SIZE:
+            line = self.mpirun.stdout.readline()
+            if not line.startswith("ready"):
+                self.mpirun.kill()
+                raise AssertionError(f"a rank did not start: {line}{self.mpirun.communicate()[1]}")
+            _, rank, process = line.split()
+            self.processes[int(rank)] = int(process)
+
+    def signal(self, rank, how):
+        os.kill(self.processes[rank], how)
+
+    def answer(self, rank):
+        while rank not in self.said:
+            line = self.mpirun.stdout.readline()
+            if not line:
+                raise AssertionError(f"rank {rank} said nothing")
+            if found := re.match(r"rank (\d+): ", line):
+                self.said[int(found[1])] = line
+        return self.said[rank]
+
+    def end(self):
+        for rank in self.processes.keys() - self.said.keys():
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(rank, signal.SIGKILL)
+        self.mpirun.kill()  # it would wait for ranks that left without MPI_Finalize
+        self.mpirun.communicate()
+
+
 def engines_here():
     listed = subprocess.run([PROGRAMS / "paceline", "list", "engines"], capture_output=True, text=True, check=False).stdout
-    return [engine for engine in ALGORITHMS if re.search(rf"\b{engine}\b", listed)]
+    return [engine for engine in [*ALGORITHMS, "mpi"] if re.search(rf"\b{engine}\b", listed)]
 
 
 def here(cases):
@@ -100,6 +141,22 @@ class Faults(unittest.TestCase):
 
     def test_rank_0_stopped(self):
         self.others_notice(0, signal.SIGSTOP, 8, 1, here(self.STOPPED), "rank 0, which keeps the store, does not answer")
+
+    def test_a_rank_under_mpirun(self):
+        if "mpi" not in engines_here() or not shutil.which("mpirun") or "Open MPI" not in subprocess.getoutput("mpirun --version"):
+            self.skipTest("there is no Open MPI here")
+        for how, deadline, mapped in ((signal.SIGSTOP, 2, True), (signal.SIGSTOP, 2, False), (signal.SIGKILL, 30, True)):
+            with self.subTest(how=how, mapped=mapped):
+                job = MpiJob("allreduce", "ring", deadline, per_host=1, mapped=mapped)
+                try:
+                    time.sleep(0.6)
+                    job.signal(1, how)
+                    began = time.monotonic()
+                    for rank in (0, 2, 3):
+                        self.assertRegex(job.answer(rank), rf"rank {rank}: peer 1 \w+ \d+ .*the last that rank 1 was known to do")
+                    self.assertLess(time.monotonic() - began, 10)
+                finally:
+                    job.end()
 
     def test_nothing_is_left_behind(self):
         before = set(os.listdir("/dev/shm"))

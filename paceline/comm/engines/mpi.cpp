@@ -9,8 +9,11 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/log.h"
+#include "paceline/comm/engines/address.h"
 #include "paceline/comm/engines/pieces.h"
 #include "paceline/comm/engines/two_level.h"
+#include "paceline/comm/tcp_store_wire.h"
 
 namespace paceline::comm {
 namespace {
@@ -157,19 +160,31 @@ class MpiWire final : public Wire {
 
 class MpiNetwork final : public Network {
  public:
-  explicit MpiNetwork(std::shared_ptr<Comm> comm) : comm_(std::move(comm)), wire_(*comm_), transport_(wire_, comm_->rank()) {}
+  /// `seats`: by rank, what `memory` calls those of this machine; −1 for others.
+  MpiNetwork(std::shared_ptr<Comm> comm, std::shared_ptr<shared::HostMemory> memory, std::vector<int> seats)
+      : comm_(std::move(comm)), memory_(std::move(memory)), seats_(std::move(seats)), wire_(*comm_), transport_(wire_, comm_->rank()) {}
 
   Transport& transport() override { return transport_; }
   Nanoseconds patience() const override { return std::chrono::microseconds(50); }  // MPI moves messages only while it is called
-  std::string gone(int) override { return {}; }  // MPI does not tell; whoever started the ranks ends them all
+  /// MPI does not tell; whoever started the ranks usually ends them all. A process of this machine that ended has broken off, since
+  /// MPI_Finalize waits for everybody.
+  std::string gone(int peer) override {
+    const int seat = seats_[static_cast<std::size_t>(peer)];
+    return seat < 0 ? "" : memory_->gone(seat);
+  }
   std::unique_ptr<Network> split(const std::vector<int>& members, Communicator& via, const shared::Group&) override {
     via.run(barrier());  // with a deadline, which the split itself does not have
     const auto place = std::find(members.begin(), members.end(), comm_->rank()) - members.begin();
-    return std::make_unique<MpiNetwork>(std::make_shared<Comm>(comm_->get(), members.front(), static_cast<int>(place)));
+    std::vector<int> seats;
+    for (int member : members) seats.push_back(seats_[static_cast<std::size_t>(member)]);
+    return std::make_unique<MpiNetwork>(std::make_shared<Comm>(comm_->get(), members.front(), static_cast<int>(place)), memory_,
+                                        std::move(seats));
   }
 
  private:
   std::shared_ptr<Comm> comm_;
+  std::shared_ptr<shared::HostMemory> memory_;
+  std::vector<int> seats_;
   MpiWire wire_;
   PieceTransport transport_;
 };
@@ -191,33 +206,95 @@ shared::Exchange exchange_over(const std::shared_ptr<Comm>& comm) {
   };
 }
 
+/// "Open MPI v4.1.4"
+std::string library_name() {
+  char version[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  const std::string name(version, static_cast<std::size_t>(length));
+  return name.substr(0, name.find_first_of(",\n"));
+}
+
 /// Ranks that another launcher counted, or another MPI's mpirun, are alone in the eyes of this MPI.
 void check_agreement(const World& world) {
   const auto lock = Library::get().lock();
-  int rank = 0, size = 0, length = 0;
+  int rank = 0, size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (rank == world.rank && size == world.size) return;
-  if (const int threads = world.size / size; threads > 1 && threads * size == world.size && world.rank / threads == rank)
+  if (const int processes = discover().size; processes < world.size)
     throw ConfigError(
         fmt::format("comm.engine=mpi carries one rank a process, but this world has {} ranks in {} processes; use "
                     "comm.engine={}, or start {} processes",
-                    world.size, size, world.one_host() ? "shm" : "gloo", world.size));
-  char version[MPI_MAX_LIBRARY_VERSION_STRING];
-  MPI_Get_library_version(version, &length);
-  const std::string name(version, static_cast<std::size_t>(length));
+                    world.size, processes, world.one_host() ? "shm" : "gloo", world.size));
   throw ConfigError(fmt::format(
       "comm.engine=mpi: rank {} of {} (says {}) is rank {} of {} for MPI; start it with the mpirun of {}, or use another engine",
-      world.rank, world.size, world.source, rank, size, name.substr(0, name.find_first_of(",\n"))));
+      world.rank, world.size, world.source, rank, size, library_name()));
+}
+
+/// Rank 0 tells all others.
+std::string told_by_rank_0(const std::string& own) {
+  const auto lock = Library::get().lock();
+  int length = static_cast<int>(own.size());
+  check(MPI_Bcast(&length, 1, MPI_INT, 0, MPI_COMM_WORLD));
+  std::string text = own;
+  text.resize(static_cast<std::size_t>(length));
+  check(MPI_Bcast(text.data(), length, MPI_CHAR, 0, MPI_COMM_WORLD));
+  return text;
+}
+
+/// Empty where there is none.
+std::string address_to_the_world() {
+  try {
+    return own_address("192.0.2.1", true);  // nobody's; only the way to it is asked for
+  } catch (const ConfigError&) {
+    return {};
+  }
+}
+
+bool agree(bool own) {
+  const auto lock = Library::get().lock();
+  int mine = own, all = 0;
+  check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD));
+  return all != 0;
 }
 
 }  // namespace
 
-std::unique_ptr<Endpoint> connect_mpi(const CommConfig& config, const World& world, const std::shared_ptr<Store>&) {
+std::string mpirun(int ranks) { return fmt::format("mpirun (of {}) -np {}", library_name(), ranks); }
+
+/// MPI itself needs no store; without one a failure only says less. So whatever keeps the ranks from it costs them a warning.
+std::shared_ptr<Store> meet_mpi(const World& world, Nanoseconds deadline) {
   check_agreement(world);
+  World here = world;
+  here.job = told_by_rank_0(wire::public_name(wire::random_bytes(wire::kNonceBytes)));
+  const std::string address = told_by_rank_0(address_to_the_world());
+  if (world.address.empty()) {
+    here.address = address;
+    here.port = 20000 + static_cast<int>(wire::siphash({5, 0}, here.job) % 10000);
+    here.more_ports = 7;
+  }
+  std::shared_ptr<Store> store;
+  std::string problem;
+  try {
+    store = connect_store(here, std::min<Nanoseconds>(deadline, std::chrono::seconds(5)));
+  } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  if (agree(store != nullptr)) return store;
+  if (world.rank == 0) log::warning("failures will say less about the rank where they began, for want of a store: {}", problem);
+  return nullptr;
+}
+
+std::unique_ptr<Endpoint> connect_mpi(const CommConfig& config, const World& world, const std::shared_ptr<Store>&) {
   const auto comm = std::make_shared<Comm>(MPI_COMM_WORLD, 0, world.rank);
-  return two_level("mpi", config, world, exchange_over(comm),
-                   [&](const Places&, const shared::Group&) { return std::make_unique<MpiNetwork>(comm); });
+  return two_level("mpi", config, world, exchange_over(comm), [&](const Places& places, const shared::Group& host) {
+    std::vector<int> seats(places.machines.size(), -1);
+    int next = 0;
+    for (std::size_t peer = 0; peer < seats.size(); ++peer)
+      if (places.machines[peer] == places.machines[static_cast<std::size_t>(world.rank)]) seats[peer] = next++;
+    return std::make_unique<MpiNetwork>(comm, host.shared_host(), std::move(seats));
+  });
 }
 
 }  // namespace paceline::comm
