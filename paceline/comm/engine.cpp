@@ -122,9 +122,10 @@ void CommConfig::describe(Section& section) {
   for (const auto& row : schedule::algorithms()) algorithm_keys.push_back(row.key);
   section.field("engine", engine, "how ranks are carried; auto: the fastest that can").one_of(engine_keys);
   section
-      .field("algorithm", algorithm,
-             "of the collectives that it offers, ring of the others; auto: the cheapest for each message, by built-in costs, or by measured "
-             "ones with train.repeatable=false")
+      .field(
+          "algorithm", algorithm,
+          "of the collectives that it offers, ring of the others; auto: the cheapest for each message, by built-in costs, or by measured "
+          "ones with train.repeatable=false")
       .one_of(algorithm_keys);
   section.field("deadline_s", deadline_s, "seconds after which a missing rank is an error").above(0);
   section.field("record", record, "keep the last operations, and say at a deadline what the missing rank did last");

@@ -9,8 +9,8 @@
 //   all_gather       2L+C−1       L·n               0            gather, broadcast
 //   barrier          2L           0                 0            reduce and broadcast of nothing
 //
-// Sent is what the root sends. It receives as much before, so the critical path (path.h) of an allreduce has 2L·n elements for one chunk, the
-// 2⌈lg p⌉·n/B of textbooks, and approaches L·n with many chunks, when the root does both at once.
+// Sent is what the root sends. It receives as much before, so the critical path (path.h) of an allreduce has 2L·n elements for one chunk,
+// the 2⌈lg p⌉·n/B of textbooks, and approaches L·n with many chunks, when the root does both at once.
 //
 // Invariant: chunk c crosses level l in round c + l (passes/tree.h), so a rank passes a chunk on only in a later round than it came.
 #include "paceline/schedule/passes/tree.h"

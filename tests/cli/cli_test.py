@@ -382,7 +382,7 @@ class WrongWords(CliTest):
         self.refused("graph", "vgg16", "model.hiden=[3]", says=["did you mean 'hidden'?"])
         self.refused("bench", "optm", says=["did you mean 'optim'?"])
         self.refused("bench", "allreduce", "--algorithms", "rign", "--sizes", "1K", "--engines", "local", says=["did you mean 'ring'?"])
-        self.refused("bench", "all_gather", "--algorithms", "hierarchical", "--sizes", "1K", says=["all_gather"])
+        self.refused("bench", "all_gather", "--algorithms", "double_binary_tree", "--sizes", "1K", says=["all_gather"])
         self.refused("list", "network", says=["did you mean 'networks'?"])
         self.refused("completions", "fish", says=["bash"])
         self.refused("graph", says=["NETWORK"])
