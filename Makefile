@@ -1,6 +1,7 @@
 # Two commands: `make train` and `make test`. Both install what is missing, build, and run.
 BUILD ?= build
 JOBS ?= $(shell nproc)
+TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)  # some wait more than they compute
 
 .PHONY: train demo test quick build install lint format asan tsan clean
 
@@ -11,10 +12,10 @@ demo: build
 	$(BUILD)/bin/paceline compare recipes/lc_asgd_quick.toml
 
 test: build
-	cd $(BUILD) && ctest --output-on-failure -j 2
+	cd $(BUILD) && ctest --output-on-failure -j $(TESTS_AT_ONCE)
 
 quick: build
-	cd $(BUILD) && ctest --output-on-failure -j 2 -L quick
+	cd $(BUILD) && ctest --output-on-failure -j $(TESTS_AT_ONCE) -L quick
 
 build: install
 	cmake -S . -B $(BUILD) -G Ninja
