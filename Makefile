@@ -1,7 +1,8 @@
 # Two commands: `make train` and `make test`. Both install what is missing, build, and run.
 BUILD ?= build
 JOBS ?= $(shell nproc)
-TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)  # some wait more than they compute
+# Some tests wait more than they compute.
+TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)
 
 .PHONY: train demo test quick build install lint format asan tsan clean
 

@@ -54,7 +54,10 @@ class Central final : public Strategy {
                       name_, ps_.executor, context.comm.size()));
     const std::string executor = ps_.executor != "auto" ? ps_.executor : context.module.device().is_cpu() ? "threads" : "virtual";
     if (executor == "virtual" && ps_.servers > 1)
-      throw ConfigError(fmt::format("ps.servers={}, but on a GPU one thread plays everything; use ps.servers=1", ps_.servers));
+      throw ConfigError(
+          fmt::format("ps.servers={}, but on a GPU ps.executor=auto is virtual, where one thread plays everything; use ps.servers=1 or "
+                      "ps.executor=threads",
+                      ps_.servers));
     executor_ = executor == "virtual"   ? make_virtual_executor(*context_, ps_)
                 : executor == "threads" ? make_threads_executor(*context_, ps_)
                                         : make_processes_executor(*context_, ps_);
@@ -102,8 +105,8 @@ void validate_central(const std::string& strategy, const ps::PsConfig& config, c
   ps::validate(ps, optim, workers);
   ps::validate(timing, workers);
   if (ps.executor == "virtual" && ps.servers > 1)
-    throw ConfigError(
-        fmt::format("ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1", ps.servers));
+    throw ConfigError(fmt::format(
+        "ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1 or ps.executor=threads", ps.servers));
 }
 
 std::unique_ptr<Strategy> make_central(const StrategyConfig& config) { return std::make_unique<Central>(config.name); }
