@@ -28,6 +28,13 @@ int main(int, char** words) {
     std::uint32_t tag = 0;
     gloo::ReduceScatterHalvingDoubling<float> scatter(context, {values.data()}, static_cast<int>(part * static_cast<std::size_t>(ranks)),
                                                       parts);
+    const auto broadcast = [&](auto* memory, std::size_t count) {
+      gloo::BroadcastOptions options(context);
+      options.setOutput(memory, count);
+      options.setRoot(0);
+      options.setTag(++tag);
+      gloo::broadcast(options);
+    };
     const auto once = [&] {
       if (collective == "allreduce") {
         gloo::AllreduceOptions options(context);
@@ -44,11 +51,7 @@ int main(int, char** words) {
         options.setTag(++tag);
         gloo::allgather(options);
       } else {
-        gloo::BroadcastOptions options(context);
-        options.setOutput(values.data(), elements);
-        options.setRoot(0);
-        options.setTag(++tag);
-        gloo::broadcast(options);
+        broadcast(values.data(), elements);
       }
     };
     const auto barrier = [&] {
@@ -56,6 +59,7 @@ int main(int, char** words) {
       options.setTag(++tag);
       gloo::barrier(options);
     };
-    paceline::bench::time_collective(rank, bytes, barrier, once);
+    const auto share = [&](int number) { return broadcast(&number, 1), number; };
+    paceline::bench::time_collective(rank, bytes, barrier, share, once);
   }
 }

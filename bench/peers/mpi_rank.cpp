@@ -23,8 +23,9 @@ int main(int count, char** words) {
         MPI_Bcast(values.data(), elements, MPI_FLOAT, 0, MPI_COMM_WORLD);
       }
     };
+    const auto share = [](int number) { return MPI_Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD), number; };
     paceline::bench::time_collective(
-        rank, bytes, [] { MPI_Barrier(MPI_COMM_WORLD); }, once);
+        rank, bytes, [] { MPI_Barrier(MPI_COMM_WORLD); }, share, once);
   }
   return MPI_Finalize();
 }

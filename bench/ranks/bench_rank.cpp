@@ -26,6 +26,13 @@ Operation operation_for(const std::string& collective, const Buffer& buffer, con
   throw ConfigError("unknown collective '" + collective + "'");
 }
 
+template <class Once>
+void time_collective(Communicator& communicator, std::int64_t bytes, Once once) {
+  const auto share = [&](std::int32_t number) { return communicator.run(broadcast(Buffer(&number, 1))), number; };
+  bench::time_collective(
+      communicator.rank(), bytes, [&] { communicator.run(barrier()); }, share, once);
+}
+
 void measure(Communicator& communicator, const std::string& collective, const std::string& algorithm,
              const std::vector<std::int64_t>& sizes) {
   for (const std::int64_t bytes : sizes) {
@@ -34,8 +41,7 @@ void measure(Communicator& communicator, const std::string& collective, const st
     auto* values = static_cast<float*>(memory.get());
     std::fill(values, values + count, 0.0f);
     const Operation operation = operation_for(collective, Buffer(values, count), algorithm);
-    bench::time_collective(
-        communicator.rank(), bytes, [&] { communicator.run(barrier()); }, [&] { communicator.run(operation); });
+    time_collective(communicator, bytes, [&] { communicator.run(operation); });
   }
 }
 
@@ -78,9 +84,8 @@ void measure_roofline(int ranks, const std::string& collective, const std::vecto
         if (reduces || rank == owner) in.push_back(values);
         if (collective == "allreduce" || (rank == owner) == reduces) out.push_back(values);
       }
-      auto& communicator = *group[static_cast<std::size_t>(worker)];
-      bench::time_collective(
-          worker, bytes, [&] { communicator.run(barrier()); }, [&] { combine_all(DType::f32, ReduceOp::sum, in, out, range.size(), 1); });
+      time_collective(*group[static_cast<std::size_t>(worker)], bytes,
+                      [&] { combine_all(DType::f32, ReduceOp::sum, in, out, range.size(), 1); });
     });
   }
 }
