@@ -33,16 +33,28 @@ endif()
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torch_flags}>)
 
-file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "// the translation unit that carries the precompiled header\n")
-add_library(paceline_torch_pch STATIC ${PROJECT_BINARY_DIR}/torch_pch.cpp)
-target_link_libraries(paceline_torch_pch PRIVATE paceline_options paceline_torch OpenMP::OpenMP_CXX)
-# What nearly every file needs of it; the whole of <torch/torch.h> would cost each of them seconds for templates that it does not use.
-target_precompile_headers(paceline_torch_pch PRIVATE <ATen/ATen.h> <torch/nn/module.h>)
+# paceline_headers(NAME OPTIONS… LIBS… HEADERS…): headers that are compiled once for all targets that reuse them. g++ wants these targets to
+# have the same options, the level of optimisation included.
+function(paceline_headers name)
+  cmake_parse_arguments(shared "" "" "OPTIONS;LIBS;HEADERS" ${ARGN})
+  file(WRITE ${PROJECT_BINARY_DIR}/${name}.cpp "// the translation unit that carries the precompiled headers\n")
+  add_library(${name} STATIC ${PROJECT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PRIVATE paceline_options ${shared_LIBS})
+  target_compile_options(${name} PRIVATE ${shared_OPTIONS})
+  target_precompile_headers(${name} PRIVATE ${shared_HEADERS})
+endfunction()
 
+# What nearly every file needs of LibTorch; the whole of <torch/torch.h> would cost each of them seconds for templates that it does not use.
+set(PACELINE_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
+paceline_headers(paceline_torch_pch LIBS paceline_torch OpenMP::OpenMP_CXX HEADERS ${PACELINE_TORCH_HEADERS})
+
+# paceline_use_torch(TARGET [HEADERS]): HEADERS is made by paceline_headers().
 function(paceline_use_torch target)
   target_link_libraries(${target} PUBLIC paceline_torch)
   target_link_libraries(${target} PUBLIC OpenMP::OpenMP_CXX)
-  target_precompile_headers(${target} REUSE_FROM paceline_torch_pch)
+  set(headers paceline_torch_pch ${ARGN})
+  list(POP_BACK headers last)
+  target_precompile_headers(${target} REUSE_FROM ${last})
 endfunction()
 
 function(paceline_room name)

@@ -108,9 +108,9 @@ std::vector<Case> all_cases(int size, const Topology& topology, std::span<const 
       if (row.make.offer(collective)) algorithms.emplace_back(row.key);
     for (const std::string& algorithm : algorithms) {
       Case tried{.collective = collective, .algorithm = algorithm};
-      const auto add = [&](std::int64_t count) {
+      const auto add = [&](std::int64_t count, std::initializer_list<bool> memories = {false, true}) {
         tried.count = collective == Collective::all_to_all ? count / size * size : count;
-        for (const bool shared_memory : {false, true}) {
+        for (const bool shared_memory : memories) {
           tried.shared_memory = shared_memory;
           tried.asynchronous = !tried.asynchronous;
           tried.root = static_cast<int>(cases.size() % static_cast<std::size_t>(size));
@@ -124,14 +124,17 @@ std::vector<Case> all_cases(int size, const Topology& topology, std::span<const 
       for (const std::int64_t count : {0, 1, size - 1, 1000, 30000}) add(count);
       const bool reduces =
           collective == Collective::allreduce || collective == Collective::reduce_scatter || collective == Collective::reduce;
+      // Hosts decide who talks to whom, not what becomes of numbers: among several, each type has one operation, in turn. Every pair of
+      // type and operation has one kind of memory, in turn as well: which memory it is was tried with the counts above.
       std::size_t turn = 0;
       for (const DType dtype : types) {
         tried.dtype = dtype;
-        // Hosts decide who talks to whom, not what becomes of numbers: among several, each type has one operation, in turn.
-        tried.op = kReduceOps[turn++ % std::size(kReduceOps)];
-        if (!reduces || topology.hosts > 1) add(6000);
-        else
-          for (const ReduceOp op : kReduceOps) tried.op = op, add(6000);
+        for (const ReduceOp op : kReduceOps) {
+          if ((!reduces || topology.hosts > 1) && op != kReduceOps[turn % std::size(kReduceOps)]) continue;
+          tried.op = op;
+          add(6000, {(turn + static_cast<std::size_t>(op) / 2) % 2 == 0});
+        }
+        ++turn;
       }
       tried.dtype = DType::f64, tried.op = ReduceOp::sum;
       add(150001);  // more than a window
