@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -56,15 +57,19 @@ Measured run_trial(const Trial& trial, const std::atomic<bool>& stop) {
   for (std::string line; std::getline(metrics, line);) {
     const auto event = nlohmann::json::parse(line);
     if (event.at("event") != "step" || event.at("step") <= trial.warm_up) continue;
-    ++steps, seconds += event.at("seconds").get<double>(), samples += event.at("samples").get<double>();
+    const double duration = event.at("seconds");
+    ++steps, seconds += duration, samples += event.at("samples").get<double>();
+    measured.exposed += duration * event.at("communication_share").get<double>();
+    measured.hidden += duration * event.at("hidden_share").get<double>();
   }
   if (steps == 0 || seconds <= 0) throw Error("a trial ended without a measured step");
   measured.step_s = seconds / static_cast<double>(steps), measured.samples_per_s = samples / seconds;
+  measured.exposed /= seconds, measured.hidden /= seconds;
   if (const auto told = result.find("communication"); told != result.end()) {
     const auto take = [&](const char* key, double& value) { value = told->at(key).get<double>(); };
-    take("exposed", measured.exposed), take("hidden", measured.hidden), take("straggler_spread", measured.straggler_spread);
-    take("bytes_per_step", measured.bytes_per_step), take("ratio", measured.ratio);
+    take("straggler_spread", measured.straggler_spread), take("bytes_per_step", measured.bytes_per_step), take("ratio", measured.ratio);
   }
+  if (result.contains("server")) measured.exposed = measured.hidden = measured.straggler_spread = measured.bytes_per_step = std::nan("");
   return measured;
 }
 

@@ -20,8 +20,9 @@ struct Trial {
 struct Measured {
   double step_s = 0;         // the mean time of a step after the warm-up
   double samples_per_s = 0;  // the same as a rate, of all workers
-  // Of the whole run, where there are several workers; see observe::Communication.
-  double exposed = 0, hidden = 0, straggler_spread = 0, bytes_per_step = 0, ratio = 1;
+  // Where there are several workers; see observe::Communication. Not a number where nobody measures it: with a parameter server.
+  double exposed = 0, hidden = 0;                              // of the time after the warm-up
+  double straggler_spread = 0, bytes_per_step = 0, ratio = 1;  // of the whole run
 };
 
 /// Throws ConfigError or Error with what the child said where it fails, and Error once `stop` is set.

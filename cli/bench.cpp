@@ -63,7 +63,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")
       ->capture_default_str()
       ->check(whole_number(1));
-  app.add_option("--networks", flags->options.networks, "comma-separated, for step and train");
+  app.add_option("--networks", flags->options.networks, "comma-separated, for step, train and overlap");
   app.add_option("--batch", flags->options.batch, "of a worker; 0: the benchmark's own")->capture_default_str()->check(whole_number(0));
   app.add_option("--device", flags->options.device, "cpu or cuda")->capture_default_str();
   app.add_option("--precision", flags->options.precision, "fp32, tf32 or bf16")->capture_default_str();

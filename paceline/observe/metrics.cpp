@@ -17,6 +17,7 @@ Json line_of(const StepDone& e) {
           {"samples", e.samples},
           {"seconds", seconds(e.duration)},
           {"communication_share", e.communication_share},
+          {"hidden_share", e.hidden_share},
           {"bytes_sent", e.bytes_sent}};
 }
 

@@ -40,6 +40,7 @@ void Trainer::report() {
   rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
   const strategies::Traffic traffic = strategy_->traffic();
   const double exposed = traffic.exposed_s - traffic_before_.exposed_s;
+  const double hidden = std::max(traffic.communication_s - traffic_before_.communication_s - exposed, 0.0);
   const auto sent = static_cast<double>(traffic.bytes_sent - traffic_before_.bytes_sent);
   traffic_before_ = traffic;
   compute_s_ += seconds(around_.clock.now() - reported_at_) - exposed;
@@ -61,7 +62,7 @@ void Trainer::report() {
     done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
     done.epoch_step = step.epoch_step, done.epoch_steps = steps_in(position_.epoch);
     done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;
-    done.communication_share = elapsed > 0 ? exposed / elapsed : 0;
+    if (elapsed > 0) done.communication_share = exposed / elapsed, done.hidden_share = hidden / elapsed;
     done.bytes_sent = sent / static_cast<double>(count);
     if (leads()) around_.bus.emit(done);
   }
