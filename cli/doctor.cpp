@@ -1,4 +1,6 @@
 // paceline doctor: what this machine has, how fast it is, and what to mend.
+#include <dlfcn.h>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -32,6 +34,13 @@ std::string blas_library() {
     if (name.starts_with("libblas.so") || name.starts_with("libblis")) found = path;
   }
   return found;
+}
+
+/// An OpenBLAS that does not compute on OpenMP's threads, which LibTorch's are.
+bool has_threads_of_its_own() {
+  constexpr int kPthreads = 1;
+  const auto parallel = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_parallel"));
+  return parallel != nullptr && parallel() == kPthreads;
 }
 
 std::string processor() {
@@ -87,8 +96,11 @@ int run_doctor(bool json) {
   std::vector<std::string> advice;
   // The reference BLAS gives about 2 GFLOP/s a core, a tuned one twenty or more.
   if (product / cores < 10)
+    advice.push_back(fmt::format("matrix products run at {:.0f} GFLOP/s: install OpenBLAS (apt-get install libopenblas0-openmp)", product));
+  if (has_threads_of_its_own())
     advice.push_back(
-        fmt::format("matrix products run at {:.0f} GFLOP/s: install OpenBLAS (apt-get install libopenblas0-pthread)", product));
+        "this OpenBLAS has threads of its own, and is slow where other programs use the cores: "
+        "apt-get install libopenblas0-openmp libopenblas0-pthread-");
 #if !PACELINE_WITH_TOML
   advice.push_back("built without toml++: recipes as files are not read (apt-get install libtomlplusplus-dev, build again)");
 #endif
