@@ -6,6 +6,7 @@
 #include <string>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/extreme.h"
 #include "paceline/comm/gpu.h"
 
 namespace paceline::comm::gpu {
@@ -37,9 +38,11 @@ struct Wide<__nv_bfloat16> {
 
 template <ReduceOp op, class W>
 __device__ W combined(W a, W b) {
-  if constexpr (op == ReduceOp::min) return b < a ? b : a;
-  if constexpr (op == ReduceOp::max) return b > a ? b : a;
-  return static_cast<W>(a + b);
+  if constexpr (op == ReduceOp::sum) {
+    return static_cast<W>(a + b);
+  } else {
+    return extreme<op, W>(a, b);
+  }
 }
 
 template <ReduceOp op, class T>

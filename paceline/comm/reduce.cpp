@@ -7,6 +7,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/half.h"
+#include "paceline/comm/extreme.h"
 
 namespace paceline::comm {
 namespace {
@@ -20,10 +21,8 @@ template <ReduceOp op, class T>
 inline T combined(T a, T b) {
   if constexpr (kIsHalf<T>) {
     return T::from(combined<op>(a.value(), b.value()));
-  } else if constexpr (op == ReduceOp::min) {
-    return b < a ? b : a;
-  } else if constexpr (op == ReduceOp::max) {
-    return b > a ? b : a;
+  } else if constexpr (op != ReduceOp::sum) {
+    return extreme<op, T>(a, b);
   } else if constexpr (std::is_integral_v<T>) {  // integers wrap around
     using Unsigned = std::make_unsigned_t<T>;
     return static_cast<T>(static_cast<Unsigned>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b)));
@@ -106,12 +105,10 @@ std::int64_t combine_lines(const Inputs in, const Outputs out, std::int64_t coun
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         const Vector other = load(next, v);
-        if constexpr (op == ReduceOp::min) {
-          line[v] = other < line[v] ? other : line[v];
-        } else if constexpr (op == ReduceOp::max) {
-          line[v] = other > line[v] ? other : line[v];
-        } else {
+        if constexpr (op == ReduceOp::sum) {
           line[v] += other;
+        } else {
+          line[v] = extreme<op, T>(line[v], other);
         }
       }
     }

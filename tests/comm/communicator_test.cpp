@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <latch>
+#include <set>
 #include <thread>
 
 #include "paceline/base/random.h"
@@ -104,6 +107,30 @@ TEST(Communicator, RefusesWhatCannotBe) {
     EXPECT_THROW(comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = "rings", .deadline = {}})), ConfigError);
     EXPECT_THROW(comm.run(allreduce(Buffer(values.data(), 10, DType::f32, nullptr), quick("ring"))), ConfigError);
   });
+}
+
+// NaNs with different payloads and zeros of both signs: combined in any order and grouping, they give the same bits.
+TEST(Communicator, EveryAlgorithmGivesAllRanksTheSameLeastAndGreatest) {
+  constexpr int kRanks = 4;
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+    std::set<std::string> results;
+    for (const auto& row : schedule::algorithms()) {
+      if (!row.make.offer(schedule::Collective::allreduce)) continue;
+      std::vector<std::string> bits(kRanks);
+      const auto problems = play(kRanks, {}, [&](Communicator& comm) {
+        std::vector<float> values(203, static_cast<float>(comm.rank()));
+        for (std::size_t i = 0; i < values.size(); i += 3) values[i] = comm.rank() % 2 == 0 ? 0.0f : -0.0f;
+        if (comm.rank() == 1) std::fill_n(values.begin(), 100, NAN);
+        if (comm.rank() == 2) std::fill_n(values.begin() + 50, 100, std::bit_cast<float>(0xffe00000u));
+        comm.run(allreduce(values, {.op = op, .root = 0, .algorithm = std::string(row.key), .deadline = {}}));
+        bits[static_cast<std::size_t>(comm.rank())].assign(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+        for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(std::isnan(values[i]), i < 150) << row.key << " " << i;
+      });
+      EXPECT_THAT(problems, testing::Each("")) << row.key;
+      results.insert(bits.begin(), bits.end());
+      EXPECT_EQ(results.size(), 1u) << row.key << " " << name_of(op);
+    }
+  }
 }
 
 // A schedule fixes the order of additions, so the way that messages or memory are carried does not change a bit.

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "paceline/comm/gpu.h"
@@ -64,6 +65,23 @@ TEST(Gpu, WorkersThatShareItGetTheSameBitsAsOnTheCpu) {
       for (const auto& problem : problems) EXPECT_EQ(problem, "");
       EXPECT_EQ(on_gpu, on_cpu) << size << " ranks, " << count << " elements";
     }
+}
+
+TEST(Gpu, ANanIsTheLeastAndTheGreatest) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+    const auto problems = play(3, {}, [&](Communicator& comm) {
+      std::vector<float> own = {static_cast<float>(comm.rank()), comm.rank() == 1 ? NAN : 1, comm.rank() == 2 ? -0.0f : 0.0f};
+      const OnGpu memory(own);
+      const Options options{.op = op, .root = 0, .algorithm = {}, .deadline = {}};
+      comm.run(allreduce(memory.buffer(), options));
+      comm.run(allreduce(own, options));
+      EXPECT_EQ(memory.values()[0], own[0]);
+      EXPECT_TRUE(std::isnan(memory.values()[1]));
+      EXPECT_EQ(std::signbit(memory.values()[2]), op == ReduceOp::min);
+    });
+    for (const auto& problem : problems) EXPECT_EQ(problem, "");
+  }
 }
 
 TEST(Gpu, OtherCollectivesWorkThereToo) {

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "paceline/base/half.h"
@@ -87,6 +92,55 @@ TEST(CombineAll, HasTheBitsOfOneByOne) {
       expect_like_one_by_one<std::int32_t>(op, ranks);
       expect_like_one_by_one<std::int64_t>(op, ranks);
     }
+}
+
+/// All triples of special values: three buffers, so long that whole cache lines and what is left over are both there.
+template <class T, class Make>
+void expect_extremes_without_order(DType dtype, Make make) {
+  const float nan = std::bit_cast<float>(0x7fe00000u), minus_nan = std::bit_cast<float>(0xffc00000u);
+  const std::vector<float> special{0.0f, -0.0f, 1, -1, INFINITY, -INFINITY, 5.9604645e-8f, -5.9604645e-8f, NAN, nan, minus_nan};
+  std::array<std::vector<T>, 3> values;
+  std::vector<float> least, greatest;  // NaN where one is
+  for (const float a : special)
+    for (const float b : special)
+      for (const float c : special) {
+        values[0].push_back(make(a)), values[1].push_back(make(b)), values[2].push_back(make(c));
+        const bool any = std::isnan(a) || std::isnan(b) || std::isnan(c);
+        least.push_back(any ? NAN : std::min({a, b, c})), greatest.push_back(any ? NAN : std::max({a, b, c}));
+      }
+  const auto count = static_cast<std::int64_t>(least.size());
+  const auto bytes_of = [](const std::vector<T>& numbers) {
+    return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T));
+  };
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+    std::array<int, 3> order{0, 1, 2};
+    std::set<std::string> results;
+    do {
+      const auto of = [&](int place) -> const std::vector<T>& { return values[static_cast<std::size_t>(order[place])]; };
+      std::vector<T> left = of(0), right = of(1), at_once(of(0).size());
+      combine(dtype, op, left.data(), of(1).data(), count), combine(dtype, op, left.data(), of(2).data(), count);
+      combine(dtype, op, right.data(), of(2).data(), count), combine(dtype, op, right.data(), of(0).data(), count);
+      const void* ins[] = {of(0).data(), of(1).data(), of(2).data()};
+      void* outs[] = {at_once.data()};
+      combine_all(dtype, op, ins, outs, count, 1);
+      for (const auto* result : {&left, &right, &at_once}) results.insert(bytes_of(*result));
+      for (std::size_t i = 0; i < at_once.size(); ++i) {
+        const double wanted = (op == ReduceOp::min ? least : greatest)[i];
+        double found;
+        if constexpr (std::is_floating_point_v<T>) found = at_once[i];
+        else found = at_once[i].value();
+        ASSERT_TRUE(std::isnan(wanted) ? std::isnan(found) : found == wanted) << i << ": " << found << ", not " << wanted;
+      }
+    } while (std::ranges::next_permutation(order).found);
+    EXPECT_EQ(results.size(), 1u) << name_of(dtype) << " " << name_of(op);
+  }
+}
+
+TEST(CombineAll, MinAndMaxKeepNansAndDoNotDependOnTheOrder) {
+  expect_extremes_without_order<float>(DType::f32, [](float value) { return value; });
+  expect_extremes_without_order<double>(DType::f64, [](float value) { return static_cast<double>(value); });
+  expect_extremes_without_order<Float16>(DType::f16, Float16::from);
+  expect_extremes_without_order<BFloat16>(DType::bf16, BFloat16::from);
 }
 
 }  // namespace
