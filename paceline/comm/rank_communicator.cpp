@@ -11,6 +11,7 @@
 #include "paceline/comm/gpu.h"
 #include "paceline/comm/hierarchical.h"
 #include "paceline/comm/shared/direct.h"
+#include "paceline/comm/validate.h"
 
 namespace paceline::comm {
 namespace {
@@ -72,7 +73,8 @@ Work RankCommunicator::start(const Operation& operation) {
 Call RankCommunicator::prepare(const Operation& operation) {
   Call call{.operation = operation, .sequence = 0, .rank = rank()};
   Operation& op = call.operation;
-  validate(op);
+  validate(op, rank(), size());
+  check_gpu(op);
   if (op.deadline.count() == 0) op.deadline = Nanoseconds(static_cast<std::int64_t>(config_.deadline_s * 1e9));
   if (op.is_collective()) {
     if (op.algorithm.empty()) op.algorithm = configured(op);
@@ -89,30 +91,16 @@ Call RankCommunicator::prepare(const Operation& operation) {
   return call;
 }
 
-void RankCommunicator::validate(const Operation& op) const {
+void RankCommunicator::check_gpu(const Operation& op) const {
+  if (!op.buffer.on_gpu && !op.input.on_gpu) return;
   const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("{}: {}", describe(op), why)); };
-  const auto check_rank = [&](int rank, const char* what) {
-    if (rank < 0 || rank >= size()) refuse(fmt::format("{} {} is not among the ranks 0 to {}", what, rank, size() - 1));
-  };
-  if (op.buffer.count < 0) refuse("the number of elements is negative");
-  if (op.buffer.on_gpu || op.input.on_gpu) {
-    const bool can = engine() == "local" && gpu::available() && op.is_collective() && endpoint_->host_group()->size() == size();
-    if (!can)
-      refuse(fmt::format("the {} engine {} memory of a GPU; use comm.engine=nccl", engine(),
-                         engine() == "local" ? "carries only collectives on" : "does not carry"));
-    if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks share one GPU", gpu::kMostRanks));
-    const std::string algorithm = op.algorithm.empty() ? config_.algorithm : op.algorithm;
-    if (algorithm != "auto" && algorithm != "direct") refuse(fmt::format("on one GPU the algorithm is direct, not {}", algorithm));
-  }
-  if (op.kind == Kind::broadcast || op.kind == Kind::reduce) check_rank(op.root, "root");
-  if (!op.is_collective()) {
-    check_rank(op.peer, "peer");
-    if (op.peer == rank()) refuse("a rank does not send to itself");
-    if (op.tag < 0) refuse("tags are not negative");
-  }
-  if (op.kind != Kind::all_to_all) return;
-  if (op.input.count != op.buffer.count || op.input.dtype != op.buffer.dtype) refuse("input and output differ in size or type");
-  if (op.buffer.count % size() != 0) refuse(fmt::format("{} elements can not be cut into {} equal parts", op.buffer.count, size()));
+  const bool can = engine() == "local" && gpu::available() && op.is_collective() && endpoint_->host_group()->size() == size();
+  if (!can)
+    refuse(fmt::format("the {} engine {} memory of a GPU; use comm.engine=nccl", engine(),
+                       engine() == "local" ? "carries only collectives on" : "does not carry"));
+  if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks share one GPU", gpu::kMostRanks));
+  const std::string algorithm = op.algorithm.empty() ? config_.algorithm : op.algorithm;
+  if (algorithm != "auto" && algorithm != "direct") refuse(fmt::format("on one GPU the algorithm is direct, not {}", algorithm));
 }
 
 bool RankCommunicator::is_direct(const Operation& op) const {

@@ -30,7 +30,8 @@ class RankCommunicator final : public Communicator {
 
  private:
   Call prepare(const Operation& operation);
-  void validate(const Operation& operation) const;
+  /// Throws ConfigError where the operation wants memory of a GPU carried that this engine can not carry.
+  void check_gpu(const Operation& operation) const;
   bool is_direct(const Operation& operation) const;
   std::unique_ptr<Activity> activity_for(const Call& call);
   std::unique_ptr<Activity> scheduled(const Call& call);

@@ -104,6 +104,10 @@ TEST(Communicator, RefusesWhatCannotBe) {
     EXPECT_THROW(comm.run(send(values, 0)), ConfigError);
     EXPECT_THROW(comm.run(send(values, 5)), ConfigError);
     EXPECT_THROW(comm.run(all_to_all(values, other)), ConfigError);
+    EXPECT_THROW(comm.run(all_to_all(values, values)), ConfigError);
+    EXPECT_THROW(comm.run(all_to_all(Buffer(values.data(), 5), Buffer(values.data() + 4, 5))), ConfigError);
+    EXPECT_THROW(comm.run(all_to_all(Buffer(values.data() + 4, 5), Buffer(values.data(), 5))), ConfigError);
+    EXPECT_NO_THROW(comm.run(all_to_all(Buffer(values.data(), 5), Buffer(values.data() + 5, 5))));
     EXPECT_THROW(comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = "rings", .deadline = {}})), ConfigError);
     EXPECT_THROW(comm.run(allreduce(Buffer(values.data(), 10, DType::f32, nullptr), quick("ring"))), ConfigError);
   });

@@ -118,6 +118,7 @@ TEST(Nccl, CarriesOneRank) {
     comm->run(operation);
   EXPECT_EQ(memory.values(), own);
   comm->start(all_to_all(memory.buffer(), output.buffer())).wait();
+  EXPECT_THROW(comm->start(all_to_all(memory.buffer(), memory.buffer())), ConfigError);
   EXPECT_EQ(output.values(), own);
   std::vector<float> host(10);
   EXPECT_THROW(comm->run(allreduce(host)), ConfigError);

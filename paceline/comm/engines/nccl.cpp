@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "paceline/comm/engines/all.h"
+#include "paceline/comm/validate.h"
 
 namespace paceline::comm {
 namespace {
@@ -134,8 +135,7 @@ class NcclCommunicator final : public Communicator {
       throw ConfigError(fmt::format("{}: the nccl engine matches messages by their order and has no tags; use tag 0", describe(op)));
     if (!op.algorithm.empty() && op.algorithm != "auto")
       throw ConfigError(fmt::format("{}: the nccl engine has algorithms of its own, not {}; use auto", describe(op), op.algorithm));
-    if (op.kind == Kind::all_to_all && op.buffer.count % size_ != 0)
-      throw ConfigError(fmt::format("{}: the elements can not be cut into {} equal parts", describe(op), size_));
+    validate(op, rank_, size_);
     if (op.deadline.count() == 0) op.deadline = Nanoseconds(static_cast<std::int64_t>(config_.deadline_s * 1e9));
     // What fills the buffer was put on the caller's stream before.
     const Event filled;
