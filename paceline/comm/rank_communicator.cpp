@@ -84,7 +84,8 @@ Call RankCommunicator::prepare(const Operation& operation) {
           fmt::format("{}: hierarchical needs the ranks of a host side by side, and as many on every host but the last; start them with "
                       "mpirun --map-by slot, or use another algorithm",
                       describe(op)));
-    call.sequence = ++collectives_;
+    if (!is_direct(op)) schedule::algorithm_for(op.algorithm, op.collective());  // or it says which there are
+    call.sequence = ++collectives_;  // last: ranks whose calls were refused must count like those that made none
   } else {
     call.sequence = ++messages_;
   }

@@ -113,6 +113,22 @@ TEST(Communicator, RefusesWhatCannotBe) {
   });
 }
 
+TEST(Communicator, ARefusedCallLeavesTheOthersWhereTheyAre) {
+  const auto problems = play(2, {}, [](Communicator& comm) {
+    std::vector<float> values(100, 1);
+    if (comm.rank() == 0) {
+      EXPECT_THROW(comm.run(allreduce(values, quick("rings"))), ConfigError);
+      EXPECT_THROW(comm.start(allreduce(values, quick("rings"))), ConfigError);
+      EXPECT_THROW(comm.run(broadcast(values, quick("butterfly"))), ConfigError);  // which has none
+      EXPECT_THROW(comm.run(all_to_all(values, values)), ConfigError);
+    }
+    for (const char* algorithm : {"ring", "direct"})
+      comm.run(allreduce(values, {.op = ReduceOp::sum, .root = 0, .algorithm = algorithm, .deadline = std::chrono::seconds(10)}));
+    EXPECT_EQ(values.back(), 4);
+  });
+  EXPECT_THAT(problems, testing::Each(""));
+}
+
 // NaNs with different payloads and zeros of both signs: combined in any order and grouping, they give the same bits.
 TEST(Communicator, EveryAlgorithmGivesAllRanksTheSameLeastAndGreatest) {
   constexpr int kRanks = 4;
