@@ -18,7 +18,9 @@ class Endpoint {
   virtual std::string engine() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual Topology topology() const = 0;
+  /// By rank: its host. What they are called says nothing; ranks of one host have the same.
+  virtual const std::vector<int>& hosts() const = 0;
+  Topology topology() const { return topology_of(hosts()); }
   virtual Transport& transport() = 0;
   virtual Waiter& waiter() = 0;
   /// The ranks of this host that share memory, in their order; null where they share none.

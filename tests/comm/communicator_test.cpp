@@ -265,5 +265,23 @@ TEST(Shape, TakesAsLongAsTheLinkWould) {
   for (const auto& problem : problems) EXPECT_EQ(problem, "");
 }
 
+// The group of ranks 0, 2 and 3 is uneven, yet 2 and 3 are on one host: what they say to one another does not cross the link, which would
+// take half a minute.
+TEST(Shape, LeavesAHostAloneAlsoInAnUnevenGroup) {
+  CommConfig config;
+  config.per_host = 2;
+  config.link_gbit_per_s = 0.001;
+  const auto problems = play(4, config, [](Communicator& comm) {
+    const auto group = comm.split(comm.rank() == 1, 0);
+    std::vector<float> values(1 << 20, static_cast<float>(comm.rank()));
+    const Options soon{.op = ReduceOp::sum, .root = 0, .algorithm = {}, .deadline = std::chrono::seconds(10)};
+    if (comm.rank() == 2) group->run(send(values, 2, 0, soon));
+    if (comm.rank() != 3) return;
+    group->run(receive(values, 1, 0, soon));
+    EXPECT_EQ(values.back(), 2);
+  });
+  EXPECT_THAT(problems, testing::Each(""));
+}
+
 }  // namespace
 }  // namespace paceline::comm

@@ -88,14 +88,13 @@ class Shape final : public Endpoint, public Transport, public Waiter {
   Shape(std::unique_ptr<Endpoint> inner, const Link& link)
       : inner_(std::move(inner)),
         link_(link),
-        per_host_(inner_->topology().per_host),
-        gate_(link, inner_->rank(), per_host_),
+        gate_(link, inner_->rank(), static_cast<int>(std::ranges::count(hosts(), host_of(rank())))),
         queues_(static_cast<std::size_t>(inner_->size())) {}
 
   std::string engine() const override { return inner_->engine(); }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  Topology topology() const override { return inner_->topology(); }
+  const std::vector<int>& hosts() const override { return inner_->hosts(); }
   Transport& transport() override { return *this; }
   Waiter& waiter() override { return *this; }
   shared::Group* host_group() override { return inner_->host_group(); }
@@ -105,7 +104,7 @@ class Shape final : public Endpoint, public Transport, public Waiter {
   Memory allocate(std::int64_t bytes) override { return inner_->allocate(bytes); }
 
   std::unique_ptr<Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
-    if (peer / per_host_ == rank() / per_host_) return inner_->transport().send(peer, tag, data, bytes);
+    if (host_of(peer) == host_of(rank())) return inner_->transport().send(peer, tag, data, bytes);
     return std::make_unique<Held>(inner_->transport(), gate_, queues_[static_cast<std::size_t>(peer)], peer, tag, data, bytes);
   }
   std::unique_ptr<Request> receive(int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival) override {
@@ -124,9 +123,10 @@ class Shape final : public Endpoint, public Transport, public Waiter {
   std::string gone(int peer) override { return inner_->waiter().gone(peer); }
 
  private:
+  int host_of(int peer) const { return hosts()[static_cast<std::size_t>(peer)]; }
+
   std::unique_ptr<Endpoint> inner_;
   Link link_;
-  int per_host_;
   Gate gate_;
   std::vector<Held::Queue> queues_;  // by peer
 };

@@ -131,7 +131,7 @@ class TwoLevelEndpoint final : public Endpoint {
   std::string engine() const override { return plan_.engine; }
   int rank() const override { return plan_.rank; }
   int size() const override { return plan_.size(); }
-  Topology topology() const override { return topology_of(plan_.places.hosts); }
+  const std::vector<int>& hosts() const override { return plan_.places.hosts; }
   Transport& transport() override { return transport_; }
   Waiter& waiter() override { return waiter_; }
   Group* host_group() override { return host_.get(); }

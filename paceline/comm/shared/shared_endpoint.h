@@ -23,7 +23,7 @@ class SharedEndpoint final : public Endpoint {
   std::string engine() const override { return plan_.engine; }
   int rank() const override { return everyone_->rank(); }
   int size() const override { return everyone_->size(); }
-  Topology topology() const override { return topology_of(plan_.hosts); }
+  const std::vector<int>& hosts() const override { return plan_.hosts; }
   Transport& transport() override { return mailbox_; }
   Waiter& waiter() override { return *everyone_; }
   Group* host_group() override { return host_ ? host_.get() : everyone_.get(); }
