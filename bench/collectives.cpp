@@ -76,7 +76,7 @@ std::vector<Side> sides_of(schedule::Collective kind, const Options& options, co
   for (const std::string& algorithm : algorithms)
     if (algorithm != "auto") schedule::algorithm_for(algorithm, kind);  // or it says which there are
   for (const std::string& engine : items_of(options.engines)) {
-    find(comm::engines(), "engine", engine);
+    comm::engine_of(engine);
     for (const std::string& algorithm : algorithms) {
       const std::string words = fmt::format("{} {} {} {} {} {}", rank, engine, ranks, collective, algorithm, size_list);
       const std::string start = engine == "local" ? "" : engine == "mpi" ? mpirun("mpirun", ranks) : launched(ranks);

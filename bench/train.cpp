@@ -202,7 +202,7 @@ std::vector<Row> bench_train(const Options& options, const Say& say) {
   if (!options.against.empty() && options.against != kPeer)
     throw ConfigError(unknown_message("peer of bench train", options.against, std::vector<std::string_view>{kPeer}));
   const std::vector<std::string> engines = items_of(options.engines);
-  for (const std::string& engine : engines) find(comm::engines(), "engine", engine);
+  for (const std::string& engine : engines) comm::engine_of(engine);
   const std::vector<Case> cases = cases_of(options);
   if (const comm::World world = comm::discover(); world.size > 1) {
     if (cases.size() != 1 || engines.size() != 1) throw ConfigError("ranks of bench train measure one of --networks over one of --engines");

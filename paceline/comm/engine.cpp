@@ -46,6 +46,15 @@ constexpr Entry<Engine> kEngines[] = {
 #endif
 };
 
+/// What a build may lack, and what to do then.
+constexpr struct {
+  std::string_view key, library, mend;
+} kOptional[] = {
+    {"mpi", "MPI", "install libopenmpi-dev and build again, or use comm.engine=shm on one host, gloo on several"},
+    {"gloo", "Gloo", "install libgloo-dev and build again, or use comm.engine=shm on one host, mpi on several"},
+    {"nccl", "NCCL", "use comm.engine=local, or build with -DPACELINE_CUDA=ON where NCCL is installed"},
+};
+
 bool has_engine(std::string_view key) {
   return std::any_of(std::begin(kEngines), std::end(kEngines), [&](const auto& row) { return row.key == key; });
 }
@@ -65,6 +74,13 @@ std::string engine_for(const World& world) {
 
 std::span<const Entry<Engine>> engines() { return kEngines; }
 
+const Engine& engine_of(std::string_view key) {
+  for (const auto& row : kOptional)
+    if (row.key == key && !has_engine(key))
+      throw ConfigError(fmt::format("comm.engine={}: this build has no {}; {}", key, row.library, row.mend));
+  return find(engines(), "engine", key).make;
+}
+
 std::string paceline_run(int ranks) { return fmt::format("paceline run -np {} --", ranks); }
 
 CommConfig with_hosts(CommConfig config) {
@@ -75,10 +91,9 @@ CommConfig with_hosts(CommConfig config) {
 std::unique_ptr<Communicator> connect(const CommConfig& config, const World& world) {
   config.check_for(world.size);
   const bool alone = world.size == 1;
-  if (alone && (config.engine == "auto" || !find(engines(), "engine", config.engine).make.on_gpu))
-    return std::move(local_group(1, config).front());
+  if (alone && (config.engine == "auto" || !engine_of(config.engine).on_gpu)) return std::move(local_group(1, config).front());
   const std::string key = config.engine == "auto" ? engine_for(world) : config.engine;
-  const Engine& engine = find(engines(), "engine", key).make;
+  const Engine& engine = engine_of(key);
   if (!engine.connect)
     throw ConfigError(fmt::format("comm.engine={} carries threads of one process, but {} started {} processes; use comm.engine={}", key,
                                   world.source, world.size, engine_for(world)));
@@ -107,6 +122,7 @@ std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicat
 }
 
 void CommConfig::check_for(int ranks) const {
+  if (engine != "auto") engine_of(engine);
   if (fail_at.empty()) return;
   const auto refuse = [&](const std::string& why) {
     throw ConfigError(fmt::format("comm.fail_at=[{}] {}; it is [rank, n], with n from 1", fmt::join(fail_at, ", "), why));
@@ -119,6 +135,8 @@ void CommConfig::check_for(int ranks) const {
 void CommConfig::describe(Section& section) {
   std::vector<std::string_view> engine_keys{"auto"}, algorithm_keys{"auto"};
   for (const auto& row : engines()) engine_keys.push_back(row.key);
+  for (const auto& row : kOptional)
+    if (!has_engine(row.key)) engine_keys.push_back(row.key);  // a recipe may name it; check_for() says what is missing
   for (const auto& row : schedule::algorithms()) algorithm_keys.push_back(row.key);
   section.field("engine", engine, "how ranks are carried; auto: the fastest that can").one_of(engine_keys);
   section

@@ -25,7 +25,10 @@ struct Engine {
   bool on_gpu = false;  // carries memory of GPUs, and of GPUs alone
 };
 
+/// Those of this build.
 std::span<const Entry<Engine>> engines();
+/// The engine of this name. Throws ConfigError; for one that this build has not got it says what is missing and what to use instead.
+const Engine& engine_of(std::string_view key);
 
 /// This process's communicator among the ranks of `world`. "auto" takes the fastest engine that can carry it.
 std::unique_ptr<Communicator> connect(const CommConfig& config = {}, const World& world = discover());

@@ -147,7 +147,7 @@ std::string RankCommunicator::choose(const Operation& op) {
   if (endpoint_->topology().per_host > 1 && op.kind == Kind::allreduce) return "hierarchical";
   if (op.kind == Kind::barrier) return "recursive_doubling";
   if (!costs_) {
-    const bool network = find(engines(), "engine", engine()).make.spans_hosts;
+    const bool network = engine_of(engine()).spans_hosts;
     if (rank() == 0 && topology().scattered)
       log::warning(
           "ranks of one host are no neighbours, so hosts send one another more than they must; start them with mpirun --map-by slot");

@@ -59,7 +59,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
     const std::string& engine = recipe_.comm.engine;
     if (here_ > 1 && engine != "auto" && engine != "local")
       throw ConfigError(fmt::format("workers of comm.engine={} are processes; start them with: {} paceline train …", engine,
-                                    find(comm::engines(), "engine", engine).make.launcher(workers)));
+                                    comm::engine_of(engine).launcher(workers)));
     comms_ = comm::local_group(here_, recipe_.comm);
   }
   for_each_worker([&](std::size_t i) {

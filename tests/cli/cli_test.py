@@ -433,9 +433,16 @@ class WrongWords(CliTest):
         words = ["train", *SMALL, "--workers", "2", "comm.engine=mpi"]
         self.refused(*words, says=["start them with: mpirun (of ", ") -np 2 paceline train"])
         done = self.run_paceline("run", "-np", "2", "--", *words, code=WRONG_INPUT)
-        self.assertIn("start it with the mpirun of ", done.stderr)
+        self.assertRegex(done.stderr, "start it with the mpirun of .*, or use comm.engine=shm")
         self.assertNotIn("in 1 processes", done.stderr)
         self.refused("train", *SMALL, "--workers", "2", "comm.engine=shm", says=["start them with: paceline run -np 2 -- paceline train"])
+
+    def test_an_engine_that_this_build_has_not(self):
+        if "nccl" in [row["key"] for row in self.json_of("list", "engines")["engines"]]:
+            self.skipTest("this build has NCCL")
+        for words in [["--workers", "2"], []]:
+            self.refused("train", *SMALL, *words, "comm.engine=nccl", says=["this build has no NCCL", "use comm.engine=local"])
+        self.refused("bench", "allreduce", "--engines", "nccl", says=["this build has no NCCL", "use comm.engine=local"])
 
 
 class WrongFiles(CliTest):

@@ -222,14 +222,15 @@ void check_agreement(const World& world) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (rank == world.rank && size == world.size) return;
+  const char* other = world.one_host() ? "shm" : "gloo";
   if (const int processes = discover().size; processes < world.size)
     throw ConfigError(
         fmt::format("comm.engine=mpi carries one rank a process, but this world has {} ranks in {} processes; use "
                     "comm.engine={}, or start {} processes",
-                    world.size, processes, world.one_host() ? "shm" : "gloo", world.size));
+                    world.size, processes, other, world.size));
   throw ConfigError(fmt::format(
-      "comm.engine=mpi: rank {} of {} (says {}) is rank {} of {} for MPI; start it with the mpirun of {}, or use another engine",
-      world.rank, world.size, world.source, rank, size, library_name()));
+      "comm.engine=mpi: rank {} of {} (says {}) is rank {} of {} for MPI; start it with the mpirun of {}, or use comm.engine={}",
+      world.rank, world.size, world.source, rank, size, library_name(), other));
 }
 
 /// Rank 0 tells all others.
