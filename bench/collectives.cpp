@@ -149,11 +149,13 @@ std::vector<Row> bench_collective(schedule::Collective kind, const Options& opti
           if (!other.peer.empty() && other.seconds.contains(bytes)) row["vs " + other.peer] = median(other.seconds.at(bytes)) / time;
       rows.push_back(row);
     }
+  std::map<std::int64_t, double> reductions;
   for (const Side& side : sides)
     if (side.peer.empty() && side.algorithm != "auto") {
       std::map<std::int64_t, double> times;
       for (const auto& [bytes, seconds] : side.seconds) times[bytes] = median(seconds);
-      if (const auto fit = fit_costs(collective, side.algorithm, options.ranks, times)) rows.push_back(fit->row(side.engine));
+      if (reductions.empty()) reductions = reduction_costs(sizes);
+      if (const auto fit = fit_costs(collective, side.algorithm, options.ranks, times, reductions)) rows.push_back(fit->row(side.engine));
     }
   return rows;
 }

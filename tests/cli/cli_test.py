@@ -208,7 +208,13 @@ class Looking(CliTest):
             rows = self.json_of("bench", collective, "--rounds", "1", "--sizes", "4K", "--engines", "local")["rows"]
             self.assertEqual([(row["engine"], row["peer"], row["bytes"]) for row in rows], [("local", "", 4096), ("", "memory roofline", 4096)])
             self.assertTrue(all(row["seconds"] > 0 for row in rows))
-
+        rows = self.json_of("bench", "allreduce", "--ranks", "2", "--rounds", "1", "--sizes", "1K,64K,1M", "--engines", "local",
+                            "--algorithms", "ring,direct")["rows"]
+        fits = [row for row in rows if "alpha_us" in row]
+        self.assertEqual([fit["algorithm"] for fit in fits], ["ring", "direct"])
+        for fit in fits:
+            self.assertGreaterEqual(fit["alpha_us"], 0)
+            self.assertTrue(fit["B_gb_per_s"] is None or fit["B_gb_per_s"] > 0, fit)
 
     def test_output_that_cannot_be_written(self):
         with open("/dev/full", "w") as full:
