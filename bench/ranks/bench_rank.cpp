@@ -84,8 +84,11 @@ void measure_roofline(int ranks, const std::string& collective, const std::vecto
         if (reduces || rank == owner) in.push_back(values);
         if (collective == "allreduce" || (rank == owner) == reduces) out.push_back(values);
       }
-      time_collective(*group[static_cast<std::size_t>(worker)], bytes,
-                      [&] { combine_all(DType::f32, ReduceOp::sum, in, out, range.size(), 1); });
+      const auto move = [&] {
+        if (reduces) return combine_all(DType::f32, ReduceOp::sum, in, out, range.size(), 1);
+        for (void* to : out) std::memcpy(to, in.front(), static_cast<std::size_t>(range.size()) * sizeof(float));
+      };
+      time_collective(*group[static_cast<std::size_t>(worker)], bytes, move);
     });
   }
 }
