@@ -154,7 +154,8 @@ int parse_nodes(const std::string& text) {
   const std::optional<int> least = positive(text.substr(0, colon));
   const std::optional<int> most = colon == std::string::npos ? least : positive(text.substr(colon + 1));
   if (!least || !most || *most < *least) throw ConfigError(fmt::format("--nnodes '{}' is not a number of hosts", text));
-  if (*least != *most) throw ConfigError(fmt::format("--nnodes {}: a job has a fixed number of hosts; give one number", text));
+  if (*least != *most)
+    throw ConfigError(fmt::format("--nnodes {}: jobs whose hosts come and go are not supported yet; give one number of hosts", text));
   return *least;
 }
 

@@ -209,7 +209,7 @@ class WrongInput(RunTest):
         self.refused("--master-port", 70000, "true", says="65535")
         self.refused("--rdzv-endpoint", "a:b", "true", says="host:port")
         self.refused("--nnodes", "2", "true", says="--node-rank")
-        self.refused("--nnodes", "1:4", "true", says="fixed number of hosts")
+        self.refused("--nnodes", "1:4", "true", says="not supported yet; give one number of hosts")
         self.refused("--nnodes", 2, "--node-rank", 0, "true", says="--master-addr")
         self.refused("-x", "NOT_SET_ANYWHERE", "true", says="NOT_SET_ANYWHERE")
         self.refused("--only-rank-output", 2, "-np", 2, "true", says="ranks 0 to 1")
