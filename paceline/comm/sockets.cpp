@@ -15,7 +15,6 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <system_error>
 
 namespace paceline::comm {
 namespace {
@@ -30,6 +29,14 @@ const sockaddr* raw(const SocketAddress& endpoint) { return reinterpret_cast<con
 Socket open_socket(const SocketAddress& endpoint) {
   Socket socket(::socket(endpoint.address.ss_family, kFlags, 0));
   if (!socket) fail("socket");
+  return socket;
+}
+
+Socket bind_at(const SocketAddress& endpoint) {
+  Socket socket = open_socket(endpoint);
+  const int on = 1;  // a job that ended a moment ago does not hold its port, nor does who asks whether it is free
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (::bind(socket.get(), raw(endpoint), endpoint.length) != 0) fail("bind");
   return socket;
 }
 
@@ -105,12 +112,18 @@ SocketAddress abstract_address(const std::string& name) {
 }
 
 Socket listen_at(const SocketAddress& endpoint) {
-  Socket socket = open_socket(endpoint);
-  const int on = 1;  // a job that ended a moment ago does not hold its port
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(socket.get(), raw(endpoint), endpoint.length) != 0) fail("bind");
+  Socket socket = bind_at(endpoint);
   if (::listen(socket.get(), kBacklog) != 0) fail("listen");
   return socket;
+}
+
+std::error_code obstacle_at(const SocketAddress& endpoint) {
+  try {
+    bind_at(endpoint);
+    return {};
+  } catch (const std::system_error& error) {
+    return error.code();
+  }
 }
 
 Socket dial(const SocketAddress& endpoint, const Deadline& deadline) {

@@ -9,6 +9,7 @@
 
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "paceline/base/clock.h"
@@ -62,6 +63,9 @@ SocketAddress tcp_address(const std::string& host, int port);
 SocketAddress abstract_address(const std::string& name);
 
 Socket listen_at(const SocketAddress& endpoint);
+/// Why nobody could listen at this TCP address just now: address_in_use, address_not_available where it is none of this host's, or nothing.
+/// Asking keeps no other rank from it.
+std::error_code obstacle_at(const SocketAddress& endpoint);
 Socket dial(const SocketAddress& endpoint, const Deadline& deadline);
 std::pair<Socket, Socket> socket_pair();
 

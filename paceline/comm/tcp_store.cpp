@@ -161,6 +161,22 @@ struct Try {
   bool stranger = false;  // somebody else is there
 };
 
+/// Dials an address to which rank 0 may not have come yet. Throws StrangerError where it never can: somebody holds it and does not listen.
+Socket dial_store(const SocketAddress& endpoint, const Deadline& deadline) {
+  try {
+    return dial(endpoint, deadline);
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::connection_refused || endpoint.address.ss_family == AF_UNIX ||
+        obstacle_at(endpoint) != std::errc::address_in_use)
+      throw;
+  }
+  try {
+    return dial(endpoint, deadline);  // it may have been rank 0, which came between
+  } catch (const std::system_error&) {
+    throw StrangerError("in use by another program, which does not listen");
+  }
+}
+
 /// One try at every candidate.
 Try try_candidates(const StoreJob& job, const Deadline& deadline) {
   Try result;
@@ -168,7 +184,7 @@ Try try_candidates(const StoreJob& job, const Deadline& deadline) {
     result.endpoint = endpoint;
     try {
       const Deadline limit = job.candidates.size() > 1 ? deadline.or_sooner(1s) : deadline;  // one that is silent must not hide the next
-      Socket socket = dial(endpoint, limit);
+      Socket socket = dial_store(endpoint, limit);
       introduce(socket, job, limit);
       result.socket = std::move(socket);
       return result;

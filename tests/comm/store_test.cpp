@@ -217,6 +217,17 @@ TEST(Rendezvous, NamesAPortInUse) {
   EXPECT_THAT(said[0], AllOf(HasSubstr("config: 127.0.0.1:" + std::to_string(port)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
 
+TEST(Rendezvous, NamesAPortThatIsHeldWithoutAListener) {
+  const Socket stranger(::socket(AF_INET, SOCK_STREAM, 0));
+  SocketAddress address = tcp_address("127.0.0.1", 0);
+  auto* raw = reinterpret_cast<sockaddr*>(&address.address);
+  ASSERT_EQ(::bind(stranger.get(), raw, address.length), 0);
+  ASSERT_EQ(::getsockname(stranger.get(), raw, &address.length), 0);
+  const int port = ntohs(reinterpret_cast<sockaddr_in&>(address.address).sin_port);
+  for (const std::string& one : outcomes({world_of(0, 2, port), world_of(1, 2, port)}))
+    EXPECT_THAT(one, AllOf(HasSubstr("config: 127.0.0.1:" + std::to_string(port)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
 TEST(Rendezvous, TakesTheNextPortWhereTheFirstIsHeld) {
   const int port = free_port();
   const Socket agent = listen_at(tcp_address("127.0.0.1", port));
