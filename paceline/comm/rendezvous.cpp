@@ -18,6 +18,7 @@ wire::Hello hello_of(const World& world) {
   std::memcpy(&hello.instance, wire::random_bytes(sizeof(hello.instance)).data(), sizeof(hello.instance));
   hello.host_id = host_id();
   hello.host_name = host_name();
+  hello.local_size = world.local_size;
   return hello;
 }
 
@@ -46,12 +47,27 @@ std::vector<SocketAddress> tcp_candidates(const World& world) {
   return candidates;
 }
 
+std::vector<SocketAddress> candidates(const World& world) {
+  const bool local = world.one_host() && !world.job.empty() && world.source != "torchrun";
+  return local ? std::vector{local_address(world.job)} : tcp_candidates(world);
+}
+
+/// Where rank 0 listens if it is on this host too and thinks that all ranks are, where this one does not, or the other way round.
+std::vector<SocketAddress> candidates_elsewhere(World world) {
+  world.local_size = world.one_host() ? 1 : world.size;
+  try {
+    if (obstacle_at(tcp_address(world.address, world.port)) == std::errc::address_not_available) return {};
+    return candidates(world);
+  } catch (const ConfigError&) {  // nowhere
+    return {};
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Store> connect_store(const World& world, Nanoseconds deadline) {
   if (world.size == 1) return memory_store();
-  const bool local = world.one_host() && !world.job.empty() && world.source != "torchrun";
-  const StoreJob job{hello_of(world), world.job, local ? std::vector{local_address(world.job)} : tcp_candidates(world)};
+  const StoreJob job{hello_of(world), world.job, candidates(world), [world] { return candidates_elsewhere(world); }};
   return world.rank == 0 ? serve_store(job, deadline) : reach_store(job, deadline);
 }
 

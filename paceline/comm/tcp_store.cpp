@@ -198,6 +198,18 @@ Try try_candidates(const StoreJob& job, const Deadline& deadline) {
   return result;
 }
 
+/// Rank 0 refuses whoever finds it there, and says why.
+void try_elsewhere(const StoreJob& job, const Deadline& deadline) {
+  for (const SocketAddress& endpoint : job.elsewhere()) {
+    try {
+      const Deadline limit = deadline.or_sooner(kProbeTime);
+      introduce(dial(endpoint, limit), job, limit);
+    } catch (const std::system_error&) {
+    } catch (const StrangerError&) {
+    }
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline) {
@@ -221,6 +233,7 @@ std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline) {
     if (found.stranger && job.candidates.size() == 1 && patience.passed())
       throw ConfigError(
           fmt::format("{}; choose another port with MASTER_PORT=… or --master-port, or leave it to `paceline run`", found.why));
+    if (!found.stranger && patience.passed()) try_elsewhere(job, until);
     if (until.passed())
       throw PeerError(
           0, "rendezvous", 0,

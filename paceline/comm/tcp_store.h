@@ -2,6 +2,7 @@
 // connect_store() of world.h chooses the endpoints; these two open the store at them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,11 +13,13 @@
 
 namespace paceline::comm {
 
-/// Who opens the store, of which job, and where: candidates in the order in which they are tried.
+/// Who opens the store, of which job, and where: candidates in the order in which they are tried. `elsewhere` is where a rank 0 on this
+/// host would listen that was told otherwise about the hosts; it is asked where nobody is at the candidates, to find that out.
 struct StoreJob {
   wire::Hello hello;
   std::string token;
   std::vector<SocketAddress> candidates;
+  std::function<std::vector<SocketAddress>()> elsewhere = [] { return std::vector<SocketAddress>(); };
 };
 
 /// Both return once all ranks have come, or throw: ConfigError where the ranks do not mean the same job or a port is taken, PeerError where

@@ -215,6 +215,11 @@ Reply StoreServer::objection(const wire::Hello& hello) const {
         fmt::format("{} and {} are on different hosts (or in different containers), but the store's address reaches one host alone; "
                     "set MASTER_ADDR to an address of rank 0's host that the others can reach, and LOCAL_WORLD_SIZE to the ranks of a host",
                     host_.who(), hello.who()));
+  if (hello.one_host() != host_.one_host())
+    return refuse(
+        fmt::format("{} was told that {} of the {} ranks are on its host, but {} that {} are on its own; set LOCAL_WORLD_SIZE of every "
+                    "rank to the ranks of its host",
+                    hello.who(), hello.local_size, hello.size, host_.who(), host_.local_size));
   const auto known = peers_.find(hello.rank);
   const wire::Hello* namesake = hello.rank == 0 ? &host_ : known == peers_.end() ? nullptr : &known->second.hello;
   if (namesake != nullptr && namesake->instance != hello.instance)

@@ -76,6 +76,7 @@ std::uint32_t frame_length(std::string_view header) { return Reader(header).numb
 std::string encode(const Hello& hello, std::string_view job, std::string_view nonce) {
   Writer body;
   body.number(hello.rank).number(hello.size).number(hello.pid).number(hello.instance).text(hello.host_id).text(hello.host_name);
+  body.number(hello.local_size);
   return Writer().number(tag_of(body.bytes, job, nonce)).bytes.append(body.bytes);
 }
 
@@ -90,6 +91,7 @@ std::optional<Hello> decode_hello(std::string_view payload, std::string_view job
   hello.instance = reader.number<std::uint64_t>();
   hello.host_id = reader.text();
   hello.host_name = reader.text();
+  hello.local_size = reader.number<std::int32_t>();
   return reader.done() ? std::optional(hello) : std::nullopt;
 }
 

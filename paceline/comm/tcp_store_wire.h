@@ -20,7 +20,7 @@ namespace paceline::comm::wire {
 
 constexpr std::size_t kMaxFrame = 1 << 20, kMaxHello = 1024;
 constexpr std::size_t kHeaderBytes = sizeof(std::uint32_t), kNonceBytes = 16;
-constexpr std::string_view kMagic{"PACELINE\1\0\0\0", 12};  // name and version
+constexpr std::string_view kMagic{"PACELINE\2\0\0\0", 12};  // name and version
 constexpr std::size_t kGreetingBytes = kMagic.size() + kNonceBytes;
 
 /// Who connects, and what it believes about the job.
@@ -29,7 +29,9 @@ struct Hello {
   std::int32_t pid = 0;
   std::uint64_t instance = 0;  // tells a second connection of one store from a second process with the same rank
   std::string host_id, host_name;
+  std::int32_t local_size = 1;  // so many ranks are on its host
 
+  bool one_host() const { return local_size == size; }
   std::string who() const;  ///< "rank 2 (pid 1234 on host a)"
 };
 

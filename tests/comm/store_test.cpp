@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/engines/address.h"
 #include "paceline/comm/sockets.h"
 #include "paceline/comm/tcp_store.h"
 #include "paceline/comm/tcp_store_wire.h"
@@ -226,6 +227,25 @@ TEST(Rendezvous, NamesAPortThatIsHeldWithoutAListener) {
   const int port = ntohs(reinterpret_cast<sockaddr_in&>(address.address).sin_port);
   for (const std::string& one : outcomes({world_of(0, 2, port), world_of(1, 2, port)}))
     EXPECT_THAT(one, AllOf(HasSubstr("config: 127.0.0.1:" + std::to_string(port)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
+// Who thinks that all ranks are on one host looks for rank 0 on loopback, the others at the host's address.
+TEST(Rendezvous, NamesRanksThatDisagreeAboutTheHosts) {
+  std::string address;
+  try {
+    address = own_address("192.0.2.1", true);  // nobody's (RFC 5737)
+  } catch (const ConfigError&) {
+    GTEST_SKIP() << "this host has no address but loopback";
+  }
+  for (const int mistaken : {0, 1}) {
+    const int port = free_port();
+    std::vector<World> worlds{world_of(0, 2, port), world_of(1, 2, port)};
+    for (World& world : worlds) world.address = address;
+    worlds[static_cast<std::size_t>(mistaken)].local_size = 1, worlds[static_cast<std::size_t>(mistaken)].local_rank = 0;
+    for (const std::string& one : outcomes(worlds))
+      EXPECT_THAT(one, AllOf(HasSubstr("config: "), HasSubstr("of the 2 ranks are on its host"), HasSubstr("LOCAL_WORLD_SIZE")))
+          << mistaken;
+  }
 }
 
 TEST(Rendezvous, TakesTheNextPortWhereTheFirstIsHeld) {
