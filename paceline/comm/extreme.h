@@ -1,7 +1,9 @@
 // The least or the greatest of two numbers, the same bits whatever their order and grouping, so that ranks that combine in different orders
-// agree: a NaN wins over every number and always becomes the same NaN, and −0 is less than +0. One text, compiled for the CPU and for CUDA.
+// agree: a NaN wins over every number and always becomes the same NaN, and −0 becomes +0. One text, compiled for the CPU and for CUDA.
 #pragma once
 
+#include <bit>
+#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -15,25 +17,34 @@
 
 namespace paceline::comm {
 
-/// V is Element, or one of the compiler's vectors of it: conditionals choose lane by lane then.
+/// x where the condition holds, else y; lane by lane where V is one of the compiler's vectors. Of a number's conditional the CPU's compiler
+/// makes a branch, and then no vectors of the loop around it, so bits are chosen by masks there.
+template <class Condition, class V>
+PACELINE_EXTREME V choose(Condition condition, V x, V y) {
+#if !defined(__CUDACC__)
+  if constexpr (std::is_floating_point_v<V>) {
+    using Bits = std::conditional_t<sizeof(V) == 4, std::uint32_t, std::uint64_t>;
+    const auto bits = std::bit_cast<Bits>(y);
+    return std::bit_cast<V>(bits ^ ((std::bit_cast<Bits>(x) ^ bits) & (Bits{0} - static_cast<Bits>(condition))));
+  }
+#endif
+  return condition ? x : y;
+}
+
+/// V is Element, or a vector of it.
 template <ReduceOp op, class Element, class V>
 PACELINE_EXTREME V extreme(V a, V b) {
   static_assert(op == ReduceOp::min || op == ReduceOp::max);
   constexpr bool kLeast = op == ReduceOp::min;
-  V result;
-  if constexpr (kLeast) {
-    result = b < a ? b : a;
-  } else {
-    result = b > a ? b : a;
-  }
+  using Condition = decltype(a < b);
+  const Condition takes_b = kLeast ? b < a : b > a;
   if constexpr (std::is_floating_point_v<Element>) {
     constexpr Element kNan = std::numeric_limits<Element>::quiet_NaN();
-    // −0 equals +0; their sum is +0, and so is that of their opposites.
-    const V zero = kLeast ? -(-a - b) : a + b;
-    result = (a == V{}) & (b == V{}) ? zero : result;
-    result = (a == a) & (b == b) ? result : V{} + kNan;
+    const Condition takes_a = kLeast ? a <= b : a >= b;  // neither: one of them is NaN
+    return choose(Condition(takes_a | takes_b), choose(takes_b, b, a) + Element{0}, V{} + kNan);
+  } else {
+    return choose(takes_b, b, a);
   }
-  return result;
 }
 
 }  // namespace paceline::comm

@@ -78,7 +78,7 @@ TEST(Gpu, ANanIsTheLeastAndTheGreatest) {
       comm.run(allreduce(own, options));
       EXPECT_EQ(memory.values()[0], own[0]);
       EXPECT_TRUE(std::isnan(memory.values()[1]));
-      EXPECT_EQ(std::signbit(memory.values()[2]), op == ReduceOp::min);
+      EXPECT_FALSE(std::signbit(memory.values()[2]));
     });
     for (const auto& problem : problems) EXPECT_EQ(problem, "");
   }
