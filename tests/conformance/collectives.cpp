@@ -219,6 +219,40 @@ std::string conform_messages(Communicator& communicator) {
   return {};
 }
 
+std::string conform_early_messages(Communicator& communicator) {
+  const int rank = communicator.rank(), size = communicator.size(), next = (rank + 1) % size, last = (rank + size - 1) % size;
+  if (size == 1) return {};
+  constexpr int kMessages = 8, kTags = 4;
+  for (const std::int64_t elements : {0, 10, 100'000})
+    for (const bool shared_memory : {false, true}) {
+      std::vector<std::vector<std::int32_t>> out(kMessages);
+      std::vector<Memory> memories;
+      std::vector<Work> works;
+      for (int i = 0; i < kMessages; ++i) {
+        auto& values = out[static_cast<std::size_t>(i)];
+        values.assign(static_cast<std::size_t>(elements), rank * 100 + i);
+        Buffer buffer(values);
+        if (shared_memory) {
+          buffer.data = memories.emplace_back(communicator.allocate(buffer.bytes())).get();
+          std::copy(values.begin(), values.end(), static_cast<std::int32_t*>(buffer.data));
+        }
+        works.push_back(communicator.start(send(buffer, next, i % kTags)));
+      }
+      std::vector<std::int32_t> in(static_cast<std::size_t>(elements)), together(1000, 1);
+      communicator.run(allreduce(together, {.op = ReduceOp::sum, .root = 0, .algorithm = "ring", .deadline = {}}));
+      if (together.front() != size || together.back() != size)
+        return fmt::format("rank {}: a ring among messages that nobody received yet gave {}", rank, together.front());
+      for (int tag = kTags - 1; tag >= 0; --tag)
+        for (int i = tag; i < kMessages; i += kTags) {
+          communicator.run(receive(in, last, tag));
+          for (const std::int32_t value : in)
+            if (value != last * 100 + i) return fmt::format("rank {}: {} came where message {} of tag {} was due", rank, value, i, tag);
+        }
+      for (const Work& work : works) work.wait();
+    }
+  return {};
+}
+
 std::string conform_split(Communicator& communicator) {
   const int rank = communicator.rank(), size = communicator.size();
   const auto halves = communicator.split(rank % 2, -rank);  // even and odd ranks, backwards
@@ -265,7 +299,7 @@ std::string conform_overlap(Communicator& communicator) {
 std::string conform_all(Communicator& communicator, std::span<const DType> types) {
   for (const Case& tried : all_cases(communicator.size(), communicator.topology(), types))
     if (const std::string wrong = conform(communicator, tried); !wrong.empty()) return wrong;
-  for (const auto part : {conform_messages, conform_split, conform_overlap})
+  for (const auto part : {conform_messages, conform_early_messages, conform_split, conform_overlap})
     if (const std::string wrong = part(communicator); !wrong.empty()) return wrong;
   return {};
 }

@@ -27,9 +27,10 @@ std::vector<Case> all_cases(int size, const Topology& topology, std::span<const 
 /// Runs the case on this rank; an explanation of the first wrong element, or empty. All ranks call it.
 std::string conform(Communicator& communicator, const Case& tried);
 
-/// Sends and receives with tags out of order, many at once, in rings; groups within groups; operations that overlap. An explanation, or
-/// empty.
+/// Sends and receives with tags out of order, many at once, in rings; messages that come long before anybody receives them, while a
+/// collective and later messages pass; groups within groups; operations that overlap. An explanation, or empty.
 std::string conform_messages(Communicator& communicator);
+std::string conform_early_messages(Communicator& communicator);
 std::string conform_split(Communicator& communicator);
 std::string conform_overlap(Communicator& communicator);
 

@@ -1,6 +1,7 @@
 #include "paceline/comm/shared/mailbox.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -8,6 +9,14 @@
 #include "paceline/comm/reduce.h"
 
 namespace paceline::comm::shared {
+namespace {
+
+/// In the order in which they were sent. Message numbers wrap around, so it is their distance that tells which is the earlier one.
+bool is_before(const Mail& a, const Mail& b) {
+  return a.message == b.message ? a.offset < b.offset : static_cast<std::int32_t>(a.message - b.message) < 0;
+}
+
+}  // namespace
 
 class Mailbox::Sending final : public Request {
  public:
@@ -20,15 +29,7 @@ class Mailbox::Sending final : public Request {
   ~Sending() override { std::erase(box_.sending_[at()], this); }
 
   bool test() override {
-    auto& queue = box_.sending_[at()];
-    if (!filled_ && queue.front() == this) {
-      while (!filled_) {
-        Mail* mail = box_.free_piece(peer_);
-        if (!mail) break;
-        fill(*mail);
-      }
-      if (filled_) queue.pop_front();
-    }
+    if (!filled_) box_.fill_pieces(peer_);
     if (!filled_) return false;
     if (!shown_) return true;  // the pieces carry it; the memory is the caller's again
     if (shown_->state.load(std::memory_order_seq_cst) != Mail::kTaken) return false;
@@ -36,9 +37,7 @@ class Mailbox::Sending final : public Request {
     return true;
   }
 
- private:
-  std::size_t at() const { return static_cast<std::size_t>(peer_); }
-
+  bool is_filled() const { return filled_; }
   void fill(Mail& mail) {
     const std::int64_t size = location_ ? bytes_ : std::min(kPiece, bytes_ - offset_);
     mail.message = message_, mail.tag = tag_, mail.bytes = bytes_, mail.offset = offset_, mail.size = size, mail.at = location_;
@@ -52,6 +51,9 @@ class Mailbox::Sending final : public Request {
     mail.state.store(Mail::kFull, std::memory_order_seq_cst);
     box_.group_.ring(peer_);
   }
+
+ private:
+  std::size_t at() const { return static_cast<std::size_t>(peer_); }
 
   Mailbox& box_;
   int peer_;
@@ -68,64 +70,84 @@ class Mailbox::Receiving final : public Request {
  public:
   Receiving(Mailbox& box, int peer, Tag tag, void* data, std::int64_t bytes, const Arrival& arrival)
       : box_(box), peer_(peer), tag_(tag), data_(static_cast<std::byte*>(data)), bytes_(bytes), arrival_(arrival) {
-    waiting().push_back(this);
+    posted().push_back(this);
   }
-  ~Receiving() override { waiting().remove(this); }
+  ~Receiving() override { posted().remove(this); }
 
   bool test() override {
-    if (message_ == 0 && !bind()) return false;
-    while (Mail* mail = find([this](const Mail& m) { return m.message == message_ && m.offset == offset_; })) {
-      take(*mail);
-      if (offset_ == bytes_) return true;
+    if (is_waiting() && !bind()) {
+      box_.make_room(peer_);
+      return false;
     }
-    return false;
+    while (!complete_) {
+      Mail* mail = find([this](const Mail& m) { return m.message == message_ && m.offset == offset_; });
+      if (!mail) return false;
+      take(*mail);
+    }
+    return true;
   }
 
+  /// Whether this piece is for it, as far as is known yet.
+  bool wants(const Mail& mail) const { return is_waiting() ? mail.tag == tag_ : mail.message == message_; }
+
  private:
-  std::list<Receiving*>& waiting() { return box_.waiting_[static_cast<std::size_t>(peer_)]; }
+  std::list<Receiving*>& posted() { return box_.posted_[static_cast<std::size_t>(peer_)]; }
+  std::list<Early>& early() { return box_.early_[static_cast<std::size_t>(peer_)]; }
+  bool is_waiting() const { return message_ == 0; }
 
   template <class Condition>
   Mail* find(Condition condition) const {
     Mail* found = nullptr;
     for (int piece = 0; piece < kPieces; ++piece) {
-      Mail& mail = box_.group_.block().mail(peer_, box_.group_.rank(), piece);
+      Mail& mail = box_.incoming(peer_, piece);
       if (mail.state.load(std::memory_order_seq_cst) != Mail::kFull || !condition(mail)) continue;
-      // Message numbers wrap around, so it is their distance that tells which is the earlier one.
-      if (!found || static_cast<std::int32_t>(mail.message - found->message) < 0) found = &mail;
+      if (!found || is_before(mail, *found)) found = &mail;
     }
     return found;
   }
 
   /// Finds the message for this receive: the earliest with its tag, unless an earlier receive waits for that.
   bool bind() {
-    for (Receiving* earlier : waiting()) {
+    for (const Receiving* earlier : posted()) {
       if (earlier == this) break;
-      if (earlier->tag_ == tag_) return false;
+      if (earlier->is_waiting() && earlier->tag_ == tag_) return false;
+    }
+    const auto kept = std::ranges::find(early(), tag_, &Early::tag);
+    if (kept != early().end()) {
+      accept(kept->message, kept->bytes);
+      put(kept->data.data(), static_cast<std::int64_t>(kept->data.size()));
+      early().erase(kept);
+      return true;
     }
     const auto fits = [this](const Mail& m) { return m.tag == tag_ && m.offset == 0; };
     if (!find(fits)) return false;
     // An earlier message may have come into a piece that had been looked at already. It was there before the one that was found: look
     // again.
     const Mail* first = find(fits);
-    if (first->bytes != bytes_)
-      throw PeerError(
-          peer_, "receive", 0,
-          fmt::format("rank {} sent {} bytes where rank {} receives {} bytes", peer_, first->bytes, box_.group_.rank(), bytes_));
-    message_ = first->message;
-    waiting().remove(this);
+    accept(first->message, first->bytes);
     return true;
   }
 
+  void accept(std::uint32_t message, std::int64_t bytes) {
+    if (bytes != bytes_)
+      throw PeerError(peer_, "receive", 0,
+                      fmt::format("rank {} sent {} bytes where rank {} receives {} bytes", peer_, bytes, box_.group_.rank(), bytes_));
+    message_ = message;
+  }
+
   void take(Mail& mail) {
-    const std::byte* from = mail.at ? box_.group_.host().address(mail.at) : mail.data;
+    put(box_.contents(mail), mail.size);
+    box_.empty(mail, peer_);
+  }
+
+  void put(const std::byte* from, std::int64_t bytes) {
     if (arrival_.reduces) {
-      combine(arrival_.dtype, arrival_.op, data_ + offset_, from, mail.size / size_of(arrival_.dtype));
-    } else if (mail.size > 0) {
-      std::memcpy(data_ + offset_, from, static_cast<std::size_t>(mail.size));
+      combine(arrival_.dtype, arrival_.op, data_ + offset_, from, bytes / size_of(arrival_.dtype));
+    } else if (bytes > 0) {
+      std::memcpy(data_ + offset_, from, static_cast<std::size_t>(bytes));
     }
-    offset_ += mail.size;
-    mail.state.store(mail.at ? Mail::kTaken : Mail::kFree, std::memory_order_seq_cst);
-    box_.group_.ring(peer_);
+    offset_ += bytes;
+    complete_ = offset_ == bytes_;
   }
 
   Mailbox& box_;
@@ -135,13 +157,15 @@ class Mailbox::Receiving final : public Request {
   std::int64_t bytes_, offset_ = 0;
   Arrival arrival_;
   std::uint32_t message_ = 0;
+  bool complete_ = false;
 };
 
 Mailbox::Mailbox(Group& group)
     : group_(group),
       messages_(static_cast<std::size_t>(group.size())),
       sending_(static_cast<std::size_t>(group.size())),
-      waiting_(static_cast<std::size_t>(group.size())) {}
+      posted_(static_cast<std::size_t>(group.size())),
+      early_(static_cast<std::size_t>(group.size())) {}
 
 std::uint32_t Mailbox::next_message(int to) {
   std::uint32_t& number = messages_[static_cast<std::size_t>(to)];
@@ -154,6 +178,51 @@ Mail* Mailbox::free_piece(int to) const {
     if (mail.state.load(std::memory_order_seq_cst) == Mail::kFree) return &mail;
   }
   return nullptr;
+}
+
+// Whoever waits for a message to go fills pieces for those before it too: they may be driven by another thread, which sleeps.
+void Mailbox::fill_pieces(int to) {
+  auto& queue = sending_[static_cast<std::size_t>(to)];
+  while (!queue.empty()) {
+    Mail* mail = free_piece(to);
+    if (!mail) return;
+    queue.front()->fill(*mail);
+    if (queue.front()->is_filled()) queue.pop_front();
+  }
+}
+
+const std::byte* Mailbox::contents(const Mail& mail) const { return mail.at ? group_.host().address(mail.at) : mail.data; }
+
+void Mailbox::empty(Mail& mail, int from) {
+  mail.state.store(mail.at ? Mail::kTaken : Mail::kFree, std::memory_order_seq_cst);
+  group_.ring(from);
+}
+
+/// If all pieces are full, so that nothing more can come, keeps those elsewhere that no receive was posted for.
+void Mailbox::make_room(int from) {
+  std::array<Mail*, kPieces> pieces;
+  for (int piece = 0; piece < kPieces; ++piece) {
+    pieces[static_cast<std::size_t>(piece)] = &incoming(from, piece);
+    if (incoming(from, piece).state.load(std::memory_order_seq_cst) != Mail::kFull) return;
+  }
+  std::ranges::sort(pieces, [](const Mail* a, const Mail* b) { return is_before(*a, *b); });
+  const auto& posted = posted_[static_cast<std::size_t>(from)];
+  for (Mail* mail : pieces) {
+    if (std::ranges::any_of(posted, [&](const Receiving* receive) { return receive->wants(*mail); })) continue;
+    keep(*mail, early_[static_cast<std::size_t>(from)]);
+    empty(*mail, from);
+  }
+}
+
+void Mailbox::keep(const Mail& mail, std::list<Early>& early) const {
+  if (mail.offset == 0) {
+    early.push_back({mail.message, mail.tag, mail.bytes, {}});
+    early.back().data.reserve(static_cast<std::size_t>(mail.bytes));
+  }
+  const auto known = std::ranges::find(early, mail.message, &Early::message);
+  if (known == early.end()) return;  // the rest of one whose receive was given up
+  const std::byte* from = contents(mail);
+  known->data.insert(known->data.end(), from, from + mail.size);
 }
 
 std::unique_ptr<Transport::Request> Mailbox::send(int peer, Tag tag, const void* data, std::int64_t bytes) {
