@@ -23,11 +23,12 @@ void relax() {
 #endif
 }
 
+/// `culprit`: because of whom nothing more comes from the rank that is waited for.
 template <class Problem = PeerError>
-[[noreturn]] void give_up(const Activity& activity, const Call& call, const std::string& why) {
-  const int missing = activity.waits_for();
-  throw Problem(missing, std::string(name_of(call.operation.kind)), call.sequence,
-                fmt::format("rank {} {} in {} (sequence {} of rank {})", missing, why, describe(call.operation), call.sequence, call.rank));
+[[noreturn]] void give_up(int waited_for, int culprit, const Call& call, const std::string& why) {
+  throw Problem(
+      culprit, std::string(name_of(call.operation.kind)), call.sequence,
+      fmt::format("rank {} {} in {} (sequence {} of rank {})", waited_for, why, describe(call.operation), call.sequence, call.rank));
 }
 
 /// Goes on; what an engine throws about a peer leaves with the operation it happened in.
@@ -41,17 +42,32 @@ bool advance(Activity& activity, const Call& call) {
   }
 }
 
-/// Throws if the activity can never be done: too late, or the rank it waits for is gone. True if it is done after all.
+/// Throws if the activity can never be done: too late, or the rank it waits for is gone or gave up. True if it is done after all.
 bool check(Activity& activity, const Call& call, Nanoseconds waited, Waiter& waiter) {
   const int peer = activity.waits_for();
-  if (const std::string reason = peer < 0 ? "" : waiter.gone(peer); !reason.empty()) {
-    if (advance(activity, call)) return true;  // it did its part before it left
-    if (reason == kLeft) give_up<PeerLeft>(activity, call, reason);
-    give_up(activity, call, reason);
+  const std::string reason = peer < 0 ? "" : waiter.gone(peer);
+  const int culprit = peer < 0 ? -1 : waiter.culprit_of(peer);
+  if (!reason.empty() || culprit >= 0) {
+    if (advance(activity, call)) return true;        // it did its part before
+    if (activity.waits_for() != peer) return false;  // and this goes on
+    if (culprit >= 0) give_up(peer, culprit, call, culprit == peer ? "gave up" : fmt::format("gave up because of rank {}", culprit));
+    if (reason == kLeft) give_up<PeerLeft>(peer, peer, call, reason);
+    give_up(peer, peer, call, reason);
   }
   if (waited > call.operation.deadline)
-    give_up(activity, call, fmt::format("did not come within {:.3g} s", seconds(call.operation.deadline)));
+    give_up(peer, peer, call, fmt::format("did not come within {:.3g} s", seconds(call.operation.deadline)));
   return false;
+}
+
+/// The rank that an error names, or that it happened on.
+int culprit_of(const std::exception_ptr& error, int own_rank) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerError& problem) {
+    return problem.rank() < 0 ? own_rank : problem.rank();
+  } catch (...) {
+    return own_rank;
+  }
 }
 
 }  // namespace
@@ -174,7 +190,7 @@ void Driver::run(Activity& activity, const Call& call) {
     wait_until([&] { return advance(activity, call); }, [&](Nanoseconds waited) { return check(activity, call, waited, waiter_); });
   } catch (...) {
     const std::lock_guard lock(mutex_);
-    if (!broken_) broken_ = std::current_exception();
+    fail(std::current_exception(), call);
     throw;
   }
 }
@@ -217,7 +233,7 @@ void Driver::abandon(Task& task) {
   if (task.is_finished()) return;
   const auto why = std::make_exception_ptr(Error(fmt::format("{} was given up", describe(task.call.operation))));
   if (task.call.operation.is_collective()) {
-    if (!broken_) broken_ = why;
+    fail(why, task.call);
     fail_all();
   } else {
     finish(task, why);
@@ -267,6 +283,12 @@ void Driver::finish(Task& task, const std::exception_ptr& error) {
   task.finished.store(true, std::memory_order_release);
 }
 
+void Driver::fail(const std::exception_ptr& error, const Call& call) {
+  if (broken_) return;
+  broken_ = error;
+  waiter_.give_up(culprit_of(error, call.rank));
+}
+
 /// Does one thing with a task; true if that ended it, well or not.
 template <class Step>
 bool Driver::ended(Task& task, Step step) {
@@ -274,7 +296,7 @@ bool Driver::ended(Task& task, Step step) {
     if (!step()) return false;
     finish(task, nullptr);
   } catch (...) {
-    if (!broken_) broken_ = std::current_exception();
+    fail(std::current_exception(), task.call);
     finish(task, std::current_exception());
   }
   return true;

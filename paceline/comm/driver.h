@@ -1,7 +1,8 @@
 // Drives a communicator's activities: in the thread of whoever waits for one, and in a helper's while nobody does.
 //
 // Collectives are driven one after the other, in the order of the calls; sends and receives all at once. Whatever fails, fails for good: a
-// collective that half the ranks left can not be mended, so every later call throws the first error again.
+// collective that half the ranks left can not be mended, so every later call throws the first error again. The others hear of it at once,
+// and because of whom, even while this rank's caller computes: who waits for this rank waits in vain.
 //
 // A rank usually computes on all its cores while operations are under way, so the helper must cost it little. It is never woken to begin
 // something: start() and done() go as far as they can without waiting, in the caller's thread, unless there is a core to spare for the
@@ -62,7 +63,8 @@ class Driver {
   template <class Step>
   void sweep(By who, Step step);
   void advance_all(By who);
-  void check_all(By who);  // deadlines, and ranks that are gone
+  void check_all(By who);                                        // deadlines, and ranks that are gone
+  void fail(const std::exception_ptr& error, const Call& call);  // for good, and the others are told
   void fail_all();
   void set_duty();   // the helper is announced while it is on duty
   void hand_over();  // what is left to do, to the helper

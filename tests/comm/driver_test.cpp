@@ -12,6 +12,9 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kSizes[] = {1, 2, 3, 5};
 
@@ -90,6 +93,32 @@ TEST(Start, WhoeverStillWaitsLearnsThatTheCommunicatorIsGone) {
   group[0].reset();
   EXPECT_TRUE(work.done());
   EXPECT_THROW(work.wait(), Error);
+}
+
+// Rank 1 leaves; rank 2 has begun the ring and looks at it only when the others know. They wait for nobody but rank 2.
+TEST(Start, WhoComputesPassesOnThatAnotherIsGone) {
+  CommConfig config;
+  config.algorithm = "ring";
+  auto group = local_group(4, config);
+  std::latch others_know(2);
+  std::vector<int> culprits(4, -1);
+  std::vector<std::thread> threads;
+  for (const std::size_t rank : {0, 2, 3})
+    threads.emplace_back([&, rank] {
+      std::vector<float> values(1000);
+      try {
+        const Work work = group[rank]->start(allreduce(values));
+        if (rank == 2) others_know.wait();
+        work.wait();
+      } catch (const PeerError& problem) {
+        culprits[rank] = problem.rank();
+        EXPECT_THAT(problem.what(), Not(HasSubstr("did not come")));
+      }
+      if (rank != 2) others_know.count_down();
+    });
+  group[1].reset();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(culprits, ElementsAre(1, -1, 1, 1));
 }
 
 TEST(Start, WhatIsGivenUpLeavesItsMemoryAlone) {

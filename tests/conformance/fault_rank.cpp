@@ -1,6 +1,6 @@
-// A rank that calls collectives until something goes wrong: fault_rank ENGINE COLLECTIVE ALGORITHM DEADLINE_S [PER_HOST]. Says "ready",
-// its rank and its process after the first; leaves with code 7 and the error's rank, operation and sequence on standard output when a peer
-// fails.
+// A rank that calls collectives until something goes wrong: fault_rank ENGINE COLLECTIVE ALGORITHM DEADLINE_S [PER_HOST [AWAY BUSY]]. Says
+// "ready", its rank and its process after the first; leaves with code 7 and the error's rank, operation and sequence on standard output
+// when a peer fails. Rank AWAY calls only the first, and rank BUSY starts the second and computes until its standard input ends.
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,9 +8,24 @@
 
 #include "paceline/comm/engine.h"
 
+namespace {
+
+using namespace paceline;
+using namespace paceline::comm;
+
+Operation operation(const std::string& collective, std::vector<float>& values, std::vector<float>& input) {
+  if (collective == "allreduce") return allreduce(values);
+  if (collective == "reduce_scatter") return reduce_scatter(values);
+  if (collective == "all_gather") return all_gather(values);
+  if (collective == "all_to_all") return all_to_all(input, values);
+  if (collective == "broadcast") return broadcast(values);
+  if (collective == "reduce") return reduce(values);
+  throw ConfigError("no such collective: " + collective);
+}
+
+}  // namespace
+
 int main(int count, char** words) {
-  using namespace paceline;
-  using namespace paceline::comm;
   if (count < 5) return 2;
   int rank = -1;
   try {
@@ -19,17 +34,21 @@ int main(int count, char** words) {
     config.algorithm = words[3];
     config.deadline_s = std::stod(words[4]);
     if (count > 5) config.per_host = std::stoi(words[5]);
-    const std::string collective = words[2];
+    const int away = count > 7 ? std::stoi(words[6]) : -1, busy = count > 7 ? std::stoi(words[7]) : -1;
     const auto comm = connect(config);
     rank = comm->rank();
     std::vector<float> values(60000), input(60000);
+    const Operation tried = operation(words[2], values, input);
     for (int i = 0;; ++i) {
-      if (collective == "allreduce") comm->run(allreduce(values));
-      if (collective == "reduce_scatter") comm->run(reduce_scatter(values));
-      if (collective == "all_gather") comm->run(all_gather(values));
-      if (collective == "all_to_all") comm->run(all_to_all(input, values));
-      if (collective == "broadcast") comm->run(broadcast(values));
-      if (collective == "reduce") comm->run(reduce(values));
+      if (i == 1 && rank == away) ::pause();
+      if (i == 1 && rank == busy) {
+        const Work work = comm->start(tried);
+        while (std::getchar() != EOF) {
+        }
+        work.wait();
+      } else {
+        comm->run(tried);
+      }
       comm->run(barrier());
       if (i == 0) std::printf("ready %d %d\n", rank, ::getpid()), std::fflush(stdout);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

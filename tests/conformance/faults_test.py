@@ -30,12 +30,12 @@ def free_port():
 class Job:
     """Processes with the variables of a launcher."""
 
-    def __init__(self, engine, collective, algorithm, deadline, per_host=0):
+    def __init__(self, engine, collective, algorithm, deadline, per_host=0, *more):
         variables = dict(os.environ, WORLD_SIZE=str(SIZE), LOCAL_WORLD_SIZE=str(SIZE), MASTER_ADDR="127.0.0.1",
                          MASTER_PORT=str(free_port()), PACELINE_JOB=f"faults-{os.getpid()}-{time.monotonic_ns()}")
-        words = [PROGRAMS / "fault_rank", engine, collective, algorithm, str(deadline), str(per_host)]
-        self.ranks = [subprocess.Popen(words, env=dict(variables, RANK=str(rank), LOCAL_RANK=str(rank)), stdout=subprocess.PIPE,
-                                       stderr=subprocess.DEVNULL, text=True) for rank in range(SIZE)]
+        words = [PROGRAMS / "fault_rank", engine, collective, algorithm, str(deadline), str(per_host), *map(str, more)]
+        self.ranks = [subprocess.Popen(words, env=dict(variables, RANK=str(rank), LOCAL_RANK=str(rank)), stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) for rank in range(SIZE)]
         for rank in self.ranks:
             line = rank.stdout.readline()
             if not line.startswith("ready"):
@@ -141,6 +141,42 @@ class Faults(unittest.TestCase):
 
     def test_rank_0_stopped(self):
         self.others_notice(0, signal.SIGSTOP, 8, 1, here(self.STOPPED), "rank 0, which keeps the store, does not answer")
+
+    def test_a_killed_rank_while_another_computes(self):
+        """Who has begun the collective and computes on passes the news to those who wait for it."""
+        victim, busy = 1, 2
+        cases = [("shm", "ring", 0), ("gloo", "ring", 1), ("gloo", "ring", 2), ("gloo", "hierarchical", 2)]
+        for engine, algorithm, per_host in here(cases):
+            with self.subTest(engine=engine, algorithm=algorithm, per_host=per_host):
+                job = Job(engine, "allreduce", algorithm, 30, per_host, victim, busy)
+                try:
+                    job.signal(victim, signal.SIGKILL)
+                    began = time.monotonic()
+                    for rank in (0, 3, busy):
+                        if rank == busy:
+                            self.assertLess(time.monotonic() - began, 5)
+                        output, code = job.answer(rank, 40)  # which ends its input, too
+                        self.assertEqual(code, 7, output)
+                        self.assertRegex(output, rf"rank {rank}: peer {victim} allreduce \d+ ")
+                finally:
+                    job.end()
+
+    def test_a_rank_that_comes_too_late(self):
+        for engine, algorithm, per_host in (("shm", "direct", 0), ("shm", "ring", 0), ("gloo", "ring", 1)):
+            if engine not in engines_here():
+                continue
+            with self.subTest(engine=engine, algorithm=algorithm, per_host=per_host):
+                job = Job(engine, "allreduce", algorithm, 1, per_host)
+                try:
+                    job.signal(1, signal.SIGSTOP)
+                    for rank in (0, 2, 3):
+                        self.assertRegex(job.answer(rank, 20)[0], rf"rank {rank}: peer 1 ")
+                    job.signal(1, signal.SIGCONT)
+                    output, code = job.answer(1, 20)
+                    self.assertEqual(code, 7, output)
+                    self.assertRegex(output, "rank 1: peer 1 .*the others gave up on this rank: it came too late")
+                finally:
+                    job.end()
 
     def test_a_rank_under_mpirun(self):
         if "mpi" not in engines_here() or not shutil.which("mpirun") or "Open MPI" not in subprocess.getoutput("mpirun --version"):

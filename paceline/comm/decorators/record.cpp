@@ -99,6 +99,7 @@ class Journal {
     std::string text = error.what();
     if (blamed != error.rank()) text += fmt::format("; rank {} of the group is rank {} of the run", error.rank(), blamed);
     if (cause.store_is_silent) text += "; rank 0, which keeps the store, does not answer";
+    else if (cause.rank == rank_) text += "; the others gave up on this rank: it came too late, or called something else";
     else if (cause.rank != blamed) text += fmt::format("; rank {} in turn waited for rank {}", blamed, cause.rank);
     if (!cause.last.empty()) text += fmt::format("; the last that rank {} was known to do: {}", cause.rank, cause.last);
     throw PeerError(cause.rank, error.operation(), error.step(), text);
@@ -131,6 +132,7 @@ class Journal {
   }
 
   Cause find_cause(int blamed) {
+    if (blamed == rank_) return {.rank = rank_, .last = {}};  // the others gave up because of this rank; it accuses nobody
     try {
       Cause cause{.rank = follow_blame(blamed), .last = {}};
       cause.last = store_->get(key(cause.rank), kAnswerTime).value_or("");
@@ -138,7 +140,7 @@ class Journal {
       return cause;
     } catch (const PeerError&) {
       const std::lock_guard lock(mutex_);
-      if (heard_ && heard_->rank != rank_) return *heard_;  // rank 0 has left, for this reason
+      if (heard_) return *heard_;  // rank 0 has left, for this reason
       return {.rank = 0, .last = {}, .store_is_silent = true};
     } catch (const Error&) {  // the store is full
       return {.rank = blamed, .last = {}};

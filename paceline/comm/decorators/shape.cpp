@@ -121,6 +121,8 @@ class Shape final : public Endpoint, public Transport, public Waiter {
   void wake_helpers() override { inner_->waiter().wake_helpers(); }
   Nanoseconds patience() override { return gate_.patience(inner_->waiter().patience()); }
   std::string gone(int peer) override { return inner_->waiter().gone(peer); }
+  void give_up(int culprit) override { inner_->waiter().give_up(culprit); }
+  int culprit_of(int peer) override { return inner_->waiter().culprit_of(peer); }
 
  private:
   int host_of(int peer) const { return hosts()[static_cast<std::size_t>(peer)]; }

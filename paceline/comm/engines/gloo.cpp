@@ -1,6 +1,7 @@
 // gloo: processes of several hosts without MPI. Gloo's TCP transport carries what crosses hosts; of Gloo's own collectives none is used.
 //
-// Every rank is connected with all ranks of other hosts. A connection that breaks is the sign that a rank is gone.
+// Every rank is connected with all ranks of other hosts. A connection that breaks is the sign that a rank is gone. A rank that lives but
+// gave up on a group says so in its last words.
 //
 // Invariant: whoever is done may leave without waiting for the others. What it sent is in the system's hands by then, and nobody sends
 // anything to it any more, not even a question whether it lives: the answer would undo what is still on its way.
@@ -10,6 +11,7 @@
 #include <condition_variable>
 #include <csignal>
 #include <deque>
+#include <list>
 #include <map>
 #include <mutex>
 #include <set>
@@ -24,6 +26,7 @@
 #include "paceline/comm/engines/address.h"
 #include "paceline/comm/engines/pieces.h"
 #include "paceline/comm/engines/two_level.h"
+#include "paceline/comm/sockets.h"
 
 namespace paceline::comm {
 namespace {
@@ -32,6 +35,7 @@ using Context = gloo::transport::Context;
 
 constexpr std::chrono::seconds kConnectTimeout{30};
 constexpr std::chrono::hours kForever{24 * 365};
+constexpr std::chrono::milliseconds kBreakTime{200};
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
@@ -141,6 +145,12 @@ Ticket::State Ticket::look() {
   return state_.load(std::memory_order_seq_cst);
 }
 
+/// Of a rank that gave up on a group, because of a rank that the group calls `culprit`.
+struct LastWords {
+  std::uint64_t group;
+  std::int64_t culprit;
+};
+
 /// This process's connections, shared by the communicators that were split from one another.
 class Mesh {
  public:
@@ -168,6 +178,7 @@ class Mesh {
         context_->getPair(peer)->connect({bytes, bytes + length});
         auto& silent = silent_[peer] = std::make_unique<Ticket>(*context_, watchers_, nullptr, nullptr, 0, false);
         silent->post(peer, kNeverSent);
+        listen_to(peer);
       } catch (const std::exception& error) {
         throw PeerError(peer, "connect", 0, fmt::format("rank {} can not be reached from {}: {}", peer, address, error.what()));
       }
@@ -178,16 +189,78 @@ class Mesh {
   Watchers& watchers() { return watchers_; }
   int rank() const { return context_->rank; }
   std::int64_t next_group() { return ++groups_; }
-  bool is_broken(int peer) const { return silent_.at(peer)->look() == Ticket::State::broken; }
+  /// Then all that it said has come.
+  bool is_broken(int peer) {
+    if (silent_.at(peer)->look() != Ticket::State::broken) return false;
+    const std::lock_guard lock(mutex_);
+    hear(peer);
+    const auto& ticket = heard_.at(peer).ticket;
+    return !ticket || ticket->look() == Ticket::State::broken;
+  }
+  /// After a message told that it is: it takes the threads a moment to see it everywhere.
+  void await_break(int peer) {
+    for (const Deadline until(kBreakTime); !is_broken(peer) && !until.passed();) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+  /// To all in `peers` that this rank is connected with.
+  void say(const LastWords& words, const std::vector<int>& peers) {
+    const std::lock_guard lock(mutex_);
+    for (int peer : peers) {
+      if (!heard_.contains(peer)) continue;
+      Words& own = said_.emplace_back(Words{words, nullptr});
+      own.ticket = ticket_for(own, true);
+      try {
+        own.ticket->post(peer, kLastWords);
+      } catch (const std::exception&) {
+        // It is gone.
+      }
+    }
+  }
+  /// −1 where it said nothing of this group.
+  int culprit_of(int peer, std::uint64_t group) {
+    const std::lock_guard lock(mutex_);
+    hear(peer);
+    const auto found = culprits_.find({peer, group});
+    return found == culprits_.end() ? -1 : found->second;
+  }
 
  private:
-  static constexpr std::uint64_t kNeverSent = ~std::uint64_t{0};  // no group has this slot
+  static constexpr std::uint64_t kNeverSent = ~std::uint64_t{0}, kLastWords = kNeverSent - 1;  // no group has these slots
+
+  struct Words {
+    LastWords words;
+    std::unique_ptr<Ticket> ticket;
+  };
+
+  std::unique_ptr<Ticket> ticket_for(Words& words, bool sends) {
+    return std::make_unique<Ticket>(*context_, watchers_, nullptr, &words.words, sizeof(LastWords), sends);
+  }
+  void listen_to(int peer) {
+    Words& next = heard_[peer];
+    next.ticket = ticket_for(next, false);
+    next.ticket->post(peer, kLastWords);
+  }
+  void hear(int peer) {
+    Words& next = heard_.at(peer);
+    if (!next.ticket || next.ticket->look() != Ticket::State::done) return;
+    culprits_[{peer, next.words.group}] = static_cast<int>(next.words.culprit);
+    try {
+      listen_to(peer);
+    } catch (const std::exception&) {
+      next.ticket.reset();  // it has left since
+    }
+  }
 
   std::shared_ptr<Context> context_;
   Watchers watchers_;
   /// By peer. Gloo tells of a broken connection only some of the operations on it; a receive that nobody ever answers is always among them.
   std::map<int, std::unique_ptr<Ticket>> silent_;
   std::atomic<std::int64_t> groups_ = 0;  // that this rank led
+
+  std::mutex mutex_;                                       // of what follows
+  std::list<Words> said_;                                  // may still be on their way
+  std::map<int, Words> heard_;                             // by peer: what comes next; without a ticket: nothing
+  std::map<std::pair<int, std::uint64_t>, int> culprits_;  // by peer and group
 };
 
 /// A group of the mesh's ranks. Slots keep the groups' messages apart: they name the leader, the number among his groups, and the tag.
@@ -201,8 +274,10 @@ struct Members {
 
   std::uint64_t slot(Tag tag) const {
     ensure(tag >> kTagBits == 0, "a tag fits into a slot");
-    return (static_cast<std::uint64_t>(names.front()) << kNumberBits | static_cast<std::uint64_t>(number)) << kTagBits | tag;
+    return id() << kTagBits | tag;
   }
+  std::uint64_t id() const { return static_cast<std::uint64_t>(names.front()) << kNumberBits | static_cast<std::uint64_t>(number); }
+  int culprit_of(int peer) const { return mesh->culprit_of(names[index(peer)], id()); }
   std::unique_ptr<Ticket> ticket(const void* data, std::int64_t bytes, bool sends) const {
     return std::make_unique<Ticket>(mesh->context(), mesh->watchers(), &host, const_cast<void*>(data), static_cast<std::size_t>(bytes),
                                     sends);
@@ -227,7 +302,7 @@ class GlooWire final : public Wire {
   class Request final : public Transport::Request {
    public:
     Request(const Members& members, int peer, Tag tag, std::unique_ptr<Ticket> ticket, const char* operation)
-        : peer_(peer), operation_(operation), ticket_(std::move(ticket)) {
+        : members_(members), peer_(peer), operation_(operation), ticket_(std::move(ticket)) {
       try {
         ticket_->post(members.names[index(peer)], members.slot(tag));
       } catch (const gloo::Exception&) {
@@ -241,8 +316,14 @@ class GlooWire final : public Wire {
     }
 
    private:
-    [[noreturn]] void fail() const { throw PeerError(peer_, operation_, 0, fmt::format("rank {} is gone: its connection broke", peer_)); }
+    [[noreturn]] void fail() const {
+      members_.mesh->await_break(members_.names[index(peer_)]);
+      if (const int culprit = members_.culprit_of(peer_); culprit >= 0)
+        throw PeerError(culprit, operation_, 0, fmt::format("rank {} gave up because of rank {}", peer_, culprit));
+      throw PeerError(peer_, operation_, 0, fmt::format("rank {} is gone: its connection broke", peer_));
+    }
 
+    const Members& members_;
     int peer_;
     const char* operation_;
     std::unique_ptr<Ticket> ticket_;
@@ -261,6 +342,8 @@ class GlooNetwork final : public Network {
   std::string gone(int peer) override {
     return members_.mesh->is_broken(members_.names[index(peer)]) ? "is gone: its connection broke" : "";
   }
+  void give_up(int culprit) override { members_.mesh->say({members_.id(), culprit}, members_.names); }
+  int culprit_of(int peer) override { return members_.culprit_of(peer); }
 
   std::unique_ptr<Network> split(const std::vector<int>& members, Communicator& via, const shared::Group& host) override {
     Members group{.mesh = members_.mesh, .names = {}, .number = 0, .host = host};

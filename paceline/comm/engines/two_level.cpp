@@ -110,6 +110,14 @@ class ForkWaiter final : public Waiter {
     const int seat = at(seats_, peer);
     return seat < 0 ? network_->gone(peer) : host_.gone(seat);
   }
+  void give_up(int culprit) override {
+    host_.give_up(culprit);
+    if (network_) network_->give_up(culprit);
+  }
+  int culprit_of(int peer) override {
+    const int seat = at(seats_, peer);
+    return seat < 0 ? network_->culprit_of(peer) : host_.culprit_of(seat);
+  }
 
  private:
   Group& host_;

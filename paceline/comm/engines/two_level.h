@@ -20,6 +20,9 @@ class Network {
   virtual Nanoseconds patience() const = 0;
   /// Of a rank of another host; as Waiter::gone().
   virtual std::string gone(int peer) = 0;
+  /// To and of ranks of other hosts; as Waiter's. A network that has no way to tell leaves it to deadlines.
+  virtual void give_up(int) {}
+  virtual int culprit_of(int) { return -1; }
   /// The network of `members`, as Endpoint::split(). `host` are this rank's neighbours among them.
   virtual std::unique_ptr<Network> split(const std::vector<int>& members, Communicator& via, const shared::Group& host) = 0;
 };

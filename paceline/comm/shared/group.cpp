@@ -92,6 +92,13 @@ std::uint32_t Group::bell(Sleeper sleeper) { return own_bell(sleeper).rung.load(
 void Group::sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) { futex_wait(own_bell(sleeper).rung, heard, at_most); }
 void Group::wake(Sleeper sleeper) { strike(own_bell(sleeper)); }
 
+void Group::give_up(int culprit) {
+  seat(rank_).blamed.store(static_cast<std::uint32_t>(culprit + 1), std::memory_order_seq_cst);
+  ring_all();
+}
+
+int Group::culprit_of(int peer) { return static_cast<int>(seat(peer).blamed.load(std::memory_order_acquire)) - 1; }
+
 std::string Group::gone(int peer) {
   if (seat(peer).left.load(std::memory_order_acquire) != 0) return std::string(kLeft);
   return host_->gone(host_ranks_[static_cast<std::size_t>(peer)]);

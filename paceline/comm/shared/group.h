@@ -44,6 +44,8 @@ class Group final : public Waiter {
   void wake_helpers() override;
   Nanoseconds patience() override { return Nanoseconds::max(); }  // whoever changes something rings
   std::string gone(int peer) override;
+  void give_up(int culprit) override;
+  int culprit_of(int peer) override;
 
   // Of the collective under way, of which there is one at a time: counters that all ranks advance alike, and lists of addresses, one a
   // rank.

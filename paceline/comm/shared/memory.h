@@ -65,6 +65,7 @@ struct alignas(64) Seat {
   alignas(64) std::atomic<std::uint64_t> phase;  // meetings after the first of a turn
   alignas(64) Bell bells[2];                     // of the rank's callers and of its helper
   std::atomic<std::uint32_t> left;               // 1: closed its communicator
+  std::atomic<std::uint32_t> blamed;             // 1 + the rank because of which it gave up
 };
 
 struct alignas(64) Mail {
