@@ -24,15 +24,17 @@ class ProcessMemory final : public shared::HostMemory {
   shared::Location locate(const void* data, std::int64_t) const override { return {1, reinterpret_cast<std::uint64_t>(data)}; }
   std::byte* address(shared::Location location) override { return reinterpret_cast<std::byte*>(location.offset); }  // NOLINT: an address
   Memory allocate(std::int64_t bytes) override { return map_pages(bytes); }
-  shared::Location allocate_block(std::int64_t bytes) override {
+  shared::Location allocate_block(std::int64_t bytes, int ranks) override {
     const std::lock_guard lock(mutex_);
-    return locate(blocks_.emplace_back(map_pages(bytes)).get(), bytes);
+    std::erase_if(blocks_,
+                  [](const auto& block) { return shared::Block(static_cast<std::byte*>(block.first.get()), block.second).is_deserted(); });
+    return locate(blocks_.emplace_back(map_pages(bytes), ranks).first.get(), bytes);
   }
   std::string gone(int) override { return {}; }
 
  private:
   std::mutex mutex_;
-  std::vector<Memory> blocks_;
+  std::vector<std::pair<Memory, int>> blocks_;  // each with its ranks
 };
 
 }  // namespace
@@ -44,7 +46,7 @@ std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfi
   shared::SharedEndpoint::Plan plan{
       .engine = "local", .host_ranks = {}, .hosts = shared::played_hosts(size, with_hosts(config).per_host), .block = {}};
   for (int i = 0; i < size; ++i) plan.host_ranks.push_back(i);
-  plan.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(plan.hosts));
+  plan.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(plan.hosts), size);
   std::vector<std::unique_ptr<Communicator>> group;
   group.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank)

@@ -60,7 +60,8 @@ using Tell = std::function<std::vector<Location>(Location own)>;
 std::unique_ptr<Group> meet_host(const Plan& plan, const std::shared_ptr<HostMemory>& memory, const Tell& tell) {
   const std::vector<int> ranks = plan.neighbours();
   Location block;
-  if (ranks.front() == plan.rank) block = memory->allocate_block(shared::Block::bytes(static_cast<int>(ranks.size())));
+  const auto count = static_cast<int>(ranks.size());
+  if (ranks.front() == plan.rank) block = memory->allocate_block(shared::Block::bytes(count), count);
   block = tell(block)[static_cast<std::size_t>(ranks.front())];
   return std::make_unique<Group>(at(plan.seats(), plan.rank), picked(plan.memory_ranks, ranks), memory, memory->address(block));
 }

@@ -57,8 +57,9 @@ void Group::ring_in(const Group& larger, const std::vector<int>& ranks) {
 }
 
 Group::~Group() {
-  seat(rank_).left.store(1, std::memory_order_seq_cst);
+  seat(rank_).presence.store(Seat::kLeft, std::memory_order_seq_cst);
   ring_all();
+  seat(rank_).presence.store(Seat::kOut, std::memory_order_release);  // from here on the block may be another's
 }
 
 void Group::ring(int peer) const {
@@ -100,7 +101,7 @@ void Group::give_up(int culprit) {
 int Group::culprit_of(int peer) { return static_cast<int>(seat(peer).blamed.load(std::memory_order_acquire)) - 1; }
 
 std::string Group::gone(int peer) {
-  if (seat(peer).left.load(std::memory_order_acquire) != 0) return std::string(kLeft);
+  if (seat(peer).presence.load(std::memory_order_acquire) != Seat::kHere) return std::string(kLeft);
   return host_->gone(host_ranks_[static_cast<std::size_t>(peer)]);
 }
 

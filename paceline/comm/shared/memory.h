@@ -30,8 +30,8 @@ class HostMemory {
   /// The address of any rank's memory in this process.
   virtual std::byte* address(Location location) = 0;
   virtual Memory allocate(std::int64_t bytes) = 0;
-  /// Zeroed memory for a group's block, which stays as long as any rank of the host may look at it.
-  virtual Location allocate_block(std::int64_t bytes) = 0;
+  /// Zeroed memory for a group of so many ranks, which begins with their Block. It is used again once all of them are out of it.
+  virtual Location allocate_block(std::int64_t bytes, int ranks) = 0;
   /// Whether a rank (of the whole host) is known to be gone, and how that is known; empty while it lives.
   virtual std::string gone(int host_rank) = 0;
 };
@@ -64,8 +64,9 @@ struct alignas(64) Seat {
   Notice notices[2];                             // of this turn and the one before, which others may still read
   alignas(64) std::atomic<std::uint64_t> phase;  // meetings after the first of a turn
   alignas(64) Bell bells[2];                     // of the rank's callers and of its helper
-  std::atomic<std::uint32_t> left;               // 1: closed its communicator
-  std::atomic<std::uint32_t> blamed;             // 1 + the rank because of which it gave up
+  enum Presence : std::uint32_t { kHere, kLeft, kOut };
+  std::atomic<std::uint32_t> presence;  // left: closed its communicator; out: looks at the block no more
+  std::atomic<std::uint32_t> blamed;    // 1 + the rank because of which it gave up
 };
 
 struct alignas(64) Mail {
@@ -91,6 +92,11 @@ class Block {
   }
 
   Seat& seat(int rank) const { return reinterpret_cast<Seat*>(memory_)[rank]; }
+  bool is_deserted() const {
+    for (int rank = 0; rank < size_; ++rank)
+      if (seat(rank).presence.load(std::memory_order_acquire) != Seat::kOut) return false;
+    return true;
+  }
   std::byte* slot(int rank, int parity) const { return slots() + (2 * rank + parity) * kSmall; }
   std::byte* window(int rank) const { return slots() + size_ * 2 * kSmall + rank * kWindow; }
   Mail& mail(int from, int to, int piece) const {

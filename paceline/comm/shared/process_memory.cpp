@@ -153,9 +153,16 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
             }};
   }
 
-  // Never given back: others may look at it as long as this process lives.
-  Location allocate_block(std::int64_t bytes) override {
-    return {static_cast<std::uint64_t>(rank_ + 1), static_cast<std::uint64_t>(take(whole_pages(bytes)))};
+  Location allocate_block(std::int64_t bytes, int ranks) override {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(blocks_, [this](const Lent& block) {
+      const bool deserted = Block(own_.memory() + block.offset, block.ranks).is_deserted();
+      if (deserted) ranges_.give_back(block.offset, block.bytes);
+      return deserted;
+    });
+    const std::int64_t size = whole_pages(bytes);
+    blocks_.push_back({ranges_.take(size), size, ranks});
+    return {static_cast<std::uint64_t>(rank_ + 1), static_cast<std::uint64_t>(blocks_.back().offset)};
   }
 
   std::string gone(int peer) override {
@@ -170,6 +177,11 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
     std::byte* memory;
     std::optional<Mapping> mapping;
     Descriptor process;  // readable once the process has ended
+  };
+
+  struct Lent {
+    std::int64_t offset, bytes;
+    int ranks;
   };
 
   static std::int64_t whole_pages(std::int64_t bytes) { return (std::max<std::int64_t>(bytes, 1) + kPage - 1) / kPage * kPage; }
@@ -190,6 +202,7 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
   Mapping own_;
   std::mutex mutex_;
   Ranges ranges_;
+  std::vector<Lent> blocks_;
   std::vector<Peer> peers_;
 };
 
@@ -207,7 +220,8 @@ Neighbours meet_neighbours(int rank, const Exchange& exchange, const std::functi
     found.ranks.push_back(i);
   }
   auto memory = std::make_shared<ProcessMemory>(place);
-  if (place == 0) found.block = memory->allocate_block(block_bytes(static_cast<int>(found.ranks.size())));
+  const auto count = static_cast<int>(found.ranks.size());
+  if (place == 0) found.block = memory->allocate_block(block_bytes(count), count);
   const std::vector<std::string> all = exchange(fmt::format("{} {}", memory->card(), found.block.offset));
   std::vector<std::string> cards;
   for (int i : found.ranks) cards.push_back(all[static_cast<std::size_t>(i)]);

@@ -58,7 +58,7 @@ std::unique_ptr<Endpoint> SharedEndpoint::split(const std::vector<int>& members,
   std::vector<std::int64_t> places(static_cast<std::size_t>(2 * size()));
   const std::size_t own = 2 * static_cast<std::size_t>(rank()), first = 2 * static_cast<std::size_t>(members.front());
   if (members.front() == rank()) {
-    const Location block = memory_->allocate_block(block_bytes(plan.hosts));
+    const Location block = memory_->allocate_block(block_bytes(plan.hosts), static_cast<int>(members.size()));
     places[own] = static_cast<std::int64_t>(block.file), places[own + 1] = static_cast<std::int64_t>(block.offset);
   }
   via.run(all_gather(places));

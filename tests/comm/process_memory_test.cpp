@@ -1,0 +1,38 @@
+// Memory that processes of a host share.
+#include "paceline/comm/shared/process_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "paceline/comm/shared/group.h"
+
+namespace paceline::comm::shared {
+namespace {
+
+std::shared_ptr<HostMemory> memory_of_one() {
+  const Exchange alone = [](const std::string& own) { return std::vector<std::string>{own}; };
+  return meet_neighbours(0, alone, [](int) { return 0; }).memory;
+}
+
+// A split takes a block, and a run may split as often as it likes.
+TEST(ProcessMemory, UsesABlockAgainOnceAllRanksAreOutOfIt) {
+  const auto memory = memory_of_one();
+  const std::int64_t bytes = Block::bytes(2);
+  const Location first = memory->allocate_block(bytes, 2);
+  std::optional<Group> ranks[2];
+  for (int rank = 0; rank < 2; ++rank) ranks[rank].emplace(rank, std::vector<int>{0, 0}, memory, memory->address(first));
+  std::fill_n(ranks[1]->block().window(1), kWindow, std::byte{1});
+  ranks[0].reset();
+  EXPECT_NE(memory->allocate_block(bytes, 2).offset, first.offset);  // rank 1 may still look at it
+  EXPECT_EQ(ranks[1]->gone(0), kLeft);
+  ranks[1].reset();
+  const Location again = memory->allocate_block(bytes, 2);
+  EXPECT_EQ(again.offset, first.offset);
+  const std::byte* block = memory->address(again);
+  EXPECT_TRUE(std::all_of(block, block + bytes, [](std::byte each) { return each == std::byte{0}; }));
+}
+
+}  // namespace
+}  // namespace paceline::comm::shared
