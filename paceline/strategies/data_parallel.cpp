@@ -21,9 +21,10 @@ using strategies::Bucket;
 struct DataParallel::State {
   State(torch::nn::Module& adopted, comm::Communicator& workers, const Options& options)
       : module(adopted),
-        comm(workers),
-        arena(tensor::adopt(adopted, strategies::allocate_from(workers))),
-        lane(arena, workers, [this](const Bucket& bucket) {
+        own(workers.size() > 1 ? workers.split(0, workers.rank()) : nullptr),
+        comm(own ? *own : workers),
+        arena(tensor::adopt(adopted, strategies::allocate_from(comm))),
+        lane(arena, comm, [this](const Bucket& bucket) {
           comm.run(comm::allreduce(strategies::buffer_of(arena.gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
         }) {
     // On a GPU the lane's thread would not know the stream of the pass.
@@ -63,6 +64,7 @@ struct DataParallel::State {
   }
 
   torch::nn::Module& module;
+  std::unique_ptr<comm::Communicator> own;  // of this module alone: its buckets leave while those of another do, and while the user talks
   comm::Communicator& comm;
   tensor::Arena arena;
   strategies::BucketLane lane;
@@ -94,7 +96,7 @@ DataParallel::DataParallel(torch::nn::Module& module, comm::Communicator& comm, 
     : state_(std::make_shared<State>(module, comm, options)) {
   torch::NoGradGuard no_grad;
   if (comm.size() > 1) {
-    comm.run(comm::broadcast(strategies::buffer_of(state_->arena.parameters(), 0, state_->arena.length())));
+    state_->comm.run(comm::broadcast(strategies::buffer_of(state_->arena.parameters(), 0, state_->arena.length())));
     synchronise_buffers();
   }
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {

@@ -30,7 +30,8 @@ class DataParallel {
     bool overlap = true;   // send them while the backward pass goes on
   };
 
-  /// Collective. The module and the communicator outlive it.
+  /// Collective. The module and the communicator outlive it. Several modules may share a communicator, wrapped in the same order on all
+  /// workers: each splits a group of its own from it, so that one backward pass may go through them all.
   DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options);
   DataParallel(torch::nn::Module& module, comm::Communicator& comm) : DataParallel(module, comm, Options()) {}
   ~DataParallel();

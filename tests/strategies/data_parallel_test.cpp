@@ -6,6 +6,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <functional>
 #include <thread>
 
 #include "paceline/comm/engine.h"
@@ -103,6 +104,28 @@ TEST(DataParallel, AWorkerThatReachesNoParameterJoinsWithZeros) {
   fill(net);
   (net.loss(0) + net.loss(1)).backward();
   for (const torch::Tensor& gradient : gradients) EXPECT_TRUE(torch::allclose(gradient, net.in->weight.grad() / kWorkers, 1e-5, 1e-6));
+}
+
+/// Calls body(rank, comm) in a thread for each of `workers` workers.
+void with_ranks(int workers, const std::function<void(int, comm::Communicator&)>& body) {
+  auto group = comm::local_group(workers);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < workers; ++rank) threads.emplace_back([&, rank] { body(rank, *group[static_cast<std::size_t>(rank)]); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(DataParallel, TwoModulesOnOneCommunicatorKeepTheirGradientsApart) {
+  with_ranks(2, [](int rank, comm::Communicator& comm) {
+    torch::nn::Linear generator(16, 16), critic(16, 16);
+    DataParallel first(*generator, comm), second(*critic, comm);
+    int wrong = 0;
+    for (int step = 0; step < 200; ++step) {
+      generator->zero_grad(), critic->zero_grad();
+      (generator->weight.sum() + generator->bias.sum() + 100 * (critic->weight.sum() + critic->bias.sum())).backward();
+      wrong += !generator->weight.grad().eq(1).all().item<bool>() || !critic->weight.grad().eq(100).all().item<bool>();
+    }
+    EXPECT_EQ(wrong, 0) << "steps of worker " << rank;
+  });
 }
 
 TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
