@@ -63,6 +63,14 @@ struct DataParallel::State {
     lane.finish();
   }
 
+  /// `tensor` becomes worker 0's, whatever its type: as bytes. Collective.
+  void broadcast(torch::Tensor tensor) {
+    if (comm.size() == 1 || tensor.numel() == 0) return;
+    const torch::Tensor flat = tensor.detach().contiguous().view(-1), bytes = flat.view(torch::kByte);
+    comm.run(comm::broadcast(strategies::buffer_of(bytes, 0, bytes.numel())));
+    tensor.copy_(flat.view(tensor.sizes()));
+  }
+
   torch::nn::Module& module;
   std::unique_ptr<comm::Communicator> own;  // of this module alone: its buckets leave while those of another do, and while the user talks
   comm::Communicator& comm;
@@ -95,10 +103,8 @@ class AfterGradient final : public torch::autograd::FunctionPostHook {
 DataParallel::DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options)
     : state_(std::make_shared<State>(module, comm, options)) {
   torch::NoGradGuard no_grad;
-  if (comm.size() > 1) {
-    state_->comm.run(comm::broadcast(strategies::buffer_of(state_->arena.parameters(), 0, state_->arena.length())));
-    synchronise_buffers();
-  }
+  state_->broadcast(state_->arena.parameters());
+  synchronise_buffers();
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
     // The node that adds gradients to a parameter lives only as long as somebody holds it.
     auto accumulator = torch::autograd::impl::grad_accumulator(state_->parameters[i]);
@@ -123,12 +129,7 @@ void DataParallel::backward(const torch::Tensor& loss) {
 
 void DataParallel::synchronise_buffers() {
   torch::NoGradGuard no_grad;
-  for (const auto& item : state_->module.named_buffers()) {
-    if (state_->comm.size() == 1 || item.value().numel() == 0) continue;
-    torch::Tensor flat = item.value().contiguous().view(-1);
-    state_->comm.run(comm::broadcast(strategies::buffer_of(flat, 0, flat.numel())));
-    torch::Tensor(item.value()).copy_(flat.view(item.value().sizes()));
-  }
+  for (const torch::Tensor& buffer : state_->module.buffers()) state_->broadcast(buffer);
 }
 
 double DataParallel::sum(double value) {

@@ -128,6 +128,24 @@ TEST(DataParallel, TwoModulesOnOneCommunicatorKeepTheirGradientsApart) {
   });
 }
 
+TEST(DataParallel, BuffersOfEveryTypeTakeWorker0sValues) {
+  for (const auto type : {torch::kBool, torch::kByte, torch::kShort, torch::kInt, torch::kLong, torch::kHalf, torch::kDouble})
+    with_ranks(2, [type](int rank, comm::Communicator& comm) {
+      Net net;
+      const auto values_of = [type](int worker) { return (torch::arange(6, torch::kInt).add(worker).remainder(2)).to(type); };
+      net.register_buffer("flat", values_of(rank));
+      net.register_buffer("transposed", values_of(rank).reshape({2, 3}).t());
+      net.register_buffer("empty", torch::empty({0}, type));
+      net.register_buffer("absent", torch::Tensor());
+      DataParallel parallel(net, comm);
+      EXPECT_TRUE(torch::equal(net.named_buffers()["flat"], values_of(0))) << type;
+      EXPECT_TRUE(torch::equal(net.named_buffers()["transposed"], values_of(0).reshape({2, 3}).t())) << type;
+      net.named_buffers()["flat"].copy_(values_of(rank + 1));
+      parallel.synchronise_buffers();
+      EXPECT_TRUE(torch::equal(net.named_buffers()["flat"], values_of(1))) << type;
+    });
+}
+
 TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
   auto group = comm::local_group(3);
   std::vector<std::size_t> seen, first;
