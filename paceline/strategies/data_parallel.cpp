@@ -104,6 +104,8 @@ DataParallel::DataParallel(torch::nn::Module& module, comm::Communicator& comm, 
     : state_(std::make_shared<State>(module, comm, options)) {
   torch::NoGradGuard no_grad;
   state_->broadcast(state_->arena.parameters());
+  for (const torch::Tensor& parameter : module.parameters())
+    if (!parameter.requires_grad()) state_->broadcast(parameter);
   synchronise_buffers();
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
     // The node that adds gradients to a parameter lives only as long as somebody holds it.

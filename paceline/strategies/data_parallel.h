@@ -7,8 +7,9 @@
 // From then on, loss.backward() leaves the mean of all workers' gradients in the parameters' .grad: buckets leave while autograd goes on,
 // and backward() returns when all have arrived. The loop stays as it is.
 //
-// The parameters move into an arena whose memory the workers share, and take worker 0's values. Parameters that a pass does not use count
-// as zeros. Batch norms see their own worker's samples; worker 0's running statistics are the ones to evaluate (synchronise_buffers()).
+// The parameters move into an arena whose memory the workers share. They begin with worker 0's values, and so do frozen ones, which stay
+// where they are and are never sent again: thaw a parameter before the module is wrapped. Parameters that a pass does not use count as
+// zeros. Batch norms see their own worker's samples; worker 0's running statistics are the ones to evaluate (synchronise_buffers()).
 #pragma once
 
 #include <torch/data/samplers/base.h>

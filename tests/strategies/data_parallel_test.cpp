@@ -146,6 +146,22 @@ TEST(DataParallel, BuffersOfEveryTypeTakeWorker0sValues) {
     });
 }
 
+TEST(DataParallel, FrozenParametersTakeWorker0sValuesToo) {
+  with_ranks(2, [](int rank, comm::Communicator& comm) {
+    Net net;
+    fill(net, static_cast<float>(rank));
+    net.out->weight.set_requires_grad(false);
+    net.spare->to(torch::kDouble);  // of another type than what is trained
+    for (torch::Tensor& parameter : net.spare->parameters()) parameter.set_requires_grad(false);
+    const DataParallel parallel(net, comm);
+    Net expected;
+    fill(expected);
+    EXPECT_TRUE(torch::equal(net.out->weight, expected.out->weight)) << "worker " << rank;
+    EXPECT_TRUE(torch::equal(net.spare->weight, expected.spare->weight.to(torch::kDouble))) << "worker " << rank;
+    EXPECT_FALSE(net.out->weight.requires_grad());
+  });
+}
+
 TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
   auto group = comm::local_group(3);
   std::vector<std::size_t> seen, first;
