@@ -18,6 +18,7 @@
 #include "paceline/strategies/local_pass.h"
 #include "paceline/strategies/recorded_step.h"
 #include "paceline/strategies/statistics.h"
+#include "paceline/strategies/unsaid.h"
 #include "paceline/strategies/updater.h"
 
 namespace paceline::strategies {
@@ -34,7 +35,10 @@ class Allreduce final : public Strategy {
     context_.emplace(context);
     pass_.emplace(*context_);
     optim::OptimConfig optim = context.optim;
-    if (context.compression != "none" && context.workers() > 1 && corrects_momentum(context)) optim.momentum = 0;  // the workers have it
+    if (context.workers() > 1 && corrects_momentum(context)) {
+      check_momentum(context);
+      optim.momentum = 0;  // the workers have it
+    }
     updater_.emplace(arena(), optim);
     exchange_ = make_exchange(*context_);
     statistics_.emplace(*context_, config_);
@@ -80,7 +84,8 @@ class Allreduce final : public Strategy {
     return state;
   }
 
-  void load(std::span<const NamedTensor> state) override {
+  void load(std::span<const NamedTensor> saved) override {
+    const std::vector<NamedTensor> state = with_momentum_in_place(*context_, saved);
     updater_->load(state);
     exchange_->load(state);
     statistics_->load(state);
@@ -98,12 +103,10 @@ class Allreduce final : public Strategy {
   bool on_cpu() const { return context_->module.device().is_cpu(); }
   bool updates_at_the_end() const { return updater_->clips() || !on_cpu(); }
 
-  static bool corrects_momentum(const Context& context) {
-    if (!find(compress::compressors(), "compression", context.compression).make.momentum_correction) return false;
+  static void check_momentum(const Context& context) {
     if (context.optim.name != "sgd" || context.optim.nesterov)
       throw ConfigError(fmt::format("comm.compression={} carries the momentum of optim.name=sgd itself; set that, without nesterov",
                                     context.compression));
-    return true;
   }
 
   /// Whether an element's sum has the same bits however the arena is cut: two summands, or an order fixed by the ranks alone.

@@ -11,6 +11,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/unsaid.h"
 
 namespace paceline::strategies {
 namespace {
@@ -30,6 +31,19 @@ class Plain final : public Exchange {
  private:
   at::Tensor gradients_;
   comm::Communicator& comm_;
+};
+
+/// One worker where several would compress.
+class Alone final : public Exchange {
+ public:
+  explicit Alone(const Context& context) : unsaid_(context) {}
+
+  void average(const Bucket& bucket) override { unsaid_.say(bucket.begin, bucket.end); }
+  std::vector<NamedTensor> save() override { return unsaid_.save(); }
+  void load(std::span<const NamedTensor> state) override { unsaid_.load(state); }
+
+ private:
+  Unsaid unsaid_;
 };
 
 /// What lies in a bucket, for compressors: matrices as matrices.
@@ -68,16 +82,23 @@ class Compressed : public Exchange {
 
   std::vector<NamedTensor> save() override {
     std::vector<NamedTensor> state = {{kResidual, gather_rows(comm_, residual_)}};
-    if (momentum_.defined()) state.push_back({kMomentum, gather_rows(comm_, momentum_)});
+    if (momentum_.defined()) state.push_back({kVelocity, gather_rows(comm_, momentum_)});
     return state;
   }
 
   void load(std::span<const NamedTensor> state) override {
-    take_row(comm_, find_saved(state, kResidual), residual_, kResidual);
-    if (momentum_.defined()) take_row(comm_, find_saved(state, kMomentum), momentum_, kMomentum);
+    if (!may_lack(state, kResidual)) take_row(comm_, find_saved(state, kResidual), residual_, kResidual);
+    if (momentum_.defined()) take_row(comm_, find_saved(state, kVelocity), momentum_, kVelocity);
   }
 
  protected:
+  /// Whether `name` is not there because nobody compressed before: one worker, who has at most a residual that he did not come to add, or
+  /// several that sent gradients as they are. What this exchange keeps then begins as in a new run.
+  static bool may_lack(std::span<const NamedTensor> state, const std::string& name) {
+    const at::Tensor residual = saved_or_none(state, kResidual);
+    return !saved_or_none(state, name).defined() && (!residual.defined() || residual.size(0) == 1);
+  }
+
   /// The bucket's residual with the gradient added: what is to be said now.
   float* unsaid(const Bucket& bucket) {
     const float* gradient = gradients_ + bucket.begin;
@@ -119,8 +140,6 @@ class Compressed : public Exchange {
     bytes_sent_ += sent;
     bytes_plain_ += allreduce_bytes(bucket.count() * 4, comm_.size());
   }
-
-  static constexpr const char *kResidual = "compress.residual", *kMomentum = "compress.momentum";
 
   const Context& context_;
   bool feedback_;
@@ -198,17 +217,18 @@ class Dense final : public Compressed {
 
   std::vector<NamedTensor> save() override {
     auto state = Compressed::save();
-    state.push_back({kSecond, gather_rows(comm_, second_residual_)});
+    state.push_back({kSecondResidual, gather_rows(comm_, second_residual_)});
     return state;
   }
 
   // Each worker has the residual of its slices of the mean, and zeros elsewhere. Other workers have other slices of the same sum.
   void load(std::span<const NamedTensor> state) override {
     Compressed::load(state);
-    const at::Tensor rows = find_saved(state, kSecond);
-    if (rows.size(0) == comm_.size()) return take_row(comm_, rows, second_residual_, kSecond);
+    if (may_lack(state, kSecondResidual)) return;
+    const at::Tensor rows = find_saved(state, kSecondResidual);
+    if (rows.size(0) == comm_.size()) return take_row(comm_, rows, second_residual_, kSecondResidual);
     at::Tensor all = at::empty_like(second_residual_);
-    take_row(comm_, rows.sum(0, /*keepdim=*/true).expand({comm_.size(), rows.size(1)}), all, kSecond);
+    take_row(comm_, rows.sum(0, /*keepdim=*/true).expand({comm_.size(), rows.size(1)}), all, kSecondResidual);
     second_residual_.zero_();
     for (const Cut& cut : cuts_) {
       const Slice& mine = cut.slices[static_cast<std::size_t>(comm_.rank())];
@@ -217,8 +237,6 @@ class Dense final : public Compressed {
   }
 
  private:
-  static constexpr const char* kSecond = "compress.second_residual";
-
   /// What one worker decodes and encodes again.
   struct Slice {
     Layout layout;
@@ -314,6 +332,7 @@ class Averaged final : public Compressed {
   }
 
   void load(std::span<const NamedTensor> state) override {
+    if (may_lack(state, kFactors)) return Compressed::load(state);
     const at::Tensor saved = find_saved(state, kFactors).cpu().contiguous();
     std::int64_t length = 0;
     for (const auto& part : parts_) length += static_cast<std::int64_t>(part->state().size());
@@ -340,7 +359,8 @@ class Averaged final : public Compressed {
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(const Context& context) {
-  if (context.compression == "none" || context.workers() == 1) return std::make_unique<Plain>(context);
+  if (context.compression == "none") return std::make_unique<Plain>(context);
+  if (context.workers() == 1) return std::make_unique<Alone>(context);
   const auto& row = find(compress::compressors(), "compression", context.compression);
   if (context.module.device().is_cuda())
     throw ConfigError("compressors work in host memory; use comm.compression=none on a GPU, or train.device=cpu");

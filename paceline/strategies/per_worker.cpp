@@ -26,14 +26,19 @@ void take_row(comm::Communicator& comm, const at::Tensor& rows, at::Tensor& mine
   mine.copy_(rows.size(0) == comm.size() ? rows[comm.rank()] : rows.mean(0));
 }
 
-at::Tensor find_saved(std::span<const NamedTensor> state, const std::string& name) {
+at::Tensor saved_or_none(std::span<const NamedTensor> state, const std::string& name) {
   const auto found = std::ranges::find(state, name, &NamedTensor::name);
-  if (found == state.end())
+  return found == state.end() ? at::Tensor() : found->tensor;
+}
+
+at::Tensor find_saved(std::span<const NamedTensor> state, const std::string& name) {
+  at::Tensor found = saved_or_none(state, name);
+  if (!found.defined())
     throw ConfigError(
         fmt::format("the checkpoint has no '{}', which this strategy needs; resume with the strategy and the compression that "
                     "wrote it",
                     name));
-  return found->tensor;
+  return found;
 }
 
 void equalise(comm::Communicator& comm, nn::GraphModule& module) {

@@ -13,6 +13,8 @@ at::Tensor gather_rows(comm::Communicator& comm, const at::Tensor& mine);
 /// together. ConfigError where the length differs.
 void take_row(comm::Communicator& comm, const at::Tensor& rows, at::Tensor& mine, const std::string& name);
 
+/// The tensor of that name; an undefined one where it is not there.
+at::Tensor saved_or_none(std::span<const NamedTensor> state, const std::string& name);
 /// The tensor of that name. ConfigError where it is not there.
 at::Tensor find_saved(std::span<const NamedTensor> state, const std::string& name);
 

@@ -5,6 +5,7 @@
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/local_pass.h"
 #include "paceline/strategies/recorded_step.h"
+#include "paceline/strategies/unsaid.h"
 #include "paceline/strategies/updater.h"
 
 namespace paceline::strategies {
@@ -18,6 +19,7 @@ class Single final : public Strategy {
     context_.emplace(context);
     pass_.emplace(*context_);
     updater_.emplace(context.module.arena(), context.optim);
+    unsaid_.emplace(*context_);
     recorded_.emplace(context.module.device(), context.record_steps);
   }
 
@@ -25,22 +27,33 @@ class Single final : public Strategy {
     const PhaseSpan span(*context_, "step");
     pass_->begin_step(point.step);
     updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
-    recorded_->run(batch, [&] {
+    const auto work = [&] {
       sums_ = pass_->run(batch, batch.weight(1));
+      unsaid_->say(0, context_->module.arena().length());
       const PhaseSpan update(*context_, "update");
       updater_->update_all();
       context_->module.refresh();
-    });
+    };
+    if (unsaid_->any()) work();  // once: not to be recorded
+    else recorded_->run(batch, work);
     return {sums_, batch.targets.numel()};
   }
 
-  std::vector<NamedTensor> save() override { return updater_->state(); }
-  void load(std::span<const NamedTensor> state) override { updater_->load(state); }
+  std::vector<NamedTensor> save() override {
+    std::vector<NamedTensor> state = updater_->state();
+    for (NamedTensor& item : unsaid_->save()) state.push_back(std::move(item));
+    return state;
+  }
+  void load(std::span<const NamedTensor> state) override {
+    updater_->load(with_momentum_in_place(*context_, state));
+    unsaid_->load(state);
+  }
 
  private:
   std::optional<Context> context_;
   std::optional<LocalPass> pass_;
   std::optional<Updater> updater_;
+  std::optional<Unsaid> unsaid_;
   std::optional<RecordedStep> recorded_;
   at::Tensor sums_;
 };

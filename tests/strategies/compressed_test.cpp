@@ -77,6 +77,81 @@ TEST_P(Compressed, GoesOnWithAnotherNumberOfWorkers) {
   });
 }
 
+/// What `workers` have to save after three steps, and their parameters.
+struct Saved {
+  std::vector<NamedTensor> state;
+  at::Tensor parameters;
+  at::Tensor operator[](const std::string& name) const { return saved_or_none(state, name); }
+};
+Saved saved_after(int workers, const Settings& settings, const Saved* resumed = nullptr, std::int64_t steps = 3) {
+  Saved result;
+  with_workers(workers, settings, [&](TestWorker& worker) {
+    if (resumed) {
+      worker.parameters().copy_(resumed->parameters);
+      worker.strategy().load(resumed->state);
+    }
+    worker.train(1, steps);
+    const auto saved = worker.strategy().save();
+    if (worker.comm().rank() != 0) return;
+    for (const NamedTensor& item : saved) result.state.push_back({item.name, item.tensor.clone()});
+    result.parameters = worker.parameters().clone();
+  });
+  return result;
+}
+
+/// Flat, as in the arena.
+at::Tensor momentum_of(const Saved& saved) {
+  at::Tensor flat;
+  with_workers(1, Settings(), [&](TestWorker& worker) {
+    flat = at::zeros_like(worker.parameters());
+    const tensor::Arena& arena = worker.module().arena();
+    for (std::size_t i = 0; i < arena.entries().size(); ++i) {
+      at::Tensor place = arena.view(flat, i);
+      if (const at::Tensor momentum = saved["optim.momentum." + arena.entries()[i].name]; momentum.defined()) place.copy_(momentum);
+    }
+  });
+  return flat;
+}
+
+TEST_P(Compressed, OneWorkerGoesOnFromTwoAndSaysWhatTheyDidNot) {
+  Settings settings = settings_of(GetParam());
+  settings.optim.momentum = 0.75;
+  const Saved two = saved_after(2, settings);
+  at::Tensor unsaid = two["compress.residual"].mean(0);
+  if (const at::Tensor second = two["compress.second_residual"]; second.defined()) unsaid += second.sum(0);
+  const bool velocities = two["compress.momentum"].defined();
+  const at::Tensor momentum = velocities ? two["compress.momentum"].mean(0) : momentum_of(two);
+  // The first step with nothing from before: its gradient alone.
+  const double rate = 0.1;
+  Saved start = saved_after(1, Settings(), nullptr, 0);
+  start.parameters = two.parameters;
+  const Saved fresh = saved_after(1, Settings(), &start, 1);
+  const at::Tensor expected = fresh.parameters - rate * (0.75 * momentum + unsaid * (velocities ? 0.25 : 1));
+  for (const char* strategy : {"allreduce", "single"}) {
+    settings.strategy.name = strategy;
+    EXPECT_TRUE(at::allclose(saved_after(1, settings, &two, 1).parameters, expected, 1e-4, 1e-6)) << strategy;
+    // Whoever stops before the first step has lost nothing either.
+    const Saved again = saved_after(1, settings, &two, 0);
+    EXPECT_TRUE(at::allclose(again["compress.residual"][0], unsaid, 1e-5, 1e-7)) << strategy;
+    EXPECT_TRUE(at::allclose(saved_after(1, settings, &again, 1).parameters, expected, 1e-4, 1e-6)) << strategy;
+  }
+}
+
+TEST_P(Compressed, TwoWorkersGoOnFromOne) {
+  Settings settings = settings_of(GetParam());
+  for (const char* strategy : {"allreduce", "single"}) {
+    settings.strategy.name = strategy;
+    const Saved one = saved_after(1, settings);
+    settings.strategy.name = "allreduce";
+    const Saved begin = saved_after(2, settings, &one, 0), end = saved_after(2, settings, &one, 2);
+    EXPECT_EQ(begin["compress.residual"].abs().sum().item<double>(), 0);
+    const at::Tensor velocities = begin["compress.momentum"];
+    EXPECT_TRUE(at::equal(velocities.defined() ? velocities[1] : momentum_of(begin), momentum_of(one))) << "the momentum goes on";
+    EXPECT_GT(momentum_of(one).abs().sum().item<double>(), 0);
+    EXPECT_TRUE(at::isfinite(end.parameters).all().item<bool>());
+  }
+}
+
 TEST_P(Compressed, ComesNearToUncompressedTraining) {
   // Residuals bring what was not said later: after many small steps the way is nearly the same.
   const auto reach = [](const Settings& settings) {

@@ -60,15 +60,19 @@ TEST(Workers, AStoppedRunResumesToTheBit) {
 }
 
 TEST(Workers, ARunGoesOnWithAnotherNumberOfWorkers) {
-  for (const char* compression : {"none", "int8", "topk"}) {
-    Recipe recipe = recipe_of(2);
+  for (const char* compression : {"none", "int8", "topk", "dgc"}) {
+    Recipe recipe = recipe_of(1);
     recipe.comm.compression = compression;
     const Folder folder;
-    const observe::RunEnded stopped = train_in(folder.path(), recipe, false, 2);
-    recipe.parallel.workers = 4;
-    const observe::RunEnded ended = train_in(folder.path(), recipe, true);
-    EXPECT_EQ(ended.workers, 4);
-    EXPECT_GT(ended.steps, stopped.steps);
+    std::int64_t steps = 0;
+    for (const std::int64_t workers : {1, 2, 1, 2, 4}) {
+      recipe.parallel.workers = workers;
+      const observe::RunEnded ended = train_in(folder.path(), recipe, /*resume=*/steps > 0, workers < 4 ? steps + 2 : 0);
+      EXPECT_EQ(ended.workers, workers) << compression;
+      EXPECT_GT(ended.steps, steps) << compression;
+      steps = ended.steps;
+    }
+    EXPECT_EQ(steps, kStepsPerEpoch * kEpochs) << compression;
   }
 }
 
