@@ -43,6 +43,12 @@ class AdPsgd final : public Replicas {
 
   bool lockstep() const override { return false; }
 
+  // Nobody may ask a worker that has not loaded yet.
+  void load(std::span<const NamedTensor> state) override {
+    Replicas::load(state);
+    context().comm.run(comm::barrier());
+  }
+
  private:
   bool asks() { return context().rank() % 2 == 0 && context().workers() > 1; }
 
@@ -152,6 +158,7 @@ class AdPsgd final : public Replicas {
     if (!change_.defined()) return {};
     return {{"published", published_}, {"change", change_}};
   }
+  bool remembers_replica() const override { return true; }
 
   std::unique_ptr<comm::Communicator> comm_;
   at::Tensor question_, answer_;  // [length + 1], [length]

@@ -111,6 +111,7 @@ void Replicas::load(std::span<const NamedTensor> state) {
     }
   } else {
     prepare();  // other workers, or another strategy's checkpoint: they begin with what was agreed on
+    if (remembers_replica()) return;
   }
   for (NamedTensor& item : memory()) {
     const auto saved = std::ranges::find(state, "workers." + item.name, &NamedTensor::name);

@@ -34,6 +34,8 @@ class Replicas : public Strategy {
   virtual void agree_on_parameters() { average(parameters()); }
   /// Flat tensors of this worker that the next meeting depends on, each of any length.
   virtual std::vector<NamedTensor> memory() { return {}; }
+  /// Whether the memory is about this worker's replica: then another number of workers begins without it, else with the mean of all.
+  virtual bool remembers_replica() const { return false; }
   /// Why a device cannot be used; empty: it can.
   virtual std::string refuses(const c10::Device&) const { return {}; }
 

@@ -103,6 +103,34 @@ TEST(AdPsgd, KeepsTheSumWhateverTheOrder) {
   expect_close(agreed, start.agreed + 1.5, 1e-5);
 }
 
+TEST(AdPsgd, AnotherNumberOfWorkersBeginsWithWhatWasAgreedOn) {
+  std::vector<NamedTensor> state;
+  at::Tensor agreed;
+  with_workers(4, settings_of("ad_psgd"), [&](TestWorker& worker) {
+    worker.train(1, 3);
+    worker.strategy().agree();
+    auto saved = worker.strategy().save();
+    if (worker.comm().rank() == 0) {
+      for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
+      agreed = worker.parameters().clone();
+    }
+    worker.strategy().resume_training();
+  });
+  // Answers that had not been taken over yet: they are part of what was agreed on.
+  for (NamedTensor& item : state)
+    if (item.name == "workers.change") item.tensor.fill_(1);
+  ASSERT_TRUE(saved_or_none(state, "workers.change").defined());
+  at::Tensor resumed;
+  with_workers(2, settings_of("ad_psgd"), [&](TestWorker& worker) {
+    worker.parameters().copy_(agreed);
+    worker.strategy().load(state);
+    worker.train(4, 6, /*rate=*/0);
+    const at::Tensor mean = worker.agreed();
+    if (worker.comm().rank() == 0) resumed = mean;
+  });
+  expect_close(resumed, agreed, 1e-5);
+}
+
 TEST(StaleSync, AppliesTheGradientOfOneStepAgo) {
   // The gradients of step 1 are applied after step 2: until then nothing moves.
   Settings settings = settings_of("stale_sync");
