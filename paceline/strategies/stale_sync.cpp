@@ -4,6 +4,7 @@
 // The first s steps apply nothing. All workers have the same parameters at all times. staleness = 0 is allreduce without overlap.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 
@@ -53,13 +54,14 @@ class StaleSync final : public Strategy {
     const PhaseSpan span(*context_, "step");
     pass_->begin_step(point.step);
     updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
-    const at::Tensor sums = pass_->run(batch, batch.weight(context_->workers()));
+    const at::Tensor sums = pass_->run(batch, batch.weight(context_->workers()), [this](std::size_t, std::size_t) { look(); });
 
     at::Tensor slot = free_.back();
     free_.pop_back();
     slot.copy_(gradients());
     const comm::Buffer buffer = buffer_of(slot, 0, slot.numel());
-    under_way_.push_back({context_->comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot});
+    const Nanoseconds began = context_->clock.now();
+    under_way_.push_back({context_->comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
     traffic_.bytes_sent += allreduce_bytes(buffer.bytes(), context_->workers()), traffic_.bytes_plain = traffic_.bytes_sent;
 
     if (std::ssize(under_way_) > config_.staleness) apply_oldest();
@@ -77,6 +79,7 @@ class StaleSync final : public Strategy {
       sent.work.wait();
       rows.push_back(sent.gradients.unsqueeze(0));
     }
+    look();
     state.push_back({kName, at::cat(rows)});
     for (NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
     return state;
@@ -92,7 +95,7 @@ class StaleSync final : public Strategy {
       at::Tensor slot = free_.back();
       free_.pop_back();
       slot.copy_(rows[i]);
-      under_way_.push_back({comm::Work(), slot});
+      under_way_.push_back({comm::Work(), slot, {}, /*counted=*/true});
     }
     statistics_->load(state);
   }
@@ -103,20 +106,35 @@ class StaleSync final : public Strategy {
   struct Sent {
     comm::Work work;
     at::Tensor gradients;
+    Nanoseconds began;
+    bool counted = false;
   };
 
   const at::Tensor& gradients() { return context_->module.arena().gradients(); }
 
+  /// Counts how long exchanges took that have ended since the last look: at every layer of the backward pass, so that it is known to the
+  /// time of a layer. They go one after the other, so one is under way only from the end of the one before.
+  void look() {
+    for (Sent& sent : under_way_) {
+      if (sent.counted) continue;
+      if (!sent.work.done()) return;
+      const Nanoseconds now = context_->clock.now();
+      traffic_.communication_s += seconds(now - std::max(sent.began, last_ended_));
+      last_ended_ = now;
+      sent.counted = true;
+    }
+  }
+
   void apply_oldest() {
-    Sent oldest = under_way_.front();
-    under_way_.pop_front();
     const Nanoseconds began = context_->clock.now();
     {
       const PhaseSpan wait(*context_, "wait for gradients", "communication");
-      oldest.work.wait();
+      under_way_.front().work.wait();
     }
-    const double waited = seconds(context_->clock.now() - began);
-    traffic_.exposed_s += waited, traffic_.communication_s += waited;
+    traffic_.exposed_s += seconds(context_->clock.now() - began);
+    look();
+    const Sent oldest = under_way_.front();
+    under_way_.pop_front();
     const PhaseSpan update(*context_, "update");
     at::Tensor(gradients()).copy_(oldest.gradients);
     updater_->update_all();
@@ -131,6 +149,7 @@ class StaleSync final : public Strategy {
   std::optional<WorkerStatistics> statistics_;
   std::vector<at::Tensor> free_;  // memory for gradients under way
   std::deque<Sent> under_way_;    // oldest first
+  Nanoseconds last_ended_{0};
   Traffic traffic_;
 };
 

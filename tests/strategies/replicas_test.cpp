@@ -131,6 +131,21 @@ TEST(AdPsgd, AnotherNumberOfWorkersBeginsWithWhatWasAgreedOn) {
   expect_close(resumed, agreed, 1e-5);
 }
 
+TEST(StaleSync, CountsWhatItHides) {
+  for (const std::int64_t staleness : {1, 3}) {
+    Settings settings = settings_of("stale_sync");
+    settings.strategy.staleness = staleness;
+    with_workers(2, settings, [&](TestWorker& worker) {
+      const SteadyClock clock;
+      const Nanoseconds began = clock.now();
+      worker.train(1, 8);
+      const Traffic traffic = worker.strategy().traffic();
+      EXPECT_GT(traffic.communication_s, traffic.exposed_s) << "a whole pass lies between sending and waiting";
+      EXPECT_LE(traffic.communication_s, seconds(clock.now() - began)) << "what is under way at the same time counts once";
+    });
+  }
+}
+
 TEST(StaleSync, AppliesTheGradientOfOneStepAgo) {
   // The gradients of step 1 are applied after step 2: until then nothing moves.
   Settings settings = settings_of("stale_sync");
