@@ -16,6 +16,7 @@
 #include "paceline/base/random.h"
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/exchange.h"
+#include "paceline/strategies/pending.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/replicas.h"
 
@@ -108,13 +109,14 @@ class AdPsgd final : public Replicas {
   struct Expected {
     int from = 0;
     at::Tensor question;  // [length + 1]
-    comm::Work work;
+    Pending work;         // after its memory: it goes first
   };
 
   void answer_questions() {
     const std::int64_t length = answer_.numel();
     const auto expect = [&](Expected& next) {
-      next.work = comm_->start(comm::receive(buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = kUntilTheEnd}));
+      next.work =
+          Pending(comm_->start(comm::receive(buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = kUntilTheEnd})));
     };
     try {
       std::vector<Expected> expected;

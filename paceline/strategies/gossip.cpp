@@ -9,6 +9,7 @@
 #include "paceline/base/random.h"
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/exchange.h"
+#include "paceline/strategies/pending.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/replicas.h"
 
@@ -40,7 +41,7 @@ class Gossip final : public Replicas {
     if (other == context().rank()) return;
     at::Tensor replica = parameters();
     const comm::Buffer mine = buffer_of(replica, 0, replica.numel());
-    const comm::Work sent = context().comm.start(comm::send(mine, other));
+    const Pending sent(context().comm.start(comm::send(mine, other)));
     context().comm.run(comm::receive(buffer_of(neighbour_, 0, neighbour_.numel()), other));
     sent.wait();
     at::add_out(replica, replica, neighbour_).mul_(0.5);

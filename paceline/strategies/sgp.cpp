@@ -10,6 +10,7 @@
 
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/exchange.h"
+#include "paceline/strategies/pending.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/replicas.h"
 
@@ -45,7 +46,7 @@ class Sgp final : public Replicas {
     at::mul_out(values, debiased, half);
     pushed_.narrow(0, length, 1).copy_(half);
     const comm::Buffer out = buffer_of(pushed_, 0, length + 1);
-    const comm::Work sent = context().comm.start(comm::send(out, (rank + hop) % workers));
+    const Pending sent(context().comm.start(comm::send(out, (rank + hop) % workers)));
     context().comm.run(comm::receive(buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));
     sent.wait();
     arrived_.add_(pushed_);
