@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "paceline/base/error.h"
 #include "paceline/strategies/central.h"
@@ -35,6 +36,16 @@ constexpr std::string_view kTerms[] = {
     "schedule.batch_factor",
     "schedule.largest_batch",
 };
+
+/// " in epoch 31" where the schedule has made the batch so large; nothing where it is the recipe's own.
+std::string grown_in(const Recipe& recipe, std::int64_t batch) {
+  if (batch == recipe.data.batch) return {};
+  for (const double milestone : recipe.schedule.batch_milestones)
+    if (const auto epoch = static_cast<std::int64_t>(std::ceil(milestone));
+        optim::batch_at(recipe.schedule, recipe.data.batch, epoch) == batch)
+      return fmt::format(" in epoch {}", epoch + 1);
+  return {};
+}
 
 }  // namespace
 
@@ -151,11 +162,14 @@ std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
   if (left == 0 || recipe.data.uneven == "weight") return batch;
   const std::int64_t above = batch - left + workers, below = batch - left;
   if (recipe.data.uneven == "pad") return strategies::is_centralised(recipe.strategy.name) ? above : batch;
+  const std::string better = below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above);
+  const std::string mend = batch == recipe.data.batch
+                               ? fmt::format("data.batch={}", better)
+                               : fmt::format("a schedule.batch_factor or schedule.largest_batch that makes it {}", better);
   throw ConfigError(
-      fmt::format("a batch of {} cannot be divided among {} workers; use data.batch={}, data.uneven=pad (some samples count twice) or "
-                  "data.uneven=weight "
-                  "(shares differ by one sample; the mean is still over samples)",
-                  batch, workers, below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above)));
+      fmt::format("a batch of {}{} cannot be divided among {} workers; use {}, data.uneven=pad (some samples count twice) or "
+                  "data.uneven=weight (shares differ by one sample; the mean is still over samples)",
+                  batch, grown_in(recipe, batch), workers, mend));
 }
 
 std::string terms_of(const Recipe& recipe) {

@@ -110,8 +110,11 @@ void Trainer::configure_libtorch() const {
 }
 
 std::int64_t Trainer::batch_in(std::int64_t epoch) const {
-  const std::int64_t batch = shared_batch(recipe_, optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch));
-  return std::min(datasets_->training->size(), batch / strategy_->parts());
+  const std::int64_t batch = shared_batch(recipe_, optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch)) / strategy_->parts();
+  const std::int64_t size = datasets_->training->size();
+  if (batch <= size) return batch;
+  // It has grown past the samples. What is left over is dropped, or is the ragged batch of the epoch.
+  return recipe_.data.uneven == "refuse" && recipe_.data.drop_last ? size - size % comm_->size() : size;
 }
 
 std::int64_t Trainer::steps_in(std::int64_t epoch) const {

@@ -10,6 +10,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 Recipe recipe_of(std::int64_t workers) {
   Recipe recipe = tiny_recipe();
@@ -98,6 +99,20 @@ TEST(Workers, APaddedBatchGivesEveryWorkerEquallyMany) {
   EXPECT_EQ(padded.state_hash, again.state_hash);
   recipe.strategy.batch_norm = "sync";
   EXPECT_EQ(train_once(recipe).steps, padded.steps) << "every worker has samples, so statistics can be shared";
+}
+
+TEST(Workers, AGrowingBatchIsSharedEvenlyOrRefusedWithWhatMakesItGrow) {
+  Recipe recipe = recipe_of(2);
+  recipe.train.epochs = 2;
+  recipe.data.batch = 64, recipe.data.train_samples = 101;
+  recipe.schedule.batch_milestones = {1};
+  EXPECT_EQ(train_once(recipe).samples, 64 + 100) << "128 are not there, and 101 cannot be divided";
+
+  recipe.parallel.workers = 4;
+  recipe.data.batch = 4, recipe.schedule.batch_factor = 1.5;
+  EXPECT_THAT(message_of<ConfigError>([&] { train_once(recipe); }),
+              AllOf(HasSubstr("6 in epoch 2"), HasSubstr("schedule.batch_factor"), HasSubstr("schedule.largest_batch"),
+                    HasSubstr("data.uneven=pad"), Not(HasSubstr("data.batch=4 or 8"))));
 }
 
 TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
