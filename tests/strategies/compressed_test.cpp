@@ -1,6 +1,9 @@
 // Compressed exchanges: nothing is lost but for what residuals hold, all workers agree, and states survive a checkpoint.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "paceline/strategies/buckets.h"
 #include "workers.h"
 
 namespace paceline::strategies {
@@ -11,7 +14,7 @@ constexpr int kWorkers = 3;
 Settings settings_of(const std::string& compression) {
   Settings settings;
   settings.strategy.name = "allreduce";
-  settings.strategy.bucket_mb = 0.001;  // several buckets
+  settings.strategy.bucket_mb = 0.0001;  // several buckets
   settings.compression = compression;
   settings.compress.density = 0.1;
   return settings;
@@ -172,6 +175,33 @@ TEST_P(Compressed, ComesNearToUncompressedTraining) {
   compressed.compress.warmup_epochs = 1;      // ten steps
   const at::Tensor start = train_apart(1, Settings(), 0)[0], expected = reach(plain), actual = reach(compressed);
   EXPECT_LT((actual - expected).norm().item<double>(), 0.1 * (expected - start).norm().item<double>());
+}
+
+TEST(Dgc, EveryBucketIsClippedToItsShareOfTheNorm) {
+  Settings settings = settings_of("dgc");
+  settings.optim.momentum = 0;
+  settings.compress.density = 1, settings.compress.warmup_epochs = 0;  // all is said
+  settings.compress.dgc_clip = 0.05;
+  const at::Tensor start = train_apart(1, Settings(), 0)[0];
+  const std::vector<at::Tensor> apart = train_apart(2, Settings(), 1);
+  at::Tensor expected = start.clone(), clipped;
+  with_workers(2, settings, [&](TestWorker& worker) {
+    worker.train(1, 1);
+    if (worker.comm().rank() != 0) return;
+    clipped = worker.parameters().clone();
+    const tensor::Arena& arena = worker.module().arena();
+    const std::vector<Bucket> buckets = cut_buckets(arena, static_cast<std::int64_t>(settings.strategy.bucket_mb * (1 << 20)));
+    EXPECT_GT(buckets.size(), 1U);
+    for (const Bucket& bucket : buckets)
+      for (const at::Tensor& own : apart) {
+        const at::Tensor step = (own - start).narrow(0, bucket.begin, bucket.count());  // −γ g
+        const double most = 0.1 * 0.05 * std::sqrt(static_cast<double>(bucket.count()) / static_cast<double>(arena.length()) / 2);
+        const double norm = step.norm().item<double>();
+        EXPECT_GT(norm, most) << "or nothing is tested";
+        expected.narrow(0, bucket.begin, bucket.count()).add_(step, most / norm / 2);
+      }
+  });
+  EXPECT_TRUE(at::allclose(clipped, expected, 1e-4, 1e-6));
 }
 
 INSTANTIATE_TEST_SUITE_P(Compressors, Compressed,
