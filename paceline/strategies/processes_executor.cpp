@@ -45,7 +45,7 @@ class ProcessesExecutor final : public Executor {
     const std::vector<std::int64_t> cuts = cuts_of(context, std::ssize(cluster.servers));
     host_ = make_host(context, config, cuts, 0);
     options_ = service_options(context, cuts, 0);
-    options_.next_task = [this](int worker, bool& finished) { return next_task(worker, finished); };
+    options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
     options_.task_done = [this](int, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
       {
         const std::lock_guard lock(mutex_);
@@ -189,12 +189,13 @@ class ProcessesExecutor final : public Executor {
     });
   }
 
-  std::optional<ps::Task> next_task(int worker, bool& finished) {
+  std::optional<ps::Task> next_task(int worker, bool visits, bool& finished) {
+    // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
+    const auto something_to_do = [&] { return !tasks_.empty() && (!visits || host_->may_pull(worker)); };
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait,
-                      [&] { return over_ || (!tasks_.empty() && host_->may_pull(worker)); });
+    changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait, [&] { return over_ || something_to_do(); });
     finished = over_;
-    if (over_ || tasks_.empty() || !host_->may_pull(worker)) return std::nullopt;
+    if (over_ || !something_to_do()) return std::nullopt;
     const ps::Task task = tasks_.front();
     tasks_.pop_front();
     ++under_way_;

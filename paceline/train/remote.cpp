@@ -89,7 +89,7 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
   std::int64_t epoch = -1, finished = 0;
   // Who was started with the servers stays until the first one has no more work: what is under way belongs into its last checkpoint.
   while (!stop || !cluster.job.empty() || cluster.ranks) {
-    const std::optional<ps::Task> task = servers.next();
+    const std::optional<ps::Task> task = servers.next(worker.visits());
     if (!task) break;
     if (task->epoch != epoch)
       sampler.start(task->epoch,

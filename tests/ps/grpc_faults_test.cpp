@@ -36,7 +36,7 @@ struct Work {
   explicit Work(std::int64_t tasks) : left(tasks) {}
 
   ServiceOptions options() {
-    return {.next_task = [this](int, bool& finished) -> std::optional<Task> {
+    return {.next_task = [this](int, bool, bool& finished) -> std::optional<Task> {
               const std::scoped_lock lock(mutex);
               if (!lost.empty()) {
                 const Task task = lost.back();

@@ -129,7 +129,7 @@ TEST(RankFaults, AServerThatIsGoneListensNoMore) {
   const auto ranks = make_ranks(2);
   serve_ranks(among(ranks[0], 1), make_host(), layout(), {}).reset();
   Envelope question, seen;
-  question.put(wire::pack(Verb::next, wire::Nothing{}));
+  question.put(wire::pack(Verb::next, wire::NextRequest{}));
   const comm::Work asking = ranks[1]->start(comm::send(question.buffer(), 0, kAsk));
   ranks[0]->run(comm::receive(seen.buffer(), 1, kAsk));
   EXPECT_EQ(seen.get(), question.get());

@@ -211,8 +211,9 @@ TEST(Ranks, DealOutWork) {
   std::vector<Task> done;
   int refusals = 3;  // it asks again
   ServiceOptions options;
-  options.next_task = [&](int worker, bool& finished) -> std::optional<Task> {
+  options.next_task = [&](int worker, bool visits, bool& finished) -> std::optional<Task> {
     EXPECT_EQ(worker, 0);
+    EXPECT_EQ(visits, done.empty());
     finished = done.size() == 2;
     if (done.size() == tasks.size() || refusals-- > 0) return std::nullopt;
     return tasks[done.size()];
@@ -223,7 +224,7 @@ TEST(Ranks, DealOutWork) {
   };
   Fleet fleet({.options = options});
   auto worker = fleet.worker(0);
-  while (const auto task = worker->next()) worker->done(*task, 1.5, 2, 3);
+  while (const auto task = worker->next(done.empty())) worker->done(*task, 1.5, 2, 3);
   worker.reset();
   EXPECT_EQ(done, tasks);
 }

@@ -90,8 +90,8 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
         throw DataError(kMessage, "who only looks wants to see nothing");
       break;
     case Verb::done: wire::expect_body(bytes, sizeof(wire::Done)); break;
+    case Verb::next: wire::expect_body(bytes, sizeof(wire::NextRequest)); break;
     case Verb::in_vain:
-    case Verb::next:
     case Verb::leave: wire::expect_body(bytes, 0); break;
     default: throw DataError(kMessage, fmt::format("nobody asks for '{}' here", wire::name(head.verb)));
   }
@@ -120,7 +120,7 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
       return reply(Verb::report, host_.report(worker_, wire::unpack<Report>(bytes), head.payload > 0 ? statistics_.data() : nullptr));
     case Verb::push: return push(wire::unpack<wire::PushRequest>(bytes), head.payload);
     case Verb::in_vain: return reply(Verb::in_vain, wire::Answer{host_.in_vain(worker_)});
-    case Verb::next: return next();
+    case Verb::next: return next(wire::unpack<wire::NextRequest>(bytes));
     case Verb::done: return done(wire::unpack<wire::Done>(bytes));
     default: return reply(head.verb, wire::Nothing{});  // leave; others have no room
   }
@@ -145,10 +145,10 @@ Desk::Reply Desk::push(const wire::PushRequest& request, std::int64_t bytes) {
                changed ? std::as_bytes(gradient) : std::span<const std::byte>{});
 }
 
-Desk::Reply Desk::next() {
+Desk::Reply Desk::next(const wire::NextRequest& request) {
   if (!options_.next_task) throw ConfigError("this server hands out no work; ask the first one");
   bool finished = false;
-  const auto task = options_.next_task(worker_, finished);
+  const auto task = options_.next_task(worker_, request.visits != 0, finished);
   if (task) task_ = task;
   return reply(Verb::next, wire::Next{.kind = task       ? wire::Next::task
                                               : finished ? wire::Next::finished

@@ -41,7 +41,7 @@ class Desk {
   Reply act(const wire::Head& head, std::string_view bytes);
   Reply pull(const wire::PullRequest& request);
   Reply push(const wire::PushRequest& request, std::int64_t bytes);
-  Reply next();
+  Reply next(const wire::NextRequest& request);
   Reply done(const wire::Done& what);
 
   Host& host_;

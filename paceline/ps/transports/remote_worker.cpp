@@ -100,9 +100,9 @@ bool RemoteWorker::in_vain() {
   return answer.empty() || wire::unpack<wire::Answer>(answer).yes;  // a server that was lost does not know of the pull any more
 }
 
-std::optional<Task> RemoteWorker::next() {
+std::optional<Task> RemoteWorker::next(bool visits) {
   for (;;) {
-    const auto answer = wire::unpack<wire::Next>(ask_first({.head = wire::pack(Verb::next, wire::Nothing{})}));
+    const auto answer = wire::unpack<wire::Next>(ask_first({.head = wire::pack(Verb::next, wire::NextRequest{visits})}));
     if (answer.kind == wire::Next::finished) return std::nullopt;
     if (answer.kind == wire::Next::task) {
       epoch_ = static_cast<double>(answer.what.epoch);

@@ -61,7 +61,7 @@ class RemoteWorker : public RemoteClient {
   Advice report(const Report& report, const float* statistics) override;
   Verdict push(float* gradient, const Push& push) override;
   bool in_vain() override;
-  std::optional<Task> next() override;
+  std::optional<Task> next(bool visits) override;
   void done(const Task& task, double loss_sum, double right, std::int64_t targets) override;
 
  protected:

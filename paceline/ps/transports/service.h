@@ -35,8 +35,9 @@ struct ServiceOptions {
   PushCompression compression = {};
   std::string terms = {};  // that workers must share (cluster.h)
   /// Work for a worker, of the first server alone: a task; or none, `finished` or not, where there will be no more, or none for now. May
-  /// wait for a while, no longer than a second: the worker asks again. Called by many threads; between ranks by one, which must not wait.
-  std::function<std::optional<Task>(int worker, bool& finished)> next_task = {};
+  /// wait for a while, no longer than a second: the worker asks again. A worker that `visits` begins with a pull, so it gets none before it
+  /// may; another one is in the middle of its period. Called by many threads; between ranks by one, which must not wait.
+  std::function<std::optional<Task>(int worker, bool visits, bool& finished)> next_task = {};
   std::function<void(int worker, const Task& task, double loss_sum, double right, std::int64_t targets)> task_done = {};
   /// The worker that had it is gone.
   std::function<void(int worker, const Task& task)> task_lost = {};
@@ -56,8 +57,8 @@ class Service {
 class RemoteClient : public Client {
  public:
   virtual int worker() const = 0;
-  /// Work to do; waits for it. Nothing: there will be no more.
-  virtual std::optional<Task> next() = 0;
+  /// Work to do; waits for it, and, where the worker `visits` the servers before it, until it may. Nothing: there will be no more.
+  virtual std::optional<Task> next(bool visits = true) = 0;
   virtual void done(const Task& task, double loss_sum, double right, std::int64_t targets) = 0;
 };
 

@@ -22,7 +22,7 @@ std::string_view name(Verb verb);
 
 struct Head {
   std::uint32_t magic = 0x53504c50;  // "PLPS"
-  std::uint16_t version = 3;
+  std::uint16_t version = 4;
   Verb verb = Verb::error;
   std::int64_t payload = 0;  // bytes
 };
@@ -57,6 +57,9 @@ struct Pushed {  // payload: of rules with replicas, the worker's new parameters
 };
 struct Answer {  // to in_vain
   std::int64_t yes = 0;
+};
+struct NextRequest {
+  std::int64_t visits = true;  // the minibatch will begin with a pull
 };
 struct Next {
   enum Kind : std::int64_t { later, task, finished };
