@@ -3,8 +3,8 @@
 // A consistency is a small state machine without time, threads or memory: whoever runs the server calls it in the order of events, so that
 // a test, a virtual clock and real workers meet the same decisions. One file each in consistency/, one row in consistency/registry.cpp.
 //
-// A worker's life: joined → (may_pull → pulled → pushed)* → left, where left may come at any time, and so may another joined. Whatever the
-// order, some worker that is present can proceed: one that computes pushes some day, and if none computes, one may pull.
+// A worker's life: joined → (may_pull → pulled → pushed or refused)* → left, where left may come at any time, and so may another joined.
+// Whatever the order, some worker that is present can proceed: one that computes pushes some day, and if none computes, one may pull.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,8 @@ class Consistency {
   /// Its gradient has come. `loss` is that of its batch, where it is known (NaN: not). A gradient that no pull went before, or of a worker
   /// that is away, is dropped.
   virtual Verdict pushed(int worker, double loss) = 0;
+  /// Its gradient has come and cannot be used: it may pull anew, and is no further than it was. Of a worker that is away: nothing.
+  virtual void refused(int worker) = 0;
   /// What `worker` computes now will be dropped, so that it may leave off and pull anew.
   virtual bool in_vain(int worker) const { return static_cast<void>(worker), false; }
   /// Whether that can ever be.

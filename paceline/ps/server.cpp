@@ -174,7 +174,7 @@ void Server::returned(int index) {
 
 void Server::refuse(int index) {
   ++refused_;
-  consistency_->joined(index);  // it begins anew
+  consistency_->refused(index);
 }
 
 optim::Buffers Server::buffers(float* gradient) const {

@@ -22,7 +22,7 @@ class Crowd {
   }
 
   struct Event {
-    enum class Kind { join, leave, pull, push } kind;
+    enum class Kind { join, leave, pull, push, refuse } kind;
     int worker;
     double loss = 0;
   };
@@ -33,6 +33,7 @@ class Crowd {
     std::vector<Event> possible;
     for (const auto& [worker, computing] : computing_) {
       if (computing) possible.push_back({Event::Kind::push, worker, random_.uniform_double() + 0.1});
+      if (computing && random_.below(4) == 0) possible.push_back({Event::Kind::refuse, worker});
       if (consistency.may_pull(worker)) possible.push_back({Event::Kind::pull, worker});
     }
     EXPECT_TRUE(computing_.empty() || !possible.empty()) << "deadlock";
@@ -53,6 +54,10 @@ class Crowd {
         consistency.pulled(event.worker);
         return kNothing;
       case Event::Kind::push: computing_[event.worker] = false; return consistency.pushed(event.worker, event.loss);
+      case Event::Kind::refuse:
+        computing_[event.worker] = false;
+        consistency.refused(event.worker);
+        return kNothing;
     }
     return kNothing;
   }
@@ -78,7 +83,7 @@ TEST(ConsistencyProperties, SspHoldsItsBoundWhoeverComesAndGoes) {
         EXPECT_LE(clocks[event.worker] - slowest(), bound + 1);
       } else if (event.kind == Crowd::Event::Kind::leave) {
         clocks.erase(event.worker);
-      } else {
+      } else if (event.kind == Crowd::Event::Kind::join) {
         clocks[event.worker] = clocks.empty() ? 0 : slowest();
       }
       const Verdict verdict = crowd.play(event, *ssp);
@@ -86,6 +91,16 @@ TEST(ConsistencyProperties, SspHoldsItsBoundWhoeverComesAndGoes) {
         EXPECT_EQ(verdict, applied(1));
       }
     }
+  }
+}
+
+TEST(ConsistencyProperties, ARefusedPushBringsNobodyBack) {
+  for (const auto& row : consistencies()) {
+    const auto consistency = make_consistency(std::string(row.key), {}, 3);
+    consistency->pulled(1);
+    consistency->left(1);
+    consistency->refused(1);  // it came too late
+    EXPECT_FALSE(consistency->may_pull(1)) << row.key;
   }
 }
 

@@ -35,6 +35,11 @@ Verdict Gathering::pushed(int worker, double) {
   return {Verdict::Fate::gathered, gathered_};
 }
 
+void Gathering::refused(int worker) {
+  const auto seat = seats_.find(worker);
+  if (seat != seats_.end() && (seat->second == Seat::computing || seat->second == Seat::in_vain)) seat->second = Seat::idle;
+}
+
 bool Gathering::in_vain(int worker) const {
   const auto seat = seats_.find(worker);
   return seat != seats_.end() && seat->second == Seat::in_vain;

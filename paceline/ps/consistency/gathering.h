@@ -29,6 +29,7 @@ class Gathering : public Consistency {
   bool may_pull(int worker) const override;
   void pulled(int worker) override;
   Verdict pushed(int worker, double loss) override;
+  void refused(int worker) override;
   bool in_vain(int worker) const override;
   bool cancels() const override { return manner_.cancels; }
   void joined(int worker) override;

@@ -40,6 +40,10 @@ class Ssp final : public Consistency {
     return {Verdict::Fate::applied, 1};
   }
 
+  void refused(int worker) override {
+    if (const auto it = workers_.find(worker); it != workers_.end()) it->second.computing = false;
+  }
+
   void joined(int worker) override { workers_[worker] = {.clock = slowest_, .computing = false}; }
 
   Verdict left(int worker) override {
