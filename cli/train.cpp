@@ -126,11 +126,7 @@ int run_train(const Flags& flags) {
   catch_signals(stop_requested);
   ps::Cluster cluster = find_cluster(plan.recipe, flags.join, launched);
   cluster.runs = plan.recipe.train.runs;
-  if (cluster.role != ps::Cluster::Role::none) {
-    plan.recipe.ps.executor = "processes";
-    if (plan.recipe.parallel.workers == 0) plan.recipe.parallel.workers = std::max(cluster.workers, 1);
-    plan.recipe.ps.servers = std::ssize(cluster.servers);
-  }
+  plan.recipe = train::recipe_for(plan.recipe, cluster);
   if (!cluster.leads()) return run_remote(plan.recipe, cluster);
   const std::optional<RunFolder> before = take_up_again(cluster, plan);
   const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself

@@ -23,12 +23,8 @@ constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server loo
 
 /// What such a process shares with the Trainer of server 0: the same recipe gives the same module.
 struct Remote {
-  explicit Remote(const Recipe& given, const ps::Cluster& cluster) : recipe(given) {
-    if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
-    recipe.ps.servers = std::ssize(cluster.servers);
+  explicit Remote(const Recipe& given, const ps::Cluster& cluster) : recipe(recipe_for(given, cluster)) {
     validate(recipe);
-    if (!strategies::is_centralised(recipe.strategy.name))
-      throw ConfigError(fmt::format("strategy '{}' has no parameter server; use one like strategy.name=asgd", recipe.strategy.name));
     ps = strategies::paired(recipe.strategy.name, recipe.ps);
     const c10::Device device = tensor::parse_device(recipe.train.device);
     const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : 1;
@@ -70,6 +66,21 @@ struct Remote {
 };
 
 }  // namespace
+
+Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
+  Recipe recipe = given;
+  if (cluster.role == ps::Cluster::Role::none) return recipe;
+  if (!strategies::is_centralised(recipe.strategy.name))
+    throw ConfigError(fmt::format("strategy '{}' has no parameter server; use one like strategy.name=asgd", recipe.strategy.name));
+  if (recipe.ps.executor != "auto" && recipe.ps.executor != "processes")
+    throw ConfigError(fmt::format(
+        "ps.executor={} has all workers in one process, and these are several; leave ps.executor out, or start it without a launcher",
+        recipe.ps.executor));
+  recipe.ps.executor = "processes";
+  if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
+  recipe.ps.servers = std::ssize(cluster.servers);
+  return recipe;
+}
 
 std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, cluster);

@@ -12,6 +12,8 @@
 namespace paceline::train {
 namespace {
 
+using testing::HasSubstr;
+
 constexpr int kWorkers = 2;
 
 Recipe recipe_for_ranks(const std::string& strategy) {
@@ -55,6 +57,28 @@ TEST(Processes, WorkersGoOnByThemselvesBetweenVisits) {
     const std::int64_t minibatches = recipe.train.epochs * kStepsPerEpoch * kWorkers;
     EXPECT_GE(ended.served->updates, minibatches / 2 - kWorkers) << rule;  // at the end a worker may be between two visits
     EXPECT_LE(ended.served->updates, minibatches / 2) << rule;
+  }
+}
+
+TEST(Processes, RefuseARecipeWithoutServersOfItsOwnBeforeAnythingStarts) {
+  const ps::Cluster nobody;
+  ps::Cluster server, worker;
+  server.role = ps::Cluster::Role::server, worker.role = ps::Cluster::Role::worker;
+  server.workers = worker.workers = 2, server.servers = worker.servers = {"a:1", "b:2"};
+  Recipe recipe = tiny_recipe();
+  EXPECT_EQ(recipe_for(recipe, nobody).ps.executor, "auto");
+  for (const ps::Cluster& one : {server, worker}) {
+    recipe.strategy.name = "auto", recipe.ps.executor = "auto";
+    EXPECT_THAT(message_of<ConfigError>([&] { recipe_for(recipe, one); }), HasSubstr("strategy 'auto' has no parameter server"));
+    recipe.strategy.name = "asgd";
+    const Recipe fitting = recipe_for(recipe, one);
+    EXPECT_EQ(fitting.ps.executor, "processes");
+    EXPECT_EQ(fitting.ps.servers, 2);
+    EXPECT_EQ(fitting.parallel.workers, 2);
+    for (const char* executor : {"virtual", "threads"}) {
+      recipe.ps.executor = executor;
+      EXPECT_THAT(message_of<ConfigError>([&] { recipe_for(recipe, one); }), HasSubstr("leave ps.executor out"));
+    }
   }
 }
 
