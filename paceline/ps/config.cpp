@@ -75,6 +75,8 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
   for (const auto& [key, value] :
        {std::pair{"lc_lambda", config.lc_lambda}, {"dc_lambda", config.dc_lambda}, {"clip_high", config.clip_high}})
     if (!std::isfinite(value)) throw ConfigError(fmt::format("ps.{}={} is not a number; use one like 1.0", key, value));
+  for (const auto& [key, value] : {std::pair{"dc_decay", config.dc_decay}, {"gap_decay", config.gap_decay}})
+    if (value >= 1) throw ConfigError(fmt::format("ps.{}={} keeps its first mean for ever; use less than 1, like 0.95", key, value));
   if (config.clip_low > config.clip_high)
     throw ConfigError(fmt::format("ps.clip_low={} is above ps.clip_high={}", config.clip_low, config.clip_high));
   const auto rule = make_rule(config.rule, config, optim, workers);

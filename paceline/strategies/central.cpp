@@ -100,13 +100,15 @@ at::Tensor as_tensor(float* data, std::int64_t count, const c10::Device& device)
 }  // namespace
 
 void validate_central(const std::string& strategy, const ps::PsConfig& config, const ps::TimingConfig& timing,
-                      const optim::OptimConfig& optim, int workers) {
+                      const optim::OptimConfig& optim, const std::string& compression, int workers) {
   const ps::PsConfig ps = paired(strategy, config);
   ps::validate(ps, optim, workers);
   ps::validate(timing, workers);
   if (ps.executor == "virtual" && ps.servers > 1)
     throw ConfigError(fmt::format(
         "ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1 or ps.executor=threads", ps.servers));
+  if (ps.executor == "processes" && compression != "none")
+    ps::PushCompression{.name = compression}.check(ps::make_rule(ps.rule, ps, optim, workers)->needs().replica);
 }
 
 std::unique_ptr<Strategy> make_central(const StrategyConfig& config) { return std::make_unique<Central>(config.name); }

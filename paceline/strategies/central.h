@@ -19,7 +19,7 @@ inline constexpr const char* kRecomputedView = "recomputed";
 
 /// Everything that such a strategy needs, before anything is made. ConfigError where it cannot be.
 void validate_central(const std::string& strategy, const ps::PsConfig& ps, const ps::TimingConfig& timing, const optim::OptimConfig& optim,
-                      int workers);
+                      const std::string& compression, int workers);
 
 /// What computes: workers, in whatever order and place. Server and workers share `context`, which outlives the executor.
 class Executor {

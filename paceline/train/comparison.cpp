@@ -161,6 +161,9 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
   made.train.runs = runs.string();
   made.train.name = contestant.folder();
   validate(made);
+  if (strategies::is_centralised(made.strategy.name) && made.ps.executor == "processes")
+    throw ConfigError(
+        fmt::format("compare has all workers of '{}' in its own process; use ps.executor=virtual or threads", contestant.algorithm));
   return made;
 }
 

@@ -150,7 +150,7 @@ void validate(const Recipe& recipe) {
     if (recipe.strategy.batch_norm == "sync")
       throw ConfigError(
           fmt::format("workers of strategy '{}' do not meet in the middle of a step; use strategy.batch_norm=local", recipe.strategy.name));
-    strategies::validate_central(recipe.strategy.name, recipe.ps, recipe.timing, recipe.optim,
+    strategies::validate_central(recipe.strategy.name, recipe.ps, recipe.timing, recipe.optim, recipe.comm.compression,
                                  static_cast<int>(std::max<std::int64_t>(recipe.parallel.workers, 1)));
   }
   optim::validate(recipe.optim);
@@ -161,15 +161,17 @@ std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
   const std::int64_t workers = std::max<std::int64_t>(recipe.parallel.workers, 1), left = batch % workers;
   if (left == 0 || recipe.data.uneven == "weight") return batch;
   const std::int64_t above = batch - left + workers, below = batch - left;
-  if (recipe.data.uneven == "pad") return strategies::is_centralised(recipe.strategy.name) ? above : batch;
+  const bool served = strategies::is_centralised(recipe.strategy.name);
+  if (recipe.data.uneven == "pad") return served ? above : batch;
   const std::string better = below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above);
   const std::string mend = batch == recipe.data.batch
                                ? fmt::format("data.batch={}", better)
                                : fmt::format("a schedule.batch_factor or schedule.largest_batch that makes it {}", better);
   throw ConfigError(
-      fmt::format("a batch of {}{} cannot be divided among {} workers; use {}, data.uneven=pad (some samples count twice) or "
-                  "data.uneven=weight (shares differ by one sample; the mean is still over samples)",
-                  batch, grown_in(recipe, batch), workers, mend));
+      fmt::format("a batch of {}{} cannot be divided among {} workers; use {}{}", batch, grown_in(recipe, batch), workers, mend,
+                  served ? fmt::format(", or data.uneven=pad for {} samples each", above / workers)
+                         : ", data.uneven=pad (some samples count twice) or data.uneven=weight (shares differ by one sample; the mean is "
+                           "still over samples)"));
 }
 
 std::string terms_of(const Recipe& recipe) {

@@ -13,8 +13,10 @@
 namespace paceline::train {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kCentral[] = {"ssgd", "asgd",     "ssp",    "dc_asgd",      "lc_asgd", "staleness_aware", "gap_aware",
                                     "dana", "downpour", "k_sync", "k_batch_sync", "k_async", "k_batch_async",   "adasync"};
@@ -322,7 +324,9 @@ TEST(Central, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.lc_lambda = NAN; }, "lc_asgd"), HasSubstr("lc_lambda"));
   EXPECT_THAT(refusal([](Recipe& r) { r.optim.name = "adam"; }, "dana"), HasSubstr("dana"));
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.rule = "dana", r.ps.consistency = "bsp"; }, "ps"), HasSubstr("ps.consistency=asp"));
-  EXPECT_THAT(refusal([](Recipe& r) { r.data.batch = 25; }), HasSubstr("among 4 workers"));
+  EXPECT_THAT(refusal([](Recipe& r) { r.data.batch = 25; }), AllOf(HasSubstr("among 4 workers"), Not(HasSubstr("weight"))));
+  EXPECT_THAT(refusal([](Recipe& r) { r.ps.gap_decay = 1; }), HasSubstr("ps.gap_decay=1"));
+  EXPECT_THAT(refusal([](Recipe& r) { r.ps.dc_decay = 1; }), HasSubstr("less than 1"));
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.transport = "mpi"; }), HasSubstr("ps.executor=processes"));
   for (const char* rule : {"dc_asgd", "lc_asgd", "dana", "easgd"})
     EXPECT_THAT(refusal([&](Recipe& r) { r.ps.rule = rule, r.ps.optimizer = "worker"; }, "ps"), HasSubstr("ps.optimizer=server")) << rule;
@@ -363,11 +367,13 @@ TEST(Comparison, RefusesBadEntries) {
     recipe.compare.algorithms = algorithms;
     const std::atomic<bool> stop = false;
     const Folder folder;
-    return message_of<ConfigError>([&] { compare(recipe, folder.path(), 1, stop, [](auto&&...) {}); });
+    const auto told = [](auto&&...) { ADD_FAILURE() << "a run was announced"; };
+    return message_of<ConfigError>([&] { compare(recipe, folder.path(), 1, stop, told); });
   };
   EXPECT_THAT(refusal(" ; "), HasSubstr("compare.algorithms is empty"));
   EXPECT_THAT(refusal("asgd; asgd"), HasSubstr("twice"));
   EXPECT_THAT(refusal("mine: optim.rat=3"), HasSubstr("'mine'"));
+  EXPECT_THAT(refusal("asgd; mine: strategy.name=asgd ps.executor=processes"), HasSubstr("ps.executor=virtual or threads"));
 }
 
 }  // namespace

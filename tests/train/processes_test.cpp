@@ -82,5 +82,15 @@ TEST(Processes, RefuseARecipeWithoutServersOfItsOwnBeforeAnythingStarts) {
   }
 }
 
+TEST(Processes, RefuseACompressionThatPushesCannotHave) {
+  Recipe recipe = recipe_for_ranks("asgd");
+  recipe.comm.compression = "fp16";
+  validate(recipe);
+  recipe.comm.compression = "powersgd";
+  EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("cannot compress a push"));
+  recipe.strategy.name = "ps", recipe.ps.rule = "easgd", recipe.comm.compression = "fp16";
+  EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("push parameters"));
+}
+
 }  // namespace
 }  // namespace paceline::train

@@ -38,13 +38,11 @@ wire::Joined welcome(int worker, Host& host, const ServiceOptions& options) {
           .version = host.with([](Server& server) { return server.version(); })};
 }
 
-void check_service(Host& host, const Layout& layout, const ServiceOptions& options) {
+void check_service(Host& host, const ServiceOptions& options) {
   ensure(options.begin >= 0 && options.end - options.begin == host.length(), "a server's range is as long as its host's memory");
   const auto [on_gpu, replica] = host.with([](Server& server) { return std::pair(server.on_gpu(), server.rule().needs().replica); });
   if (on_gpu) throw ConfigError("servers for workers of other processes keep the parameters in host memory; choose device cpu for them");
-  if (options.compression.name.empty()) return;
-  if (replica) throw ConfigError("this rule's workers push parameters, and only gradients can be compressed; leave comm.compression out");
-  const PushDecoder check(options.compression, parts_of(layout).slice(options.begin, options.end));
+  options.compression.check(replica);
 }
 
 Desk::Desk(Host& host, const Layout& layout, const ServiceOptions& options, int worker)

@@ -13,7 +13,7 @@ void check_alike(const wire::Join& join, std::string_view text, const Layout& la
 /// What a worker that joins is told.
 wire::Joined welcome(int worker, Host& host, const ServiceOptions& options);
 /// Throws ConfigError where such a service cannot be.
-void check_service(Host& host, const Layout& layout, const ServiceOptions& options);
+void check_service(Host& host, const ServiceOptions& options);
 
 class Desk {
  public:

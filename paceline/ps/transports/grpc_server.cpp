@@ -61,7 +61,7 @@ class GrpcServer::Impl final : public grpc::Service {
 GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options)
     : host_(std::move(host)), layout_(layout), options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
-  check_service(*host_, layout_, options_);
+  check_service(*host_, options_);
   check_exposure(options_.address, options_.security);
   hear_grpc();
 

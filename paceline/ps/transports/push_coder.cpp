@@ -64,6 +64,12 @@ std::string PushCompression::describe() const {
   return text;
 }
 
+void PushCompression::check(bool replica) const {
+  if (name.empty()) return;
+  if (replica) throw ConfigError("this rule's workers push parameters, and only gradients can be compressed; leave comm.compression out");
+  compressor_of(*this);
+}
+
 PushEncoder::PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place)
     : compression_(compression),
       range_(range),

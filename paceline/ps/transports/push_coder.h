@@ -27,6 +27,8 @@ struct PushCompression {
 
   /// What both sides must agree on.
   std::string describe() const;
+  /// ConfigError where it cannot carry pushes; `replica`: of a rule's whose workers push parameters.
+  void check(bool replica) const;
 };
 
 /// One range of the arena, on the worker.

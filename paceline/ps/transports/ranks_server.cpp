@@ -78,7 +78,7 @@ RankServer::RankServer(const Cluster& cluster, std::shared_ptr<Host> host, const
       layout_(layout),
       options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
-  check_service(*host_, layout_, options_);
+  check_service(*host_, options_);
   // Server 0 looks at the others' parameters.
   for (int rank = 0; rank < ranks_->size(); ++rank)
     if (rank >= servers_ || (rank == 0 && ranks_->rank() != 0)) callers_.push_back({.rank = rank});
