@@ -10,6 +10,7 @@
 #include "paceline/ps/transports/desk.h"
 #include "paceline/ps/transports/ranks.h"
 #include "paceline/ps/transports/ranks_message.h"
+#include "paceline/ps/transports/remote_worker.h"
 
 namespace paceline::ps {
 namespace {
@@ -98,6 +99,40 @@ TEST(RankFaults, AMessageThatDoesNotEndIsWaitedForAsLongAsTheHostSays) {
   ranks[1]->run(comm::send(envelope.buffer(), 0, kAsk));
   EXPECT_TRUE(soon([&] { return failed.load(); }));
   EXPECT_THROW(service->deserted(), PeerError);
+}
+
+TEST(RankFaults, AWorkerThatCannotBeUnderstoodIsRefusedAndTheOthersGoOn) {
+  const auto ranks = make_ranks(3);
+  std::atomic<int> lost = 0;
+  ServiceOptions options;
+  options.next_task = [](int, bool, bool&) { return Task{}; };
+  options.task_lost = [&](int worker, const Task&) { lost += worker == 1; };
+  const auto host = make_host();
+  const auto service = serve_ranks(among(ranks[0], 1), host, layout(), options);
+  const auto good = connect_ranks(among(ranks[1], 1), layout(), {.worker = 0});
+  const auto ask = [&](const std::string& head, std::string_view text = {}) {
+    Envelope question, answer;
+    question.put(head);
+    ranks[2]->run(comm::send(question.buffer(), 0, kAsk));
+    if (!text.empty()) ranks[2]->run(comm::send(buffer_of(std::as_bytes(std::span(text))), 0, kAskPayload));
+    ranks[2]->run(comm::receive(answer.buffer(), 0, kAnswer));
+    return wire::unpack_head(answer.get());
+  };
+  const Introduction introduction(1, layout(), {});
+  EXPECT_EQ(ask(introduction.head, introduction.text).verb, Verb::join);
+  EXPECT_EQ(ask(wire::pack(Verb::next, wire::NextRequest{})).verb, Verb::next);
+  const wire::Head told = ask("nobody speaks like this");
+  ASSERT_EQ(told.verb, Verb::error);
+  std::string why(static_cast<std::size_t>(told.payload), ' ');
+  ranks[2]->run(comm::receive(buffer_of(std::as_writable_bytes(std::span(why))), 0, kAnswerPayload));
+  EXPECT_THAT(why, HasSubstr("not a Paceline"));
+  EXPECT_TRUE(soon([&] { return service->workers() == std::vector<int>{0}; }));
+  EXPECT_EQ(lost, 1) << "what it had is handed back";
+  std::vector<float> values(kLength);
+  good->pull(values.data(), 1);
+  good->push(values.data(), {.rate = 1});
+  EXPECT_EQ(host->with([](Server& server) { return server.version(); }), 1);
+  EXPECT_FALSE(service->deserted());
 }
 
 TEST(RankFaults, AServerThatNeverAnswersIsGivenUp) {

@@ -31,7 +31,8 @@ struct Caller {
   Envelope asked = {}, answered = {};
   comm::Work head = {}, payload = {};  // that are under way, in or out
   std::string request = {};            // the head that is being answered
-  std::string text = {};               // of a worker that joins
+  std::string text = {};               // of a worker that joins, or why it is refused
+  bool refused = false;                // the answer under way is its last
   Nanoseconds since{0};                // that the request waits
   std::unique_ptr<Desk> desk = {};     // once it has joined
 };
@@ -50,6 +51,7 @@ class RankServer final : public Service {
   bool advance(Caller& caller);  // true: something has happened
   void listen(Caller& caller);
   void receive(Caller& caller);
+  void refuse(Caller& caller, const DataError& why);
   bool answer(Caller& caller);  // true: with something
   void send(Caller& caller, const Desk::Reply& reply);
   Desk::Reply join(Caller& caller);
@@ -122,14 +124,18 @@ void RankServer::work(const std::stop_token& stop) {
 
 bool RankServer::advance(Caller& caller) {
   if (caller.stage == Stage::gone || !caller.head.done() || !caller.payload.done()) return false;
-  caller.head.wait(), caller.payload.wait();  // throws what went wrong
+  try {
+    caller.head.wait(), caller.payload.wait();  // throws what went wrong
+  } catch (const PeerError&) {
+    if (!caller.refused) throw;  // else it does not listen either
+  }
   switch (caller.stage) {
     case Stage::listening: return receive(caller), true;
     case Stage::receiving: caller.since = clock_.now(), caller.stage = Stage::waiting; [[fallthrough]];
     case Stage::waiting: return answer(caller);
     default: break;
   }
-  if (wire::unpack_head(caller.request).verb == Verb::leave) leave(caller);
+  if (caller.refused || wire::unpack_head(caller.request).verb == Verb::leave) leave(caller);
   else listen(caller);
   return true;
 }
@@ -141,20 +147,32 @@ void RankServer::listen(Caller& caller) {
 }
 
 void RankServer::receive(Caller& caller) {
-  caller.request = caller.asked.get();
   caller.stage = Stage::receiving;
-  const wire::Head head = wire::unpack_head(caller.request);
   std::span<std::byte> room;
-  if (head.verb == Verb::join) {
-    wire::expect_text(head.payload);
-    caller.text.resize(static_cast<std::size_t>(head.payload));
-    room = std::as_writable_bytes(std::span(caller.text));
-  } else if (caller.desk) {
-    room = caller.desk->room_for(caller.request);
-  } else {
-    throw DataError("a worker's message", fmt::format("rank {} asks before it joins", caller.rank));
+  try {
+    caller.request = caller.asked.get();
+    const wire::Head head = wire::unpack_head(caller.request);
+    if (head.verb == Verb::join) {
+      wire::expect_text(head.payload);
+      caller.text.resize(static_cast<std::size_t>(head.payload));
+      room = std::as_writable_bytes(std::span(caller.text));
+    } else if (caller.desk) {
+      room = caller.desk->room_for(caller.request);
+    } else {
+      throw DataError("a worker's message", fmt::format("rank {} asks before it joins", caller.rank));
+    }
+  } catch (const DataError& error) {
+    return refuse(caller, error);
   }
   if (!room.empty()) caller.payload = ranks_->start(comm::receive(buffer_of(room), caller.rank, kAskPayload, deadline()));
+}
+
+/// Whoever cannot be understood is told so, and has left; the others go on.
+void RankServer::refuse(Caller& caller, const DataError& why) {
+  log::warning("server {} refuses rank {}: {}", ranks_->rank(), caller.rank, why.what());
+  wire::FailureMessage message = wire::pack_failure(why);
+  caller.text = std::move(message.payload), caller.refused = true;
+  send(caller, {message.head, std::as_bytes(std::span(caller.text))});
 }
 
 bool RankServer::answer(Caller& caller) {
@@ -197,13 +215,14 @@ Desk::Reply RankServer::join(Caller& caller) {
 }
 
 void RankServer::leave(Caller& caller) {
-  const int worker = caller.desk->worker();
+  const bool looks = caller.rank < servers_;
+  const int worker = looks ? kObserver : caller.rank - servers_;
   caller.stage = Stage::gone;
-  if (worker != kObserver) host_->leave(worker);
-  if (caller.desk->task() && options_.task_lost) options_.task_lost(worker, *caller.desk->task());
+  if (!looks) host_->leave(worker);
+  if (caller.desk && caller.desk->task() && options_.task_lost) options_.task_lost(worker, *caller.desk->task());
   const std::scoped_lock lock(mutex_);
   std::erase(present_, worker);
-  --expected_;
+  if (!looks || caller.desk) --expected_;
 }
 
 }  // namespace
