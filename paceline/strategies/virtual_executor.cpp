@@ -40,7 +40,7 @@ struct Player {
   Nanoseconds ahead{0};  // spent on steps of its own since its last visit
   double t_comp_s = 0;   // of its last gradient but this
   double loss = 0;
-  float scale = 1;
+  float scale = 1, rate = 0;       // that the server advised; of the schedule, when it got its batch
   at::Tensor gradient;             // [length]
   at::Tensor statistics, running;  // [n]: of the batch; its own
   at::Tensor replica, momentum;    // [length]: its parameters, where it goes on by itself
@@ -74,7 +74,6 @@ class VirtualExecutor final : public Executor {
 
   StepResult step(const Batch& batch, const Point& point) override {
     server_->use_stream(tensor::current_stream(context_.module.device()));
-    rate_ = static_cast<float>(point.rate);
     while (ready_.empty()) next_event();
     Player& player = players_[ready_.front()];
     const int worker = static_cast<int>(ready_.front());
@@ -174,13 +173,13 @@ class VirtualExecutor final : public Executor {
   void push(int worker, Player& player) {
     float* sent = (replicas_ ? player.replica : player.gradient).data_ptr<float>();
     const bool finite = std::isfinite(player.loss) && (!context_.module.device().is_cpu() || ps::all_finite(sent, server_->length()));
-    if (finite) server_->push(worker, sent, {.rate = rate_, .scale = player.scale, .loss = player.loss});
+    if (finite) server_->push(worker, sent, {.rate = player.rate, .scale = player.scale, .loss = player.loss});
     else server_->refuse(worker);
     if (!apart_) context_.module.refresh();
     player.phase = Phase::waiting, player.local = 0;
     for (std::size_t i = 0; i < players_.size(); ++i)
       if (players_[i].phase != Phase::waiting && server_->in_vain(static_cast<int>(i))) {  // it leaves off, and its push will not come
-        server_->push(static_cast<int>(i), players_[i].gradient.data_ptr<float>(), {.rate = rate_, .loss = players_[i].loss});
+        server_->push(static_cast<int>(i), players_[i].gradient.data_ptr<float>(), {.rate = players_[i].rate, .loss = players_[i].loss});
         players_[i].phase = Phase::waiting, players_[i].local = 0;
       }
     // Whoever waits is granted in the order of numbers, beginning after the one that pushed last.
@@ -193,11 +192,12 @@ class VirtualExecutor final : public Executor {
 
   void compute(int worker, Player& player, const Batch& batch, const Point& point) {
     const bool visits = player.local == 0;
+    player.rate = static_cast<float>(point.rate);
     if (visits) {
       float* into = (local_ ? player.replica : parameters()).data_ptr<float>();
       // Elastic replicas take nothing from the server but what their last visit left in them.
       if (replicas_ && player.iteration > 0) server_->grant(worker);
-      else server_->pull(worker, into, rate_);
+      else server_->pull(worker, into, player.rate);
     }
     if (local_) at::Tensor(parameters()).copy_(player.replica);
     if (apart_) context_.module.refresh();
@@ -235,14 +235,14 @@ class VirtualExecutor final : public Executor {
     } else if (updater_) {
       for (std::size_t i = 0; i < updater_->buffers().size(); ++i)
         at::Tensor(updater_->buffers()[i]).copy_(player.momentum[static_cast<std::int64_t>(i)]);
-      updater_->begin_step({.rate = rate_, .step = player.iteration + 1});
+      updater_->begin_step({.rate = player.rate, .step = player.iteration + 1});
       updater_->update_all();
       for (std::size_t i = 0; i < updater_->buffers().size(); ++i)
         player.momentum[static_cast<std::int64_t>(i)].copy_(updater_->buffers()[i]);
       player.replica.copy_(parameters());
       if (steps_ && last) player.gradient.sub_(player.replica);
     } else {
-      player.replica.add_(gradients(), -rate_);
+      player.replica.add_(gradients(), -player.rate);
     }
   }
 
@@ -260,7 +260,6 @@ class VirtualExecutor final : public Executor {
   Nanoseconds busy_{0};
   std::int64_t iterations_ = 0;  // of all workers; `busy_` is their time
   std::int64_t planned_ = 0, newest_ = -1;
-  float rate_ = 0;
   bool apart_ = false;     // the module's parameters are not the server's
   bool local_ = false;     // workers make steps of their own
   bool replicas_ = false;  // and push their parameters
@@ -269,12 +268,12 @@ class VirtualExecutor final : public Executor {
   at::Tensor sums_, own_parameters_;
 };
 
-constexpr std::int64_t kNumbers = 13;  // of a player in a checkpoint
+constexpr std::int64_t kNumbers = 13, kValues = 5;  // of a player in a checkpoint
 
 std::vector<NamedTensor> VirtualExecutor::save() {
   std::vector<NamedTensor> state = save_server(*server_, "ps.", context_.module.device());
   const auto workers = std::ssize(players_);
-  at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, 4}, at::kDouble);
+  at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, kValues}, at::kDouble);
   std::vector<at::Tensor> gradients, batches, runnings, replicas, momenta;
   for (std::int64_t i = 0; i < workers; ++i) {
     Player& p = players_[static_cast<std::size_t>(i)];
@@ -295,7 +294,7 @@ std::vector<NamedTensor> VirtualExecutor::save() {
                                         p.ahead.count(),
                                         p.targets};
     std::copy_n(row, kNumbers, numbers[i].data_ptr<std::int64_t>());
-    values[i][0] = p.loss, values[i][1] = p.scale, values[i][2] = p.t_comp_s;
+    values[i][0] = p.loss, values[i][1] = p.scale, values[i][2] = p.t_comp_s, values[i][4] = p.rate;
     gradients.push_back(p.gradient);
     if (norms_.any()) batches.push_back(p.statistics), runnings.push_back(p.running);
     if (local_) replicas.push_back(p.replica);
@@ -318,6 +317,8 @@ void VirtualExecutor::load(std::span<const NamedTensor> state) {
   if (numbers.size(0) != std::ssize(players_))
     throw ConfigError(fmt::format("the checkpoint has {} workers under way on its virtual clock; resume with --workers {}", numbers.size(0),
                                   numbers.size(0)));
+  if (numbers.size(1) != kNumbers || values.size(1) != kValues)
+    throw ConfigError("the checkpoint's virtual clock was written by another version of Paceline; resume with that one");
   load_server(*server_, state, "ps.", context_.module.device());
   const at::Tensor clock = find_saved(state, "ps.clock");
   clock_ = VirtualClock();
@@ -344,7 +345,7 @@ void VirtualExecutor::load(std::span<const NamedTensor> state) {
                .backward = Nanoseconds(row[8]),
                .push = Nanoseconds(row[9])};
     p.loss = values[static_cast<std::int64_t>(i)][0].item<double>(), p.scale = values[static_cast<std::int64_t>(i)][1].item<float>();
-    p.t_comp_s = values[static_cast<std::int64_t>(i)][2].item<double>();
+    p.t_comp_s = values[static_cast<std::int64_t>(i)][2].item<double>(), p.rate = values[static_cast<std::int64_t>(i)][4].item<float>();
     p.ahead = Nanoseconds(row[11]), p.targets = row[12];
     p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble)}));
     if (row[10] >= 0) turns.emplace_back(row[10], i);

@@ -259,7 +259,9 @@ bool Trainer::train_epoch() {
     } else {
       last_batch_.global_samples = std::min(batch, datasets_->training->size() - position_.batch * batch);
     }
-    const optim::Progress progress{.epoch = static_cast<double>(epoch) + static_cast<double>(position_.batch) / static_cast<double>(steps),
+    // The parts of a batch have one rate, whoever computes them: so the schedule means the same with a parameter server as without.
+    const std::int64_t begun = position_.batch - position_.batch % strategy_->parts();
+    const optim::Progress progress{.epoch = static_cast<double>(epoch) + static_cast<double>(begun) / static_cast<double>(steps),
                                    .epochs = static_cast<double>(recipe_.train.epochs)};
     const strategies::Point point{.step = position_.step + 1,
                                   .rate = optim::learning_rate(recipe_.schedule, recipe_.optim.rate, recipe_.data.batch, progress),

@@ -25,7 +25,6 @@ Recipe recipe_of(const std::string& strategy, const std::string& executor, std::
   Recipe recipe = tiny_recipe();
   recipe.data.batch = 24, recipe.data.train_samples = 240;
   recipe.train.epochs = 2;
-  recipe.schedule = {};  // constant: a minibatch and a whole batch then have the same rate
   recipe.strategy.name = strategy;
   recipe.ps.executor = executor;
   recipe.parallel.workers = workers;
