@@ -57,6 +57,8 @@ class Host {
   void begin_again();
   /// From now on every event is written there before anybody hears of it. Only within with(), or before anybody comes.
   void write_to(std::unique_ptr<Journal> journal) { journal_ = std::move(journal); }
+  /// Hears of every event, in their order, one at a time; in the thread of whoever caused it. Before anybody comes.
+  void watch(std::function<void(Journal::Kind, int worker)> watcher) { watcher_ = std::move(watcher); }
   /// Nobody waits any more: everyone who does gets `reason` as an error.
   void close(const std::string& reason);
 
@@ -82,12 +84,14 @@ class Host {
   template <class... Rest>
   void note(Journal::Kind kind, int worker, const Rest&... rest) {
     if (journal_) journal_->note(kind, worker, rest...);
+    if (watcher_) watcher_(kind, worker);
   }
   std::string late(int worker) const;  // "workers 1, 3": for whom a worker may be waiting
 
   std::unique_ptr<Server> server_;
   Limits limits_;
   std::unique_ptr<Journal> journal_;
+  std::function<void(Journal::Kind, int worker)> watcher_;
   SteadyClock clock_;
   std::mutex state_;
   std::shared_mutex memory_;

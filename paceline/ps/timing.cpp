@@ -93,7 +93,8 @@ constexpr Entry<MakeTiming> kTimings[] = {
     {"constant", "every iteration takes compute_ms", drawn<constant>},
     {"gamma", "Gamma(shape) with mean compute_ms: the larger the shape, the more even", drawn<gamma>},
     {"exponential_tail", "constant but for a share `tail` of compute_ms, which is exponentially distributed", drawn<exponential_tail>},
-    {"trace", "replays the durations that an earlier run recorded in the file `trace`", replayed},
+    {"durations", "those that an earlier run recorded in the file `trace`, of each worker in their order", replayed},
+    {"trace", "replays the run in the file `trace`: the same visits in the same order, on the same minibatches", replayed},
 };
 
 }  // namespace
@@ -111,8 +112,8 @@ void TimingConfig::describe(Section& section) {
   section.field("latency_ms", latency_ms, "time of a message without content").at_least(0);
   section.field("predictor_ms", predictor_ms, "that lc_asgd's predictors take for a report, on the virtual clock").at_least(0);
   section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "of a worker's link to the server, in 10⁶ bytes a second").above(0);
-  section.field("trace", trace, "trace: the file to replay");
-  section.field("record", record, "executor threads: write the durations of all iterations to this file, for distribution=trace");
+  section.field("trace", trace, "durations, trace: the file of an earlier run");
+  section.field("record", record, "executor threads: write the run to this file, for distribution=durations and trace");
   section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
   section.field("slow_factor", slow_factor, "how many times as long a slow worker takes").at_least(1);
   section.field("spread", spread, "the last worker takes 1 + spread times as long as the first, those between in even steps").at_least(0);
@@ -133,12 +134,14 @@ void validate(const TimingConfig& config, int workers) {
   for (const std::int64_t slow : config.slow_workers)
     if (slow >= workers)
       throw ConfigError(fmt::format("timing.slow_workers: there is no worker {}; the {} of this run count from 0", slow, workers));
-  if (config.distribution != "trace") return;
-  if (config.trace.empty()) throw ConfigError("timing.distribution=trace needs the file of an earlier run: set timing.trace");
+  if (config.distribution != "trace" && config.distribution != "durations") return;
+  if (config.trace.empty())
+    throw ConfigError(fmt::format("timing.distribution={} needs the file of an earlier run: set timing.trace", config.distribution));
   if (!config.slow_workers.empty() || config.spread > 0 || config.pause_probability > 0)
-    throw ConfigError(
-        "timing.distribution=trace replays a run as it was: leave slow_workers, spread and pause_probability out, or choose another "
-        "distribution");
+    throw ConfigError(fmt::format(
+        "timing.distribution={} replays a run as it was: leave slow_workers, spread and pause_probability out, or choose another "
+        "distribution",
+        config.distribution));
 }
 
 std::unique_ptr<Timing> make_timing(const TimingConfig& config, int workers, std::uint64_t seed) {

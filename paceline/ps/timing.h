@@ -2,8 +2,8 @@
 //
 // A worker's time to compute is compute_ms × Gamma(shape, 1/shape) (the default, Gamma(100), is the homogeneous cluster of the literature),
 // or constant, or constant but for an exponential tail; its mean is compute_ms in all cases. It is multiplied by the worker's own factor,
-// and pauses are added. A draw is a pure function of (seed, worker, iteration), so it does not depend on who comes first. A recorded run
-// can be replayed from its file, as it was.
+// and pauses are added. A draw is a pure function of (seed, worker, iteration), so it does not depend on who comes first. Of a recorded
+// run the durations can be drawn again, or the run itself can be replayed: the same visits in the same order (timing_trace.h).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace paceline::ps {
 
 /// [timing] of a recipe.
 struct TimingConfig {
-  std::string distribution = "gamma";           // constant, gamma, exponential_tail, trace
+  std::string distribution = "gamma";           // constant, gamma, exponential_tail, durations, trace
   double compute_ms = 100;                      // mean of a forward and backward pass
   double forward_share = 0.33;                  // of it, before the loss is known
   double shape = 100;                           // gamma
@@ -29,7 +29,7 @@ struct TimingConfig {
   double latency_ms = 0.1;                      // of a message
   double bandwidth_mb_per_s = 1000;             // of a worker's link to the server
   double predictor_ms = 0.1;                    // of the server, for each report under lc_asgd
-  std::string trace = {};                       // distribution=trace: a file of durations recorded by an earlier run
+  std::string trace = {};                       // durations, trace: the file that an earlier run recorded
   std::string record = {};                      // threads: write such a file
   std::vector<std::int64_t> slow_workers = {};  // these …
   double slow_factor = 1;                       // … take so many times as long
@@ -42,6 +42,12 @@ struct TimingConfig {
 /// The durations of one iteration of one worker.
 struct Iteration {
   Nanoseconds pull{0}, forward{0}, report{0}, backward{0}, push{0};
+};
+
+/// Which minibatch an iteration was, and its visits: the events of all workers at the server are numbered in their order, from 1. 0: none.
+struct Visit {
+  std::int64_t minibatch = 0;  // from 0
+  std::int64_t pulled = 0, reported = 0, pushed = 0;
 };
 
 class Timing {
@@ -67,7 +73,7 @@ std::unique_ptr<Timing> make_timing(const TimingConfig& config, int workers, std
 /// timing has. Zero where nothing is asked for.
 Nanoseconds straggle(const TimingConfig& config, int workers, std::uint64_t seed, int worker, std::int64_t iteration, Nanoseconds computed);
 
-/// Writes durations of a real run in the form that distribution=trace reads: one line a worker's iteration. The form stands in
+/// Writes a real run down in the form that distribution=durations and trace read: one line a worker's iteration. The form stands in
 /// timing_trace.cpp. Any thread may record; what is buffered is written in the destructor.
 class TimingRecorder {
  public:
@@ -75,7 +81,7 @@ class TimingRecorder {
   TimingRecorder(const std::filesystem::path& file, int workers);
   ~TimingRecorder();
   /// A worker's iterations come in their order. DataError where the disk refuses.
-  void record(int worker, std::int64_t iteration, const Iteration& durations);
+  void record(int worker, std::int64_t iteration, const Iteration& durations, const Visit& visit);
 
  private:
   struct State;

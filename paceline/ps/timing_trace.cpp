@@ -1,14 +1,16 @@
-// The file of recorded durations: text, so that it can be looked at, plotted and written by other programs. For example
+// The file of a recorded run: text, so that it can be looked at, plotted and written by other programs. For example
 //
 //   # paceline timing of 2 workers
-//   worker,iteration,pull_ns,forward_ns,report_ns,backward_ns,push_ns
-//   0,0,1200000,33000000,100000,67000000,1200000
-//   1,0,1200000,35120000,100000,70100000,1200000
-//   0,1,1200000,32960000,100000,66700000,1200000
+//   worker,iteration,pull_ns,forward_ns,report_ns,backward_ns,push_ns,minibatch,pull,report,push
+//   0,0,1200000,33000000,100000,67000000,1200000,0,1,3,5
+//   1,0,1200000,35120000,100000,70100000,1200000,1,2,4,8
+//   0,1,1200000,32960000,100000,66700000,1200000,2,6,7,9
+//
+// The last four columns are the order of the run (struct Visit); a file of durations alone ends with push_ns.
 //
 // The lines of the workers stand as they came; those of one worker count on by one, from any number. Every worker has at least one, and
-// every line ends with a line feed, so that a file that was cut off is noticed. A run that is longer than the recording plays it again from
-// the start.
+// every line ends with a line feed, so that a file that was cut off is noticed. A run that is longer than the recording draws its durations
+// again from the start; replayed to the letter, it ends with an error.
 #include "paceline/ps/timing_trace.h"
 
 #include <algorithm>
@@ -28,7 +30,9 @@ namespace paceline::ps {
 namespace {
 
 constexpr std::string_view kTitle = "# paceline timing of ", kTitleEnd = " workers";
-constexpr std::string_view kColumns = "worker,iteration,pull_ns,forward_ns,report_ns,backward_ns,push_ns";
+constexpr std::string_view kDurations = "worker,iteration,pull_ns,forward_ns,report_ns,backward_ns,push_ns";
+constexpr std::string_view kOrder = ",minibatch,pull,report,push";
+constexpr std::size_t kDurationCells = 7, kAllCells = 11;
 
 bool parse(std::string_view text, std::int64_t& number) {
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -39,6 +43,7 @@ bool parse(std::string_view text, std::int64_t& number) {
 struct Recording {
   std::int64_t last = 0;
   std::vector<Iteration> iterations;
+  std::vector<Visit> visits;  // as many, or none
 };
 
 class Reader {
@@ -52,7 +57,10 @@ class Reader {
     if (!framed || !parse(title.substr(kTitle.size(), title.size() - kTitle.size() - kTitleEnd.size()), workers) || workers < 1 ||
         workers > kMostWorkers)
       refuse(fmt::format("expected '{}N{}'; is this a file that a run has recorded?", kTitle, kTitleEnd));
-    if (next_line() != kColumns) refuse(fmt::format("expected the columns '{}'", kColumns));
+    const std::string_view columns = next_line();
+    if (columns != kDurations && columns != std::string(kDurations) + std::string(kOrder))
+      refuse(fmt::format("expected the columns '{}', and perhaps '{}'", kDurations, kOrder));
+    cells_ = columns == kDurations ? kDurationCells : kAllCells;
     std::vector<Recording> recordings(static_cast<std::size_t>(workers));
     while (!rest_.empty()) read_iteration(recordings);
     for (std::size_t worker = 0; worker < recordings.size(); ++worker)
@@ -76,17 +84,16 @@ class Reader {
   }
 
   void read_iteration(std::vector<Recording>& recordings) {
-    std::array<std::int64_t, 7> cells{};
+    std::array<std::int64_t, kAllCells> cells{};
     std::string_view line = next_line();
-    for (std::size_t column = 0; column < cells.size(); ++column) {
-      const bool last = column + 1 == cells.size();
+    for (std::size_t column = 0; column < cells_; ++column) {
+      const bool last = column + 1 == cells_;
       const auto comma = last ? line.size() : line.find(',');
       if (comma == std::string_view::npos || !parse(line.substr(0, comma), cells[column]) || cells[column] < 0)
-        refuse(
-            fmt::format("expected {} whole numbers from 0 on, with commas between them; column {} is not one", cells.size(), column + 1));
+        refuse(fmt::format("expected {} whole numbers from 0 on, with commas between them; column {} is not one", cells_, column + 1));
       line.remove_prefix(last ? comma : comma + 1);
     }
-    const auto& [worker, iteration, pull, forward, report, backward, push] = cells;
+    const auto& [worker, iteration, pull, forward, report, backward, push, minibatch, pulled, reported, pushed] = cells;
     const auto workers = static_cast<std::int64_t>(recordings.size());
     if (worker >= workers) refuse(fmt::format("worker {}, but the first line speaks of {} workers", worker, workers));
     if (std::max({pull, forward, report, backward, push}) > kLongest.count()) refuse("a duration of more than eleven days");
@@ -96,12 +103,32 @@ class Reader {
     recording.last = iteration;
     recording.iterations.push_back(
         {Nanoseconds(pull), Nanoseconds(forward), Nanoseconds(report), Nanoseconds(backward), Nanoseconds(push)});
+    if (cells_ == kAllCells) recording.visits.push_back({.minibatch = minibatch, .pulled = pulled, .reported = reported, .pushed = pushed});
   }
 
   std::string file_, text_;
   std::string_view rest_;
   std::int64_t line_ = 0;
+  std::size_t cells_ = 0;  // of a line
 };
+
+std::vector<Recording> read(const TimingConfig& config, int workers) {
+  if (!std::filesystem::is_regular_file(config.trace))
+    throw ConfigError(fmt::format("timing.trace: there is no file '{}'; record one with an earlier run", config.trace));
+  std::vector<Recording> recordings = Reader(config.trace).read();
+  if (recordings.size() != static_cast<std::size_t>(workers))
+    throw ConfigError(fmt::format("timing.trace: '{}' was recorded with {} workers, this run has {}; use as many, or record again",
+                                  config.trace, recordings.size(), workers));
+  return recordings;
+}
+
+/// Whether the numbers other than 0 are those from `first` on, each once.
+bool count_on(std::vector<std::int64_t> numbers, std::int64_t first) {
+  std::ranges::sort(numbers);
+  for (const std::int64_t number : numbers)
+    if (number != first++) return false;
+  return true;
+}
 
 class Replayed final : public Timing {
  public:
@@ -119,13 +146,30 @@ class Replayed final : public Timing {
 }  // namespace
 
 std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers, std::uint64_t) {
-  if (!std::filesystem::is_regular_file(config.trace))
-    throw ConfigError(fmt::format("timing.trace: there is no file '{}'; record one with an earlier run", config.trace));
-  std::vector<Recording> recordings = Reader(config.trace).read();
-  if (recordings.size() != static_cast<std::size_t>(workers))
-    throw ConfigError(fmt::format("timing.trace: '{}' was recorded with {} workers, this run has {}; use as many, or record again",
-                                  config.trace, recordings.size(), workers));
-  return std::make_unique<Replayed>(std::move(recordings));
+  return std::make_unique<Replayed>(read(config, workers));
+}
+
+std::vector<std::vector<Visit>> recorded_visits(const TimingConfig& config, int workers) {
+  std::vector<std::vector<Visit>> all;
+  std::vector<std::int64_t> minibatches, events;
+  for (Recording& recording : read(config, workers)) {
+    if (recording.visits.empty())
+      throw ConfigError(
+          fmt::format("timing.trace: '{}' has durations alone, and no order; use timing.distribution=durations", config.trace));
+    for (const Visit& visit : recording.visits) {
+      minibatches.push_back(visit.minibatch);
+      for (const std::int64_t event : {visit.pulled, visit.reported, visit.pushed})
+        if (event > 0) events.push_back(event);
+      const bool ordered = (visit.reported == 0 || visit.pulled < visit.reported) && (visit.pushed == 0 || visit.reported < visit.pushed);
+      if (!ordered)
+        throw DataError(config.trace, fmt::format("minibatch {} is not pulled, reported and pushed in this order", visit.minibatch));
+    }
+    all.push_back(std::move(recording.visits));
+  }
+  const std::int64_t first = std::ranges::min(minibatches);
+  if (!count_on(std::move(minibatches), first) || !count_on(std::move(events), 1))
+    throw DataError(config.trace, "minibatches or events are missing or come twice; was its run killed? record it again");
+  return all;
 }
 
 struct TimingRecorder::State {
@@ -139,17 +183,18 @@ TimingRecorder::TimingRecorder(const std::filesystem::path& file, int workers) :
   state_->out.open(file, std::ios::binary | std::ios::trunc);
   if (!state_->out)
     throw ConfigError(fmt::format("cannot record timing in '{}'; does its folder exist, and may it be written?", file.string()));
-  state_->out << kTitle << workers << kTitleEnd << '\n' << kColumns << '\n';
+  state_->out << kTitle << workers << kTitleEnd << '\n' << kDurations << kOrder << '\n';
 }
 
 TimingRecorder::~TimingRecorder() {
   if (!state_->out.flush()) log::warning("{}: the recorded timing is not complete; is the disk full?", state_->file.string());
 }
 
-void TimingRecorder::record(int worker, std::int64_t iteration, const Iteration& durations) {
+void TimingRecorder::record(int worker, std::int64_t iteration, const Iteration& durations, const Visit& visit) {
   const auto& [pull, forward, report, backward, push] = durations;
-  const std::string line = fmt::format("{},{},{},{},{},{},{}\n", worker, iteration, pull.count(), forward.count(), report.count(),
-                                       backward.count(), push.count());
+  const std::string line =
+      fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", worker, iteration, pull.count(), forward.count(), report.count(), backward.count(),
+                  push.count(), visit.minibatch, visit.pulled, visit.reported, visit.pushed);
   const std::lock_guard lock(state_->mutex);
   if (!(state_->out << line)) throw DataError(state_->file.string(), "cannot record timing; is the disk full?");
 }

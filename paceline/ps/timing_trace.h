@@ -1,4 +1,4 @@
-// Recorded durations, as distribution=trace plays them.
+// A recorded run: its durations, and the order of its events.
 #pragma once
 
 #include "paceline/ps/timing.h"
@@ -8,7 +8,11 @@ namespace paceline::ps {
 /// Of any duration: eleven days.
 inline constexpr Nanoseconds kLongest{1'000'000'000'000'000};
 
-/// A MakeTiming: reads config.trace.
+/// A MakeTiming: the durations of config.trace.
 std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers, std::uint64_t seed);
+
+/// The visits of config.trace: by worker, in the order of its iterations. ConfigError where the file has durations alone, DataError where
+/// they are not those of a run: numbers that come twice, minibatches or events that are missing.
+std::vector<std::vector<Visit>> recorded_visits(const TimingConfig& config, int workers);
 
 }  // namespace paceline::ps

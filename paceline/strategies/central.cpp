@@ -36,6 +36,17 @@ constexpr Pairing kPairings[] = {
     {"ps", "", ""},  // whatever [ps] says
 };
 
+/// A run is recorded where one server sees all of its real workers.
+void check_recording(const ps::TimingConfig& timing, const std::string& executor, std::int64_t servers) {
+  if (timing.record.empty()) return;
+  if (executor != "threads" && executor != "auto")
+    throw ConfigError(fmt::format(
+        "timing.record writes down what real workers of one process do, and not ps.executor={}; use ps.executor=threads", executor));
+  if (servers > 1)
+    throw ConfigError(
+        fmt::format("timing.record: {} servers have an order of events each, and one is recorded; use ps.servers=1", servers));
+}
+
 class Central final : public Strategy {
  public:
   explicit Central(std::string name) : name_(std::move(name)) {}
@@ -58,6 +69,7 @@ class Central final : public Strategy {
           fmt::format("ps.servers={}, but on a GPU ps.executor=auto is virtual, where one thread plays everything; use ps.servers=1 or "
                       "ps.executor=threads",
                       ps_.servers));
+    check_recording(context.timing, executor, ps_.servers);
     executor_ = executor == "virtual"   ? make_virtual_executor(*context_, ps_)
                 : executor == "threads" ? make_threads_executor(*context_, ps_)
                                         : make_processes_executor(*context_, ps_);
@@ -107,6 +119,7 @@ void validate_central(const std::string& strategy, const ps::PsConfig& config, c
   if (ps.executor == "virtual" && ps.servers > 1)
     throw ConfigError(fmt::format(
         "ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1 or ps.executor=threads", ps.servers));
+  check_recording(timing, ps.executor, ps.servers);
   if (ps.executor == "processes" && compression != "none")
     ps::PushCompression{.name = compression}.check(ps::make_rule(ps.rule, ps, optim, workers)->needs().replica);
 }
@@ -252,6 +265,12 @@ observe::Served served_by(const ps::Server& server) {
     served.predicted_steps = record->predicted_steps, served.actual_steps = record->actual_steps;
   }
   return served;
+}
+
+void copy_into(Batch& place, const Batch& batch) {
+  if (!place.inputs.defined() || place.inputs.sizes() != batch.inputs.sizes())
+    place = {batch.inputs.clone(), batch.targets.clone(), batch.global_samples};
+  else place.inputs.copy_(batch.inputs), place.targets.copy_(batch.targets), place.global_samples = batch.global_samples;
 }
 
 NormReports::NormReports(nn::GraphModule& module) : values_(module.statistics().parameters()), initial_(values_.clone()) {

@@ -63,6 +63,9 @@ std::vector<NamedTensor> save_server(ps::Server& server, const std::string& pref
 void load_server(ps::Server& server, std::span<const NamedTensor> state, const std::string& prefix, const c10::Device& device);
 observe::Served served_by(const ps::Server& server);
 
+/// A batch in memory that stays where it is as long as its shape does, as a recorded pass needs it.
+void copy_into(Batch& place, const Batch& batch);
+
 /// The batch norms of one worker: what a forward pass leaves in the module's running statistics, taken apart into the batch's own
 /// statistics and the worker's running ones. The module's are zero before a pass; its norms then leave 1 − (1 − momentum)ⁿ times the mean
 /// over n micro-batches.

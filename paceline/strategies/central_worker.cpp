@@ -129,9 +129,7 @@ at::Tensor CentralWorker::pass(const Batch& batch, const std::function<void(cons
   if (module_->device().is_cpu())
     return pass_->run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
   // A recorded pass is one piece: the report, which carries the loss, comes after all of it.
-  if (!place_.inputs.defined() || place_.inputs.sizes() != batch.inputs.sizes())
-    place_ = {batch.inputs.clone(), batch.targets.clone(), batch.global_samples};
-  else place_.inputs.copy_(batch.inputs), place_.targets.copy_(batch.targets), place_.global_samples = batch.global_samples;
+  copy_into(place_, batch);
   recorded_.run(place_, [&] { sums_ = pass_->run(place_, place_.weight(1)); });
   told(sums_);
   return sums_;

@@ -36,6 +36,7 @@ struct Board {
   Nanoseconds busy{0};                  // of all workers …
   std::int64_t iterations = 0;          // … in so many minibatches
   std::unique_ptr<ps::TimingRecorder> recorder;
+  std::vector<ps::Visit> visits;  // by worker, of its minibatch; each by its own thread
   std::exception_ptr problem;
 };
 
@@ -57,6 +58,13 @@ class ThreadWorker {
   CentralWorker& worker() { return worker_; }  // while it is idle
 
  private:
+  void record() {
+    ps::Visit& visit = board_.visits[static_cast<std::size_t>(index_)];
+    visit.minibatch = task_->point.step - 1;
+    board_.recorder->record(index_, iteration_++, worker_.durations(), visit);
+    visit = {};
+  }
+
   void work(const std::stop_token& stop) {
     try {
       if (context_.played > 1) keep_to_cores(index_, context_.played);
@@ -75,8 +83,7 @@ class ThreadWorker {
           board_.busy += context_.clock.now() - began, ++board_.iterations;
           board_.sums.add_(sums), board_.targets += task_->batch.targets.numel();
           visits_ = worker_.visits();
-          if (board_.recorder) board_.recorder->record(index_, iteration_, worker_.durations());
-          ++iteration_;
+          if (board_.recorder) record();
           task_.reset();
         }
         board_.changed.notify_all();
@@ -107,7 +114,7 @@ class ThreadsExecutor final : public Executor {
     cuts_ = cuts_of(context, config.servers);
     for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i));
     board_.sums = at::zeros({2}, at::kDouble);
-    if (!context.timing.record.empty()) board_.recorder = std::make_unique<ps::TimingRecorder>(context.timing.record, context.played);
+    if (!context.timing.record.empty()) record();
     for (int i = 0; i < context.played; ++i)
       workers_.push_back(std::make_unique<ThreadWorker>(context, config, ps::make_in_process_client(hosts_, cuts_, i), i, board_));
   }
@@ -196,6 +203,19 @@ class ThreadsExecutor final : public Executor {
   }
   static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
   static std::string prefix_of_worker(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
+
+  /// The order of events is the server's, which has one alone.
+  void record() {
+    board_.recorder = std::make_unique<ps::TimingRecorder>(context_.timing.record, context_.played);
+    board_.visits.resize(static_cast<std::size_t>(context_.played));
+    hosts_[0]->watch([this, events = std::int64_t{0}](ps::Journal::Kind kind, int worker) mutable {
+      using Kind = ps::Journal::Kind;
+      ps::Visit& visit = board_.visits[static_cast<std::size_t>(worker)];
+      if (kind == Kind::pulled || kind == Kind::granted) visit.pulled = ++events;
+      else if (kind == Kind::reported) visit.reported = ++events;
+      else if (kind == Kind::pushed || kind == Kind::refused) visit.pushed = ++events;
+    });
+  }
 
   void to_servers(const at::Tensor& parameters) {
     for (std::size_t i = 0; i < hosts_.size(); ++i)

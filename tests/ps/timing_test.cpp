@@ -11,6 +11,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/temporary_folder.h"
+#include "paceline/ps/timing_trace.h"
 
 namespace paceline::ps {
 namespace {
@@ -191,7 +192,7 @@ TEST_F(TimingTrace, WhatIsRecordedIsReplayedAndThenFromTheStart) {
     TimingRecorder recorder(file, 3);
     for (int iteration = 0; iteration < 5; ++iteration)
       for (int worker = 2; worker >= 0; --worker)
-        if (worker != 1 || iteration < 3) recorder.record(worker, 10 + iteration, original->draw(worker, iteration, 1000));
+        if (worker != 1 || iteration < 3) recorder.record(worker, 10 + iteration, original->draw(worker, iteration, 1000), {});
   }
   const auto trace = replay(3);
   for (int worker = 0; worker < 3; ++worker)
@@ -207,7 +208,7 @@ TEST_F(TimingTrace, AnyThreadMayRecord) {
     std::vector<std::jthread> threads;
     for (int worker = 0; worker < kThreads; ++worker)
       threads.emplace_back([&recorder, worker] {
-        for (int i = 0; i < kIterations; ++i) recorder.record(worker, i, {.pull = Nanoseconds(i), .push = Nanoseconds(worker)});
+        for (int i = 0; i < kIterations; ++i) recorder.record(worker, i, {.pull = Nanoseconds(i), .push = Nanoseconds(worker)}, {});
       });
   }
   const auto trace = replay(kThreads);
@@ -236,6 +237,35 @@ TEST_F(TimingTrace, DamageIsNamedWithItsLine) {
   const std::string lonely = written(head + "0,0,1,2,3,4,5\n");
   EXPECT_THAT(lonely, AllOf(HasSubstr("DataError"), HasSubstr(file.string()), HasSubstr("line 3"), HasSubstr("worker 1")));
   EXPECT_THAT(written(head + "0,0,1,2,3,4,5\n1,0,1,2,3,4,5\n", 3), HasSubstr("ConfigError: timing.trace"));
+}
+
+TEST_F(TimingTrace, TheOrderOfARunIsRecordedToo) {
+  {
+    TimingRecorder recorder(file, 2);
+    recorder.record(1, 0, {}, {.minibatch = 4, .pulled = 1, .reported = 3, .pushed = 4});
+    recorder.record(0, 0, {}, {.minibatch = 5, .pulled = 2, .reported = 5});
+  }
+  const auto visits = recorded_visits({.distribution = "trace", .trace = file.string()}, 2);
+  ASSERT_EQ(visits.size(), 2u);
+  EXPECT_EQ(visits[1][0].minibatch, 4);
+  EXPECT_EQ(visits[1][0].pushed, 4);
+  EXPECT_EQ(visits[0][0].reported, 5);
+  EXPECT_EQ(visits[0][0].pushed, 0);
+}
+
+TEST_F(TimingTrace, AnOrderThatNoRunHasIsRefused) {
+  std::string ordered = head;
+  ordered.insert(ordered.size() - 1, ",minibatch,pull,report,push");
+  const auto order_of = [&](const std::string& text) {
+    write_atomically(file, text);
+    return refusal([&] { recorded_visits({.distribution = "trace", .trace = file.string()}, 2); });
+  };
+  EXPECT_EQ(order_of(ordered + "0,0,1,2,3,4,5,0,1,3,5\n1,0,1,2,3,4,5,1,2,4,6\n"), "accepted");
+  EXPECT_THAT(order_of(head + "0,0,1,2,3,4,5\n1,0,1,2,3,4,5\n"), HasSubstr("ConfigError: timing.trace"));
+  EXPECT_THAT(order_of(ordered + "0,0,1,2,3,4,5,0,1,3,5\n1,0,1,2,3,4,5,0,2,4,6\n"), HasSubstr("come twice"));
+  EXPECT_THAT(order_of(ordered + "0,0,1,2,3,4,5,0,1,3,5\n1,0,1,2,3,4,5,1,2,4,9\n"), HasSubstr("missing"));
+  EXPECT_THAT(order_of(ordered + "0,0,1,2,3,4,5,0,3,1,5\n1,0,1,2,3,4,5,1,2,4,6\n"), HasSubstr("in this order"));
+  EXPECT_THAT(order_of(ordered + "0,0,1,2,3,4,5\n"), HasSubstr("expected 11 whole numbers"));
 }
 
 TEST_F(TimingTrace, AFolderThatIsNotThereIsRefused) {

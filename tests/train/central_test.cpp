@@ -4,11 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "central_runs.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/comparison.h"
-#include "paceline/train/weights.h"
-#include "paceline/train/workers.h"
-#include "support.h"
 
 namespace paceline::train {
 namespace {
@@ -20,55 +18,6 @@ using testing::Not;
 
 constexpr const char* kCentral[] = {"ssgd", "asgd",     "ssp",    "dc_asgd",      "lc_asgd", "staleness_aware", "gap_aware",
                                     "dana", "downpour", "k_sync", "k_batch_sync", "k_async", "k_batch_async",   "adasync"};
-
-Recipe recipe_of(const std::string& strategy, const std::string& executor, std::int64_t workers = 4) {
-  Recipe recipe = tiny_recipe();
-  recipe.data.batch = 24, recipe.data.train_samples = 240;
-  recipe.train.epochs = 2;
-  recipe.strategy.name = strategy;
-  recipe.ps.executor = executor;
-  recipe.parallel.workers = workers;
-  recipe.ps.hidden = 8;
-  if (strategy == "downpour") recipe.ps.period = 2;
-  return recipe;
-}
-
-struct Result {
-  observe::RunEnded ended;
-  Checkpoint checkpoint;
-
-  at::Tensor weights() const {
-    std::vector<at::Tensor> parts;
-    for (const NamedTensor& item : checkpoint.tensors)
-      if (item.name.starts_with(kModelPrefix)) parts.push_back(item.tensor.flatten().to(at::kDouble));
-    return at::cat(parts);
-  }
-};
-
-Result train_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false, std::int64_t stop_after = 0) {
-  observe::Bus bus;
-  const SteadyClock clock;
-  std::atomic<bool> stop = false;
-  if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
-  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
-  if (resume) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    workers.resume(checkpoint, file.string());
-  }
-  Result result;
-  result.ended = workers.run(folder);
-  result.checkpoint = newest_good_checkpoint(folder).second;
-  return result;
-}
-
-Result train_once(const Recipe& recipe) {
-  const Folder folder;
-  return train_in(folder.path(), recipe);
-}
-
-double distance(const Result& a, const Result& b) {
-  return (a.weights() - b.weights()).norm().item<double>() / b.weights().norm().item<double>();
-}
 
 void expect_equals_allreduce(const char* device, const char* executor, std::int64_t workers) {
   Recipe together = recipe_of("allreduce", "auto", workers), centralised = recipe_of("ssgd", executor, workers);
@@ -149,18 +98,6 @@ TEST(Central, ThreadsTrain) {
     EXPECT_TRUE(std::isfinite(result.ended.test_loss)) << strategy;
     EXPECT_GT(result.ended.served->updates, 0) << strategy;
   }
-}
-
-TEST(Central, ARecordedRunIsReplayedUnderTheVirtualClock) {
-  const Folder folder;
-  Recipe recorded = recipe_of("asgd", "threads", 2);
-  recorded.timing.record = (folder / "timing.csv").string();
-  train_once(recorded);
-  Recipe replayed = recipe_of("asgd", "virtual", 2);
-  replayed.timing.distribution = "trace", replayed.timing.trace = recorded.timing.record;
-  const Result first = train_once(replayed), second = train_once(replayed);
-  EXPECT_EQ(first.ended.state_hash, second.ended.state_hash);
-  EXPECT_GT(first.ended.served->virtual_s, 0);
 }
 
 TEST(Central, SeveralServersGiveWhatOneGives) {
