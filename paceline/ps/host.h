@@ -38,7 +38,8 @@ class Host {
   Advice report(int worker, const Report& report, const float* statistics);
   /// A gradient that is not finite is refused: dropped, and counted.
   Verdict push(int worker, float* gradient, const Push& push);
-  /// Whether `count` values can be used. Those in host memory are looked at; on a GPU the loss tells.
+  /// Whether `count` values can be used. Those in host memory are looked at; of those on a GPU the loss tells,
+  /// which is no number where the worker found some that are none.
   bool finite(const float* gradient, std::int64_t count, const Push& push) const;
   /// What a pull throws that was not granted within limits().wait.
   PeerError overdue(int worker);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/ps/kernels.h"
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/recorded.h"
@@ -265,6 +266,11 @@ observe::Served served_by(const ps::Server& server) {
     served.predicted_steps = record->predicted_steps, served.actual_steps = record->actual_steps;
   }
   return served;
+}
+
+bool all_finite(const at::Tensor& values) {
+  if (!values.device().is_cpu()) return at::isfinite(values).all().item<bool>();
+  return ps::all_finite(values.data_ptr<float>(), values.numel());
 }
 
 void copy_into(Batch& place, const Batch& batch) {

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "paceline/ps/kernels.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/device.h"
 
@@ -77,21 +76,16 @@ at::Tensor CentralWorker::minibatch(const Batch& batch, const Point& point) {
   ++iteration_;
   local_ = last || in_vain ? 0 : local_ + 1;
   if (in_vain) return sums_.cpu();
-  if (updater_ && !finite()) {
+  if (updater_ && !all_finite(module_->arena().gradients())) {
     // Servers refuse it and count it; this worker's own momentum and replica must not have it either.
     local_ = 0;
-    client_->push(module_->arena().gradients().data_ptr<float>(), {.rate = rate, .loss = loss_});
+    client_->push(module_->arena().gradients().data_ptr<float>(), {.rate = rate, .loss = NAN});
     return sums_.cpu();
   }
   go_on(rate, last);
   if (last) push(rate);
   if (rule_->needs().replica || rule_->period() > 1) module_->refresh();
   return sums_.cpu();
-}
-
-bool CentralWorker::finite() const {
-  const at::Tensor& gradients = module_->arena().gradients();
-  return module_->device().is_cpu() ? ps::all_finite(gradients.data_ptr<float>(), gradients.numel()) : std::isfinite(loss_);
 }
 
 void CentralWorker::pull(float rate) {
@@ -163,8 +157,10 @@ void CentralWorker::push(float rate) {
   tensor::synchronize(module_->device());
   const tensor::Arena& arena = module_->arena();
   const at::Tensor& sent = rule_->needs().replica ? arena.parameters() : way_.defined() ? way_ : arena.gradients();
+  // Servers look at what lies in host memory; of what lies on a GPU the loss tells them, so it must.
+  const double loss = module_->device().is_cpu() || all_finite(sent) ? loss_ : NAN;
   const Nanoseconds began = context_.clock.now();
-  client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss_});
+  client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});
   durations_.push = context_.clock.now() - began;
 }
 

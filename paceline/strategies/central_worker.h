@@ -40,7 +40,6 @@ class CentralWorker {
   void straggle(Nanoseconds began);
   void go_on(float rate, bool last);
   void push(float rate);
-  bool finite() const;  // the gradient, as far as one can tell: on a GPU the loss tells
   /// Throws InVain where the servers say so. Spends no more than a hundredth of the time on asking.
   void ask();
 

@@ -10,7 +10,7 @@
 namespace paceline::strategies {
 namespace {
 
-constexpr std::int64_t kNumbers = 13, kValues = 5;  // of a player in a checkpoint
+constexpr std::int64_t kNumbers = 13, kValues = 6;  // of a player in a checkpoint
 
 }  // namespace
 
@@ -21,7 +21,8 @@ std::vector<NamedTensor> VirtualExecutor::save() {
   std::vector<at::Tensor> gradients, batches, runnings, replicas, momenta;
   for (std::int64_t i = 0; i < workers; ++i) {
     Player& p = players_[static_cast<std::size_t>(i)];
-    if (p.phase == Phase::computing) values[i][3] = p.sums.wait()[0];
+    values[i][5] = p.finite;
+    if (p.phase == Phase::computing) values[i][3] = p.sums.wait()[0], values[i][5] = p.sums.wait()[2];
     const auto place = std::ranges::find(ready_, static_cast<std::size_t>(i));
     const std::int64_t turn = place == ready_.end() ? -1 : place - ready_.begin();
     const std::int64_t row[kNumbers] = {static_cast<std::int64_t>(p.phase),
@@ -91,7 +92,9 @@ void VirtualExecutor::load(std::span<const NamedTensor> state) {
     p.loss = values[static_cast<std::int64_t>(i)][0].item<double>(), p.scale = values[static_cast<std::int64_t>(i)][1].item<float>();
     p.t_comp_s = values[static_cast<std::int64_t>(i)][2].item<double>(), p.rate = values[static_cast<std::int64_t>(i)][4].item<float>();
     p.ahead = Nanoseconds(row[11]), p.targets = row[12];
-    p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble)}));
+    const at::Tensor finite = values[static_cast<std::int64_t>(i)][5];
+    p.finite = finite.item<double>() != 0;
+    p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble), finite}));
     if (row[10] >= 0) turns.emplace_back(row[10], i);
   }
   std::ranges::sort(turns);

@@ -110,6 +110,7 @@ void VirtualExecutor::report(int worker) {
   Player& player = players_[static_cast<std::size_t>(worker)];
   const at::Tensor& sums = player.sums.wait();
   player.loss = sums[0].item<double>() / static_cast<double>(player.targets);
+  player.finite = sums[2].item<double>() != 0;
   const ps::Advice advice =
       server_->report(worker, {.loss = player.loss, .t_comm_s = seconds(player.times.pull), .t_comp_s = player.t_comp_s},
                       norms_.any() ? player.statistics.data_ptr<float>() : nullptr);
@@ -120,7 +121,7 @@ void VirtualExecutor::report(int worker) {
 void VirtualExecutor::push(int worker) {
   Player& player = players_[static_cast<std::size_t>(worker)];
   float* sent = sent_by(player).data_ptr<float>();
-  const bool finite = std::isfinite(player.loss) && (!on_cpu() || ps::all_finite(sent, server_->length()));
+  const bool finite = player.finite && std::isfinite(player.loss) && (!on_cpu() || ps::all_finite(sent, server_->length()));
   if (finite) server_->push(worker, sent, {.rate = player.rate, .scale = player.scale, .loss = player.loss});
   else server_->refuse(worker);
   if (!apart_) context_.module.refresh();
@@ -161,7 +162,9 @@ bool VirtualExecutor::compute(int worker, const Batch& batch, const Point& point
   newest_ = worker;
   const bool last = ++player.local >= server_->rule().period();
   go_on(player, visits, last);
-  player.sums.start(sums_);
+  // Whether what it will push is finite comes back with the loss, so that nobody waits for a GPU to tell. In host memory it is looked at.
+  const at::Tensor finite = on_cpu() ? at::ones({1}, sums_.options()) : at::isfinite(sent_by(player)).all().to(sums_.options()).view({1});
+  player.sums.start(at::cat({sums_, finite}));
 
   player.t_comp_s = seconds(player.times.backward);
   player.times = timing_->draw(worker, player.iteration++, bytes());
@@ -182,7 +185,7 @@ void VirtualExecutor::go_on(Player& player, bool first, bool last) {
   if (!updater_ && first) player.gradient.copy_(gradients());
   if (!updater_ && !first) player.gradient.add_(gradients());
   if (!local_) return;
-  if (updater_ && on_cpu() && !ps::all_finite(gradients().data_ptr<float>(), gradients().numel())) {
+  if (updater_ && !all_finite(gradients())) {
     player.gradient.copy_(gradients());  // to be refused; the worker's own momentum and replica must not have it
   } else if (updater_) {
     for (std::size_t i = 0; i < updater_->buffers().size(); ++i)

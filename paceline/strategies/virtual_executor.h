@@ -36,6 +36,7 @@ struct Player {
   Nanoseconds ahead{0};  // spent on steps of its own since its last visit
   double t_comp_s = 0;   // of its last gradient but this
   double loss = 0;
+  bool finite = true;              // on a GPU: what it will push
   float scale = 1, rate = 0;       // that the server advised; of the schedule, when it got its batch
   at::Tensor gradient;             // [length]
   at::Tensor statistics, running;  // [n]: of the batch; its own
