@@ -112,8 +112,8 @@ class StaleSync final : public Strategy {
 
   const at::Tensor& gradients() { return context_->module.arena().gradients(); }
 
-  /// Counts how long exchanges took that have ended since the last look: at every layer of the backward pass, so that it is known to the
-  /// time of a layer. They go one after the other, so one is under way only from the end of the one before.
+  /// Counts how long exchanges took that have ended since the last look. A look is taken at every layer of the backward pass: what ends in
+  /// a forward pass counts up to its end. They go one after the other, so one is under way only from the end of the one before.
   void look() {
     for (Sent& sent : under_way_) {
       if (sent.counted) continue;
