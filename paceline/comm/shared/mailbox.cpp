@@ -106,7 +106,7 @@ class Mailbox::Receiving final : public Request {
     return found;
   }
 
-  /// Finds the message for this receive: the earliest with its tag, unless an earlier receive waits for that.
+  /// Finds the message for this receive and takes what is there of it: the earliest with its tag, unless an earlier receive waits for that.
   bool bind() {
     for (const Receiving* earlier : posted()) {
       if (earlier == this) break;
@@ -123,8 +123,9 @@ class Mailbox::Receiving final : public Request {
     if (!find(fits)) return false;
     // An earlier message may have come into a piece that had been looked at already. It was there before the one that was found: look
     // again.
-    const Mail* first = find(fits);
+    Mail* first = find(fits);
     accept(first->message, first->bytes);
+    take(*first);
     return true;
   }
 
