@@ -219,13 +219,12 @@ Action add_run(CLI::App& app) {
   app.add_flag("--json", flags->json,
                "print one JSON document on standard output in the end: how every rank ended, who failed first and why; what the ranks "
                "print goes to standard error");
-  add_examples(
-      app,
-      {"paceline run -np 2 -- train recipes/mnist_lenet5.toml", "paceline run -np 4 --log-dir logs -- build/bin/paceline train",
-       "paceline run --servers 1 --workers 3 -- train my.toml ps.executor=processes", "paceline run -H a:2,b:2 -x PATH -- python3 train.py",
-       "paceline run --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr a -- train",
-       "paceline run -np 2 --only-rank-output 0 -- train my.toml --json | jq .test_accuracy",
-       "paceline run -np 2 --json -- train my.toml | jq .failed_first"});
+  add_examples(app,
+               {"paceline run -np 2 -- train recipes/mnist_lenet5.toml", "paceline run -np 4 --log-dir logs -- build/bin/paceline train",
+                "paceline run --servers 1 --workers 3 -- train strategy.name=asgd", "paceline run -H a:2,b:2 -x PATH -- python3 train.py",
+                "paceline run --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr a -- train",
+                "paceline run -np 2 --only-rank-output 0 -- train my.toml --json | jq .test_accuracy",
+                "paceline run -np 2 --json -- train my.toml | jq .failed_first"});
   return [flags, &app] { return run(*flags, app.remaining(), app); };
 }
 

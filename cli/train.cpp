@@ -18,6 +18,7 @@
 #include "paceline/observe/summary.h"
 #include "paceline/observe/tensorboard.h"
 #include "paceline/observe/trace.h"
+#include "paceline/strategies/central.h"
 #include "paceline/train/remote.h"
 #include "paceline/train/workers.h"
 
@@ -41,10 +42,19 @@ struct Plan {
   std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
 };
 
+/// The built-in one. Its momentum, and a rate for that, are too much for gradients that come late.
+train::Recipe demonstration(const std::vector<std::string>& words) {
+  train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
+  Config config = asked.config();
+  read_settings(config, words);
+  if (strategies::is_asynchronous(asked.strategy.name, asked.ps)) recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
+  return recipe;
+}
+
 Plan make_plan(const Flags& flags, const comm::World& launched) {
   Plan plan;
   const bool has_recipe = names_recipe(flags.words);
-  if (!has_recipe) plan.recipe = train::Recipe::demonstration();
+  if (!has_recipe) plan.recipe = demonstration(flags.words);
   Config config = plan.recipe.config();
   if (!flags.resume.empty()) {
     if (has_recipe) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");

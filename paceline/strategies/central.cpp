@@ -135,6 +135,12 @@ ps::PsConfig paired(const std::string& strategy, ps::PsConfig ps) {
 
 bool is_centralised(const std::string& name) { return std::ranges::find(kPairings, name, &Pairing::strategy) != std::end(kPairings); }
 
+bool is_asynchronous(const std::string& strategy, const ps::PsConfig& ps) {
+  if (!is_centralised(strategy)) return false;
+  const std::string consistency = paired(strategy, ps).consistency;
+  return consistency != "bsp" && consistency != "k_sync" && consistency != "k_batch_sync";
+}
+
 ps::Allocate allocate_on(const c10::Device& device) {
   return [device](std::int64_t count) {
     const at::Tensor memory =

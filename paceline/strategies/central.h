@@ -21,6 +21,9 @@ inline constexpr const char* kRecomputedView = "recomputed";
 void validate_central(const std::string& strategy, const ps::PsConfig& ps, const ps::TimingConfig& timing, const optim::OptimConfig& optim,
                       const std::string& compression, int workers);
 
+/// Whether updates are made with gradients that are older than the server's parameters.
+bool is_asynchronous(const std::string& strategy, const ps::PsConfig& ps);
+
 /// What computes: workers, in whatever order and place. Server and workers share `context`, which outlives the executor.
 class Executor {
  public:

@@ -266,6 +266,13 @@ class Training(CliTest):
             self.assertIn("\n" + line + "\n", recipe)
         self.assertEqual(self.files(), ["r.toml"])
 
+    def test_the_demonstration_of_asynchronous_workers_has_no_momentum(self):
+        recipe = self.run_paceline("train", "strategy.name=asgd", "--print-recipe").stdout
+        self.assertIn("\nmomentum = 0.0\n", recipe)
+        recipe = self.run_paceline("train", "strategy.name=asgd", "optim.momentum=0.5", "--print-recipe").stdout
+        self.assertIn("\nmomentum = 0.5\n", recipe)
+        self.assertIn("\nmomentum = 0.9\n", self.run_paceline("train", "strategy.name=ssgd", "--print-recipe").stdout)
+
     def test_a_loss_that_is_no_number(self):
         self.run_paceline("train", *SMALL, "train.name=x", "train.epochs=1", "--quiet")
         good = self.checkpoints("runs/x")[-1].read_bytes()
