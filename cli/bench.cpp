@@ -2,6 +2,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <thread>
@@ -9,6 +11,10 @@
 #include "bench/benchmark.h"
 #include "command.h"
 #include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/observe/chart.h"
+#include "paceline/observe/text.h"
+#include "paceline/schedule/schedule.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::cli {
@@ -47,11 +53,38 @@ void print_table(const std::vector<bench::Row>& rows) {
   for (const auto& row : rows) print([&](const std::string& column) { return row.contains(column) ? cell(row[column]) : std::string(); });
 }
 
+/// Time by size, a line for each of those that were measured.
+observe::Figure figure_of(const std::string& collective, const bench::Options& options, const std::vector<bench::Row>& rows) {
+  observe::Panel panel{.title = "", .x = {.label = "KiB of each rank", .log = true}, .y = {.label = "µs", .log = true}, .series = {}};
+  for (const auto& row : rows) {
+    if (!row.contains("bytes")) continue;  // what was fitted to the others
+    const std::string peer = row.at("peer"), engine = row.at("engine"), algorithm = row.at("algorithm");
+    const std::string name = !peer.empty() ? peer : algorithm == "auto" ? engine : fmt::format("{}, {}", engine, algorithm);
+    auto series = std::ranges::find(panel.series, name, &observe::Series::name);
+    if (series == panel.series.end())
+      series = panel.series.insert(series, {.name = name, .x = {}, .y = {}, .markers = peer.empty(), .dashed = !peer.empty()});
+    series->x.push_back(row.at("bytes").get<double>() / 1024), series->y.push_back(row.at("seconds").get<double>() * 1e6);
+  }
+  return {.title = fmt::format("{} of {} ranks", collective, options.ranks),
+          .subtitle = fmt::format("{} cores; median of {}", std::thread::hardware_concurrency(), observe::plural(options.rounds, "round")),
+          .panels = {std::move(panel)},
+          .panel_width = 900,
+          .panel_height = 400};
+}
+
+/// Refuses, before anything is measured, a picture that cannot be drawn or written.
+void check_picture(const std::string& name, const std::string& file) {
+  if (file.empty()) return;
+  if (std::ranges::none_of(schedule::kCollectives, [&](auto kind) { return schedule::name_of(kind) == name; }))
+    throw ConfigError(fmt::format("bench {} has no curve to draw; --svg is for allreduce, reduce_scatter, all_gather and broadcast", name));
+  ensure_writable_folder(std::filesystem::absolute(file).parent_path());
+}
+
 }  // namespace
 
 Action add_bench(CLI::App& app) {
   struct Flags {
-    std::string name;
+    std::string name, svg;
     bench::Options options;
     bool no_peer = false, json = false;
   };
@@ -82,16 +115,18 @@ Action add_bench(CLI::App& app) {
   app.add_flag("--peers", flags->options.peers, "measure Open MPI, MPICH and Gloo in the same run, those that are installed");
   app.add_option("--peer", flags->options.against, "whom train is held against: pytorch_ddp, which is also the default");
   app.add_flag("--no-peer", flags->no_peer, "measure Paceline alone");
+  app.add_option("--svg", flags->svg, "draw time by size into this file, of allreduce and its kin");
   add_json_flag(app, flags->json);
   add_examples(
       app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
             "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128", "paceline bench train --peer pytorch_ddp",
             "paceline bench overlap --rounds 3", "paceline bench data --root DIR --json",
             "paceline bench compress --compressors int8,topk,powersgd", "paceline bench allreduce --ranks 2 --peers",
-            "paceline bench allreduce --ranks 4 --engines shm --algorithms ring,tree,butterfly"});
+            "paceline bench allreduce --ranks 4 --engines shm --algorithms ring,tree,butterfly --svg algorithms.svg"});
   return [flags] {
     flags->options.peer = !flags->no_peer;
     const auto& entry = find(bench::benchmarks(), "benchmark", flags->name);
+    check_picture(flags->name, flags->svg);
     const c10::Device device = tensor::parse_device(flags->options.device);
     tensor::configure_libtorch(device, tensor::parse_precision(flags->options.precision, device), flags->options.threads, false);
     const std::vector<bench::Row> rows = [&] {
@@ -100,6 +135,7 @@ Action add_bench(CLI::App& app) {
     }();
     const nlohmann::ordered_json machine = {
         {"cores", std::thread::hardware_concurrency()}, {"threads", at::get_num_threads()}, {"device", tensor::device_name(device)}};
+    if (!flags->svg.empty()) write_atomically(flags->svg, observe::to_svg(figure_of(flags->name, flags->options, rows)));
     if (flags->json) print_json({{"benchmark", flags->name}, {"machine", machine}, {"rows", rows}});
     else print_table(rows);
     return kDone;

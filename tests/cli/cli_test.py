@@ -209,7 +209,11 @@ class Looking(CliTest):
             self.assertEqual([(row["engine"], row["peer"], row["bytes"]) for row in rows], [("local", "", 4096), ("", "memory roofline", 4096)])
             self.assertTrue(all(row["seconds"] > 0 for row in rows))
         rows = self.json_of("bench", "allreduce", "--ranks", "2", "--rounds", "1", "--sizes", "1K,64K,1M", "--engines", "local",
-                            "--algorithms", "ring,direct")["rows"]
+                            "--algorithms", "ring,direct", "--svg", "times.svg")["rows"]
+        drawn = (self.folder / "times.svg").read_text()
+        for words in ["allreduce of 2 ranks", "local, ring", "local, direct", "memory roofline"]:
+            self.assertIn(words, drawn)
+        self.refused("bench", "optim", "--svg", "none.svg", says=["bench optim has no curve to draw", "allreduce"])
         fits = [row for row in rows if "alpha_us" in row]
         self.assertEqual([fit["algorithm"] for fit in fits], ["ring", "direct"])
         for fit in fits:
