@@ -1,6 +1,7 @@
 // paceline train [RECIPE] [section.key=value …]
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -42,12 +43,14 @@ struct Plan {
   std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
 };
 
-/// The built-in one. Its momentum, and a rate for that, are too much for gradients that come late.
+/// The built-in one. Its momentum, and a rate for that, are too much for gradients that come late;
+/// whoever says anything of [optim] is taken at his word.
 train::Recipe demonstration(const std::vector<std::string>& words) {
   train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
   Config config = asked.config();
   read_settings(config, words);
-  if (strategies::is_asynchronous(asked.strategy.name, asked.ps)) recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
+  const bool told = std::ranges::any_of(words, [](const std::string& word) { return word.starts_with("optim."); });
+  if (!told && strategies::is_asynchronous(asked.strategy.name, asked.ps)) recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
   return recipe;
 }
 

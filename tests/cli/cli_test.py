@@ -273,8 +273,8 @@ class Training(CliTest):
     def test_the_demonstration_of_asynchronous_workers_has_no_momentum(self):
         recipe = self.run_paceline("train", "strategy.name=asgd", "--print-recipe").stdout
         self.assertIn("\nmomentum = 0.0\n", recipe)
-        recipe = self.run_paceline("train", "strategy.name=asgd", "optim.momentum=0.5", "--print-recipe").stdout
-        self.assertIn("\nmomentum = 0.5\n", recipe)
+        recipe = self.run_paceline("train", "strategy.name=asgd", "optim.rate=0.01", "--print-recipe").stdout
+        self.assertIn("\nmomentum = 0.9\n", recipe)
         self.assertIn("\nmomentum = 0.9\n", self.run_paceline("train", "strategy.name=ssgd", "--print-recipe").stdout)
 
     def test_a_loss_that_is_no_number(self):
