@@ -34,7 +34,7 @@ struct CompressConfig {
   double threshold = 0.001;       // threshold: τ
   double sign_scale = 0;          // sign: what a vote is worth; 0: the mean magnitude
   double clip_deviations = 2.5;   // ternary: clip at so many standard deviations
-  double dgc_clip = 0;            // dgc: clip each worker's gradient to this norm / √workers; 0: no
+  double dgc_clip = 0;            // dgc: clip a worker's gradient to this norm / √workers, a bucket to its share; 0: no
   std::int64_t rank = 2;          // powersgd
 
   void describe(Section& section);
