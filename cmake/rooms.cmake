@@ -37,7 +37,7 @@ target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torc
 # have the same options, the level of optimisation included.
 function(paceline_headers name)
   cmake_parse_arguments(shared "" "" "OPTIONS;LIBS;HEADERS" ${ARGN})
-  file(WRITE ${PROJECT_BINARY_DIR}/${name}.cpp "// the translation unit that carries the precompiled headers\n")
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cpp CONTENT "// the translation unit that carries the precompiled headers\n")
   add_library(${name} STATIC ${PROJECT_BINARY_DIR}/${name}.cpp)
   target_link_libraries(${name} PRIVATE paceline_options ${shared_LIBS})
   target_compile_options(${name} PRIVATE ${shared_OPTIONS})
