@@ -59,7 +59,7 @@ def run_ranks(per_host, algorithm, size):
     outputs = [process.communicate(timeout=120) for process in processes]
     for process, (_, errors) in zip(processes, outputs):
         assert process.returncode == 0, errors
-    calls = 2 + 7 * max(2, min(1000, (64 << 20) // size))  # as bench/ranks/timing.h counts them
+    calls = 1 + 2 + 7  # as bench/ranks/timing.h counts them: over this link one takes longer than a batch may
     return float(outputs[0][0].split()[1]), (sent_bytes(0) - before) / calls
 
 
@@ -68,14 +68,14 @@ class TwoHosts(unittest.TestCase):
         seconds, sent = run_ranks(1, "auto", MESSAGE)
         least = MESSAGE / LINK_BYTES_PER_S  # two ranks: each sends 2 (p - 1)/p n = n bytes
         print(f"64 MiB over 1 Gbit/s: {seconds:.3f} s, {least / seconds:.1%} of what the link allows")
-        self.assertLess(sent, MESSAGE * 1.10)
+        self.assertTrue(MESSAGE < sent < MESSAGE * 1.10, sent)
         self.assertGreater(seconds, 0.9 * least)  # the bucket really holds it back; how close it comes is printed, not tested
 
     def test_hierarchical_sends_only_what_it_must(self):
         seconds, sent = run_ranks(2, "hierarchical", MESSAGE)
         share = MESSAGE / LINK_BYTES_PER_S / seconds
         print(f"4 ranks on 2 hosts: {seconds:.3f} s, {share:.1%} of what the link allows; host 0 sent {sent / 2**20:.1f} MiB a call of 64 MiB")
-        self.assertLess(sent, MESSAGE * 1.10)  # n bytes, and the headers of its packets
+        self.assertTrue(MESSAGE < sent < MESSAGE * 1.10, sent)  # n bytes, and the headers of its packets
 
 
 if __name__ == "__main__":
