@@ -11,6 +11,9 @@ namespace {
 
 constexpr Nanoseconds kNap = std::chrono::milliseconds(100);  // between two looks at whether the peers live
 
+// Before one looks beyond the rank that one waits for: what the dead have done already may be enough.
+constexpr Nanoseconds kLong = std::chrono::seconds(2);
+
 constexpr int kYields = 4;
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
@@ -42,11 +45,32 @@ bool advance(Activity& activity, const Call& call) {
   }
 }
 
+/// A rank of the collective that died, and how that is known. Whom one waits for may live and not have come yet, and once it comes it will
+/// wait for the dead as well.
+std::pair<int, std::string> dead_rank(const Call& call, Waiter& waiter) {
+  for (int other = 0; other < call.ranks; ++other)
+    if (other != call.rank)
+      if (std::string reason = waiter.gone(other); !reason.empty() && reason != kLeft) return {other, std::move(reason)};
+  return {-1, {}};
+}
+
+/// Because of whom this peer gave up, −1 where it did not. Ranks whose deadlines pass together each blame the one they wait for: the last
+/// of that chain is the culprit.
+int first_culprit(int peer, const Call& call, Waiter& waiter) {
+  int culprit = waiter.culprit_of(peer);
+  for (int hop = 0; hop < call.ranks && culprit >= 0 && culprit != call.rank; ++hop) {
+    const int next = waiter.culprit_of(culprit);
+    if (next < 0) break;
+    culprit = next;
+  }
+  return culprit;
+}
+
 /// Throws if the activity can never be done: too late, or the rank it waits for is gone or gave up. True if it is done after all.
 bool check(Activity& activity, const Call& call, Nanoseconds waited, Waiter& waiter) {
   const int peer = activity.waits_for();
   const std::string reason = peer < 0 ? "" : waiter.gone(peer);
-  const int culprit = peer < 0 ? -1 : waiter.culprit_of(peer);
+  const int culprit = peer < 0 ? -1 : first_culprit(peer, call, waiter);
   if (!reason.empty() || culprit >= 0) {
     if (advance(activity, call)) return true;        // it did its part before
     if (activity.waits_for() != peer) return false;  // and this goes on
@@ -54,6 +78,11 @@ bool check(Activity& activity, const Call& call, Nanoseconds waited, Waiter& wai
     if (reason == kLeft) give_up<PeerLeft>(peer, peer, call, reason);
     give_up(peer, peer, call, reason);
   }
+  if (waited > kLong && call.operation.is_collective())
+    if (const auto [dead, how] = dead_rank(call, waiter); dead >= 0) {
+      if (advance(activity, call)) return true;
+      give_up(dead, dead, call, how);
+    }
   if (waited > call.operation.deadline)
     give_up(peer, peer, call, fmt::format("did not come within {:.3g} s", seconds(call.operation.deadline)));
   return false;

@@ -26,7 +26,7 @@ namespace paceline::comm {
 struct Call {
   Operation operation;
   std::int64_t sequence = 0;  // of this rank's operations on this communicator
-  int rank = 0;
+  int rank = 0, ranks = 1;
 };
 
 class Driver {

@@ -71,7 +71,7 @@ Work RankCommunicator::start(const Operation& operation) {
 }
 
 Call RankCommunicator::prepare(const Operation& operation) {
-  Call call{.operation = operation, .sequence = 0, .rank = rank()};
+  Call call{.operation = operation, .sequence = 0, .rank = rank(), .ranks = size()};
   Operation& op = call.operation;
   validate(op, rank(), size());
   check_gpu(op);

@@ -1,6 +1,7 @@
-// A rank that calls collectives until something goes wrong: fault_rank ENGINE COLLECTIVE ALGORITHM DEADLINE_S [PER_HOST [AWAY BUSY]]. Says
-// "ready", its rank and its process after the first; leaves with code 7 and the error's rank, operation and sequence on standard output
-// when a peer fails. Rank AWAY calls only the first, and rank BUSY starts the second and computes until its standard input ends.
+// A rank that calls collectives until something goes wrong: fault_rank ENGINE COLLECTIVE ALGORITHM DEADLINE_S [PER_HOST [AWAY BUSY
+// [LATE]]]. Says "ready", its rank and its process after the first; leaves with code 7 and the error's rank, operation and sequence on
+// standard output when a peer fails. Rank AWAY calls only the first. Rank BUSY starts the second, or with LATE does not yet, and computes
+// until its standard input ends.
 #include <unistd.h>
 
 #include <cstdio>
@@ -42,10 +43,11 @@ int main(int count, char** words) {
     for (int i = 0;; ++i) {
       if (i == 1 && rank == away) ::pause();
       if (i == 1 && rank == busy) {
-        const Work work = comm->start(tried);
+        const bool late = count > 8;
+        const Work work = late ? Work() : comm->start(tried);
         while (std::getchar() != EOF) {
         }
-        work.wait();
+        late ? comm->run(tried) : work.wait();
       } else {
         comm->run(tried);
       }

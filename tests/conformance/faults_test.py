@@ -143,12 +143,13 @@ class Faults(unittest.TestCase):
         self.others_notice(0, signal.SIGSTOP, 8, 1, here(self.STOPPED), "rank 0, which keeps the store, does not answer")
 
     def test_a_killed_rank_while_another_computes(self):
-        """Who has begun the collective and computes on passes the news to those who wait for it."""
+        """Who has begun the collective and computes on passes the news to those who wait for it; who has not, they do not wait for."""
         victim, busy = 1, 2
-        cases = [("shm", "ring", 0), ("gloo", "ring", 1), ("gloo", "ring", 2), ("gloo", "hierarchical", 2)]
-        for engine, algorithm, per_host in here(cases):
-            with self.subTest(engine=engine, algorithm=algorithm, per_host=per_host):
-                job = Job(engine, "allreduce", algorithm, 30, per_host, victim, busy)
+        cases = [("shm", "ring", 0, ()), ("shm", "ring", 0, ("late",)), ("gloo", "ring", 1, ()), ("gloo", "ring", 1, ("late",)),
+                 ("gloo", "ring", 2, ()), ("gloo", "hierarchical", 2, ())]
+        for engine, algorithm, per_host, late in here(cases):
+            with self.subTest(engine=engine, algorithm=algorithm, per_host=per_host, late=late):
+                job = Job(engine, "allreduce", algorithm, 30, per_host, victim, busy, *late)
                 try:
                     job.signal(victim, signal.SIGKILL)
                     began = time.monotonic()
