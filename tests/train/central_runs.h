@@ -4,8 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "paceline/train/weights.h"
-#include "paceline/train/workers.h"
-#include "support.h"
+#include "runs.h"
 
 namespace paceline::train {
 
@@ -34,17 +33,8 @@ struct Result {
 };
 
 inline Result train_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false, std::int64_t stop_after = 0) {
-  observe::Bus bus;
-  const SteadyClock clock;
-  std::atomic<bool> stop = false;
-  if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
-  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
-  if (resume) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    workers.resume(checkpoint, file.string());
-  }
   Result result;
-  result.ended = workers.run(folder);
+  result.ended = run_in(folder, recipe, resume, stop_after);
   result.checkpoint = newest_good_checkpoint(folder).second;
   return result;
 }

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "paceline/train/workers.h"
-#include "support.h"
+#include "runs.h"
 
 namespace paceline::train {
 namespace {
@@ -18,22 +18,9 @@ Recipe recipe_of(std::int64_t workers) {
   return recipe;
 }
 
-observe::RunEnded train_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false, std::int64_t stop_after = 0) {
-  observe::Bus bus;
-  const SteadyClock clock;
-  std::atomic<bool> stop = false;
-  if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
-  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
-  if (resume) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    workers.resume(checkpoint, file.string());
-  }
-  return workers.run(folder);
-}
-
 observe::RunEnded train_once(const Recipe& recipe) {
   const Folder folder;
-  return train_in(folder.path(), recipe);
+  return run_in(folder.path(), recipe);
 }
 
 TEST(Workers, RunsRepeatAndComeNearToOneWorker) {
@@ -53,10 +40,10 @@ TEST(Workers, AStoppedRunResumesToTheBit) {
     recipe.strategy.name = strategy;
     const observe::RunEnded through = train_once(recipe);
     const Folder folder;
-    const observe::RunEnded stopped = train_in(folder.path(), recipe, false, 2);
+    const observe::RunEnded stopped = run_in(folder.path(), recipe, false, 2);
     EXPECT_EQ(stopped.stopped, "on request");
     EXPECT_LT(stopped.steps, through.steps);
-    EXPECT_EQ(train_in(folder.path(), recipe, true).state_hash, through.state_hash) << strategy;
+    EXPECT_EQ(run_in(folder.path(), recipe, true).state_hash, through.state_hash) << strategy;
   }
 }
 
@@ -68,7 +55,7 @@ TEST(Workers, ARunGoesOnWithAnotherNumberOfWorkers) {
     std::int64_t steps = 0;
     for (const std::int64_t workers : {1, 2, 1, 2, 4}) {
       recipe.parallel.workers = workers;
-      const observe::RunEnded ended = train_in(folder.path(), recipe, /*resume=*/steps > 0, workers < 4 ? steps + 2 : 0);
+      const observe::RunEnded ended = run_in(folder.path(), recipe, /*resume=*/steps > 0, workers < 4 ? steps + 2 : 0);
       EXPECT_EQ(ended.workers, workers) << compression;
       EXPECT_GT(ended.steps, steps) << compression;
       steps = ended.steps;
@@ -121,7 +108,7 @@ TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
   recipe.comm.deadline_s = 20;
   const Folder folder;
   try {
-    train_in(folder.path(), recipe);
+    run_in(folder.path(), recipe);
     ADD_FAILURE() << "the run should have failed";
   } catch (const Error& problem) {
     EXPECT_THAT(problem.what(), HasSubstr("1"));

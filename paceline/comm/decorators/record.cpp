@@ -92,8 +92,7 @@ class Journal {
     const bool left = dynamic_cast<const PeerLeft*>(&error) != nullptr;
     const bool known = store_ && error.rank() >= 0;
     const int blamed = known ? name_in_run(group, error.rank()) : error.rank();
-    // Of itself a rank learns from the others; the store, which may have gone with them, knows no better.
-    const Cause cause = known && blamed != rank_ ? cause_of(blamed) : Cause{.rank = blamed, .last = {}};
+    const Cause cause = known ? cause_of(blamed) : Cause{.rank = blamed, .last = {}};
     // Whoever leaves for a reason of its own says so itself, in one line that should not drown.
     if (!(left && cause.rank == blamed) && !shown_.exchange(true)) show();
     if (!known) throw;

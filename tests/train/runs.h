@@ -1,0 +1,23 @@
+// A run of as many workers as its recipe says, in a folder that may hold an earlier one.
+#pragma once
+
+#include "paceline/train/workers.h"
+#include "support.h"
+
+namespace paceline::train {
+
+inline observe::RunEnded run_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false,
+                                std::int64_t stop_after = 0) {
+  observe::Bus bus;
+  const SteadyClock clock;
+  std::atomic<bool> stop = false;
+  if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
+  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
+  if (resume) {
+    const auto [file, checkpoint] = newest_good_checkpoint(folder);
+    workers.resume(checkpoint, file.string());
+  }
+  return workers.run(folder);
+}
+
+}  // namespace paceline::train
