@@ -66,7 +66,11 @@ class ServersAndWorkers : public testing::Test {
 
 TEST_F(ServersAndWorkers, EverybodyIsToldWhoItIsAndWhereTheServersAre) {
   const std::string tell = "echo $PACELINE_ROLE ${PACELINE_SERVER-none} ${PACELINE_WORKER-none} $PACELINE_SERVERS";
-  ASSERT_EQ(run(2, 2, tell, tell), 0) << err;
+  // The job ends with server 0: it waits for what the others have to say.
+  ASSERT_EQ(run(2, 2, tell + "; touch $F/s$PACELINE_SERVER; [ $PACELINE_SERVER = 1 ] || { await s1; await 0; await 1; }",
+                tell + "; touch $F/$PACELINE_WORKER"),
+            0)
+      << err;
   const std::string addresses = file("server-0.log").substr(std::string("server 0 none ").size());
   EXPECT_THAT(addresses, MatchesRegex("127\\.0\\.0\\.1:[0-9]+,127\\.0\\.0\\.1:[0-9]+\n"));
   EXPECT_EQ(file("server-1.log"), "server 1 none " + addresses);
