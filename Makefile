@@ -25,8 +25,8 @@ build: install
 install:
 	@tools/install
 
-lint: build
-	tools/lint $(BUILD)
+lint: install
+	tools/lint
 
 format:
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i

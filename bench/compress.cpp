@@ -45,13 +45,13 @@ double seconds_of(const std::function<void()>& work) {
   return seconds(clock.now() - began);
 }
 
-struct Times {
+struct CodeTimes {
   std::vector<double> encode, decode, copy;
   std::int64_t bytes = 0;  // on the wire, for one worker
 };
 
 void measure_coder(const Compressor& compressor, const Layout& layout, std::vector<float>& values, std::vector<float>& sum, int round,
-                   Times& times) {
+                   CodeTimes& times) {
   const auto coder = compressor.coder({});
   std::vector<std::byte> code(static_cast<std::size_t>(coder->bound(layout)));  // zeros: the pages are there
   const compress::Moment moment{.seed = 1, .step = round, .epoch = 100};        // long after any warm-up
@@ -63,7 +63,7 @@ void measure_coder(const Compressor& compressor, const Layout& layout, std::vect
 }
 
 void measure_linear(const Compressor& compressor, const Layout& layout, std::vector<float>& values, std::vector<float>& mean,
-                    Times& times) {
+                    CodeTimes& times) {
   const auto linear = compressor.linear({}, layout, 1);
   times.bytes = 0;
   times.encode.push_back(seconds_of([&] {
@@ -91,7 +91,7 @@ std::vector<Row> bench_compress(const Options& options, const Say& say) {
   std::vector<Row> rows;
   for (const Entry<Compressor>* entry : chosen) {
     say(std::string(entry->key));
-    Times times;
+    CodeTimes times;
     for (int round = 0; round < options.rounds; ++round) {
       times.copy.push_back(seconds_of([&] { std::memcpy(copy.data(), gradient.data(), sizeof(float) * copy.size()); }));
       values = gradient;

@@ -45,8 +45,8 @@ struct Span {
   Nanoseconds began = Nanoseconds::max(), ended{0};
 };
 
-struct Times {
-  explicit Times(int rounds) : pull(static_cast<std::size_t>(rounds)), push(pull), copy(pull) {}
+struct RoundTimes {
+  explicit RoundTimes(int rounds) : pull(static_cast<std::size_t>(rounds)), push(pull), copy(pull) {}
   std::vector<Span> pull, push, copy;  // by round
 };
 
@@ -57,8 +57,8 @@ double median_of(const std::vector<Span>& spans) {
   return median(all);
 }
 
-Times measure(int workers, int rounds, const std::function<std::unique_ptr<ps::Client>(int worker)>& connect) {
-  Times times(rounds);
+RoundTimes measure(int workers, int rounds, const std::function<std::unique_ptr<ps::Client>(int worker)>& connect) {
+  RoundTimes times(rounds);
   std::mutex mutex;
   std::barrier together(workers);
   const auto work = [&](int worker) {
@@ -88,7 +88,7 @@ Times measure(int workers, int rounds, const std::function<std::unique_ptr<ps::C
   return times;
 }
 
-Row row_of(const std::string& transport, int servers, int workers, const Times& times) {
+Row row_of(const std::string& transport, int servers, int workers, const RoundTimes& times) {
   const double copy = median_of(times.copy), pull = median_of(times.pull), push = median_of(times.push);
   return {{"transport", transport},
           {"servers", servers},

@@ -17,14 +17,14 @@ namespace paceline::bench {
 namespace {
 
 /// The networks of the benchmark; bench/peers/pytorch_step.py writes the same down for PyTorch.
-struct Case {
+struct Step {
   const char* network;
   std::vector<std::int64_t> input;
   std::int64_t classes, batch;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> all = {
+const std::vector<Step>& cases() {
+  static const std::vector<Step> all = {
       {"lenet5", {1, 28, 28}, 10, 64},
       {"resnet18", {3, 32, 32}, 10, 32},
       {"gpt", {128}, 65, 8},
@@ -32,7 +32,7 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-graph::ModelConfig model_of(const Case& item) {
+graph::ModelConfig model_of(const Step& item) {
   graph::ModelConfig model;
   model.network = item.network;
   model.input = item.input;
@@ -42,7 +42,7 @@ graph::ModelConfig model_of(const Case& item) {
 }
 
 /// Seconds that a step of the peer takes, and which PyTorch it is.
-nlohmann::json step_of_peer(const std::string& python, const Options& options, const Case& item, std::int64_t batch,
+nlohmann::json step_of_peer(const std::string& python, const Options& options, const Step& item, std::int64_t batch,
                             const std::string& mode) {
   return run_peer(python, "pytorch_step.py",
                   {"--network", item.network, "--batch", std::to_string(batch), "--threads", std::to_string(at::get_num_threads()),
@@ -51,7 +51,7 @@ nlohmann::json step_of_peer(const std::string& python, const Options& options, c
 
 class Ours {
  public:
-  Ours(const Options& options, const Case& item, std::int64_t batch) : device_(tensor::parse_device(options.device)), stream_(device_) {
+  Ours(const Options& options, const Step& item, std::int64_t batch) : device_(tensor::parse_device(options.device)), stream_(device_) {
     nn::GraphModule::Options made;
     made.device = device_;
     made.precision = tensor::parse_precision(options.precision, device_);
@@ -104,14 +104,14 @@ std::vector<Row> bench_step(const Options& options, const Say& say) {
   std::vector<Row> rows;
   for (const std::string& name : wanted) {
     bool known = false;
-    for (const Case& item : cases()) known = known || name == item.network;
+    for (const Step& item : cases()) known = known || name == item.network;
     if (!known) throw ConfigError(fmt::format("bench step has no network '{}'; it has lenet5, resnet18 and gpt", name));
   }
   const std::string python = options.peer ? python_with_torch(options) : "";
   // A peer on the CPU is measured as it comes and with the convolution library that Paceline chose, and the faster one counts.
   const std::vector<std::string> modes =
       options.device == "cpu" ? std::vector<std::string>{"eager", "eager-no-mkldnn"} : std::vector<std::string>{"eager", "graph"};
-  for (const Case& item : cases()) {
+  for (const Step& item : cases()) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), item.network) == wanted.end()) continue;
     const std::int64_t batch = options.batch > 0 ? options.batch : item.batch;
     Ours ours(options, item, batch);

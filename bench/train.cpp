@@ -35,13 +35,13 @@ constexpr const char* kPeerModes[] = {"default",
                                       "no-onednn"};  // as it comes; with the convolutions that Paceline chose where oneDNN is slow
 
 /// The networks of the benchmark, for images of 3×32×32 in ten classes; bench/peers/pytorch_ddp.py writes the same down for PyTorch.
-struct Case {
+struct Scaling {
   std::string_view network;
   std::int64_t batch;  // of a worker
 };
-constexpr Case kCases[] = {{"mlp", 32}, {"cnn", 32}, {"resnet18", 8}};
+constexpr Scaling kCases[] = {{"mlp", 32}, {"cnn", 32}, {"resnet18", 8}};
 
-graph::Graph graph_of(const Case& item) {
+graph::Graph graph_of(const Scaling& item) {
   graph::ModelConfig model;
   model.network = item.network;
   model.input = {3, 32, 32};
@@ -53,7 +53,7 @@ graph::Graph graph_of(const Case& item) {
 /// One worker of ours, in the thread that it computes in.
 class Worker {
  public:
-  Worker(const Case& item, std::int64_t batch, comm::Communicator& comm) : comm_(comm) {
+  Worker(const Scaling& item, std::int64_t batch, comm::Communicator& comm) : comm_(comm) {
     const c10::Device cpu = tensor::parse_device("cpu");
     tensor::configure_libtorch(cpu, tensor::Precision::fp32, 1, false);
     nn::GraphModule::Options made;
@@ -97,12 +97,12 @@ class Worker {
 };
 
 /// Plays the worker of `comm`, on its own part of the cores.
-double play(const Case& item, std::int64_t batch, std::unique_ptr<comm::Communicator> comm, int index, int parts) {
+double play(const Scaling& item, std::int64_t batch, std::unique_ptr<comm::Communicator> comm, int index, int parts) {
   keep_to_cores(index, parts);
   return Worker(item, batch, *comm).measure();
 }
 
-double seconds_of_threads(const Case& item, std::int64_t batch, int workers, int parts) {
+double seconds_of_threads(const Scaling& item, std::int64_t batch, int workers, int parts) {
   auto comms = comm::local_group(workers);
   std::vector<std::future<double>> times;
   times.reserve(comms.size());
@@ -114,7 +114,7 @@ double seconds_of_threads(const Case& item, std::int64_t batch, int workers, int
 }
 
 /// This very benchmark, once for each rank; rank 0 tells.
-double seconds_of_processes(const Case& item, std::int64_t batch, int workers, const std::string& engine) {
+double seconds_of_processes(const Scaling& item, std::int64_t batch, int workers, const std::string& engine) {
   const std::string paceline = std::filesystem::read_symlink("/proc/self/exe").string();
   const launch::Captured ranks =
       launch::capture({paceline, "run", "--only-rank-output", "0", "-n", std::to_string(workers), paceline, "bench", "train", "--networks",
@@ -124,31 +124,31 @@ double seconds_of_processes(const Case& item, std::int64_t batch, int workers, c
 }
 
 /// What a rank of seconds_of_processes() does.
-std::vector<Row> measure_as_rank(const comm::World& world, const Case& item, std::int64_t batch, const std::string& engine) {
+std::vector<Row> measure_as_rank(const comm::World& world, const Scaling& item, std::int64_t batch, const std::string& engine) {
   comm::CommConfig config;
   config.engine = engine;
   auto comm = comm::connect(config, world);
   return {{{"seconds", play(item, batch, std::move(comm), world.local_rank, world.local_size)}}};
 }
 
-std::int64_t batch_of(const Options& options, const Case& item) { return options.batch > 0 ? options.batch : item.batch; }
+std::int64_t batch_of(const Options& options, const Scaling& item) { return options.batch > 0 ? options.batch : item.batch; }
 
-std::vector<Case> cases_of(const Options& options) {
+std::vector<Scaling> cases_of(const Options& options) {
   std::vector<std::string_view> names;
-  for (const Case& item : kCases) names.push_back(item.network);
-  std::vector<Case> wanted;
+  for (const Scaling& item : kCases) names.push_back(item.network);
+  std::vector<Scaling> wanted;
   for (const std::string& name : items_of(options.networks)) {
-    const auto found = std::ranges::find(kCases, name, &Case::network);
+    const auto found = std::ranges::find(kCases, name, &Scaling::network);
     if (found == std::end(kCases)) throw ConfigError(unknown_message("network of bench train", name, names));
     wanted.push_back(*found);
   }
-  return wanted.empty() ? std::vector<Case>(std::begin(kCases), std::end(kCases)) : wanted;
+  return wanted.empty() ? std::vector<Scaling>(std::begin(kCases), std::end(kCases)) : wanted;
 }
 
 /// Times by side: an engine or a mode of the peer, and the number of workers.
-using Times = std::map<std::pair<std::string, int>, std::vector<double>>;
+using SideTimes = std::map<std::pair<std::string, int>, std::vector<double>>;
 
-void measure_round(Times& times, const Options& options, const Case& item, const std::string& python, std::string& version) {
+void measure_round(SideTimes& times, const Options& options, const Scaling& item, const std::string& python, std::string& version) {
   const std::int64_t batch = batch_of(options, item);
   const int workers = options.ranks;
   times[{"local", 1}].push_back(seconds_of_threads(item, batch, 1, workers));
@@ -166,7 +166,7 @@ void measure_round(Times& times, const Options& options, const Case& item, const
     }
 }
 
-std::vector<Row> rows_of(const Times& times, const Options& options, const Case& item, const std::string& version) {
+std::vector<Row> rows_of(const SideTimes& times, const Options& options, const Scaling& item, const std::string& version) {
   const std::int64_t batch = batch_of(options, item);
   const int workers = options.ranks;
   const auto rate = [&](const std::string& side, int number) {
@@ -203,15 +203,15 @@ std::vector<Row> bench_train(const Options& options, const Say& say) {
     throw ConfigError(unknown_message("peer of bench train", options.against, std::vector<std::string_view>{kPeer}));
   const std::vector<std::string> engines = items_of(options.engines);
   for (const std::string& engine : engines) comm::engine_of(engine);
-  const std::vector<Case> cases = cases_of(options);
+  const std::vector<Scaling> cases = cases_of(options);
   if (const comm::World world = comm::discover(); world.size > 1) {
     if (cases.size() != 1 || engines.size() != 1) throw ConfigError("ranks of bench train measure one of --networks over one of --engines");
     return measure_as_rank(world, cases.front(), batch_of(options, cases.front()), engines.front());
   }
   const std::string python = options.peer ? python_with_torch(options) : "";
   std::vector<Row> rows;
-  for (const Case& item : cases) {
-    Times times;
+  for (const Scaling& item : cases) {
+    SideTimes times;
     std::string version;
     for (int round = 0; round < options.rounds; ++round) {
       say(fmt::format("{}, round {} of {}", item.network, round + 1, options.rounds));

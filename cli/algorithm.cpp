@@ -27,7 +27,7 @@ using schedule::Problem;
 using schedule::Step;
 using schedule::Steps;
 
-struct Flags {
+struct AlgorithmFlags {
   std::string key, collective = "allreduce", svg;
   int ranks = 8, root = 0, per_host = 1;
   std::int64_t count = 0, chunks = 1;
@@ -37,12 +37,12 @@ struct Flags {
 constexpr std::int64_t kMostSteps = 1 << 18;  // ranks² · chunks: about as many messages as there can be
 
 /// The smallest buffer whose parts, halves and chunks are of one size in every algorithm, so that the formulas are exact.
-std::int64_t even_count(const Flags& flags) {
+std::int64_t even_count(const AlgorithmFlags& flags) {
   const std::int64_t ranks = flags.ranks, members = static_cast<std::int64_t>(std::bit_floor(static_cast<unsigned>(flags.ranks)));
   return std::lcm(std::lcm(ranks, members), std::int64_t{2}) * flags.chunks;
 }
 
-Problem problem_of(const Flags& flags) {
+Problem problem_of(const AlgorithmFlags& flags) {
   std::vector<std::string_view> names;
   for (const Collective collective : schedule::kCollectives) names.push_back(name_of(collective));
   const auto found = std::ranges::find(names, flags.collective);
@@ -83,7 +83,7 @@ std::string in_words(const Counts& counts, std::int64_t count) {
   return fmt::format("{}; a rank sends {}{}", rounds, of_n(counts.sent), counts.reduced == 0 ? "" : " and reduces " + of_n(counts.reduced));
 }
 
-int list_algorithms(const Flags& flags) {
+int list_algorithms(const AlgorithmFlags& flags) {
   const Problem problem = problem_of(flags);
   ordered_json rows = ordered_json::array();
   std::string text =
@@ -186,7 +186,7 @@ ordered_json to_json(const std::vector<Steps>& lists) {
   return ranks;
 }
 
-int show_algorithm(const Flags& flags) {
+int show_algorithm(const AlgorithmFlags& flags) {
   Problem problem = problem_of(flags);
   const auto& row = schedule::algorithm_for(flags.key, problem.collective);
   const Counts formula = row.make.formula(problem);
@@ -233,7 +233,7 @@ int show_algorithm(const Flags& flags) {
 }  // namespace
 
 Action add_algorithm(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<AlgorithmFlags>();
   app.add_option("KEY", flags->key, "one of `paceline list collectives`; left out: all of them, and what they cost");
   app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
       ->capture_default_str();

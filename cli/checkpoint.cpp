@@ -13,7 +13,7 @@
 namespace paceline::cli {
 namespace {
 
-struct Flags {
+struct CheckpointFlags {
   std::string path, output;
   bool json = false;
 };
@@ -41,7 +41,7 @@ std::string progress(const train::Position& position) {
   return position.batch == 0 ? epochs : fmt::format("{}, up to batch {} of the next", epochs, position.batch);
 }
 
-int show(const Flags& flags) {
+int show(const CheckpointFlags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
   const auto document = describe(file, checkpoint);
   if (flags.json) {
@@ -64,7 +64,7 @@ int show(const Flags& flags) {
 }
 
 /// Every checkpoint of a run is read and its checksums are compared; exit code 1 where one is damaged.
-int verify(const Flags& flags) {
+int verify(const CheckpointFlags& flags) {
   const auto files = train::list_checkpoints(flags.path);
   if (files.empty()) throw DataError(flags.path, "no checkpoint here; give a run's folder or a checkpoint file");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
@@ -84,7 +84,7 @@ int verify(const Flags& flags) {
   return all_good ? kDone : kFailed;
 }
 
-int convert(const Flags& flags) {
+int convert(const CheckpointFlags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
   const auto folder_of = [](const std::filesystem::path& path) { return std::filesystem::absolute(path).lexically_normal().parent_path(); };
   std::error_code none;
@@ -103,9 +103,9 @@ int convert(const Flags& flags) {
 
 Action add_checkpoint(CLI::App& app) {
   app.require_subcommand(1);
-  auto flags = std::make_shared<Flags>();
-  auto chosen = std::make_shared<int (*)(const Flags&)>(nullptr);
-  const auto add = [&](const char* name, const char* help, int (*run)(const Flags&)) {
+  auto flags = std::make_shared<CheckpointFlags>();
+  auto chosen = std::make_shared<int (*)(const CheckpointFlags&)>(nullptr);
+  const auto add = [&](const char* name, const char* help, int (*run)(const CheckpointFlags&)) {
     CLI::App* sub = app.add_subcommand(name, help);
     sub->add_option("PATH", flags->path, "a run's folder (its newest good checkpoint) or a checkpoint file")->required();
     add_json_flag(*sub, flags->json);

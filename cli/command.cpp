@@ -15,10 +15,8 @@ namespace paceline::cli {
 
 namespace {
 
-std::atomic<bool>* asked_to_stop = nullptr;  // signals have no context to carry it in
-
 extern "C" void request_stop(int signal) {
-  if (asked_to_stop->exchange(true)) {  // asked twice: leave at once
+  if (stop_requested.exchange(true)) {  // asked twice: leave at once
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -26,8 +24,9 @@ extern "C" void request_stop(int signal) {
 
 }  // namespace
 
-void catch_signals(std::atomic<bool>& stop) {
-  asked_to_stop = &stop;
+std::atomic<bool> stop_requested = false;
+
+void catch_signals() {
   struct sigaction action = {};
   action.sa_handler = request_stop;
   for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);

@@ -36,8 +36,9 @@ Action add_completions(CLI::App& app);
 /// knows.
 void spell_out_run(const CLI::App& app, std::vector<std::string>& words);
 
-/// SIGINT, SIGTERM and SIGUSR1 set `stop`; asked twice, the program ends at once. For the rest of the process.
-void catch_signals(std::atomic<bool>& stop);
+/// Set by SIGINT, SIGTERM and SIGUSR1 once catch_signals() was called; asked twice, the program ends at once.
+extern std::atomic<bool> stop_requested;
+void catch_signals();
 
 /// "Examples:" under a subcommand's help.
 void add_examples(CLI::App& app, std::initializer_list<const char*> lines);

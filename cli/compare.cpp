@@ -16,17 +16,15 @@
 namespace paceline::cli {
 namespace {
 
-struct Flags {
+struct CompareFlags {
   std::vector<std::string> words;  // the recipe and the assignments
   std::string folder;
   int together = 0;
   bool json = false;
 };
 
-std::atomic<bool> stop_requested = false;  // by a signal
-
 /// Where nobody says: named by the recipe, so that the same command goes on where it was interrupted.
-std::filesystem::path default_folder(const Flags& flags, const train::Recipe& recipe) {
+std::filesystem::path default_folder(const CompareFlags& flags, const train::Recipe& recipe) {
   std::string name = fmt::format("{}-{}", recipe.model.network, recipe.data.name);
   for (const std::string& word : flags.words)
     if (!is_assignment(word)) name = std::filesystem::path(word).stem().string();
@@ -34,7 +32,7 @@ std::filesystem::path default_folder(const Flags& flags, const train::Recipe& re
 }
 
 /// Runs at a time. Several share a GPU well; on a CPU every run takes the cores it asks for.
-int runs_together(const Flags& flags, const train::Recipe& recipe) {
+int runs_together(const CompareFlags& flags, const train::Recipe& recipe) {
   if (flags.together > 0) return flags.together;
   if (tensor::parse_device(recipe.train.device).is_cuda()) return 3;
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -42,13 +40,13 @@ int runs_together(const Flags& flags, const train::Recipe& recipe) {
   return virtual_clock && recipe.train.threads == 1 ? cores : 1;
 }
 
-int run_compare(const Flags& flags) {
+int run_compare(const CompareFlags& flags) {
   train::Recipe recipe;
   if (!names_recipe(flags.words)) recipe = train::Recipe::demonstration();
   Config config = recipe.config();
   read_settings(config, flags.words);
   const std::filesystem::path folder = flags.folder.empty() ? default_folder(flags, recipe) : std::filesystem::path(flags.folder);
-  catch_signals(stop_requested);
+  catch_signals();
   train::Comparison found;
   {
     MeasuringLine line("");
@@ -77,7 +75,7 @@ int run_compare(const Flags& flags) {
 }  // namespace
 
 Action add_compare(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<CompareFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value; [compare] says what is compared");
   app.add_option("--folder", flags->folder, "of the runs and the report; runs that are done there are not made again");
   app.add_option("--together", flags->together, "runs at a time; 0: what suits the device")->check(whole_number(0));

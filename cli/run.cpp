@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kTorchrunPort = 29500;
 
-struct Flags {
+struct RunFlags {
   int ranks = 0, servers = 0, workers = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
   std::string per_node, nodes = "1", hosts, hostfile, address, endpoint, job, ssh = "ssh", log_dir, backend;
   std::vector<std::string> exported;
@@ -44,7 +44,7 @@ int parse_per_node(const std::string& text) {
   return std::stoi(text);
 }
 
-launch::Request request_of(const Flags& flags) {
+launch::Request request_of(const RunFlags& flags) {
   launch::Request request;
   if (!flags.hosts.empty() && !flags.hostfile.empty()) throw ConfigError("-H and --hostfile both name hosts; give one of them");
   if (!flags.hosts.empty()) request.hosts = launch::parse_hosts(flags.hosts);
@@ -61,7 +61,7 @@ launch::Request request_of(const Flags& flags) {
 }
 
 /// Where rank 0 is to be reached, where the user says so. Several launchers must be told: none of them knows the others.
-void set_address(const Flags& flags, int nodes, launch::Job& job) {
+void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.address = flags.address;
   job.port = flags.port;
   if (!flags.endpoint.empty()) {
@@ -124,7 +124,7 @@ nlohmann::ordered_json to_json(const launch::Ending& ending, double seconds_in_a
       {"code", ending.code}, {"seconds", seconds_in_all}, {"why", ending.failure.value_or("")}, {"failed_first", failed}, {"ranks", ranks}};
 }
 
-int run(const Flags& flags, const std::vector<std::string>& words, const CLI::App& app) {
+int run(const RunFlags& flags, const std::vector<std::string>& words, const CLI::App& app) {
   if (!words.empty() && words.front().starts_with('-')) {
     std::vector<std::string> names;
     for (const CLI::Option* option : app.get_options())
@@ -180,7 +180,7 @@ void spell_out_run(const CLI::App& app, std::vector<std::string>& words) {
 }
 
 Action add_run(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<RunFlags>();
   app.prefix_command();
   app.add_option("-n,--np", flags->ranks, "ranks of the whole job; also -np. Default: one for each core, or all slots of the hosts")
       ->check(whole_number(1));

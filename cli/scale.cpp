@@ -28,7 +28,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Flags {
+struct ScaleFlags {
   std::vector<std::string> words;  // the recipe and the assignments
   std::vector<std::int64_t> workers = {1, 2};
   std::string mode = "both", svg;
@@ -46,12 +46,10 @@ struct Scaled {
   double efficiency() const { return speed_up / static_cast<double>(workers); }
 };
 
-std::atomic<bool> stop_requested = false;  // by a signal
-
 // What is measured
 // ---------------------------------------------------------------------------------------------------------------------------------------
 
-train::Recipe recipe_of(const Flags& flags) {
+train::Recipe recipe_of(const ScaleFlags& flags) {
   train::Recipe recipe;
   if (!names_recipe(flags.words)) recipe = train::Recipe::demonstration();
   Config config = recipe.config();
@@ -60,7 +58,7 @@ train::Recipe recipe_of(const Flags& flags) {
 }
 
 /// The rows in the order in which they are shown. A recipe that some number of workers cannot train is refused here, before anything runs.
-std::vector<Scaled> rows_of(const Flags& flags, const train::Recipe& recipe) {
+std::vector<Scaled> rows_of(const ScaleFlags& flags, const train::Recipe& recipe) {
   std::vector<std::int64_t> numbers = flags.workers;
   std::ranges::sort(numbers);
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
@@ -78,7 +76,7 @@ std::vector<Scaled> rows_of(const Flags& flags, const train::Recipe& recipe) {
   return rows;
 }
 
-void measure(std::vector<Scaled>& rows, const Flags& flags, std::int64_t threads) {
+void measure(std::vector<Scaled>& rows, const ScaleFlags& flags, std::int64_t threads) {
   MeasuringLine line;
   std::map<std::pair<std::int64_t, std::int64_t>, bench::Measured> done;  // one worker's weak run is its strong one
   for (Scaled& row : rows) {
@@ -172,7 +170,7 @@ observe::Figure figure_of(const std::vector<Scaled>& rows, const std::string& ti
   return {.title = title, .subtitle = subtitle, .panels = {std::move(speed), std::move(efficiency), std::move(talk)}, .panel_width = 300};
 }
 
-int run_scale(const Flags& flags) {
+int run_scale(const ScaleFlags& flags) {
   const train::Recipe recipe = recipe_of(flags);
   std::vector<Scaled> rows = rows_of(flags, recipe);
   if (!flags.svg.empty()) ensure_writable_folder(std::filesystem::absolute(flags.svg).parent_path());
@@ -180,7 +178,7 @@ int run_scale(const Flags& flags) {
   if (const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency()); most * threads > cores)
     log::warning("{} of {} share {}: rows beyond the cores show how they share, not how they scale", observe::plural(most, "worker"),
                  observe::plural(threads, "thread"), observe::plural(cores, "core"));
-  catch_signals(stop_requested);
+  catch_signals();
   try {
     measure(rows, flags, threads);
   } catch (const Error&) {
@@ -210,7 +208,7 @@ int run_scale(const Flags& flags) {
 }  // namespace
 
 Action add_scale(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<ScaleFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, as for train");
   app.add_option("--workers", flags->workers, "numbers of workers, comma-separated")
       ->delimiter(',')

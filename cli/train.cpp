@@ -28,14 +28,12 @@ namespace {
 
 using observe::RunFolder;
 
-struct Flags {
+struct TrainFlags {
   std::vector<std::string> words;  // the recipe and the assignments
   std::int64_t workers = 0, seed = -1;
   std::string resume, join;
   bool json = false, quiet = false, print_recipe = false;
 };
-
-std::atomic<bool> stop_requested = false;  // by a signal
 
 /// What a demonstration, a recipe file, a checkpoint and the command line say, the later over the earlier.
 struct Plan {
@@ -54,7 +52,7 @@ train::Recipe demonstration(const std::vector<std::string>& words) {
   return recipe;
 }
 
-Plan make_plan(const Flags& flags, const comm::World& launched) {
+Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
   Plan plan;
   const bool has_recipe = names_recipe(flags.words);
   if (!has_recipe) plan.recipe = demonstration(flags.words);
@@ -129,14 +127,14 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const ps:
   return options;
 }
 
-int run_train(const Flags& flags) {
+int run_train(const TrainFlags& flags) {
   const comm::World launched = comm::discover();
   Plan plan = make_plan(flags, launched);
   if (flags.print_recipe) {
     std::cout << plan.recipe.config().toml();
     return kDone;
   }
-  catch_signals(stop_requested);
+  catch_signals();
   ps::Cluster cluster = find_cluster(plan.recipe, flags.join, launched);
   cluster.runs = plan.recipe.train.runs;
   plan.recipe = train::recipe_for(plan.recipe, cluster);
@@ -181,7 +179,7 @@ int run_train(const Flags& flags) {
 }  // namespace
 
 Action add_train(CLI::App& app) {
-  auto flags = std::make_shared<Flags>();
+  auto flags = std::make_shared<TrainFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, which win over the file");
   app.add_option("--workers", flags->workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
   app.add_option("--seed", flags->seed, "seed of the run (train.seed)")->check(whole_number(0));

@@ -2,6 +2,9 @@
 #
 #   paceline_room(data DEPS base LIBS ZLIB::ZLIB)       a room without LibTorch: compiles in seconds
 #   paceline_room(nn DEPS base graph tensor TORCH)      a room with LibTorch: shares the one precompiled header
+#
+# Several files of a room are compiled as one (PACELINE_UNITY), so what is local to a file has a name of its own in its room. ALONE is for
+# rooms whose files have the same parts under the same names, as the algorithms of schedule/ do.
 add_library(paceline_options INTERFACE)
 target_include_directories(paceline_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_features(paceline_options INTERFACE cxx_std_20)
@@ -58,18 +61,22 @@ function(paceline_use_torch target)
 endfunction()
 
 function(paceline_room name)
-  cmake_parse_arguments(room "TORCH" "" "DEPS;LIBS;DEFINITIONS" ${ARGN})
+  cmake_parse_arguments(room "TORCH;ALONE" "" "DEPS;LIBS;DEFINITIONS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   if(NOT sources)
     return()
   endif()
   if(PACELINE_CUDA)
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
+    set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     list(APPEND sources ${kernels})
     list(APPEND room_LIBS CUDA::cudart)
     list(APPEND room_DEFINITIONS PACELINE_WITH_CUDA=1)
   endif()
   add_library(paceline_${name} STATIC ${sources})
+  if(room_ALONE)
+    set_target_properties(paceline_${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
   target_link_libraries(paceline_${name} PUBLIC paceline_options ${room_LIBS})
   target_compile_definitions(paceline_${name} PUBLIC ${room_DEFINITIONS})
   foreach(dep ${room_DEPS})

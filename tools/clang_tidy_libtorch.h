@@ -1,4 +1,4 @@
-// Read by clang-tidy alone, in front of files that include LibTorch (tools/lint --all). LibTorch 1.13 has vectors of a type that is not
+// Read by clang-tidy alone, in front of files that include LibTorch (tools/lint). LibTorch 1.13 has vectors of a type that is not
 // complete yet; as C++20 clang 14 wants to know its size at once, because there the members of a vector are constexpr. g++ does not mind.
 // So <vector> comes first, as it was in C++17; the second name is that of a function which is declared constexpr elsewhere.
 #pragma once

@@ -14,22 +14,22 @@
 namespace paceline::compress {
 namespace {
 
-constexpr std::int64_t kWord = sizeof(std::uint32_t);
+constexpr std::int64_t kIndex = sizeof(std::uint32_t);
 
 class Threshold final : public Coder {
  public:
   explicit Threshold(const CompressConfig& config) : threshold_(static_cast<float>(config.threshold)) {}
 
-  std::int64_t bound(const Layout& layout) const override { return kWord * (1 + layout.elements()); }
+  std::int64_t bound(const Layout& layout) const override { return kIndex * (1 + layout.elements()); }
 
   std::int64_t encode(const Layout& layout, float* values, const Moment&, std::byte* code) override {
     check_length("threshold", layout, 31);
-    std::byte* to = code + kWord;
+    std::byte* to = code + kIndex;
     std::uint32_t largest = 0;
     for (const Hit hit : hits_.find(layout, values, magnitude(threshold_) + 1)) {
       const std::uint32_t sign = hit.bits >> 31;
       store(to, hit.index * 2 + sign);
-      to += kWord;
+      to += kIndex;
       largest = std::max(largest, hit.size());
       values[hit.index] -= sign != 0 ? -threshold_ : threshold_;
     }
@@ -39,11 +39,11 @@ class Threshold final : public Coder {
 
   void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const override {
     const auto bytes = static_cast<std::int64_t>(code.size());
-    if (bytes % kWord != 0 || bytes < kWord || bytes > bound(layout))
+    if (bytes % kIndex != 0 || bytes < kIndex || bytes > bound(layout))
       refuse("threshold", std::to_string(bytes) + " bytes are not a multiple of 4 between 4 and " + std::to_string(bound(layout)));
-    const std::byte* words = code.data() + kWord;
-    const auto word = [&](std::int64_t i) { return load<std::uint32_t>(words + kWord * i); };
-    const std::int64_t count = bytes / kWord - 1;
+    const std::byte* words = code.data() + kIndex;
+    const auto word = [&](std::int64_t i) { return load<std::uint32_t>(words + kIndex * i); };
+    const std::int64_t count = bytes / kIndex - 1;
     check_places("threshold", layout, count, [&](std::int64_t i) { return word(i) >> 1; });
     const float step = weight * load<float>(code.data());
     for (std::int64_t i = 0; i < count; ++i) sum[word(i) >> 1] += (word(i) & 1u) != 0 ? -step : step;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLeastBar = 10, kMostBar = 40, kGap = 2;
 
-struct Figure {
+struct Part {
   std::string text;
   Ink ink = Ink::plain;
   int rank = 0;  // the largest is left out first; 0 stays
@@ -31,8 +31,8 @@ std::string bar(double share, int width, const Terminal& terminal) {
 }
 
 /// Behind the bar, in the order of the line.
-std::vector<Figure> figures_of(const Standing& s) {
-  std::vector<Figure> figures;
+std::vector<Part> figures_of(const Standing& s) {
+  std::vector<Part> figures;
   const std::string steps = show_count(s.steps);
   if (s.steps > 0) figures.push_back({fmt::format("{}/{}", fit(show_count(s.step), columns(steps), Align::right), steps), Ink::plain, 5});
   figures.push_back({fmt::format("loss {}", show_loss(s.loss)), std::isfinite(s.loss) ? Ink::plain : Ink::warn, 1});
@@ -51,19 +51,19 @@ std::vector<Figure> figures_of(const Standing& s) {
 std::string live_line(const Standing& standing, const Terminal& terminal) {
   const int width = terminal.width() - 1;  // the last column would wrap
   const std::string epoch = fmt::format("epoch {}/{}", standing.epoch, standing.epochs);
-  std::vector<Figure> figures = figures_of(standing);
+  std::vector<Part> figures = figures_of(standing);
   const auto taken = [&] {
     int sum = columns(epoch) + kGap;
-    for (const Figure& figure : figures) sum += kGap + columns(figure.text);
+    for (const Part& figure : figures) sum += kGap + columns(figure.text);
     return sum;
   };
-  while (!figures.empty() && taken() + kLeastBar > width) figures.erase(std::ranges::max_element(figures, {}, &Figure::rank));
+  while (!figures.empty() && taken() + kLeastBar > width) figures.erase(std::ranges::max_element(figures, {}, &Part::rank));
 
   const int room = width - taken();
   if (room < 1) return fit(epoch, std::max(0, width));
   const double share = standing.steps > 0 ? static_cast<double>(standing.step) / static_cast<double>(standing.steps) : 0;
   std::string line = terminal.ink(epoch, Ink::bold) + repeat(" ", kGap) + bar(share, std::min(room, kMostBar), terminal);
-  for (const Figure& figure : figures) line += repeat(" ", kGap) + terminal.ink(figure.text, figure.ink);
+  for (const Part& figure : figures) line += repeat(" ", kGap) + terminal.ink(figure.text, figure.ink);
   return line;
 }
 

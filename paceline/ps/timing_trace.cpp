@@ -46,9 +46,9 @@ struct Recording {
   std::vector<Visit> visits;  // as many, or none
 };
 
-class Reader {
+class TraceReader {
  public:
-  explicit Reader(const std::string& file) : file_(file), text_(paceline::read_file(file)), rest_(text_) {}
+  explicit TraceReader(const std::string& file) : file_(file), text_(paceline::read_file(file)), rest_(text_) {}
 
   std::vector<Recording> read() {
     const std::string_view title = next_line();
@@ -115,7 +115,7 @@ class Reader {
 std::vector<Recording> read(const TimingConfig& config, int workers) {
   if (!std::filesystem::is_regular_file(config.trace))
     throw ConfigError(fmt::format("timing.trace: there is no file '{}'; record one with an earlier run", config.trace));
-  std::vector<Recording> recordings = Reader(config.trace).read();
+  std::vector<Recording> recordings = TraceReader(config.trace).read();
   if (recordings.size() != static_cast<std::size_t>(workers))
     throw ConfigError(fmt::format("timing.trace: '{}' was recorded with {} workers, this run has {}; use as many, or record again",
                                   config.trace, recordings.size(), workers));

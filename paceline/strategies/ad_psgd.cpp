@@ -26,7 +26,7 @@ namespace {
 constexpr int kQuestion = 0, kAnswer = 1;                           // tags
 constexpr Nanoseconds kUntilTheEnd = std::chrono::hours(24 * 365);  // between two questions lies whatever the others do; a death is noticed
 constexpr auto kPatience = std::chrono::microseconds(50);           // between two looks for a question
-constexpr float kFarewell = 1;                                      // in the last element of a question: the last one
+constexpr float kLastQuestion = 1;                                  // in the last element of a question: the last one
 
 class AdPsgd final : public Replicas {
  public:
@@ -100,7 +100,7 @@ class AdPsgd final : public Replicas {
   }
 
   void say_farewell() {
-    question_[question_.numel() - 1] = kFarewell;
+    question_[question_.numel() - 1] = kLastQuestion;
     for (int other = 1; other < context().workers(); other += 2)
       comm_->run(comm::send(buffer_of(question_, 0, question_.numel()), other, kQuestion));
   }
@@ -129,7 +129,7 @@ class AdPsgd final : public Replicas {
           continue;
         }
         there->work.wait();
-        if (there->question[length].item<float>() == kFarewell) {
+        if (there->question[length].item<float>() == kLastQuestion) {
           expected.erase(there);
           continue;
         }

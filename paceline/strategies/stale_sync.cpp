@@ -21,7 +21,7 @@
 namespace paceline::strategies {
 namespace {
 
-constexpr const char* kName = "stale_sync.gradients";
+constexpr const char* kGradients = "stale_sync.gradients";
 
 class StaleSync final : public Strategy {
  public:
@@ -80,13 +80,13 @@ class StaleSync final : public Strategy {
       rows.push_back(sent.gradients.unsqueeze(0));
     }
     look();
-    state.push_back({kName, at::cat(rows)});
+    state.push_back({kGradients, at::cat(rows)});
     for (NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
     return state;
   }
 
   void load(std::span<const NamedTensor> state) override {
-    const at::Tensor rows = find_saved(state, kName);
+    const at::Tensor rows = find_saved(state, kGradients);
     if (rows.size(0) > config_.staleness || rows.size(1) != gradients().numel())
       throw ConfigError(
           fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows.size(0), rows.size(0)));

@@ -8,7 +8,7 @@
 namespace paceline::strategies {
 namespace {
 
-constexpr const char* kName = "workers.statistics";
+constexpr const char* kStatistics = "workers.statistics";
 
 }  // namespace
 
@@ -37,15 +37,15 @@ void WorkerStatistics::resume_training() {
 
 std::vector<NamedTensor> WorkerStatistics::save() {
   if (!differ()) return {};
-  return {{kName, gather_rows(context_.comm, own())}};
+  return {{kStatistics, gather_rows(context_.comm, own())}};
 }
 
 // A checkpoint of another number of workers, or of synchronised norms, has what was agreed on, in the module: good for all.
 void WorkerStatistics::load(std::span<const NamedTensor> state) {
-  const auto found = std::ranges::find(state, kName, &NamedTensor::name);
+  const auto found = std::ranges::find(state, kStatistics, &NamedTensor::name);
   if (!differ() || found == state.end() || found->tensor.size(0) != context_.workers()) return;
   at::Tensor mine = values();
-  take_row(context_.comm, found->tensor, mine, kName);
+  take_row(context_.comm, found->tensor, mine, kStatistics);
 }
 
 }  // namespace paceline::strategies

@@ -15,7 +15,7 @@ namespace paceline::train {
 namespace {
 
 const std::string kPrefix = "ps.";
-constexpr auto kLook = std::chrono::milliseconds(50);  // how often the run's folder is looked for
+constexpr auto kLookForFolder = std::chrono::milliseconds(50);  // how often the run's folder is looked for
 
 /// Where they lie.
 at::Tensor parameters_of(ps::Server& server) { return at::from_blob(server.parameters(), {server.length()}, at::kFloat); }
@@ -35,7 +35,7 @@ bool ServerSnapshots::find_folder() {
 
 ps::Journals& ServerSnapshots::open_journals() {
   for (const Nanoseconds until = clock_.now() + recipe_.ps.patience(); !find_folder() && clock_.now() < until;)
-    std::this_thread::sleep_for(kLook);  // server 0 makes it
+    std::this_thread::sleep_for(kLookForFolder);  // server 0 makes it
   if (!find_folder())
     throw ConfigError(
         fmt::format("ps.replica=true: server {} finds no folder of this run in {}; start it with paceline run, and let all "

@@ -14,7 +14,7 @@
 namespace paceline::nn {
 namespace {
 
-constexpr std::int64_t kBatch = 2;
+constexpr std::int64_t kPictures = 2;
 
 graph::Graph small_graph(const std::string& network) {
   graph::ModelConfig config;
@@ -31,7 +31,7 @@ graph::Graph small_graph(const std::string& network) {
 at::Tensor small_batch(const graph::Graph& graph) {
   torch::manual_seed(31);
   graph::Shape shape = graph.input();
-  shape.insert(shape.begin(), kBatch);
+  shape.insert(shape.begin(), kPictures);
   return shape.size() == 2 ? at::randint(graph.classes(), shape, at::kLong) : at::randn(shape);
 }
 
@@ -43,7 +43,7 @@ void check_network(const std::string& network) {
   GraphModule module(small_graph(network), {});
   const at::Tensor batch = small_batch(module.graph());
   graph::Shape logits_shape = module.graph().output();
-  logits_shape.insert(logits_shape.begin(), kBatch);
+  logits_shape.insert(logits_shape.begin(), kPictures);
   const at::Tensor probe = at::randn(logits_shape);  // the logits' gradient
   const std::size_t entries = module.arena().entries().size();
 
@@ -54,7 +54,7 @@ void check_network(const std::string& network) {
   Trace trace;
   const at::Tensor logits = module.run(batch, {}, &trace, [](const graph::Layer& layer, const at::Tensor& output) {
     graph::Shape shape = layer.output;
-    shape.insert(shape.begin(), kBatch);
+    shape.insert(shape.begin(), kPictures);
     EXPECT_EQ(output.sizes().vec(), shape) << layer.name;
   });
   module.arena().gradients().fill_(std::numeric_limits<float>::quiet_NaN());

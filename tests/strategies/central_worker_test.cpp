@@ -140,32 +140,32 @@ struct Own {
   }
 };
 
-struct Worker {
+struct OwnCopy {
   Model pulled;
   Own weight, bias;
 };
 
-constexpr int kWorkers = 3, kSteps = 11;
+constexpr int kTurns = 3, kSteps = 11;
 double rate_at(std::int64_t step) { return 0.2 / (1 + 0.1 * static_cast<double>(step)); }
 
 /// Workers that take equally long come in turn: each pulls after the push of the one two before it, so with three of them minibatch k is
 /// computed on the parameters after the steps 0 … k−3, and the last two are never applied.
 Model played_by_hand(Model model, const optim::OptimConfig& optim, bool by_staleness) {
-  std::vector<Worker> workers(kWorkers);
+  std::vector<OwnCopy> workers(kTurns);
   std::vector<std::pair<at::Tensor, at::Tensor>> steps;
   const auto apply = [&](int k) {
-    const double factor = by_staleness ? 1.0 / std::max(1, std::min(k, kWorkers - 1)) : 1;
+    const double factor = by_staleness ? 1.0 / std::max(1, std::min(k, kTurns - 1)) : 1;
     model.weight = model.weight - factor * steps[static_cast<std::size_t>(k)].first;
     model.bias = model.bias - factor * steps[static_cast<std::size_t>(k)].second;
   };
   for (int k = 0; k < kSteps; ++k) {
-    if (k >= kWorkers) apply(k - kWorkers);
-    Worker& worker = workers[static_cast<std::size_t>(k % kWorkers)];
+    if (k >= kTurns) apply(k - kTurns);
+    OwnCopy& worker = workers[static_cast<std::size_t>(k % kTurns)];
     const Gradient gradient = gradient_of(model, Bench::batch(k));
     steps.emplace_back(worker.weight.step(optim, gradient.weight, model.weight, optim.weight_decay, rate_at(k)),
                        worker.bias.step(optim, gradient.bias, model.bias, 0, rate_at(k)));
   }
-  apply(kSteps - kWorkers);
+  apply(kSteps - kTurns);
   return model;
 }
 
@@ -185,7 +185,7 @@ TEST(OptimizersOnWorkers, MakeTheStepsOfAScriptPlayedByHand) {
   nesterov.nesterov = true;
   for (const optim::OptimConfig& optim : {heavy_ball, nesterov, adam})
     for (const char* rule : {"asgd", "staleness_aware"}) {
-      Bench bench({}, kWorkers);
+      Bench bench({}, kTurns);
       bench.optim = optim;
       bench.context->ps.rule = rule, bench.context->ps.optimizer = "worker", bench.context->ps.executor = "virtual";
       bench.context->timing.distribution = "constant";

@@ -8,10 +8,10 @@
 namespace paceline::strategies {
 namespace {
 
-constexpr int kWorkers = 3;
+constexpr int kReplicas = 3;
 constexpr std::int64_t kPeriod = 4;
 
-Settings settings_of(const std::string& name) {
+Settings meeting_of(const std::string& name) {
   Settings settings;
   settings.strategy.name = name;
   settings.strategy.period = kPeriod;
@@ -25,38 +25,38 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, double t
 }
 
 TEST(LocalSgd, ReplicasBecomeTheirMeanAtTheEndOfAPeriod) {
-  const auto apart = train_apart(kWorkers, Settings(), kPeriod);
-  const Trained met = train_workers(kWorkers, settings_of("local_sgd"), kPeriod);
+  const auto apart = train_apart(kReplicas, Settings(), kPeriod);
+  const Trained met = train_workers(kReplicas, meeting_of("local_sgd"), kPeriod);
   for (const at::Tensor& own : met.own) expect_close(own, mean_of(apart));
 }
 
 TEST(LocalSgd, GoApartBetweenMeetings) {
-  const Trained met = train_workers(kWorkers, settings_of("local_sgd"), kPeriod + 1);
+  const Trained met = train_workers(kReplicas, meeting_of("local_sgd"), kPeriod + 1);
   EXPECT_GT((met.own[0] - met.own[1]).abs().max().item<double>(), 1e-5);
   expect_close(met.agreed, mean_of(met.own));
 }
 
 TEST(LocalSgd, MeetAtEveryStepBeforeTheyAreLocal) {
-  Settings settings = settings_of("local_sgd");
+  Settings settings = meeting_of("local_sgd");
   settings.strategy.post_local_epoch = 10;
-  const Trained met = train_workers(kWorkers, settings, 3);
+  const Trained met = train_workers(kReplicas, settings, 3);
   expect_close(met.own[0], met.own[2], 0);
 }
 
 TEST(SparkNet, AveragesLikeLocalSgd) {
-  const Trained star = train_workers(kWorkers, settings_of("sparknet"), kPeriod + 2),
-                flat = train_workers(kWorkers, settings_of("local_sgd"), kPeriod + 2);
-  for (std::size_t i = 0; i < kWorkers; ++i) expect_close(star.own[i], flat.own[i]);
+  const Trained star = train_workers(kReplicas, meeting_of("sparknet"), kPeriod + 2),
+                flat = train_workers(kReplicas, meeting_of("local_sgd"), kPeriod + 2);
+  for (std::size_t i = 0; i < kReplicas; ++i) expect_close(star.own[i], flat.own[i]);
 }
 
 TEST(Easgd, WorkersAndCentreAttractEachOther) {
-  Settings settings = settings_of("easgd");
+  Settings settings = meeting_of("easgd");
   settings.strategy.elasticity = 0.2;
-  const auto apart = train_apart(kWorkers, Settings(), kPeriod);
+  const auto apart = train_apart(kReplicas, Settings(), kPeriod);
   const at::Tensor start = train_apart(1, Settings(), 0)[0].to(at::kDouble);
-  const Trained met = train_workers(kWorkers, settings, kPeriod);
+  const Trained met = train_workers(kReplicas, settings, kPeriod);
   at::Tensor centre = start.clone();
-  for (std::size_t i = 0; i < kWorkers; ++i) {
+  for (std::size_t i = 0; i < kReplicas; ++i) {
     const at::Tensor pull = (apart[i].to(at::kDouble) - start) * 0.2;
     expect_close(met.own[i], apart[i].to(at::kDouble) - pull);
     centre += pull;
@@ -65,26 +65,26 @@ TEST(Easgd, WorkersAndCentreAttractEachOther) {
 }
 
 TEST(DiLoCo, MakesAnOuterNesterovStep) {
-  Settings settings = settings_of("diloco");
+  Settings settings = meeting_of("diloco");
   settings.strategy.outer_rate = 0.7, settings.strategy.outer_momentum = 0.9;
   const at::Tensor start = train_apart(1, Settings(), 0)[0].to(at::kDouble);
-  const at::Tensor progress = start - mean_of(train_apart(kWorkers, Settings(), kPeriod));
-  const Trained met = train_workers(kWorkers, settings, kPeriod);
+  const at::Tensor progress = start - mean_of(train_apart(kReplicas, Settings(), kPeriod));
+  const Trained met = train_workers(kReplicas, settings, kPeriod);
   // The first velocity is the progress itself.
   for (const at::Tensor& own : met.own) expect_close(own, start - 0.7 * (progress + 0.9 * progress));
 }
 
 TEST(Gossip, APairTakesItsMeanAndTheSumOfAllIsKept) {
   const auto apart = train_apart(2, Settings(), 1);
-  const Trained pair = train_workers(2, settings_of("gossip"), 1);
+  const Trained pair = train_workers(2, meeting_of("gossip"), 1);
   for (const at::Tensor& own : pair.own) expect_close(own, mean_of(apart));
-  const Trained odd = train_workers(kWorkers, settings_of("gossip"), 1);
-  expect_close(mean_of(odd.own), mean_of(train_apart(kWorkers, Settings(), 1)));
+  const Trained odd = train_workers(kReplicas, meeting_of("gossip"), 1);
+  expect_close(mean_of(odd.own), mean_of(train_apart(kReplicas, Settings(), 1)));
 }
 
 TEST(Sgp, PushesHalfAndKeepsTheSum) {
   const auto apart = train_apart(4, Settings(), 1);
-  const Trained met = train_workers(4, settings_of("sgp"), 1);
+  const Trained met = train_workers(4, meeting_of("sgp"), 1);
   expect_close(mean_of(met.own), mean_of(apart));
   // Step 1 on four workers goes 2 places on.
   for (std::size_t i = 0; i < 4; ++i) expect_close(met.own[i], (apart[i].to(at::kDouble) + apart[(i + 2) % 4].to(at::kDouble)) / 2);
@@ -92,9 +92,9 @@ TEST(Sgp, PushesHalfAndKeepsTheSum) {
 
 TEST(AdPsgd, KeepsTheSumWhateverTheOrder) {
   // With a rate of 0 nobody moves by itself: what meetings do to the sum is all there is.
-  const Trained start = train_workers(4, settings_of("ad_psgd"), 0);
+  const Trained start = train_workers(4, meeting_of("ad_psgd"), 0);
   at::Tensor agreed;
-  with_workers(4, settings_of("ad_psgd"), [&](TestWorker& worker) {
+  with_workers(4, meeting_of("ad_psgd"), [&](TestWorker& worker) {
     worker.parameters().add_(static_cast<double>(worker.comm().rank()));
     worker.train(1, 25, /*rate=*/0);
     const at::Tensor mean = worker.agreed();
@@ -106,7 +106,7 @@ TEST(AdPsgd, KeepsTheSumWhateverTheOrder) {
 TEST(AdPsgd, AnotherNumberOfWorkersBeginsWithWhatWasAgreedOn) {
   std::vector<NamedTensor> state;
   at::Tensor agreed;
-  with_workers(4, settings_of("ad_psgd"), [&](TestWorker& worker) {
+  with_workers(4, meeting_of("ad_psgd"), [&](TestWorker& worker) {
     worker.train(1, 3);
     worker.strategy().agree();
     auto saved = worker.strategy().save();
@@ -121,7 +121,7 @@ TEST(AdPsgd, AnotherNumberOfWorkersBeginsWithWhatWasAgreedOn) {
     if (item.name == "workers.change") item.tensor.fill_(1);
   ASSERT_TRUE(saved_or_none(state, "workers.change").defined());
   at::Tensor resumed;
-  with_workers(2, settings_of("ad_psgd"), [&](TestWorker& worker) {
+  with_workers(2, meeting_of("ad_psgd"), [&](TestWorker& worker) {
     worker.parameters().copy_(agreed);
     worker.strategy().load(state);
     worker.train(4, 6, /*rate=*/0);
@@ -133,7 +133,7 @@ TEST(AdPsgd, AnotherNumberOfWorkersBeginsWithWhatWasAgreedOn) {
 
 TEST(StaleSync, CountsWhatItHides) {
   for (const std::int64_t staleness : {1, 3}) {
-    Settings settings = settings_of("stale_sync");
+    Settings settings = meeting_of("stale_sync");
     settings.strategy.staleness = staleness;
     with_workers(2, settings, [&](TestWorker& worker) {
       const SteadyClock clock;
@@ -148,26 +148,26 @@ TEST(StaleSync, CountsWhatItHides) {
 
 TEST(StaleSync, AppliesTheGradientOfOneStepAgo) {
   // The gradients of step 1 are applied after step 2: until then nothing moves.
-  Settings settings = settings_of("stale_sync");
+  Settings settings = meeting_of("stale_sync");
   const at::Tensor start = train_workers(2, settings, 0).agreed;
   expect_close(train_workers(2, settings, 1).agreed, start, 0);
-  Settings prompt = settings_of("allreduce");
+  Settings prompt = meeting_of("allreduce");
   expect_close(train_workers(2, settings, 2).agreed, train_workers(2, prompt, 1).agreed);
 }
 
 TEST(StaleSync, WithoutStalenessIsAllreduce) {
-  Settings settings = settings_of("stale_sync");
+  Settings settings = meeting_of("stale_sync");
   settings.strategy.staleness = 0;
-  expect_close(train_workers(kWorkers, settings, 5).agreed, train_workers(kWorkers, settings_of("allreduce"), 5).agreed);
+  expect_close(train_workers(kReplicas, settings, 5).agreed, train_workers(kReplicas, meeting_of("allreduce"), 5).agreed);
 }
 
 class Resumed : public testing::TestWithParam<std::string> {};
 
 TEST_P(Resumed, GoesOnWithTheSameBits) {
-  const Settings settings = settings_of(GetParam());
-  const Trained through = train_workers(kWorkers, settings, 7);
+  const Settings settings = meeting_of(GetParam());
+  const Trained through = train_workers(kReplicas, settings, 7);
   std::vector<NamedTensor> state, model;
-  with_workers(kWorkers, settings, [&](TestWorker& worker) {
+  with_workers(kReplicas, settings, [&](TestWorker& worker) {
     worker.train(1, 5);
     worker.strategy().agree();
     auto saved = worker.strategy().save();
@@ -177,14 +177,14 @@ TEST_P(Resumed, GoesOnWithTheSameBits) {
     for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
     model = {{"parameters", agreed}};
   });
-  std::vector<at::Tensor> resumed(kWorkers);
-  with_workers(kWorkers, settings, [&](TestWorker& worker) {
+  std::vector<at::Tensor> resumed(kReplicas);
+  with_workers(kReplicas, settings, [&](TestWorker& worker) {
     worker.parameters().copy_(model[0].tensor);
     worker.strategy().load(state);
     worker.train(6, 7);
     resumed[static_cast<std::size_t>(worker.comm().rank())] = worker.parameters().clone();
   });
-  for (std::size_t i = 0; i < kWorkers; ++i) EXPECT_TRUE(at::equal(resumed[i], through.own[i])) << "worker " << i;
+  for (std::size_t i = 0; i < kReplicas; ++i) EXPECT_TRUE(at::equal(resumed[i], through.own[i])) << "worker " << i;
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Resumed,
@@ -192,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Resumed,
                          [](const auto& item) { return item.param; });
 
 TEST(Replicas, RefuseWhatTheyCannotDo) {
-  Settings settings = settings_of("local_sgd");
+  Settings settings = meeting_of("local_sgd");
   settings.compression = "int8";
   std::string message;
   with_workers(1, Settings(), [&](TestWorker& worker) {

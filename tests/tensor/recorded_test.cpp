@@ -8,11 +8,11 @@
 namespace paceline::tensor {
 namespace {
 
-const c10::Device kCpu(c10::kCPU);
+const c10::Device kHere(c10::kCPU);
 
 TEST(Recorded, CallsTheWorkEveryTimeOnTheCpu) {
   for (const bool record : {false, true}) {
-    Recorded recorded(kCpu, record);
+    Recorded recorded(kHere, record);
     int calls = 0;
     for (int i = 0; i < 10; ++i) recorded.run([&] { ++calls; });
     recorded.forget();
@@ -22,9 +22,9 @@ TEST(Recorded, CallsTheWorkEveryTimeOnTheCpu) {
 }
 
 TEST(Recorded, MovesAndStillRuns) {
-  Recorded first(kCpu, true);
+  Recorded first(kHere, true);
   Recorded second(std::move(first));
-  Recorded third(kCpu, false);
+  Recorded third(kHere, false);
   third = std::move(second);
   int calls = 0;
   third.run([&] { ++calls; });
@@ -32,7 +32,7 @@ TEST(Recorded, MovesAndStillRuns) {
 }
 
 TEST(Recorded, PassesErrorsOn) {
-  Recorded recorded(kCpu, true);
+  Recorded recorded(kHere, true);
   EXPECT_THROW(recorded.run([] { throw std::runtime_error("no"); }), std::runtime_error);
   int calls = 0;
   recorded.run([&] { ++calls; });
@@ -40,8 +40,8 @@ TEST(Recorded, PassesErrorsOn) {
 }
 
 TEST(OwnStream, IsNothingOnTheCpu) {
-  const OwnStream stream(kCpu);
-  EXPECT_EQ(current_stream(kCpu), nullptr);
+  const OwnStream stream(kHere);
+  EXPECT_EQ(current_stream(kHere), nullptr);
 }
 
 }  // namespace

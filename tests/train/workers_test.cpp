@@ -18,13 +18,13 @@ Recipe recipe_of(std::int64_t workers) {
   return recipe;
 }
 
-observe::RunEnded train_once(const Recipe& recipe) {
+observe::RunEnded ended_of(const Recipe& recipe) {
   const Folder folder;
   return run_in(folder.path(), recipe);
 }
 
 TEST(Workers, RunsRepeatAndComeNearToOneWorker) {
-  const observe::RunEnded first = train_once(recipe_of(2)), second = train_once(recipe_of(2)), alone = train_once(recipe_of(1));
+  const observe::RunEnded first = ended_of(recipe_of(2)), second = ended_of(recipe_of(2)), alone = ended_of(recipe_of(1));
   EXPECT_EQ(first.state_hash, second.state_hash);
   EXPECT_EQ(first.steps, alone.steps);
   EXPECT_EQ(first.samples, alone.samples);
@@ -38,7 +38,7 @@ TEST(Workers, AStoppedRunResumesToTheBit) {
   for (const char* strategy : {"allreduce", "local_sgd", "stale_sync"}) {
     Recipe recipe = recipe_of(2);
     recipe.strategy.name = strategy;
-    const observe::RunEnded through = train_once(recipe);
+    const observe::RunEnded through = ended_of(recipe);
     const Folder folder;
     const observe::RunEnded stopped = run_in(folder.path(), recipe, false, 2);
     EXPECT_EQ(stopped.stopped, "on request");
@@ -67,11 +67,11 @@ TEST(Workers, ARunGoesOnWithAnotherNumberOfWorkers) {
 TEST(Workers, ARaggedEpochReachesEverySample) {
   Recipe recipe = recipe_of(3);
   recipe.data.drop_last = false, recipe.data.uneven = "weight";
-  const observe::RunEnded together = train_once(recipe), alone = train_once([&] {
-                                                           Recipe one = recipe;
-                                                           one.parallel.workers = 1;
-                                                           return one;
-                                                         }());
+  const observe::RunEnded together = ended_of(recipe), alone = ended_of([&] {
+                                                         Recipe one = recipe;
+                                                         one.parallel.workers = 1;
+                                                         return one;
+                                                       }());
   EXPECT_EQ(together.samples, alone.samples);
   EXPECT_NEAR(together.train_loss, alone.train_loss, 1e-4);
 }
@@ -80,12 +80,12 @@ TEST(Workers, APaddedBatchGivesEveryWorkerEquallyMany) {
   Recipe recipe = recipe_of(3);
   recipe.data.drop_last = false, recipe.data.uneven = "pad";
   recipe.data.train_samples += 5;  // a ragged batch
-  const observe::RunEnded padded = train_once(recipe), again = train_once(recipe);
+  const observe::RunEnded padded = ended_of(recipe), again = ended_of(recipe);
   EXPECT_EQ(padded.steps, (kStepsPerEpoch + 1) * kEpochs) << "the batch is the recipe's";
   EXPECT_EQ(padded.samples, (18 * kStepsPerEpoch + 6) * kEpochs) << "16 samples count as 18, and 5 as 6";
   EXPECT_EQ(padded.state_hash, again.state_hash);
   recipe.strategy.batch_norm = "sync";
-  EXPECT_EQ(train_once(recipe).steps, padded.steps) << "every worker has samples, so statistics can be shared";
+  EXPECT_EQ(ended_of(recipe).steps, padded.steps) << "every worker has samples, so statistics can be shared";
 }
 
 TEST(Workers, AGrowingBatchIsSharedEvenlyOrRefusedWithWhatMakesItGrow) {
@@ -93,11 +93,11 @@ TEST(Workers, AGrowingBatchIsSharedEvenlyOrRefusedWithWhatMakesItGrow) {
   recipe.train.epochs = 2;
   recipe.data.batch = 64, recipe.data.train_samples = 101;
   recipe.schedule.batch_milestones = {1};
-  EXPECT_EQ(train_once(recipe).samples, 64 + 100) << "128 are not there, and 101 cannot be divided";
+  EXPECT_EQ(ended_of(recipe).samples, 64 + 100) << "128 are not there, and 101 cannot be divided";
 
   recipe.parallel.workers = 4;
   recipe.data.batch = 4, recipe.schedule.batch_factor = 1.5;
-  EXPECT_THAT(message_of<ConfigError>([&] { train_once(recipe); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { ended_of(recipe); }),
               AllOf(HasSubstr("6 in epoch 2"), HasSubstr("schedule.batch_factor"), HasSubstr("schedule.largest_batch"),
                     HasSubstr("data.uneven=pad"), Not(HasSubstr("data.batch=4 or 8"))));
 }
@@ -116,13 +116,13 @@ TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
 }
 
 TEST(Workers, RefuseWhatTheyCannotShare) {
-  EXPECT_THAT(message_of<ConfigError>([] { train_once(recipe_of(3)); }), AllOf(HasSubstr("among 3 workers"), HasSubstr("data.uneven")));
+  EXPECT_THAT(message_of<ConfigError>([] { ended_of(recipe_of(3)); }), AllOf(HasSubstr("among 3 workers"), HasSubstr("data.uneven")));
   Recipe processes = recipe_of(2);
   processes.comm.engine = "shm";
-  EXPECT_THAT(message_of<ConfigError>([&] { train_once(processes); }), HasSubstr("paceline run -np 2"));
+  EXPECT_THAT(message_of<ConfigError>([&] { ended_of(processes); }), HasSubstr("paceline run -np 2"));
   Recipe sync = recipe_of(2);
   sync.strategy.batch_norm = "sync", sync.data.drop_last = false;
-  EXPECT_THAT(message_of<ConfigError>([&] { train_once(sync); }), HasSubstr("data.drop_last=true"));
+  EXPECT_THAT(message_of<ConfigError>([&] { ended_of(sync); }), HasSubstr("data.drop_last=true"));
 }
 
 }  // namespace

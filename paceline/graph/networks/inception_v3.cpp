@@ -104,7 +104,7 @@ class Inception {
   std::string module_;  // the one being written
 };
 
-Graph build(const ModelConfig& config, bool keras) {
+Graph build_inception(const ModelConfig& config, bool keras) {
   Builder net(config, {3, 299, 299}, 1000);
   net.require_image(75);
   net.draw(Init::truncated_normal, 0.1);
@@ -137,7 +137,7 @@ Graph build(const ModelConfig& config, bool keras) {
 
 }  // namespace
 
-Graph inception_v3(const ModelConfig& config) { return build(config, true); }
-Graph inception_v3_torchvision(const ModelConfig& config) { return build(config, false); }
+Graph inception_v3(const ModelConfig& config) { return build_inception(config, true); }
+Graph inception_v3_torchvision(const ModelConfig& config) { return build_inception(config, false); }
 
 }  // namespace paceline::graph

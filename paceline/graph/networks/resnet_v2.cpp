@@ -33,7 +33,7 @@ void residual_block(Builder& net, bool keras, const std::string& name, std::int6
   net.add(computed);
 }
 
-Graph build(const ModelConfig& config, bool keras) {
+Graph build_v2(const ModelConfig& config, bool keras) {
   constexpr int kBlocks[] = {3, 4, 6, 3};
   Builder net(config, {3, 224, 224}, 1000);
   net.require_image(16);
@@ -57,7 +57,7 @@ Graph build(const ModelConfig& config, bool keras) {
 
 }  // namespace
 
-Graph resnet50_v2(const ModelConfig& config) { return build(config, false); }
-Graph resnet50_v2_keras(const ModelConfig& config) { return build(config, true); }
+Graph resnet50_v2(const ModelConfig& config) { return build_v2(config, false); }
+Graph resnet50_v2_keras(const ModelConfig& config) { return build_v2(config, true); }
 
 }  // namespace paceline::graph

@@ -7,7 +7,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;
+constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kFloor = 1e-8;
 
 std::int64_t filled_up(std::int64_t count, std::int64_t unit) { return (count + unit - 1) / unit * unit; }
 
@@ -173,7 +173,7 @@ void Lstm<T>::adam(std::int64_t blocks, std::int64_t rows, std::int64_t offset, 
                           .beta1 = static_cast<T>(kBeta1),
                           .beta2 = static_cast<T>(kBeta2),
                           .slope = static_cast<T>(scale / std::sqrt(1 - static_cast<double>(left2_))),
-                          .floor = static_cast<T>(scale * kEpsilon)});
+                          .floor = static_cast<T>(scale * kFloor)});
 }
 
 template <class T>

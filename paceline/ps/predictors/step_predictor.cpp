@@ -10,19 +10,16 @@
 #include "paceline/ps/predictors/standardiser.h"
 
 namespace paceline::ps {
-namespace {
-
-struct Worker {
-  Lstm<float>::State carried;     // before `inputs`
-  std::array<float, 3> inputs{};  // steps, t_comm, t_comp of its last visit
-  float known = 0;                // 1: it has been here
-
-  Parts parts() { return {carried.hidden, carried.cell, inputs, {&known, 1}}; }
-};
-
-}  // namespace
 
 struct StepPredictor::State {
+  struct Worker {
+    Lstm<float>::State carried;     // before `inputs`
+    std::array<float, 3> inputs{};  // steps, t_comm, t_comp of its last visit
+    float known = 0;                // 1: it has been here
+
+    Parts parts() { return {carried.hidden, carried.cell, inputs, {&known, 1}}; }
+  };
+
   State(const PredictorConfig& config, int count, std::uint64_t seed)
       : lstm(shape_of(config, 3), config.rate, RandomStream(seed, Purpose::init, kStepStream)),
         workers(static_cast<std::size_t>(count), stranger()) {}
@@ -55,7 +52,7 @@ StepPredictor::StepPredictor(StepPredictor&&) noexcept = default;
 
 double StepPredictor::observe(int worker, std::int64_t steps, double t_comm_s, double t_comp_s) {
   State& s = *state_;
-  Worker& visitor = s.at(worker);
+  State::Worker& visitor = s.at(worker);
   float input = 0;
   if (visitor.known == 1) {
     input = s.steps.take(static_cast<double>(steps));
@@ -73,7 +70,7 @@ void StepPredictor::forget(int worker) { state_->at(worker) = state_->stranger()
 
 std::vector<float> StepPredictor::save() const {
   Parts parts = state_->shared_parts();
-  for (Worker& worker : state_->workers)
+  for (State::Worker& worker : state_->workers)
     for (const std::span<float>& part : worker.parts()) parts.push_back(part);
   return joined(parts);
 }

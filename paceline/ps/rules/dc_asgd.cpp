@@ -9,7 +9,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr float kEpsilon = 1e-7f;
+constexpr float kLeastRoot = 1e-7f;
 
 class DcAsgd final : public UpdateRule {
  public:
@@ -24,7 +24,7 @@ class DcAsgd final : public UpdateRule {
     if (adaptive_)
       for_each(
           s.place, s.count,
-          AdaptiveDelayCompensation{s.out, s.gradient, s.parameters, s.pulled, s.kept_of_worker, lambda_, decay_, 1 - decay_, kEpsilon});
+          AdaptiveDelayCompensation{s.out, s.gradient, s.parameters, s.pulled, s.kept_of_worker, lambda_, decay_, 1 - decay_, kLeastRoot});
     else for_each(s.place, s.count, DelayCompensation{s.out, s.gradient, s.parameters, s.pulled, lambda_});
   }
 

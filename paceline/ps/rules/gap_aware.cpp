@@ -9,7 +9,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr float kEpsilon = 1e-8f;
+constexpr float kLeastGap = 1e-8f;
 
 class GapAware final : public UpdateRule {
  public:
@@ -21,7 +21,7 @@ class GapAware final : public UpdateRule {
   void adjust(const Slice& s, const Arrival& arrival) override {
     const double seen = 1 - std::pow(decay_, static_cast<double>(arrival.updates));
     const auto correction = static_cast<float>(seen > 0 ? 1 / seen : 0);
-    for_each(s.place, s.count, GapPenalty{s.out, s.gradient, s.parameters, s.pulled, s.kept, correction, kEpsilon});
+    for_each(s.place, s.count, GapPenalty{s.out, s.gradient, s.parameters, s.pulled, s.kept, correction, kLeastGap});
   }
   void learn(const Slice& s, const Arrival&) override {
     for_each(s.place, s.count, StepSize{s.kept, s.parameters, s.pulled, static_cast<float>(decay_), static_cast<float>(1 - decay_)});

@@ -12,7 +12,7 @@ namespace {
 
 using wire::Verb;
 
-constexpr Nanoseconds kGoodbye = std::chrono::seconds(10);  // for a server to hear that a worker leaves
+constexpr Nanoseconds kLeaving = std::chrono::seconds(10);  // for a server to hear that a worker leaves
 
 /// One server, as a worker sees it.
 struct Link {
@@ -52,7 +52,7 @@ RankClient::RankClient(const Cluster& cluster, const Layout& layout, const JoinO
 RankClient::~RankClient() {
   if (std::uncaught_exceptions() > 0) return;  // whoever misses this rank is told by the engine
   try {
-    ask_within(kGoodbye, std::vector(links_.size(), Question{wire::pack(Verb::leave, wire::Nothing{})}));
+    ask_within(kLeaving, std::vector(links_.size(), Question{wire::pack(Verb::leave, wire::Nothing{})}));
   } catch (const std::exception& error) {
     log::warning("{}", error.what());
   }
