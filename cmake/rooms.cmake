@@ -24,6 +24,10 @@ endif()
 add_library(paceline_torch INTERFACE)
 target_include_directories(paceline_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(paceline_torch INTERFACE ${TORCH_LIBRARIES})
+# The libraries of a PyTorch wheel hold and export a part of libstdc++, <filesystem>: their remove_all() calls what nobody defines. The
+# linker takes what it finds first, so a libstdc++ that has all of it, static or shared, comes before them.
+set(remove_all _ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code)
+target_link_options(paceline_torch INTERFACE "SHELL:LINKER:--push-state,--no-as-needed,-u,${remove_all} -lstdc++ LINKER:--pop-state")
 foreach(folder ${TORCH_INCLUDE_DIRS})
   if(EXISTS ${folder}/fmt/format.h AND NOT folder STREQUAL "/usr/include")
     # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as headers alone.
