@@ -112,6 +112,7 @@ Verdict Host::push(int worker, float* gradient, const Push& push) {
       server_->refuse(worker);
     }
   }
+  server_->settle();
   changed_.notify_all();
   return verdict;
 }

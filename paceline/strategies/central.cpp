@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "paceline/ps/kernels.h"
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/per_worker.h"
+#include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
 
 namespace paceline::strategies {
@@ -145,6 +147,7 @@ ps::Allocate allocate_on(const c10::Device& device) {
   return [device](std::int64_t count) {
     const at::Tensor memory =
         tensor::allocate_pages(std::max<std::int64_t>(count, 1), at::TensorOptions().dtype(at::kFloat).device(device));
+    tensor::synchronize(device);  // it is filled with zeros on the stream of whoever came first, which the server's does not wait for
     return std::shared_ptr<float[]>(memory.data_ptr<float>(), [memory](float*) {});  // the tensor lives as long as the pointer
   };
 }
@@ -274,8 +277,10 @@ observe::Served served_by(const ps::Server& server) {
   return served;
 }
 
+at::Tensor finite_on_device(const at::Tensor& values) { return at::linalg_vector_norm(values, INFINITY).lt(INFINITY); }
+
 bool all_finite(const at::Tensor& values) {
-  if (!values.device().is_cpu()) return at::isfinite(values).all().item<bool>();
+  if (!values.device().is_cpu()) return finite_on_device(values).item<bool>();
   return ps::all_finite(values.data_ptr<float>(), values.numel());
 }
 

@@ -66,7 +66,9 @@ std::vector<NamedTensor> save_server(ps::Server& server, const std::string& pref
 void load_server(ps::Server& server, std::span<const NamedTensor> state, const std::string& prefix, const c10::Device& device);
 observe::Served served_by(const ps::Server& server);
 
-/// Whether every value is a number. Waits for the device.
+/// Whether every value is a number, as a bool where they lie: one pass over them, and nobody waits.
+at::Tensor finite_on_device(const at::Tensor& values);
+/// The same, told here: waits for the device.
 bool all_finite(const at::Tensor& values);
 /// A batch in memory that stays where it is as long as its shape does, as a recorded pass needs it.
 void copy_into(Batch& place, const Batch& batch);

@@ -35,7 +35,7 @@ VirtualExecutor::VirtualExecutor(const Context& context, const ps::PsConfig& con
 
 StepResult VirtualExecutor::step(const Batch& batch, const Point& point) {
   server_->use_stream(tensor::current_stream(context_.module.device()));
-  while (ready_.empty()) next_event();
+  catch_up();
   const std::size_t worker = ready_.front();
   ready_.pop_front();
   if (!compute(static_cast<int>(worker), batch, point)) ready_.push_back(worker);
@@ -43,8 +43,13 @@ StepResult VirtualExecutor::step(const Batch& batch, const Point& point) {
   return {sums_, batch.targets.numel()};
 }
 
+void VirtualExecutor::catch_up() {
+  while (ready_.empty()) next_event();
+}
+
 void VirtualExecutor::show(const std::string& view) {
   if (shown_) return show_statistics(view);
+  catch_up();
   shown_ = true;
   if (apart_) own_parameters_ = parameters().clone(), at::Tensor(parameters()).copy_(server_parameters());
   context_.module.refresh();
@@ -163,7 +168,7 @@ bool VirtualExecutor::compute(int worker, const Batch& batch, const Point& point
   const bool last = ++player.local >= server_->rule().period();
   go_on(player, visits, last);
   // Whether what it will push is finite comes back with the loss, so that nobody waits for a GPU to tell. In host memory it is looked at.
-  const at::Tensor finite = on_cpu() ? at::ones({1}, sums_.options()) : at::isfinite(sent_by(player)).all().to(sums_.options()).view({1});
+  const at::Tensor finite = on_cpu() ? at::ones({1}, sums_.options()) : finite_on_device(sent_by(player)).to(sums_.options()).view({1});
   player.sums.start(at::cat({sums_, finite}));
 
   player.t_comp_s = seconds(player.times.backward);

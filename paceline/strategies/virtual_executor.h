@@ -69,6 +69,8 @@ class VirtualExecutor : public Executor {
   void push(int worker);
 
  private:
+  /// What comes before the next minibatch is done; where a GPU computes, a step leaves some of it for later.
+  void catch_up();
   const at::Tensor& parameters() const { return context_.module.arena().parameters(); }
   const at::Tensor& gradients() const { return context_.module.arena().gradients(); }
   at::Tensor view_of(float* data, std::int64_t count) const { return at::from_blob(data, {count}, parameters().options()); }
