@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
 #include "central_runs.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/comparison.h"
@@ -49,15 +54,23 @@ TEST(Central, TheVirtualClockRepeatsToTheBit) {
   }
 }
 
-TEST(Central, AStoppedVirtualRunResumesToTheBit) {
+void expect_resumes_to_the_bit(const char* device) {
   for (const char* strategy : kCentral) {
-    const Recipe recipe = recipe_of(strategy, "virtual", 3);
+    Recipe recipe = recipe_of(strategy, "virtual", 3);
+    recipe.train.device = device;
     const Result through = train_once(recipe);
     const Folder folder;
     const Result stopped = train_in(folder.path(), recipe, false, 11);
     EXPECT_EQ(stopped.ended.stopped, "on request");
-    EXPECT_EQ(train_in(folder.path(), recipe, true).ended.state_hash, through.ended.state_hash) << strategy;
+    EXPECT_EQ(train_in(folder.path(), recipe, true).ended.state_hash, through.ended.state_hash) << strategy << " on " << device;
   }
+}
+
+TEST(Central, AStoppedVirtualRunResumesToTheBit) { expect_resumes_to_the_bit("cpu"); }
+
+TEST(Central, AStoppedVirtualRunResumesToTheBitOnAGpu) {
+  if (!tensor::cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+  expect_resumes_to_the_bit("cuda");
 }
 
 TEST(Central, TheLiteralReadingIsAsgd) {
@@ -192,29 +205,33 @@ TEST(Central, BatchNormsAreEvaluatedInThreeWays) {
   }
 }
 
-/// A dataset of which some samples are no numbers.
+/// A dataset of which some samples have a value that spoils what is made of them.
 class Spoilt final : public data::Dataset {
  public:
-  Spoilt(std::unique_ptr<data::Dataset> sound, std::int64_t first, std::int64_t end) : sound_(std::move(sound)), first_(first), end_(end) {}
+  Spoilt(std::unique_ptr<data::Dataset> sound, std::int64_t count, float value) : sound_(std::move(sound)), count_(count), value_(value) {}
   const data::Info& info() const override { return sound_->info(); }
   std::int64_t size() const override { return sound_->size(); }
   void prepare(data::Batch& batch, std::int64_t count) const override { sound_->prepare(batch, count); }
   void read(std::int64_t index, RandomStream* random, data::Batch& batch, std::int64_t slot) const override {
     sound_->read(index, random, batch, slot);
-    if (index < first_ || index >= end_) return;
+    if (index >= count_) return;
     const auto each = std::ssize(batch.inputs) / batch.count;
-    batch.inputs[static_cast<std::size_t>(slot * each)] = std::numeric_limits<float>::quiet_NaN();
+    batch.inputs[static_cast<std::size_t>(slot * each)] = value_;
   }
 
  private:
   std::unique_ptr<data::Dataset> sound_;
-  std::int64_t first_, end_;
+  std::int64_t count_;
+  float value_;
 };
 
-observe::RunEnded train_spoilt(const Recipe& recipe, std::int64_t spoilt) {
+/// The first `spoilt` samples are. `losses`: of how many steps the loss was a number.
+observe::RunEnded train_spoilt(Recipe recipe, std::int64_t spoilt, float value = NAN, std::int64_t* losses = nullptr) {
+  recipe.data.residency = "host";
   Datasets datasets = make_datasets(recipe);
-  datasets.training = std::make_unique<Spoilt>(std::move(datasets.training), 0, spoilt);
+  datasets.training = std::make_unique<Spoilt>(std::move(datasets.training), spoilt, value);
   observe::Bus bus;
+  if (losses) bus.add(std::make_unique<On<observe::StepDone>>([losses](const observe::StepDone&) { ++*losses; }));
   const SteadyClock clock;
   const std::atomic<bool> stop = false;
   Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .datasets = &datasets});
@@ -222,22 +239,39 @@ observe::RunEnded train_spoilt(const Recipe& recipe, std::int64_t spoilt) {
   return trainer.run(folder.path());
 }
 
-TEST(Central, GoesOnWithoutAGradientThatIsNoNumber) {
+void expect_goes_on_without(const char* device, float value) {
   for (const char* executor : {"virtual", "threads"})
     for (const char* optimizer : {"server", "worker"}) {  // a momentum that had it would keep it
       Recipe recipe = recipe_of("asgd", executor);
-      recipe.data.residency = "host";
+      recipe.train.device = device;
+      recipe.model.hidden = {1};
       recipe.ps.optimizer = optimizer, recipe.optim.momentum = 0.5;
-      const observe::RunEnded ended = train_spoilt(recipe, 1);
-      EXPECT_EQ(ended.served->refused, recipe.train.epochs) << executor << " " << optimizer;  // the sample comes once an epoch
-      EXPECT_TRUE(std::isfinite(ended.train_loss));
+      std::int64_t losses = 0;
+      const observe::RunEnded ended = train_spoilt(recipe, 1, value, &losses);
+      const std::string what = fmt::format("{} on {} {} {}", value, device, executor, optimizer);
+      EXPECT_EQ(ended.served->refused, recipe.train.epochs) << what;  // the sample comes once an epoch
+      EXPECT_TRUE(std::isfinite(ended.train_loss)) << what;
+      const std::int64_t numbers = ended.steps - (std::isnan(value) ? recipe.train.epochs : 0);
+      EXPECT_TRUE(losses == numbers || recipe.ps.executor == "threads") << what;  // of threads, several losses come in one event
     }
+}
+
+// The one unit of the hidden layer does not let an infinite value through that has the sign against its weight: the loss is a number. The
+// gradient is not, for it has zero times infinity.
+constexpr float kHarmlessForwards = std::numeric_limits<float>::infinity();
+
+TEST(Central, GoesOnWithoutAGradientThatIsNoNumber) {
+  for (const float value : {NAN, kHarmlessForwards}) expect_goes_on_without("cpu", value);
+}
+
+TEST(Central, GoesOnWithoutAGradientThatIsNoNumberOnAGpu) {
+  if (!tensor::cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+  for (const float value : {NAN, kHarmlessForwards}) expect_goes_on_without("cuda", value);
 }
 
 TEST(Central, EndsWhereNothingIsANumberAnyMore) {
   for (const char* executor : {"virtual", "threads"}) {
     Recipe recipe = recipe_of("asgd", executor);
-    recipe.data.residency = "host";
     EXPECT_THROW(train_spoilt(recipe, recipe.data.train_samples), Diverged) << executor;  // an epoch of nothing else
     recipe.data.train_samples = 2400;
     try {
