@@ -98,7 +98,7 @@ int run_doctor(bool json) {
   if (product / cores < 10)
     advice.push_back(fmt::format("matrix products run at {:.0f} GFLOP/s: install OpenBLAS (apt-get install libopenblas0-openmp)", product));
   if (has_threads_of_its_own())
-    advice.push_back(
+    advice.emplace_back(
         "this OpenBLAS has threads of its own, and is slow where other programs use the cores: "
         "apt-get install libopenblas0-openmp libopenblas0-pthread-");
 #if !PACELINE_WITH_TOML

@@ -78,7 +78,7 @@ Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
 /// Server 0 is started again: it goes on where its run's last checkpoint stands.
 std::optional<RunFolder> take_up_again(const ps::Cluster& cluster, Plan& plan) {
   if (cluster.role != ps::Cluster::Role::server || cluster.restarts == 0) return std::nullopt;
-  const std::optional<RunFolder> folder = RunFolder::find(cluster.runs, cluster.job);
+  std::optional<RunFolder> folder = RunFolder::find(cluster.runs, cluster.job);
   if (folder && !train::list_checkpoints(folder->path()).empty()) plan.resume_from = train::newest_good_checkpoint(folder->path());
   return folder;
 }
@@ -109,7 +109,7 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
   comm::CommConfig config = recipe.comm;
   if (config.engine == "auto") config.engine = "mpi";
   if (config.engine != "mpi") throw ConfigError(fmt::format("ps.transport=mpi with comm.engine={}; leave comm.engine out", config.engine));
-  const ps::Cluster cluster = ps::among(comm::connect(config, world), recipe.ps.servers);
+  ps::Cluster cluster = ps::among(comm::connect(config, world), recipe.ps.servers);
   if (recipe.parallel.workers != 0 && recipe.parallel.workers != cluster.workers)
     throw ConfigError(fmt::format("{} workers are wanted, and of {} ranks {} serve; use mpirun -np {}", recipe.parallel.workers, world.size,
                                   recipe.ps.servers, recipe.parallel.workers + recipe.ps.servers));

@@ -36,6 +36,7 @@ void time_collective(int rank, std::int64_t bytes, Barrier barrier, Share share,
   const int wanted = static_cast<int>(std::clamp<std::int64_t>((std::int64_t{64} << 20) / std::max<std::int64_t>(bytes, 1), 2, 1000));
   const int calls = share(static_cast<int>(std::clamp(kLongest / seconds_a_call(2), 1.0, static_cast<double>(wanted))));
   std::vector<double> times;
+  times.reserve(kBatches);
   for (int batch = 0; batch < kBatches; ++batch) times.push_back(seconds_a_call(calls));
   std::sort(times.begin(), times.end());
   if (rank == 0) {

@@ -153,7 +153,8 @@ std::string find_program(const std::string& name) {
   }
   const char* path = std::getenv("PATH");
   for (const std::string& folder : split(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path, ':'))
-    if (const std::string candidate = folder + "/" + name; is_file(candidate) && ::access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (std::string candidate = fmt::format("{}/{}", folder, name); is_file(candidate) && ::access(candidate.c_str(), X_OK) == 0)
+      return candidate;
   throw ConfigError(
       fmt::format("there is no program '{}' on PATH{}", name, is_file(name) ? fmt::format("; did you mean './{}'?", name) : ""));
 }

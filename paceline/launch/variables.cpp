@@ -1,13 +1,12 @@
 #include "paceline/launch/variables.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 
 #include "paceline/launch/role.h"
-
-extern char** environ;
 
 namespace paceline::launch {
 namespace {

@@ -6,20 +6,19 @@
 
 namespace paceline::observe {
 
-using Json = nlohmann::ordered_json;  // prints NaN as null
-
-Json to_json(const RunEnded& e) {
-  Json json = {{"workers", e.workers},
-               {"steps", e.steps},
-               {"epochs", e.epochs},
-               {"samples", e.samples},
-               {"seconds", e.seconds},
-               {"samples_per_s", e.samples_per_s},
-               {"train_loss", e.train_loss},
-               {"test_loss", e.test_loss},
-               {"test_accuracy", e.test_accuracy},
-               {"state_hash", e.state_hash},
-               {"run", e.run}};
+// Prints NaN as null.
+nlohmann::ordered_json to_json(const RunEnded& e) {
+  nlohmann::ordered_json json = {{"workers", e.workers},
+                                 {"steps", e.steps},
+                                 {"epochs", e.epochs},
+                                 {"samples", e.samples},
+                                 {"seconds", e.seconds},
+                                 {"samples_per_s", e.samples_per_s},
+                                 {"train_loss", e.train_loss},
+                                 {"test_loss", e.test_loss},
+                                 {"test_accuracy", e.test_accuracy},
+                                 {"state_hash", e.state_hash},
+                                 {"run", e.run}};
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
   if (const auto& c = e.communication)
     json["communication"] = {{"exposed", c->exposed},
@@ -44,8 +43,8 @@ Json to_json(const RunEnded& e) {
   return json;
 }
 
-Json to_json(const RunEnded& end, const RunStarted& start) {
-  Json json = to_json(end);
+nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start) {
+  nlohmann::ordered_json json = to_json(end);
   json.update({{"network", start.network},
                {"dataset", start.dataset},
                {"optimizer", start.optimizer},
@@ -65,7 +64,7 @@ Json to_json(const RunEnded& end, const RunStarted& start) {
 void Summary::on(const Event& event) {
   if (const auto* start = std::get_if<RunStarted>(&event)) start_ = *start;
   if (const auto* end = std::get_if<RunEnded>(&event))
-    write_atomically(file_, to_json(*end, start_).dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    write_atomically(file_, to_json(*end, start_).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace paceline::observe

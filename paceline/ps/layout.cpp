@@ -58,7 +58,7 @@ std::string difference(const Layout& here, const Layout& there) {
   if (here.length != there.length) found.push_back(fmt::format("the arena has {} elements here and {} there", here.length, there.length));
   if (here.statistics != there.statistics)
     found.push_back(fmt::format("batch norms have {} statistics here and {} there", here.statistics, there.statistics));
-  if (found.empty()) found.push_back("two tensors have the same name");
+  if (found.empty()) found.emplace_back("two tensors have the same name");
 
   const std::size_t shown = std::min(found.size(), kShown);
   std::string line = fmt::format("{}", fmt::join(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(shown), "; "));

@@ -178,7 +178,7 @@ class Drawing {
 
   std::string cost() const {
     const Counts counts = algorithm_.make.formula(problem_);
-    const std::string rounds = fmt::format("{} round{}", counts.rounds, counts.rounds == 1 ? "" : "s");
+    std::string rounds = fmt::format("{} round{}", counts.rounds, counts.rounds == 1 ? "" : "s");
     if (counts.sent == 0) return rounds;
     const auto of_n = [&](std::int64_t elements) {
       return elements == problem_.count ? "n"

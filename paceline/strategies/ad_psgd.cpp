@@ -53,7 +53,7 @@ class AdPsgd final : public Replicas {
  private:
   bool asks() { return context().rank() % 2 == 0 && context().workers() > 1; }
 
-  std::string refuses(const c10::Device& device) const override {
+  std::string refusal_of(const c10::Device& device) const override {
     return device.is_cpu() ? "" : "workers exchange messages in host memory; use train.device=cpu or local_sgd";
   }
 

@@ -64,7 +64,7 @@ struct DataParallel::State {
   }
 
   /// `tensor` becomes worker 0's, whatever its type: as bytes. Collective.
-  void broadcast(torch::Tensor tensor) {
+  void broadcast(const torch::Tensor& tensor) {
     if (comm.size() == 1 || tensor.numel() == 0) return;
     const torch::Tensor flat = tensor.detach().contiguous().view(-1), bytes = flat.view(torch::kByte);
     comm.run(comm::broadcast(strategies::buffer_of(bytes, 0, bytes.numel())));

@@ -184,10 +184,12 @@ class Dense final : public Compressed {
   }
 
   void average(const Bucket& bucket) override {
-    const auto& [slices, room] = cuts_[bucket.index];
+    const auto& cut = cuts_[bucket.index];
+    const auto& slices = cut.slices;
+    const std::int64_t room = cut.room;
     codes_.resize(slices.size() * static_cast<std::size_t>(room)), arrived_.resize(codes_.size());
-    const auto code_at = [place = room](std::vector<std::byte>& codes, std::size_t r, const Slice& slice) {
-      return std::span(codes).subspan(r * static_cast<std::size_t>(place), static_cast<std::size_t>(slice.bytes));
+    const auto code_at = [room](std::vector<std::byte>& codes, std::size_t r, const Slice& slice) {
+      return std::span(codes).subspan(r * static_cast<std::size_t>(room), static_cast<std::size_t>(slice.bytes));
     };
     const auto encode = [&](std::size_t r, float* values, std::uint64_t stage) {
       const std::int64_t bytes = coder_->encode(slices[r].layout, values, moment(bucket, stage), code_at(codes_, r, slices[r]).data());

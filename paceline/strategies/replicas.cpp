@@ -23,7 +23,7 @@ void Replicas::setup(const Context& context) {
         fmt::format("comm.compression={} compresses gradients, and strategy '{}' exchanges none; use strategy.name=allreduce or "
                     "comm.compression=none",
                     context.compression, config_.name));
-  if (const std::string why = refuses(context.module.device()); !why.empty())
+  if (const std::string why = refusal_of(context.module.device()); !why.empty())
     throw ConfigError(fmt::format("strategy '{}': {}", config_.name, why));
   context_.emplace(context);
   pass_.emplace(*context_);

@@ -37,7 +37,7 @@ class Replicas : public Strategy {
   /// Whether the memory is about this worker's replica: then another number of workers begins without it, else with the mean of all.
   virtual bool remembers_replica() const { return false; }
   /// Why a device cannot be used; empty: it can.
-  virtual std::string refuses(const c10::Device&) const { return {}; }
+  virtual std::string refusal_of(const c10::Device&) const { return {}; }
 
   const StrategyConfig& config() const { return config_; }
   Context& context() { return *context_; }

@@ -22,7 +22,7 @@ class Sgp final : public Replicas {
   using Replicas::Replicas;
 
  private:
-  std::string refuses(const c10::Device& device) const override {
+  std::string refusal_of(const c10::Device& device) const override {
     return device.is_cpu() ? "" : "workers push messages in host memory; use train.device=cpu or local_sgd";
   }
 

@@ -125,7 +125,7 @@ void VirtualExecutor::report(int worker) {
 
 void VirtualExecutor::push(int worker) {
   Player& player = players_[static_cast<std::size_t>(worker)];
-  float* sent = sent_by(player).data_ptr<float>();
+  auto* sent = sent_by(player).data_ptr<float>();
   const bool finite = player.finite && std::isfinite(player.loss) && (!on_cpu() || ps::all_finite(sent, server_->length()));
   if (finite) server_->push(worker, sent, {.rate = player.rate, .scale = player.scale, .loss = player.loss});
   else server_->refuse(worker);
@@ -152,7 +152,7 @@ bool VirtualExecutor::compute(int worker, const Batch& batch, const Point& point
   const bool visits = player.local == 0;
   player.rate = static_cast<float>(point.rate);
   if (visits) {
-    float* into = (local_ ? player.replica : parameters()).data_ptr<float>();
+    auto* into = (local_ ? player.replica : parameters()).data_ptr<float>();
     // Elastic replicas take nothing from the server but what their last visit left in them.
     if (replicas_ && player.iteration > 0) server_->grant(worker);
     else server_->pull(worker, into, player.rate);

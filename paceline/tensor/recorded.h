@@ -29,7 +29,7 @@ class Recorded {
  private:
   struct State;
   c10::Device device_;
-  bool record_;
+  [[maybe_unused]] bool record_;
   int plain_runs_ = 0;
   std::unique_ptr<State> state_;
 };

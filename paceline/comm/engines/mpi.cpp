@@ -176,6 +176,7 @@ class MpiNetwork final : public Network {
     via.run(barrier());  // with a deadline, which the split itself does not have
     const auto place = std::find(members.begin(), members.end(), comm_->rank()) - members.begin();
     std::vector<int> seats;
+    seats.reserve(members.size());
     for (int member : members) seats.push_back(seats_[static_cast<std::size_t>(member)]);
     return std::make_unique<MpiNetwork>(std::make_shared<Comm>(comm_->get(), members.front(), static_cast<int>(place)), memory_,
                                         std::move(seats));

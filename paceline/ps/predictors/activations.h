@@ -39,7 +39,7 @@ template <class T>
   series = multiply_add(r, series, 1 / 6.0f);
   series = multiply_add(r, series, 1 / 2.0f);
   series = multiply_add(r * r, series, r);
-  const float power = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127u) << 23);  // 2ⁿ
+  const auto power = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127u) << 23);  // 2ⁿ
   return multiply_add(power, series, power - 1);
 }
 

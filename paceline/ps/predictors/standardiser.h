@@ -16,10 +16,10 @@ class Standardiser {
  public:
   /// Counts a value and standardises it. What is not finite is not counted and becomes 0, the mean.
   float take(double given) {
-    constexpr float kWindow = 1000;
-    const float value = static_cast<float>(given);
+    constexpr float kVisits = 1000;
+    const auto value = static_cast<float>(given);
     if (!std::isfinite(value)) return 0;
-    count_ = std::min(count_ + 1, kWindow);
+    count_ = std::min(count_ + 1, kVisits);
     const double weight = 1.0 / count_, away = static_cast<double>(value) - mean_;
     const double variance = (1 - weight) * (static_cast<double>(deviation_) * deviation_ + weight * away * away);
     mean_ = static_cast<float>(mean_ + weight * away);
