@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <cmath>
+
 #include "paceline/base/random.h"
 #include "paceline/nn/loss.h"
 
@@ -13,6 +15,7 @@ LocalPass::LocalPass(const Context& context) : context_(context) {
 }
 
 void LocalPass::begin_step(std::int64_t step) {
+  step_ = step;
   if (!context_.module.uses_chance()) return;
   const auto rank = static_cast<std::uint64_t>(context_.rank());
   const std::uint64_t seed = RandomStream(context_.seed, Purpose::dropout, rank, static_cast<std::uint64_t>(step)).next_u64();
@@ -32,13 +35,16 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
   for (std::int64_t part = 0; part < parts; ++part) {
     const std::int64_t begin = samples * part / parts, count = samples * (part + 1) / parts - begin;
     pass_.accumulate = part > 0;
+    const at::Tensor inputs = batch.inputs.narrow(0, begin, count);
     nn::Trace trace;
     at::Tensor logits;
     {
       const PhaseSpan span(context_, "forward");
-      logits = module.run(batch.inputs.narrow(0, begin, count), pass_, &trace);
+      logits = module.run(inputs, pass_, &trace);
     }
     const nn::Scored scored = nn::softmax_loss(logits, batch.targets.narrow(0, begin, count), context_.label_smoothing, weight, true);
+    if (context_.on_not_finite && module.device().is_cpu() && !std::isfinite(*scored.sums.data_ptr<double>()))
+      context_.on_not_finite(module, inputs, step_);
     sums = sums.defined() ? sums + scored.sums : scored.sums;
     if (told && part + 1 == parts) told(sums);
     const PhaseSpan span(context_, "backward");

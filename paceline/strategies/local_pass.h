@@ -23,6 +23,7 @@ class LocalPass {
  private:
   const Context& context_;
   nn::Pass pass_;
+  std::int64_t step_ = 0;
 };
 
 /// A phase on a lane of this worker, for whoever wants a trace.

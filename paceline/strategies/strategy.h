@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -42,6 +43,9 @@ struct StrategyConfig {
   void describe(Section& section);
 };
 
+/// Told of a batch whose loss is no number, and of its step, while the module is still as it was in the forward pass.
+using NotFinite = std::function<void(nn::GraphModule&, const at::Tensor& inputs, std::int64_t step)>;
+
 /// What a strategy works with. Everything outlives it.
 struct Context {
   nn::GraphModule& module;
@@ -64,6 +68,7 @@ struct Context {
   int threads = 0;                 // of each worker; 0: all cores
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
+  NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Of workers that are threads each calls it
 
   int rank() const { return comm.rank(); }
   int workers() const { return comm.size(); }

@@ -12,7 +12,6 @@
 #include "paceline/comm/engine.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/recorded.h"
-#include "paceline/train/diagnose.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
@@ -90,7 +89,11 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
                     .played = plays ? static_cast<int>(recipe_.parallel.workers) : 1,
                     .threads = around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads),
                     .record_steps = recipe_.train.record_steps,
-                    .repeatable = recipe_.train.repeatable});
+                    .repeatable = recipe_.train.repeatable,
+                    .on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
+                      const std::lock_guard lock(fault_mutex_);
+                      if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
+                    }});
   training_feed_ = make_training_feed();
   test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
@@ -251,13 +254,14 @@ bool Trainer::train_epoch() {
   const std::int64_t report_every = module_->device().is_cpu() && strategy_->lockstep() ? 1 : kReportTogether;
   if (strategy_->reads_batches()) training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
+  strategies::Batch share;
   while (position_.batch < steps && position_.step < total_steps_) {
     if (strategy_->reads_batches()) {
       const std::optional<strategies::Batch> next = training_feed_->next();
       ensure(next.has_value(), "an epoch has as many batches as the sampler says");
-      last_batch_ = *next;
+      share = *next;
     } else {
-      last_batch_.global_samples = std::min(batch, datasets_->training->size() - position_.batch * batch);
+      share.global_samples = std::min(batch, datasets_->training->size() - position_.batch * batch);
     }
     // The parts of a batch have one rate, whoever computes them: so the schedule means the same with a parameter server as without.
     const std::int64_t begun = position_.batch - position_.batch % strategy_->parts();
@@ -268,12 +272,12 @@ bool Trainer::train_epoch() {
                                   .epoch = progress.epoch,
                                   .epoch_index = epoch,
                                   .batch_index = position_.batch};
-    const strategies::StepResult result = strategy_->step(last_batch_, point);
+    const strategies::StepResult result = strategy_->step(share, point);
 
     if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
     unreported_sums_[static_cast<std::int64_t>(unreported_.size())].copy_(result.sums);
-    unreported_.push_back({point.step, position_.batch + 1, result.targets, last_batch_.global_samples, point.rate});
-    ++position_.step, ++position_.batch, position_.samples += last_batch_.global_samples;
+    unreported_.push_back({point.step, position_.batch + 1, result.targets, share.global_samples, point.rate});
+    ++position_.step, ++position_.batch, position_.samples += share.global_samples;
     if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 
     const bool stop = told_to_stop();
@@ -286,7 +290,7 @@ bool Trainer::train_epoch() {
     if (stop && position_.batch < steps) return false;
   }
   report();
-  if (position_.targets == 0 && refused_ > 0) give_up(fmt::format("no loss of epoch {} was a number", epoch + 1));
+  if (position_.targets == 0 && refused_ > 0) give_up(fmt::format("no loss of epoch {} was a number", epoch + 1), blame());
   observe::EpochDone done{.epoch = epoch + 1,
                           .epochs = recipe_.train.epochs,
                           .train_loss = position_.mean_loss(),
@@ -316,7 +320,8 @@ void Trainer::checkpoint() {
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
-  if (!all_finite(*module_)) give_up(fmt::format("the update of step {} overflowed", position_.step));
+  if (const auto fault = bad_parameter(*module_, position_.step))
+    give_up(fmt::format("the update of step {} overflowed", position_.step), describe(module_->graph(), *fault));
   const std::vector<NamedTensor> tensors = state();
   std::vector<std::int32_t> written = {leads() ? write({position_, recipe_text_, module_->graph().network(), tensors}, began) : 0};
   if (comm_->size() > 1) comm_->run(comm::broadcast(written));

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "paceline/base/clock.h"
@@ -11,6 +12,7 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/observe/event.h"
 #include "paceline/train/checkpoint.h"
+#include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/recipe.h"
 
@@ -72,7 +74,8 @@ class Trainer {
   bool train_epoch();                            // false: told to stop
   bool accepts(std::int64_t step, double loss);  // false: a step to be left out
   void report();                                 // reads the sums of the last steps back, adds them up over the workers and emits them
-  [[noreturn]] void give_up(const std::string& symptom);
+  std::string blame();                           // the first fault that any worker has seen; collective
+  [[noreturn]] void give_up(const std::string& symptom, const std::string& where);
   Score evaluate(std::int64_t epoch);
   Score score();
   void evaluate_views();
@@ -113,7 +116,8 @@ class Trainer {
   strategies::Traffic traffic_before_;  // at the last report
   Nanoseconds reported_at_{0};
   double training_seconds_ = 0;  // of this process
-  strategies::Batch last_batch_;
+  std::mutex fault_mutex_;
+  std::optional<Fault> fault_;  // that this worker saw, before anything was updated with it
 };
 
 }  // namespace paceline::train

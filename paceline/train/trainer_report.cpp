@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/train/diagnose.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {
@@ -21,11 +20,15 @@ constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, w
 bool Trainer::accepts(std::int64_t step, double loss) {
   if (std::isfinite(loss)) {
     refused_ = 0;
+    if (strategy_->refuses()) {
+      const std::lock_guard lock(fault_mutex_);
+      fault_.reset();  // the run got over it
+    }
     return true;
   }
-  if (!strategy_->refuses()) give_up(fmt::format("the loss is {} at step {}", loss, step));
+  if (!strategy_->refuses()) give_up(fmt::format("the loss is {} at step {}", loss, step), blame());
   if (++refused_ >= kRefusedEach * strategy_->parts())
-    give_up(fmt::format("the loss is {} at step {}, and was no number in the {} steps up to it", loss, step, refused_));
+    give_up(fmt::format("the loss is {} at step {}, and was no number in the {} steps up to it", loss, step, refused_), blame());
   return false;
 }
 
@@ -85,9 +88,27 @@ observe::Communication Trainer::communication() {
           .ratio = traffic.bytes_sent > 0 ? static_cast<double>(traffic.bytes_plain) / static_cast<double>(traffic.bytes_sent) : 1};
 }
 
-void Trainer::give_up(const std::string& symptom) {
-  const std::string where =
-      last_batch_.inputs.defined() ? first_not_finite(*module_, last_batch_.inputs) : std::string("its workers know where");
+// The sums are those of all workers, so all of them come here, though the fault may be one worker's.
+std::string Trainer::blame() {
+  constexpr std::size_t kNumbers = 3;
+  std::vector<std::int64_t> seen(kNumbers * static_cast<std::size_t>(comm_->size()));
+  {
+    const std::lock_guard lock(fault_mutex_);
+    const Fault own = fault_.value_or(Fault{});  // of step 0: none
+    const std::int64_t numbers[kNumbers] = {own.step, own.layer, own.parameter};
+    std::ranges::copy(numbers, &seen[kNumbers * static_cast<std::size_t>(comm_->rank())]);
+  }
+  if (comm_->size() > 1) comm_->run(comm::all_gather(seen));
+  std::optional<Fault> first;
+  for (std::size_t i = 0; i < seen.size(); i += kNumbers)
+    if (const Fault fault{seen[i], seen[i + 1], seen[i + 2]}; fault.step > 0 && (!first || fault < *first)) first = fault;
+  if (first) return describe(module_->graph(), *first);
+  return module_->device().is_cpu() ? "in which layer it began its workers do not tell"
+                                    : "in which layer it began is not known: a GPU is not asked after each step, and later updates spread "
+                                      "it; train.device=cpu tells";
+}
+
+void Trainer::give_up(const std::string& symptom, const std::string& where) {
   const auto kept = list_checkpoints(folder_);
   throw Diverged(
       fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,

@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "support.h"
 
 namespace paceline::train {
@@ -159,6 +161,40 @@ TEST(Divergence, StopsAtTheStepAndNamesTheLayer) {
   const auto [file, kept] = newest_good_checkpoint(folder.path());
   EXPECT_EQ(kept.position.step, kStepsPerEpoch);
   EXPECT_EQ(bytes_in(file), good);
+}
+
+TEST(Divergence, TheLayerIsTheOneWhereItBegan) {
+  Recipe recipe = tiny_recipe();
+  recipe.model.hidden = {16, 16, 16};
+  for (const char* name : {"fc1", "fc2", "fc3", "fc4"}) {
+    const Folder folder;
+    Session run(recipe);
+    for (const auto& item : run.trainer.module().named_parameters())
+      if (item.key() == std::string(name) + ".weight") at::Tensor(item.value().detach()).fill_(3e38);  // finite; its products are not
+    const std::string message = message_of<Diverged>([&] { run.to_end(folder.path()); });
+    EXPECT_THAT(message, testing::MatchesRegex(".*at step 1: .*")) << name;
+    EXPECT_THAT(message, HasSubstr("the output of layer '" + std::string(name) + "' is not finite"));
+  }
+}
+
+TEST(Divergence, AParameterIsFoundByItsLayer) {  // whose name may not be the beginning of the parameter's
+  graph::ModelConfig config;
+  config.network = "gpt";
+  config.input = {8}, config.classes = 16;
+  const graph::Graph graph = graph::make_graph(config);
+  nn::GraphModule module(graph, {});
+  const at::Tensor tokens = at::zeros({2, 8}, at::kLong);
+  for (const graph::Parameter& parameter : graph.parameters()) {
+    at::Tensor values = module.named_parameters()[parameter.name].detach();
+    const at::Tensor before = values.clone();
+    values.fill_(NAN);
+    const std::string& layer = graph.layers()[static_cast<std::size_t>(parameter.layer)].name;
+    const std::string expected = fmt::format("'{}' of layer '{}' is not finite", parameter.name, layer);
+    EXPECT_EQ(describe(graph, first_fault(module, tokens, 1, true)), expected);
+    EXPECT_EQ(describe(graph, bad_parameter(module, 1).value()), expected);
+    values.copy_(before);
+  }
+  EXPECT_FALSE(bad_parameter(module, 1).has_value());
 }
 
 TEST(Divergence, AnUpdateThatOverflowedIsNeverACheckpoint) {
