@@ -26,6 +26,7 @@ namespace {
 struct ErrorManager {
   jpeg_error_mgr base;  // the first member: libjpeg hands back a pointer to it
   std::jmp_buf escape;
+  bool in_picture;  // behind the header
   char message[JMSG_LENGTH_MAX];
 };
 
@@ -35,14 +36,21 @@ struct ErrorManager {
   std::longjmp(errors->escape, 1);
 }
 
+/// Some encoders fill up to a whole word between the picture and the end marker.
+constexpr int kPadding = 7;
+
 void take_message(j_common_ptr info, int level) {
   if (level >= 0) return;  // a trace, not a warning
+  const auto* errors = reinterpret_cast<const ErrorManager*>(info->err);
   switch (info->err->msg_code) {
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
     case JWRN_JPEG_EOF:
     case JWRN_MUST_RESYNC: jump_out(info);
-    default: return;  // oddities that cost no pixels, such as bytes between markers
+    case JWRN_EXTRANEOUS_DATA:  // between markers of the header they cost no pixels; what is left of a picture's data was not decoded
+      if (errors->in_picture && info->err->msg_parm.i[0] > kPadding) jump_out(info);
+      return;
+    default: return;  // oddities that cost no pixels
   }
 }
 
@@ -86,6 +94,7 @@ class JpegReader {
       info_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
       info_.scale_num = 1;
       info_.scale_denom = static_cast<unsigned>(shrink);
+      errors_.in_picture = true;
       jpeg_start_decompress(&info_);
       const PictureSize whole{static_cast<int>(info_.output_width), static_cast<int>(info_.output_height)};
       const auto scale = [](int shrunk, unsigned full) { return static_cast<float>(shrunk) / static_cast<float>(full); };

@@ -200,6 +200,23 @@ TEST(Jpeg, ACutFileIsRefusedAtEveryLength) {
   }
 }
 
+TEST(Jpeg, DataThatIsLeftOverMeansDamage) {
+  for (const bool progressive : {false, true}) {
+    const Bytes whole = jpeg_of(slope(64, 48), JCS_YCbCr, progressive);
+    Picture got;
+    const auto with = [&](std::size_t left_over) {  // before the end marker
+      Bytes damaged = whole;
+      damaged.insert(damaged.end() - 2, left_over, 0);
+      return damaged;
+    };
+    decode_picture("padded.jpg", with(3), 1, got);
+    EXPECT_THAT(message_of<DataError>([&] { decode_picture("bad.jpg", with(300), 1, got); }), HasSubstr("bad.jpg: is damaged"));
+    Bytes commented = whole;
+    commented.insert(commented.begin() + 4 + 256 * whole[4] + whole[5], 300, 0);  // behind the first segment they cost no pixels
+    decode_picture("odd.jpg", commented, 1, got);
+  }
+}
+
 TEST(Jpeg, DamagedBytesNeverCrash) {
   const Bytes whole = jpeg_of(slope(64, 48));
   RandomStream random(3, Purpose::test);
