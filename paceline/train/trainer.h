@@ -78,6 +78,7 @@ class Trainer {
   [[noreturn]] void give_up(const std::string& symptom, const std::string& where);
   Score evaluate(std::int64_t epoch);
   Score score();
+  void look_into_test();
   void evaluate_views();
   void recompute_statistics();
   void checkpoint();

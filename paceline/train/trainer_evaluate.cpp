@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "paceline/nn/loss.h"
 #include "paceline/strategies/central.h"
 #include "paceline/train/trainer.h"
@@ -14,6 +16,10 @@ Trainer::Score Trainer::evaluate(std::int64_t epoch) {
   strategy_->agree();
   if (strategy_->views().front() == strategies::kRecomputedView) recompute_statistics();
   last_test_ = score();
+  if (!std::isfinite(last_test_.loss) && datasets_->test->size() > 0) {
+    look_into_test();
+    give_up(fmt::format("the test loss is {} after step {}", last_test_.loss, position_.step), blame());
+  }
   strategy_->resume_training();
   evaluated_step_ = position_.step;
   const std::optional<observe::Served> served = strategy_->served();
@@ -42,6 +48,19 @@ Trainer::Score Trainer::score() {
   std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets)};
   if (comm_->size() > 1) comm_->run(comm::allreduce(all));
   return {all[0] / all[2], all[1] / all[2]};
+}
+
+// Once more over this worker's test data, layer by layer, to the first batch that shows what is wrong.
+void Trainer::look_into_test() {
+  std::optional<Fault> found;
+  test_feed_->start(0, recipe_.data.batch);
+  for (auto batch = test_feed_->next(); batch && !found; batch = test_feed_->next()) {
+    if (batch->inputs.size(0) == 0) continue;
+    const Fault fault = first_fault(*module_, batch->inputs, position_.step, /*training=*/false);
+    if (fault.layer <= module_->graph().logits()) found = fault;
+  }
+  const std::lock_guard lock(fault_mutex_);
+  fault_ = found;
 }
 
 // At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can

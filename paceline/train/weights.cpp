@@ -1,6 +1,7 @@
 #include "paceline/train/weights.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "paceline/base/error.h"
 #include "paceline/base/safetensors.h"
@@ -33,6 +34,10 @@ void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
       if (!tensor.name.ends_with(kTracked)) saved.push_back({tensor.name, to_torch(tensor)});
     for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
   }
+  for (const NamedTensor& item : saved)
+    if (item.tensor.is_floating_point() && !at::isfinite(item.tensor).all().item<bool>())
+      throw DataError(file.string(),
+                      fmt::format("'{}' holds values that are not finite; take weights of before the run diverged", item.name));
   restore(saved, targets, file.string());
   module.refresh();
 }

@@ -288,6 +288,12 @@ class Training(CliTest):
         two = self.run_paceline("train", "--resume", "runs/x", "train.epochs=3", "optim.rate=1e30", "--workers", "2", "--quiet", code=WRONG_INPUT)
         self.assertRegex(two.stderr, f"^{said}$")
 
+    def test_a_test_loss_that_is_no_number(self):
+        done = self.run_paceline("train", *SMALL, "schedule.name=constant", "schedule.warmup_epochs=0", "train.steps=1", "optim.rate=3e38",
+                                 "train.checkpoints=false", "--quiet", "--json", code=WRONG_INPUT)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, r"^error: the test loss is -?(nan|inf) after step 1: .*layer 'fc\d'.*\n$")
+
 
 class Resuming(CliTest):
     def test_stopped_or_killed(self):

@@ -197,6 +197,21 @@ TEST(Divergence, AParameterIsFoundByItsLayer) {  // whose name may not be the be
   EXPECT_FALSE(bad_parameter(module, 1).has_value());
 }
 
+TEST(Divergence, ATestLossThatIsNoNumberEndsTheRun) {
+  Recipe recipe = tiny_recipe();
+  recipe.schedule.name = "constant", recipe.schedule.warmup_epochs = 0;
+  recipe.train.steps = 1;
+  recipe.optim.rate = 3e38;  // the first loss is a number, and so may be the parameters after it
+  for (const bool checkpoints : {true, false}) {
+    recipe.train.checkpoints = checkpoints;
+    const Folder folder;
+    Session run(recipe);
+    const std::string message = message_of<Diverged>([&] { run.to_end(folder.path()); });
+    EXPECT_THAT(message, testing::AllOf(HasSubstr("the test loss is"), HasSubstr("after step 1: "), HasSubstr("of layer 'fc")));
+    EXPECT_TRUE(list_checkpoints(folder.path()).empty());
+  }
+}
+
 TEST(Divergence, AnUpdateThatOverflowedIsNeverACheckpoint) {
   Recipe recipe = tiny_recipe();
   recipe.schedule.warmup_epochs = 0;

@@ -151,6 +151,18 @@ TEST(Weights, WhatDoesNotFitIsNamed) {
   EXPECT_THROW(load_weights(module, file), DataError);
 }
 
+TEST(Weights, ValuesThatAreNotFiniteAreRefused) {
+  const Folder folder;
+  nn::GraphModule module = make_module(normed_graph(), 1);
+  for (const char* kind : {"weight", "running_mean"}) {
+    auto weights = weights_of(module);
+    const auto spoilt = std::ranges::find_if(weights, [&](const NamedTensor& item) { return item.name.ends_with(kind); });
+    spoilt->tensor = at::full_like(spoilt->tensor, NAN);
+    write_weights(folder / "w.safetensors", weights);
+    EXPECT_THAT(message_of<DataError>([&] { load_weights(module, folder / "w.safetensors"); }), HasSubstr("'" + spoilt->name + "'"));
+  }
+}
+
 TEST(Weights, ARecipeStartsFromThem) {
   const Folder folder;
   Recipe recipe = tiny_recipe();
