@@ -10,6 +10,7 @@
 
 #include "bench/benchmark.h"
 #include "command.h"
+#include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/observe/chart.h"
@@ -127,6 +128,7 @@ Action add_bench(CLI::App& app) {
     flags->options.peer = !flags->no_peer;
     const auto& entry = find(bench::benchmarks(), "benchmark", flags->name);
     check_picture(flags->name, flags->svg);
+    check_threads("--threads", flags->options.threads);
     const c10::Device device = tensor::parse_device(flags->options.device);
     tensor::configure_libtorch(device, tensor::parse_precision(flags->options.precision, device), flags->options.threads, false);
     const std::vector<bench::Row> rows = [&] {

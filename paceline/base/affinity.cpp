@@ -2,7 +2,13 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <thread>
 #include <vector>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
 
 namespace paceline {
 
@@ -18,6 +24,12 @@ void keep_to_cores(int index, int parts) {
   CPU_ZERO(&own);
   for (int i = count * index / parts; i < count * (index + 1) / parts; ++i) CPU_SET(cores[static_cast<std::size_t>(i)], &own);
   sched_setaffinity(0, sizeof(own), &own);
+}
+
+void check_threads(std::string_view setting, std::int64_t threads) {
+  const std::int64_t cores = std::max(1U, std::thread::hardware_concurrency()), most = std::max<std::int64_t>(64, 4 * cores);
+  if (threads > most)
+    throw ConfigError(fmt::format("{}={} is more than {} cores can use; at most {}, or 0 for all cores", setting, threads, cores, most));
 }
 
 }  // namespace paceline

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/strategies/central.h"
 
@@ -123,6 +124,7 @@ Config Recipe::config() {
 }
 
 void validate(const Recipe& recipe) {
+  check_threads("train.threads", recipe.train.threads);
   if (const double every = recipe.train.evaluate_every; every > 0 && every < 1)
     throw ConfigError(
         fmt::format("train.evaluate_every={} is less than an epoch, and evaluations come at the end of one; use 1 or more, or 0", every));

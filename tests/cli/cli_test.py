@@ -294,6 +294,12 @@ class Training(CliTest):
         self.assertEqual(done.stdout, "")
         self.assertRegex(done.stderr, r"^error: the test loss is -?(nan|inf) after step 1: .*layer 'fc\d'.*\n$")
 
+    def test_more_threads_than_cores_can_use(self):
+        for words in [["train", *SMALL, "train.threads=100000"], ["bench", "step", "--threads", "100000"]]:
+            done = self.run_paceline(*words, code=WRONG_INPUT)
+            self.assertRegex(done.stderr, r"^error: .*threads=100000 is more than \d+ cores can use; at most \d+, or 0 for all cores\n$")
+        self.assertEqual(self.files(), [])
+
 
 class Resuming(CliTest):
     def test_stopped_or_killed(self):

@@ -265,6 +265,7 @@ TEST(Refusal, BeforeAnythingIsWritten) {
   EXPECT_THAT(refused([](Recipe& r) { r.data.batch = 1000; }), testing::AllOf(HasSubstr("data.batch=1000"), HasSubstr("96")));
   EXPECT_THAT(refused([](Recipe& r) { r.model.input = {1, 9, 9}; }), testing::AllOf(HasSubstr("1x9x9"), HasSubstr("1x8x8")));
   EXPECT_THAT(refused([](Recipe& r) { r.model.classes = 4; }), testing::AllOf(HasSubstr("4 classes"), HasSubstr("10")));
+  EXPECT_THAT(refused([](Recipe& r) { r.train.threads = 100000; }), testing::AllOf(HasSubstr("train.threads=100000"), HasSubstr("cores")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.device = "tpu"; }), HasSubstr("tpu"));
   EXPECT_THAT(refused([](Recipe& r) { r.data.residency = "device"; }), HasSubstr("data.residency"));
   EXPECT_THAT(refused([](Recipe& r) { r.schedule.name = "piecewise"; }), HasSubstr("points"));
