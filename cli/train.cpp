@@ -127,11 +127,21 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const ps:
   return options;
 }
 
+nlohmann::ordered_json to_json(const Config& config) {
+  nlohmann::ordered_json document;
+  for (const Section& section : config.sections())
+    for (const Field& field : section.fields())  // values are written as TOML and JSON both do
+      document[section.name()][field.key()] = nlohmann::ordered_json::parse(field.toml());
+  return document;
+}
+
 int run_train(const TrainFlags& flags) {
   const comm::World launched = comm::discover();
   Plan plan = make_plan(flags, launched);
   if (flags.print_recipe) {
-    std::cout << plan.recipe.config().toml();
+    const Config config = plan.recipe.config();
+    if (flags.json) print_json(to_json(config));
+    else std::cout << config.toml();
     return kDone;
   }
   catch_signals();

@@ -268,6 +268,10 @@ class Training(CliTest):
         recipe = self.run_paceline("train", "r.toml", "optim.rate=0.125", "--seed", "9", "--print-recipe").stdout
         for line in ["rate = 0.125", "momentum = 0.5", 'name = "from the file"', "seed = 9", "beta1 = 0.9"]:
             self.assertIn("\n" + line + "\n", recipe)
+        as_json = self.json_of("train", "r.toml", "optim.rate=0.125", "--seed", "9", "schedule.milestones=[1,2]", "--print-recipe")
+        self.assertEqual((as_json["optim"]["rate"], as_json["train"]["name"], as_json["train"]["seed"]), (0.125, "from the file", 9))
+        self.assertIs(as_json["data"]["drop_last"], True)
+        self.assertEqual(as_json["schedule"]["milestones"], [1, 2])
         self.assertEqual(self.files(), ["r.toml"])
 
     def test_the_demonstration_of_asynchronous_workers_has_no_momentum(self):
