@@ -75,6 +75,10 @@ void Progress::see(const RunStarted& event) {
   if (event.macs > 0) rows.back().value += fmt::format(", {} MACs a sample", show_large(static_cast<double>(event.macs)));
   rows.push_back({"data", fmt::format("{}, {} training", event.dataset, show_count(event.train_samples))});
   rows.back().value += event.test_samples > 0 ? fmt::format(" and {} test samples", show_count(event.test_samples)) : " samples";
+  // Steps of a parameter server are parts of a batch: there are more of them than batches, and this says nothing.
+  if (const std::int64_t seen = event.steps_per_epoch * event.batch; 0 < seen && seen < event.train_samples)
+    rows.push_back(
+        {"", fmt::format("{} of {} an epoch; data.drop_last=false uses all", show_count(seen), show_count(event.train_samples))});
   rows.push_back({"training", fmt::format("{}, batch {}, {} of {}", event.optimizer, show_count(event.batch), plural(event.epochs, "epoch"),
                                           plural(event.steps_per_epoch, "step"))});
   const std::string over = event.engine.empty() ? "" : " over " + event.engine;

@@ -34,7 +34,7 @@ class ProgressTest : public testing::Test {
     run.device = "cpu";
     run.precision = "float32";
     run.parameters = 61706;
-    run.train_samples = 128;
+    run.train_samples = train_samples;
     run.test_samples = 64;
     run.batch = 32;
     run.epochs = 2;
@@ -78,6 +78,7 @@ class ProgressTest : public testing::Test {
   std::optional<Progress> progress;
   std::string started;
   bool per_token = false;
+  std::int64_t train_samples = 128;
   double share = 0;
 };
 
@@ -91,6 +92,12 @@ TEST_F(ProgressTest, BeforeTheRunATableSaysWhatIsTrained) {
             "│  workers   2 on cpu, float32, allreduce over shm                         │\n"
             "│  run       runs/lenet-mnist                                              │\n"
             "╰──────────────────────────────────────────────────────────────────────────╯\n");
+}
+
+TEST_F(ProgressTest, SamplesThatSitOutAnEpochAreNamed) {
+  train_samples = 150;
+  start(true);
+  EXPECT_NE(started.find("128 of 150 an epoch; data.drop_last=false uses all"), std::string::npos) << started;
 }
 
 TEST_F(ProgressTest, TheLiveLineShowsTheStepTheFiguresAndTheTimeLeft) {
