@@ -96,7 +96,11 @@ int run_doctor(bool json) {
   std::vector<std::string> advice;
   // The reference BLAS gives about 2 GFLOP/s a core, a tuned one twenty or more.
   if (product / cores < 10)
-    advice.push_back(fmt::format("matrix products run at {:.0f} GFLOP/s: install OpenBLAS (apt-get install libopenblas0-openmp)", product));
+    advice.push_back(
+        fmt::format("matrix products run at {:.0f} GFLOP/s: {}", product,
+                    blas.find("openblas") != std::string::npos
+                        ? "the BLAS is a fast one, so the machine is slow, or busy with something else; look again when it is idle"
+                        : "install OpenBLAS (apt-get install libopenblas0-openmp)"));
   if (has_threads_of_its_own())
     advice.emplace_back(
         "this OpenBLAS has threads of its own, and is slow where other programs use the cores: "

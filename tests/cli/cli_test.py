@@ -193,6 +193,8 @@ class Looking(CliTest):
             self.assertIn(key, report)
         self.assertGreater(report["product_gflops"], 0)
         self.assertIn("cpu", report["devices"])
+        if "openblas" in report["blas"]:
+            self.assertNotIn("install OpenBLAS", "\n".join(report["advice"]))
 
     def test_bench(self):
         report = self.json_of("bench", "data", "--rounds", "1")
