@@ -73,6 +73,8 @@ int verify(const CheckpointFlags& flags) {
     std::string problem;
     try {
       train::read_checkpoint(file);
+    } catch (const train::NotACheckpoint&) {
+      throw;  // nothing is damaged
     } catch (const DataError& error) {
       problem = error.what();
     }

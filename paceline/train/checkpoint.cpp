@@ -19,6 +19,7 @@ namespace paceline::train {
 namespace {
 
 constexpr const char* kFormat = "paceline-checkpoint-1";
+constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"};  // other files of safetensors have none of them
 constexpr const char* kExtension = ".safetensors";
 
 nlohmann::json to_json(const Position& p) {
@@ -71,11 +72,11 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
   const auto& metadata = opened.metadata();
   const auto entry = [&](const char* key) -> const std::string& {
     const auto found = metadata.find(key);
-    if (found == metadata.end())
-      throw DataError(file.string(),
-                      fmt::format("not a checkpoint of Paceline (no '{}' in its metadata); weights alone load with model.weights=", key));
+    if (found == metadata.end()) throw DataError(file.string(), fmt::format("no '{}' in its metadata, which is damaged", key));
     return found->second;
   };
+  if (std::ranges::none_of(kOwnKeys, [&](const char* key) { return metadata.contains(key); }))
+    throw NotACheckpoint(file.string(), "no checkpoint of Paceline, but weights, which are used by model.weights=");
   if (entry("format") != kFormat) throw DataError(file.string(), fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
   if (entry("crc32c") != seal(metadata))
     throw DataError(file.string(), "its metadata (position, recipe, list of tensors) is damaged: the checksum does not fit");

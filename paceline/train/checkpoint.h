@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/strategies/strategy.h"
 
@@ -41,6 +42,12 @@ struct Checkpoint {
 };
 
 FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint);
+
+/// A file of weights, whole as such, but without a run's position and state.
+class NotACheckpoint : public DataError {
+ public:
+  using DataError::DataError;
+};
 
 /// Reads and checks. DataError says what is damaged.
 Checkpoint read_checkpoint(const std::filesystem::path& file);

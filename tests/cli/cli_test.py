@@ -368,6 +368,14 @@ class Resuming(CliTest):
         self.assertEqual(json.loads(done.stdout)["state_hash"], whole["state_hash"])
         self.assertTrue(self.json_of("checkpoint", "verify", "runs/x")["good"])
 
+    def test_weights_are_no_checkpoint_but_not_damaged_either(self):
+        self.run_paceline("train", *SMALL, "train.name=x", "--quiet")
+        self.run_paceline("checkpoint", "convert", "runs/x", "w.safetensors")
+        for command in ["verify", "show"]:
+            done = self.run_paceline("checkpoint", command, "w.safetensors", code=WRONG_INPUT)
+            self.assertRegex(done.stderr, r"^error: w.safetensors: no checkpoint of Paceline, but weights, .*model.weights=\n$")
+            self.assertEqual(done.stdout, "")
+
     def test_wrong_ones_are_refused(self):
         self.run_paceline("train", *SMALL, "train.name=x", "--quiet")
         file, before = self.checkpoints("runs/x")[0], self.files()
