@@ -59,6 +59,14 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
     throw ConfigError(fmt::format("data.batch={} is more than the {} training samples of '{}'; use a smaller batch", recipe_.data.batch,
                                   datasets_->training->size(), recipe_.data.name));
 
+  if (const auto& shape = datasets_->training->info().input;
+      recipe_.data.augment && shape.size() == 3 && recipe_.data.cutout > std::max(shape[1], shape[2]))
+    throw ConfigError(fmt::format("data.cutout={} is more than a picture of {}x{}, of which it would blank most; use less",
+                                  recipe_.data.cutout, shape[2], shape[1]));
+  if (leads() && recipe_.schedule.warmup_epochs > static_cast<double>(recipe_.train.epochs))
+    log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate",
+                 recipe_.schedule.warmup_epochs, recipe_.train.epochs);
+
   nn::GraphModule::Options options;
   options.device = device;
   options.precision = precision;

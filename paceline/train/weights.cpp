@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "paceline/base/error.h"
 #include "paceline/base/safetensors.h"
 #include "paceline/train/tensor_file.h"
@@ -11,6 +13,7 @@ namespace paceline::train {
 namespace {
 
 constexpr std::string_view kModel = kModelPrefix, kTracked = "num_batches_tracked", kRunningMean = "running_mean";
+constexpr std::string_view kWrapped = "module.";
 
 }  // namespace
 
@@ -32,6 +35,11 @@ void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
   } else {
     for (const safetensors::Tensor& tensor : opened.tensors())
       if (!tensor.name.ends_with(kTracked)) saved.push_back({tensor.name, to_torch(tensor)});
+    if (!saved.empty() && std::ranges::all_of(saved, [](const NamedTensor& item) { return item.name.starts_with(kWrapped); }))
+      throw ConfigError(
+          fmt::format("{} does not fit: all its names begin with '{}', as DistributedDataParallel and DataParallel make them; "
+                      "save model.module.state_dict()",
+                      file.string(), kWrapped));
     for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
   }
   for (const NamedTensor& item : saved)

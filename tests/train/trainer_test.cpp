@@ -266,6 +266,8 @@ TEST(Refusal, BeforeAnythingIsWritten) {
   EXPECT_THAT(refused([](Recipe& r) { r.model.input = {1, 9, 9}; }), testing::AllOf(HasSubstr("1x9x9"), HasSubstr("1x8x8")));
   EXPECT_THAT(refused([](Recipe& r) { r.model.classes = 4; }), testing::AllOf(HasSubstr("4 classes"), HasSubstr("10")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.threads = 100000; }), testing::AllOf(HasSubstr("train.threads=100000"), HasSubstr("cores")));
+  EXPECT_THAT(refused([](Recipe& r) { r.data.augment = true, r.data.cutout = 9; }),
+              testing::AllOf(HasSubstr("data.cutout=9"), HasSubstr("8x8")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.device = "tpu"; }), HasSubstr("tpu"));
   EXPECT_THAT(refused([](Recipe& r) { r.data.residency = "device"; }), HasSubstr("data.residency"));
   EXPECT_THAT(refused([](Recipe& r) { r.schedule.name = "piecewise"; }), HasSubstr("points"));

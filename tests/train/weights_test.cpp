@@ -163,6 +163,15 @@ TEST(Weights, ValuesThatAreNotFiniteAreRefused) {
   }
 }
 
+TEST(Weights, NamesOfAWrappedModuleAreRecognised) {
+  const Folder folder;
+  nn::GraphModule module = make_module(plain_graph(), 1);
+  auto weights = weights_of(module);
+  for (NamedTensor& item : weights) item.name = "module." + item.name;
+  write_weights(folder / "w.safetensors", weights);
+  EXPECT_THAT(message_of<ConfigError>([&] { load_weights(module, folder / "w.safetensors"); }), HasSubstr("model.module.state_dict()"));
+}
+
 TEST(Weights, ARecipeStartsFromThem) {
   const Folder folder;
   Recipe recipe = tiny_recipe();
