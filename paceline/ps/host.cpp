@@ -18,17 +18,23 @@ Host::Presence& Host::presence(int worker) {
   return presence_[static_cast<std::size_t>(worker)];
 }
 
-std::string Host::late(int worker) const {
-  std::vector<int> computing;  // whoever waits as well is not to blame
-  for (std::size_t i = 0; i < presence_.size(); ++i)
-    if (presence_[i].here && !presence_[i].waits && static_cast<int>(i) != worker) computing.push_back(static_cast<int>(i));
-  return computing.empty() ? "others" : fmt::format("worker{} {}", computing.size() > 1 ? "s" : "", fmt::join(computing, ", "));
+std::vector<int> Host::awaited(int worker) const {
+  std::vector<int> result;  // whoever has pushed and waits as well is not to blame
+  for (int i = 0; i < static_cast<int>(presence_.size()); ++i) {
+    const Presence& other = presence_[static_cast<std::size_t>(i)];
+    if (i != worker && other.here && (other.computes || server_->may_pull(i))) result.push_back(i);
+  }
+  return result;
 }
 
 PeerError Host::refusal(int worker) const {
+  const std::vector<int> others = awaited(worker);
+  const std::string late =
+      others.empty() ? "workers that have not come" : fmt::format("worker{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
   return {worker, "pull", server_->version(),
-          fmt::format("worker {} waited {:.1f} s for {} at version {}; they are late or gone (ps.consistency decides who waits)", worker,
-                      seconds(limits_.wait), late(worker), server_->version())};
+          fmt::format("worker {} waited {:.1f} s for {} at version {}, late or gone; raise ps.deadline_s, or choose a ps.consistency that "
+                      "does not wait",
+                      worker, seconds(limits_.wait), late, server_->version())};
 }
 
 PeerError Host::overdue(int worker) {
@@ -39,6 +45,16 @@ PeerError Host::overdue(int worker) {
 bool Host::may_pull(int worker) {
   const std::scoped_lock state(state_);
   return presence(worker).returns || server_->may_pull(worker);
+}
+
+bool Host::may_begin(int worker, bool work) {
+  const std::scoped_lock state(state_);
+  Presence& asking = presence(worker);
+  const bool may = asking.returns || server_->may_pull(worker);
+  if (may || !work) asking.since.reset();
+  else if (!asking.since) asking.since = clock_.now();
+  else if (clock_.now() - *asking.since > limits_.wait) throw refusal(worker);
+  return may;
 }
 
 void Host::take_part(int worker) {
@@ -72,6 +88,7 @@ std::int64_t Host::pull(int worker, float* into, float rate) {
     presence(worker).waits = false;
     if (!granted) throw refusal(worker);
     presence(worker).heard = clock_.now();
+    presence(worker).computes = true;
     reading.lock();
     note(into ? Journal::Kind::pulled : Journal::Kind::granted, worker, Push{.rate = rate});
     server_->grant(worker);
@@ -104,6 +121,7 @@ Verdict Host::push(int worker, float* gradient, const Push& push) {
   {
     const std::scoped_lock both(state_, memory_);
     presence(worker).heard = clock_.now();
+    presence(worker).computes = false;
     if (good) {
       note(Journal::Kind::pushed, worker, push, Report{}, std::span<const float>(gradient, static_cast<std::size_t>(server_->length())));
       verdict = server_->push(worker, gradient, push);
@@ -121,6 +139,7 @@ void Host::refuse(int worker) {
   {
     const std::scoped_lock both(state_, memory_);
     presence(worker).heard = clock_.now();
+    presence(worker).computes = false;
     note(Journal::Kind::refused, worker);
     server_->refuse(worker);
   }

@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 
 #include "paceline/base/clock.h"
@@ -31,6 +32,9 @@ class Host {
   Host(std::unique_ptr<Server> server, const Limits& limits);
 
   bool may_pull(int worker);
+  /// The same for a worker that asks again and again instead of waiting in pull(). One that has `work` to do and may not for
+  /// limits().wait gets what pull() throws.
+  bool may_begin(int worker, bool work);
   /// Waits until the consistency lets the worker pull. PeerError names who was waited for, or says that the worker left meanwhile. `into`
   /// null: it wants no parameters.
   /// Returns the version that it pulled.
@@ -41,7 +45,7 @@ class Host {
   /// Whether `count` values can be used. Those in host memory are looked at; of those on a GPU the loss tells,
   /// which is no number where the worker found some that are none.
   bool finite(const float* gradient, std::int64_t count, const Push& push) const;
-  /// What a pull throws that was not granted within limits().wait.
+  /// What a pull throws that was not granted within limits().wait; it names whoever computes, or could.
   PeerError overdue(int worker);
   /// A worker has seen that its gradient is not finite, and sends none of it.
   void refuse(int worker);
@@ -75,8 +79,10 @@ class Host {
  private:
   struct Presence {
     bool here = false, waits = false;
-    bool returns = false;  // to a server that has begun again, with its next pull
-    int changes = 0;       // how often it came and went
+    bool computes = false;               // it has pulled, and not yet pushed
+    std::optional<Nanoseconds> since{};  // it asks whether it may begin
+    bool returns = false;                // to a server that has begun again, with its next pull
+    int changes = 0;                     // how often it came and went
     Nanoseconds heard{0};
   };
   Presence& presence(int worker);
@@ -87,7 +93,7 @@ class Host {
     if (journal_) journal_->note(kind, worker, rest...);
     if (watcher_) watcher_(kind, worker);
   }
-  std::string late(int worker) const;  // "workers 1, 3": for whom a worker may be waiting
+  std::vector<int> awaited(int worker) const;  // for whom a worker may be waiting
 
   std::unique_ptr<Server> server_;
   Limits limits_;

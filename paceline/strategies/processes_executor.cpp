@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -46,10 +47,10 @@ class ProcessesExecutor final : public Executor {
     host_ = make_host(context, config, cuts, 0);
     options_ = service_options(context, cuts, 0);
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
-    options_.task_done = [this](int, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
+    options_.task_done = [this](int worker, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
       {
         const std::lock_guard lock(mutex_);
-        --under_way_, ++finished_tasks_;
+        busy_.erase(worker), ++finished_tasks_;
         loss_sum_ += loss_sum, right_ += right, targets_ += targets;
       }
       changed_.notify_all();
@@ -58,7 +59,7 @@ class ProcessesExecutor final : public Executor {
       log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
       {
         const std::lock_guard lock(mutex_);
-        --under_way_;
+        busy_.erase(worker);
         tasks_.push_front(task);
       }
       changed_.notify_all();
@@ -83,8 +84,7 @@ class ProcessesExecutor final : public Executor {
     observer_.reset();
     if (!server_) return;
     const Nanoseconds until = context_.clock.now() + kFarewell;
-    const auto only_observers = [&] { return std::ranges::all_of(server_->workers(), [](int worker) { return worker == ps::kObserver; }); };
-    while (!only_observers() && context_.clock.now() < until) std::this_thread::sleep_for(20ms);
+    while (connected() > missing() && context_.clock.now() < until) std::this_thread::sleep_for(20ms);
   }
 
   StepResult step(const Batch&, const Point& point) override {
@@ -104,7 +104,7 @@ class ProcessesExecutor final : public Executor {
   void show(const std::string&) override {
     begin_without_checkpoint();
     std::unique_lock lock(mutex_);
-    wait_for_progress(lock, [&] { return tasks_.empty() && under_way_ == 0; });
+    wait_for_progress(lock, [&] { return tasks_.empty() && busy_.empty(); });
     lock.unlock();
     auto* parameters = context_.module.arena().parameters().data_ptr<float>();
     if (context_.cluster.servers.size() > 1) {
@@ -191,19 +191,36 @@ class ProcessesExecutor final : public Executor {
 
   std::optional<ps::Task> next_task(int worker, bool visits, bool& finished) {
     // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
-    const auto something_to_do = [&] { return !tasks_.empty() && (!visits || host_->may_pull(worker)); };
+    const auto something_to_do = [&] { return (!visits || host_->may_begin(worker, !tasks_.empty())) && !tasks_.empty(); };
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait, [&] { return over_ || something_to_do(); });
-    finished = over_;
-    if (over_ || !something_to_do()) return std::nullopt;
+    try {
+      changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
+      if (problem_) std::rethrow_exception(problem_);  // whatever ends the run, all workers are told
+      finished = over_;
+      if (over_ || !something_to_do()) return std::nullopt;
+    } catch (const PeerError&) {  // it waits for somebody who is late, and so does the run
+      problem_ = std::current_exception();
+      changed_.notify_all();
+      throw;
+    }
     const ps::Task task = tasks_.front();
     tasks_.pop_front();
-    ++under_way_;
+    busy_.insert(worker);
     changed_.notify_all();
     return task;
   }
 
-  /// Waits as long as something is finished now and then.
+  /// Whom nobody waits for at the end: where the run fails, those who still compute.
+  std::int64_t missing() const {
+    const std::lock_guard lock(mutex_);
+    return problem_ ? std::ssize(busy_) : 0;
+  }
+  std::int64_t connected() const {
+    return std::ranges::count_if(server_->workers(), [](int worker) { return worker != ps::kObserver; });
+  }
+
+  /// Waits as long as something is finished now and then, or could be: whoever computes and is silent is forgotten, and whoever is waited
+  /// for by others too long becomes the problem (next_task). Ranks do not beat, so that theirs may be taken for stopped.
   template <class Condition>
   void wait_for_progress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
     while (!condition()) {
@@ -212,11 +229,17 @@ class ProcessesExecutor final : public Executor {
       const bool moved =
           changed_.wait_for(lock, context_.ps.patience(), [&] { return condition() || problem_ || finished_tasks_ != before; });
       if (moved) continue;
+      const std::string computing = busy_.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(busy_, ", "));
+      const std::string what = fmt::format("no worker finished a minibatch for {:.1f} s ({})", seconds(context_.ps.patience()), computing);
+      if (!busy_.empty() && !context_.cluster.ranks) {
+        log::warning("{}; they are heard of, and waited for", what);
+        continue;
+      }
       const std::int64_t finished = finished_tasks_;
       lock.unlock();  // the server's lock comes before this one
       throw PeerError(-1, "step", finished,
-                      fmt::format("no worker finished a minibatch for {:.1f} s; {} are connected, and the servers are {}",
-                                  seconds(context_.ps.patience()), server_->workers().size(), fmt::join(context_.cluster.servers, ",")));
+                      fmt::format("{}; connected workers: {}, servers: {}; where they need longer, raise ps.deadline_s", what, connected(),
+                                  fmt::join(context_.cluster.servers, ",")));
     }
   }
 
@@ -230,7 +253,8 @@ class ProcessesExecutor final : public Executor {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ps::Task> tasks_;
-  std::int64_t under_way_ = 0, finished_tasks_ = 0, targets_ = 0;
+  std::set<int> busy_;  // workers that have a task
+  std::int64_t finished_tasks_ = 0, targets_ = 0;
   double loss_sum_ = 0, right_ = 0;
   bool over_ = false;
   std::exception_ptr problem_;  // nobody is served any more

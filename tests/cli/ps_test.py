@@ -140,6 +140,27 @@ class Processes(unittest.TestCase):
         self.assertTrue(finished and int(finished.group(1)) > 0, comer)
         self.check_against_undisturbed(disturbed)
 
+    def small(self, workers, *words):
+        result = run("run", "--servers", "1", "--workers", str(workers), "--", "train", "model.network=mlp", "model.hidden=[8]",
+                     "data.shape=[1,8,8]", "data.batch=24", "data.test_samples=24", "train.threads=1", "optim.momentum=0", "--json",
+                     "train.runs=" + self.folder.name, *words)
+        if "built without gRPC" in result.stderr or "libgrpc" in result.stderr:
+            self.skipTest("this build has no gRPC")
+        return result
+
+    def test_whoever_waits_for_a_late_worker_is_told_its_number(self):
+        late = self.small(3, "strategy.name=ssgd", "ps.deadline_s=1.5", "data.train_samples=240", "timing.slow_workers=[1]",
+                          "timing.slow_factor=1000000")
+        self.assertEqual(late.returncode, 1, late.stderr)
+        for who in ("server 0", "worker [02]"):
+            self.assertRegex(late.stderr, rf"\[{who}\] .*worker [02] waited 1\.5 s for worker 1 at version \d+, .*raise ps\.deadline_s")
+
+    def test_a_minibatch_may_take_longer_than_the_deadline_where_nobody_waits(self):
+        slow = self.small(1, "strategy.name=asgd", "ps.deadline_s=0.4", "data.train_samples=48", "train.epochs=1",
+                          "timing.pause_probability=1", "timing.pause_ms=1500")
+        self.assertEqual(slow.returncode, 0, slow.stderr)
+        self.assertIn("no worker finished a minibatch for 0.8 s (computing: 0)", slow.stderr)
+
     def test_told_to_stop_it_keeps_what_was_under_way(self):
         job = subprocess.Popen([PACELINE, "run", "--servers", "2", "--workers", "2", "--", *self.WORDS, "train.epochs=1000",
                                 "train.checkpoint_every=20", "train.runs=" + self.folder.name], stdout=subprocess.PIPE,

@@ -159,6 +159,31 @@ TEST(Host, NamesTheLateWorkersWhenAPullWaitsTooLong) {
   EXPECT_EQ(outcome_of_pull(*host, 0), "") << "whoever waited in vain may ask again";
 }
 
+TEST(Host, NamesTheLateWorkerToThoseWhoAskAgainAndAgain) {
+  for (const char* consistency : {"bsp", "ssp"}) {
+    const auto host = make_host(with(consistency, 0), 3, 5, {.wait = std::chrono::milliseconds(20)});
+    Floats values(5);
+    for (int worker = 0; worker < 3; ++worker) {
+      EXPECT_TRUE(host->may_begin(worker, true));
+      host->pull(worker, values.data(), 1);
+    }
+    for (const int worker : {0, 2}) host->push(worker, values.data(), {.rate = 1});
+    for (const int worker : {0, 2}) EXPECT_FALSE(host->may_begin(worker, true));
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    EXPECT_FALSE(host->may_begin(2, false)) << "without work nobody waits";
+    EXPECT_FALSE(host->may_begin(2, true)) << "and the time begins anew";
+    try {
+      host->may_begin(0, true);
+      ADD_FAILURE() << consistency << ": it was to be told";
+    } catch (const PeerError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("worker 0 waited 0.0 s for worker 1 at version"));
+      EXPECT_THAT(error.what(), HasSubstr("raise ps.deadline_s"));
+    }
+    host->push(1, values.data(), {.rate = 1});
+    EXPECT_TRUE(host->may_begin(0, true)) << consistency;
+  }
+}
+
 TEST(Host, RefusesAGradientThatIsNoNumberAndTheWorkerGoesOn) {
   const auto host = make_host(with("bsp"), 2, 1'000);
   Floats values(1'000);
