@@ -1,5 +1,6 @@
 #include "paceline/ps/host.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,6 +11,11 @@
 #include "paceline/ps/kernels.h"
 
 namespace paceline::ps {
+namespace {
+
+constexpr Nanoseconds kLook = std::chrono::milliseconds(20);  // how often a pull that is overdue looks whom it waits for
+
+}  // namespace
 
 Host::Host(std::unique_ptr<Server> server, const Limits& limits) : server_(std::move(server)), limits_(limits) {}
 
@@ -25,6 +31,34 @@ std::vector<int> Host::awaited(int worker) const {
     if (i != worker && other.here && (other.computes || server_->may_pull(i))) result.push_back(i);
   }
   return result;
+}
+
+bool Host::in_despair(int worker, Nanoseconds since) const {
+  const Nanoseconds now = clock_.now(), beat = limits_.silence / 4;
+  if (now - since < limits_.wait) return false;
+  const auto fading = [&](int other) {  // longer silent than who beats is, and due to be forgotten; unless nobody does that here
+    const Nanoseconds silent = now - presence_[static_cast<std::size_t>(other)].heard;
+    return silent > 2 * beat && silent < limits_.silence + beat;
+  };
+  const std::vector<int> others = awaited(worker);
+  return others.empty() || !std::ranges::all_of(others, fading);
+}
+
+// Of several servers one may have let a worker take part a round earlier than another, as it came back: it is then ahead of the others
+// there. When it gets an epoch's last minibatch, they have none to catch up with.
+bool Host::even_out(int worker) {
+  const auto computes = [](const Presence& one) { return one.here && one.computes; };
+  if (std::ranges::any_of(presence_, computes) || awaited(worker).empty()) return false;
+  const std::scoped_lock writing(memory_);
+  note(Journal::Kind::all_away, 0);
+  server_->all_away();
+  for (int i = 0; i < static_cast<int>(presence_.size()); ++i) {
+    if (const Presence& one = presence_[static_cast<std::size_t>(i)]; !one.here || one.returns) continue;
+    note(Journal::Kind::returned, i);
+    server_->returned(i);
+  }
+  changed_.notify_all();
+  return server_->may_pull(worker);
 }
 
 PeerError Host::refusal(int worker) const {
@@ -53,7 +87,7 @@ bool Host::may_begin(int worker, bool work) {
   const bool may = asking.returns || server_->may_pull(worker);
   if (may || !work) asking.since.reset();
   else if (!asking.since) asking.since = clock_.now();
-  else if (clock_.now() - *asking.since > limits_.wait) throw refusal(worker);
+  else if (in_despair(worker, *asking.since)) throw refusal(worker);
   return may;
 }
 
@@ -82,7 +116,11 @@ std::int64_t Host::pull(int worker, float* into, float rate) {
     const auto gone = [&] {  // whoever comes back meanwhile asks for itself
       return presence(worker).changes != changes || (changes > 0 && !presence(worker).here);
     };
-    const bool granted = changed_.wait_for(state, limits_.wait, [&] { return !closed_.empty() || gone() || server_->may_pull(worker); });
+    const auto settled = [&] { return !closed_.empty() || gone() || server_->may_pull(worker); };
+    const Nanoseconds since = clock_.now();
+    bool granted = changed_.wait_for(state, limits_.wait / 2, settled) || even_out(worker) ||
+                   changed_.wait_for(state, limits_.wait - limits_.wait / 2, settled);
+    while (!granted && !in_despair(worker, since)) granted = changed_.wait_for(state, kLook, settled);
     if (!closed_.empty()) throw Error(closed_);
     if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it waited", worker));
     presence(worker).waits = false;

@@ -94,6 +94,10 @@ class Host {
     if (watcher_) watcher_(kind, worker);
   }
   std::vector<int> awaited(int worker) const;  // for whom a worker may be waiting
+  /// A worker that has waited since then is told. Not while whoever it waits for is about to be forgotten, which sets it free.
+  bool in_despair(int worker, Nanoseconds since) const;
+  /// Everybody who is here begins a round at the same time, where nobody computes. Holds state_.
+  bool even_out(int worker);
 
   std::unique_ptr<Server> server_;
   Limits limits_;

@@ -184,6 +184,41 @@ TEST(Host, NamesTheLateWorkerToThoseWhoAskAgainAndAgain) {
   }
 }
 
+// Both limits are the same in a run. Whoever is silent for half of it does not beat, and will be forgotten within the other half.
+TEST(Host, WaitsBeyondItsLimitForWhoeverIsAboutToBeForgotten) {
+  const Nanoseconds limit = std::chrono::milliseconds(1200);
+  const auto host = make_host(with("bsp"), 2, 5, {.wait = limit / 2, .silence = limit});
+  Floats values(5);
+  for (const int worker : {0, 1}) host->pull(worker, values.data(), 1);
+  std::this_thread::sleep_for(limit / 4);
+  host->push(0, values.data(), {.rate = 1});
+  const std::jthread keeper([&] {
+    while (host->forget_silent().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  });
+  EXPECT_EQ(outcome_of_pull(*host, 0), "");
+}
+
+// Worker 1 was forgotten by two servers and comes back, to the second one when its round is over. It is a round ahead there, and if it has
+// the only minibatch that is left, worker 0 has nothing to catch up with.
+TEST(Host, LetsAWorkerPullThatIsARoundAheadWhereNobodyComputes) {
+  const auto first = make_host(with("bsp"), 2, 5), second = make_host(with("bsp"), 2, 5, {.wait = std::chrono::milliseconds(100)});
+  Floats values(5);
+  const auto pull = [&](int worker) { return outcome_of_pull(*first, worker) + outcome_of_pull(*second, worker); };
+  for (const int worker : {0, 1}) EXPECT_EQ(pull(worker), "");
+  first->leave(1), first->join(1);
+  for (const auto& host : {first, second}) host->push(0, values.data(), {.rate = 1});
+  second->leave(1), second->join(1);
+  EXPECT_EQ(pull(1), "");
+  EXPECT_EQ(first->push(1, values.data(), {.rate = 1}), applied(2));
+  EXPECT_EQ(second->push(1, values.data(), {.rate = 1}), gathered(1));
+  EXPECT_EQ(pull(1), "") << "nobody computes";
+  EXPECT_EQ(pull(0), "");
+  for (const auto& host : {first, second}) {  // both servers are in the same round again
+    EXPECT_EQ(host->push(1, values.data(), {.rate = 1}), gathered(1));
+    EXPECT_EQ(host->push(0, values.data(), {.rate = 1}), applied(2));
+  }
+}
+
 TEST(Host, RefusesAGradientThatIsNoNumberAndTheWorkerGoesOn) {
   const auto host = make_host(with("bsp"), 2, 1'000);
   Floats values(1'000);
