@@ -167,13 +167,17 @@ TEST(GrpcProcess, AKilledWorkerLeavesAndTheRestGoOn) {
   ASSERT_TRUE(process.runs());
   ASSERT_TRUE(soon([&] { return version(fleet) > 3; }));
   EXPECT_THAT(fleet.servers[0]->workers(), ElementsAre(0, 1));
+  const auto looks = connect_grpc(fleet.addresses, layout(), {.worker = kObserver});
+  testing::internal::CaptureStderr();
   process.end(SIGKILL);
-  ASSERT_TRUE(soon([&] { return fleet.servers[0]->workers() == std::vector<int>{1}; }));
+  EXPECT_TRUE(soon([&] { return fleet.servers[0]->workers() == std::vector<int>{1, kObserver}; }));
   const std::int64_t then = version(fleet);
   pulled(*mine);
   auto gradient = gradient_of(1, 0);
   EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
   EXPECT_EQ(version(fleet), then + 1);
+  fleet.servers.clear();  // whatever it says is said
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is gone: its stream broke; 1 goes on\n"));
 }
 
 TEST(GrpcProcess, AStoppedWorkerIsForgottenAndItsTaskHandedBack) {

@@ -177,21 +177,22 @@ int GrpcServer::Impl::number_for(const wire::Join& join, std::unique_lock<std::m
 }
 
 void GrpcServer::Impl::leave(const Session& session) {
-  std::size_t others = 0;
+  std::string rest;
   {
     const std::scoped_lock lock(mutex_);
     host_->leave(session.worker());
     sessions_.erase(session.worker());
-    others = sessions_.size();
+    const std::size_t others = sessions_.size() - sessions_.count(kObserver);
+    rest = fmt::format("{} go{} on", others, others == 1 ? "es" : "");
     if (!closing_ && session.task() && options_.task_lost) options_.task_lost(session.worker(), *session.task());
     if (closing_) return changed_.notify_all();
   }
   changed_.notify_all();
   const std::string name = fmt::format("{} at {}", who(session.worker()), session.peer());
   if (session.is_forgotten())
-    log::warning("{} was not heard of for {:.1f} s and is forgotten; {} go on", name, seconds(host_->limits().silence), others);
-  else if (session.is_cut()) log::warning("{} is gone: its stream broke; {} go on", name, others);
-  else log::debug("{} has left; {} go on", name, others);
+    log::warning("{} was not heard of for {:.1f} s and is forgotten; {}", name, seconds(host_->limits().silence), rest);
+  else if (session.is_cut()) log::warning("{} is gone: its stream broke; {}", name, rest);
+  else log::debug("{} has left; {}", name, rest);
 }
 
 grpc::Status GrpcServer::Impl::beat(const Bytes& request) {
