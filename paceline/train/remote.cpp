@@ -76,6 +76,12 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
     throw ConfigError(fmt::format(
         "ps.executor={} has all workers in one process, and these are several; leave ps.executor out, or start it without a launcher",
         recipe.ps.executor));
+  if (recipe.train.device != "auto" && recipe.train.device != "cpu")
+    throw ConfigError(
+        fmt::format("train.device={}: servers and workers of several processes keep parameters in host memory, and compute there; leave "
+                    "train.device out, or start it without a launcher",
+                    recipe.train.device));
+  recipe.train.device = "cpu";
   recipe.ps.executor = "processes";
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);

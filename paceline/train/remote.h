@@ -9,8 +9,8 @@
 
 namespace paceline::train {
 
-/// The recipe of a process of `cluster`, with its numbers of servers and workers. ConfigError where its strategy has no parameter server,
-/// or its executor has no processes. Without a cluster: as it is.
+/// The recipe of a process of `cluster`, with its numbers of servers and workers, on the CPU. ConfigError where its strategy has no
+/// parameter server, its executor has no processes, or its device is a GPU. Without a cluster: as it is.
 Recipe recipe_for(const Recipe& recipe, const ps::Cluster& cluster);
 
 /// Computes until there is no more work, or `stop`. Returns how many minibatches it finished.

@@ -75,6 +75,11 @@ TEST(Processes, RefuseARecipeWithoutServersOfItsOwnBeforeAnythingStarts) {
     EXPECT_EQ(fitting.ps.executor, "processes");
     EXPECT_EQ(fitting.ps.servers, 2);
     EXPECT_EQ(fitting.parallel.workers, 2);
+    recipe.train.device = "auto";
+    EXPECT_EQ(recipe_for(recipe, one).train.device, "cpu") << "whatever this machine has";
+    recipe.train.device = "cuda";
+    EXPECT_THAT(message_of<ConfigError>([&] { recipe_for(recipe, one); }), HasSubstr("leave train.device out"));
+    recipe.train.device = "cpu";
     for (const char* executor : {"virtual", "threads"}) {
       recipe.ps.executor = executor;
       EXPECT_THAT(message_of<ConfigError>([&] { recipe_for(recipe, one); }), HasSubstr("leave ps.executor out"));
