@@ -141,7 +141,7 @@ class Processes(unittest.TestCase):
         self.check_against_undisturbed(disturbed)
 
     def small(self, workers, *words):
-        result = run("run", "--servers", "1", "--workers", str(workers), "--", "train", "model.network=mlp", "model.hidden=[8]",
+        result = run("run", "--grace", "2", "--servers", "1", "--workers", str(workers), "--", "train", "model.network=mlp", "model.hidden=[8]",
                      "data.shape=[1,8,8]", "data.batch=24", "data.test_samples=24", "train.threads=1", "optim.momentum=0", "--json",
                      "train.runs=" + self.folder.name, *words)
         if "built without gRPC" in result.stderr or "libgrpc" in result.stderr:
