@@ -88,6 +88,7 @@ class Central final : public Strategy {
   }
 
   StepResult step(const Batch& batch, const Point& point) override { return executor_->step(batch, point); }
+  StepResult finish() override { return executor_->finish(); }
   bool reads_batches() const override { return reads_batches_; }
   std::int64_t parts() const override { return context_->played; }
   std::vector<std::string> views() const override { return views_; }
@@ -278,6 +279,18 @@ observe::Served served_by(const ps::Server& server) {
 }
 
 at::Tensor finite_on_device(const at::Tensor& values) { return at::linalg_vector_norm(values, INFINITY).lt(INFINITY); }
+
+void Finished::add(double loss, double right, std::int64_t targets) {
+  if (std::isfinite(loss)) loss_ += loss, right_ += right, targets_ += targets;
+  else refused_ += targets;
+}
+
+StepResult Finished::take() {
+  if (targets_ == 0 && refused_ > 0) loss_ = NAN, targets_ = refused_;
+  StepResult result{at::tensor({loss_, right_}, at::kDouble), targets_};
+  *this = {};
+  return result;
+}
 
 bool all_finite(const at::Tensor& values) {
   if (!values.device().is_cpu()) return finite_on_device(values).item<bool>();

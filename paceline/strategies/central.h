@@ -29,6 +29,7 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual StepResult step(const Batch& batch, const Point& point) = 0;
+  virtual StepResult finish() { return {}; }
   /// The module gets the server's parameters and the statistics of `view`; nothing is under way afterwards that could change them.
   virtual void show(const std::string& view) = 0;
   virtual void resume_training() = 0;
@@ -36,6 +37,19 @@ class Executor {
   virtual void load(std::span<const NamedTensor> state) = 0;
   virtual observe::Served served() const = 0;
   virtual bool wants_checkpoint() const { return false; }
+};
+
+/// The sums of minibatches that workers finished at their own pace, until they are taken. One whose loss is not a number is left out of the
+/// others' sums, as it is out of the server's parameters.
+class Finished {
+ public:
+  void add(double loss, double right, std::int64_t targets);
+  /// What was added since it was last called; not a number where nothing else was.
+  StepResult take();
+
+ private:
+  double loss_ = 0, right_ = 0;
+  std::int64_t targets_ = 0, refused_ = 0;
 };
 
 /// `ps` with the strategy's rule and consistency filled in.

@@ -51,7 +51,7 @@ class ProcessesExecutor final : public Executor {
       {
         const std::lock_guard lock(mutex_);
         busy_.erase(worker), ++finished_tasks_;
-        loss_sum_ += loss_sum, right_ += right, targets_ += targets;
+        finished_.add(loss_sum, right, targets);
       }
       changed_.notify_all();
     };
@@ -93,19 +93,19 @@ class ProcessesExecutor final : public Executor {
     std::unique_lock lock(mutex_);
     wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
     tasks_.push_back({.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)});
-    at::Tensor sums = at::tensor({loss_sum_, right_}, at::kDouble);
-    StepResult result{sums, targets_};
-    loss_sum_ = right_ = 0, targets_ = 0;
+    StepResult result = finished_.take();
     lock.unlock();
     changed_.notify_all();
     return result;
   }
 
+  StepResult finish() override {
+    const auto lock = drain();
+    return finished_.take();
+  }
+
   void show(const std::string&) override {
-    begin_without_checkpoint();
-    std::unique_lock lock(mutex_);
-    wait_for_progress(lock, [&] { return tasks_.empty() && busy_.empty(); });
-    lock.unlock();
+    drain();
     auto* parameters = context_.module.arena().parameters().data_ptr<float>();
     if (context_.cluster.servers.size() > 1) {
       if (!observer_) {
@@ -210,6 +210,14 @@ class ProcessesExecutor final : public Executor {
     return task;
   }
 
+  /// Nothing is under way, nor comes to be as long as the lock is held.
+  std::unique_lock<std::mutex> drain() {
+    begin_without_checkpoint();
+    std::unique_lock lock(mutex_);
+    wait_for_progress(lock, [&] { return tasks_.empty() && busy_.empty(); });
+    return lock;
+  }
+
   /// Whom nobody waits for at the end: where the run fails, those who still compute.
   std::int64_t missing() const {
     const std::lock_guard lock(mutex_);
@@ -254,8 +262,8 @@ class ProcessesExecutor final : public Executor {
   std::condition_variable changed_;
   std::deque<ps::Task> tasks_;
   std::set<int> busy_;  // workers that have a task
-  std::int64_t finished_tasks_ = 0, targets_ = 0;
-  double loss_sum_ = 0, right_ = 0;
+  std::int64_t finished_tasks_ = 0;
+  Finished finished_;
   bool over_ = false;
   std::exception_ptr problem_;  // nobody is served any more
   std::unique_ptr<ps::Service> server_;

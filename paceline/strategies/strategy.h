@@ -117,6 +117,8 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual void setup(const Context& context) = 0;
   virtual StepResult step(const Batch& batch, const Point& point) = 0;
+  /// Waits for what earlier steps began and have not told of: the sums of all that. Nothing where a step is done when it returns.
+  virtual StepResult finish() { return {}; }
   /// Whether step() looks at the batch's samples; where its workers read the data themselves, it only hears how many there are.
   virtual bool reads_batches() const { return true; }
   /// A global batch comes in so many parts, each a step of its own: one for each worker that the strategy plays by itself.

@@ -31,10 +31,9 @@ struct Task {
 struct Board {
   std::mutex mutex;
   std::condition_variable_any changed;  // hears a request to stop
-  at::Tensor sums;                      // [2] double: of what was finished since it was last read
-  std::int64_t targets = 0;             // likewise
-  Nanoseconds busy{0};                  // of all workers …
-  std::int64_t iterations = 0;          // … in so many minibatches
+  Finished finished;
+  Nanoseconds busy{0};          // of all workers …
+  std::int64_t iterations = 0;  // … in so many minibatches
   std::unique_ptr<ps::TimingRecorder> recorder;
   std::vector<ps::Visit> visits;  // by worker, of its minibatch; each by its own thread
   std::exception_ptr problem;
@@ -81,7 +80,7 @@ class ThreadWorker {
         {
           const std::lock_guard lock(board_.mutex);
           board_.busy += context_.clock.now() - began, ++board_.iterations;
-          board_.sums.add_(sums), board_.targets += task_->batch.targets.numel();
+          board_.finished.add(sums[0].item<double>(), sums[1].item<double>(), task_->batch.targets.numel());
           visits_ = worker_.visits();
           if (board_.recorder) record();
           task_.reset();
@@ -113,7 +112,6 @@ class ThreadsExecutor final : public Executor {
   ThreadsExecutor(const Context& context, const ps::PsConfig& config) : context_(context), norms_(context.module) {
     cuts_ = cuts_of(context, config.servers);
     for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i));
-    board_.sums = at::zeros({2}, at::kDouble);
     if (!context.timing.record.empty()) record();
     for (int i = 0; i < context.played; ++i)
       workers_.push_back(std::make_unique<ThreadWorker>(context, config, ps::make_in_process_client(hosts_, cuts_, i), i, board_));
@@ -137,11 +135,16 @@ class ThreadsExecutor final : public Executor {
     if (board_.problem) std::rethrow_exception(board_.problem);
     workers_[chosen]->give(std::move(task));
     next_ = chosen + 1;
-    StepResult result{board_.sums.clone(), board_.targets};
-    board_.sums.zero_(), board_.targets = 0;
+    StepResult result = board_.finished.take();
     lock.unlock();
     board_.changed.notify_all();
     return result;
+  }
+
+  StepResult finish() override {
+    drain();
+    const std::lock_guard lock(board_.mutex);
+    return board_.finished.take();
   }
 
   void show(const std::string& view) override {

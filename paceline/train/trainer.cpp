@@ -17,8 +17,6 @@
 namespace paceline::train {
 namespace {
 
-constexpr std::int64_t kReportTogether = 25;  // steps
-
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch) {
   data::LoaderOptions options;
   options.batch = batch;
@@ -282,9 +280,8 @@ bool Trainer::train_epoch() {
                                   .batch_index = position_.batch};
     const strategies::StepResult result = strategy_->step(share, point);
 
-    if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
-    unreported_sums_[static_cast<std::int64_t>(unreported_.size())].copy_(result.sums);
-    unreported_.push_back({point.step, position_.batch + 1, result.targets, share.global_samples, point.rate});
+    latest_ = {point.step, position_.batch + 1, result.targets, share.global_samples, point.rate};
+    keep(result);
     ++position_.step, ++position_.batch, position_.samples += share.global_samples;
     if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 
@@ -292,12 +289,12 @@ bool Trainer::train_epoch() {
     const bool due = (recipe_.train.checkpoint_every > 0 && position_.step % recipe_.train.checkpoint_every == 0) ||
                      (recipe_.train.checkpoints && strategy_->wants_checkpoint());
     if ((stop || due) && position_.batch < steps) {  // the end of the epoch has a checkpoint of its own
-      report();
+      finish_steps();
       checkpoint();
     }
     if (stop && position_.batch < steps) return false;
   }
-  report();
+  finish_steps();
   if (position_.targets == 0 && refused_ > 0) give_up(fmt::format("no loss of epoch {} was a number", epoch + 1), blame());
   observe::EpochDone done{.epoch = epoch + 1,
                           .epochs = recipe_.train.epochs,

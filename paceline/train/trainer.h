@@ -71,10 +71,12 @@ class Trainer {
   observe::Communication communication();
   bool write(const Checkpoint& checkpoint, Nanoseconds began);
   void check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const;
-  bool train_epoch();                            // false: told to stop
-  bool accepts(std::int64_t step, double loss);  // false: a step to be left out
-  void report();                                 // reads the sums of the last steps back, adds them up over the workers and emits them
-  std::string blame();                           // the first fault that any worker has seen; collective
+  bool train_epoch();                               // false: told to stop
+  bool accepts(std::int64_t step, double loss);     // false: a step to be left out
+  void report();                                    // reads the sums of the last steps back, adds them up over the workers and emits them
+  void keep(const strategies::StepResult& result);  // of the latest step, until it is reported
+  void finish_steps();                              // the same, after waiting for what is still under way
+  std::string blame();                              // the first fault that any worker has seen; collective
   [[noreturn]] void give_up(const std::string& symptom, const std::string& where);
   Score evaluate(std::int64_t epoch);
   Score score();
@@ -104,12 +106,15 @@ class Trainer {
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
   std::int64_t samples_at_start_ = 0, first_step_ = 0;
 
+  static constexpr std::int64_t kReportTogether = 25;  // steps
   // Steps not yet reported. On a GPU their sums are read back together, so that steps do not wait for the host.
   struct Unreported {
     std::int64_t step = 0, epoch_step = 0, targets = 0, samples = 0;
     double rate = 0;
   };
   std::vector<Unreported> unreported_;
+  Unreported latest_;                   // step
+  std::int64_t silent_samples_ = 0;     // of steps that ended before anything was finished
   at::Tensor unreported_sums_;          // [kReportTogether, 2] double, on the device
   bool stopping_ = false;               // some worker was told to
   std::int64_t refused_ = 0;            // steps in a row whose loss was not a number

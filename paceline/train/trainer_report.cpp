@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,22 @@ bool Trainer::accepts(std::int64_t step, double loss) {
   return false;
 }
 
+void Trainer::keep(const strategies::StepResult& result) {
+  if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
+  unreported_sums_[static_cast<std::int64_t>(unreported_.size())].copy_(result.sums);
+  unreported_.push_back(latest_);
+}
+
+// After a pause like this the first steps end before anything is finished: what comes last has their samples.
+void Trainer::finish_steps() {
+  report();
+  const strategies::StepResult rest = strategy_->finish();
+  latest_.targets = rest.targets, latest_.samples = std::exchange(silent_samples_, 0);
+  if (rest.targets == 0) return;
+  keep(rest);
+  report();
+}
+
 void Trainer::report() {
   if (unreported_.empty()) return;
   const auto count = static_cast<std::int64_t>(unreported_.size());
@@ -58,7 +75,10 @@ void Trainer::report() {
   for (std::int64_t i = 0; i < count; ++i) {
     const Unreported& step = unreported_[static_cast<std::size_t>(i)];
     const double loss = rows[i][0], right = rows[i][1], targets = rows[i][2];
-    if (targets == 0) continue;  // nothing was finished in that step: workers of their own pace
+    if (targets == 0) {  // nothing was finished in that step: workers of their own pace
+      silent_samples_ += step.samples;
+      continue;
+    }
     if (!accepts(step.step, loss)) continue;
     position_.loss_sum += loss, position_.right += right, position_.targets += static_cast<std::int64_t>(targets);
     observe::StepDone done;

@@ -103,6 +103,17 @@ TEST(Central, StragglersHoldSynchronousTrainingUp) {
   EXPECT_LT(virtual_seconds("asgd", 5), 2.0 * virtual_seconds("asgd", 1));
 }
 
+TEST(Central, AnEpochsLossHasEveryMinibatch) {
+  // With a rate that changes nothing the mean is the same, whoever computes the minibatches and when.
+  for (const std::int64_t steps : {0, 3}) {
+    Recipe recipe = recipe_of("asgd", "virtual", 4);
+    recipe.data.train_samples = recipe.data.batch, recipe.train.epochs = 1, recipe.train.steps = steps, recipe.optim.rate = 1e-12;
+    const double expected = train_once(recipe).ended.train_loss;
+    recipe.ps.executor = "threads";
+    EXPECT_NEAR(train_once(recipe).ended.train_loss, expected, 1e-6) << steps;
+  }
+}
+
 TEST(Central, ThreadsTrain) {
   for (const char* strategy : kCentral) {
     const Result result = train_once(recipe_of(strategy, "threads", 2));
@@ -187,7 +198,9 @@ TEST(Central, ThreadsKeepTheirWorkersOptimizersInACheckpoint) {
   const Result through = train_once(recipe);
   const Folder folder;
   train_in(folder.path(), recipe, false, 11);
-  EXPECT_EQ(train_in(folder.path(), recipe, true).ended.state_hash, through.ended.state_hash);
+  const observe::RunEnded resumed = train_in(folder.path(), recipe, true).ended;
+  EXPECT_EQ(resumed.state_hash, through.ended.state_hash);
+  EXPECT_NEAR(resumed.train_loss, through.ended.train_loss, 1e-9);
 }
 
 TEST(Central, BatchNormsAreEvaluatedInThreeWays) {
@@ -253,6 +266,8 @@ void expect_goes_on_without(const char* device, float value) {
       EXPECT_TRUE(std::isfinite(ended.train_loss)) << what;
       const std::int64_t numbers = ended.steps - (std::isnan(value) ? recipe.train.epochs : 0);
       EXPECT_TRUE(losses == numbers || recipe.ps.executor == "threads") << what;  // of threads, several losses come in one event
+      recipe.data.train_samples = recipe.data.batch;  // all of an epoch is under way at once
+      EXPECT_GT(train_spoilt(recipe, 1, value).train_loss, 0) << what;
     }
 }
 

@@ -7,7 +7,7 @@
 
 #include "paceline/comm/engine.h"
 #include "paceline/train/remote.h"
-#include "support.h"
+#include "runs.h"
 
 namespace paceline::train {
 namespace {
@@ -58,6 +58,15 @@ TEST(Processes, WorkersGoOnByThemselvesBetweenVisits) {
     EXPECT_GE(ended.served->updates, minibatches / 2 - kWorkers) << rule;  // at the end a worker may be between two visits
     EXPECT_LE(ended.served->updates, minibatches / 2) << rule;
   }
+}
+
+TEST(Processes, AnEpochsLossHasEveryMinibatch) {
+  Recipe recipe = recipe_for_ranks("asgd");
+  recipe.data.train_samples = recipe.data.batch, recipe.train.epochs = 1, recipe.optim.rate = 1e-12;
+  Recipe played = recipe;
+  played.ps = {}, played.ps.executor = "virtual";
+  const Folder folder;
+  EXPECT_NEAR(train_among_ranks(recipe).train_loss, run_in(folder.path(), played).train_loss, 1e-6);
 }
 
 TEST(Processes, RefuseARecipeWithoutServersOfItsOwnBeforeAnythingStarts) {
