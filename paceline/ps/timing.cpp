@@ -1,5 +1,6 @@
-// Drawn durations. The stream of (seed, worker, iteration) first decides on the pause, then draws the time to compute: in this order, so
-// that the pauses of a run do not depend on its distribution and `straggle` finds the same ones.
+// Drawn durations. The stream of (seed, worker, iteration) first decides on the pause, then draws the time to compute, then those of the
+// messages: in this order, so that the pauses of a run do not depend on its distribution and `straggle` finds the same ones, and neither
+// depends on the network.
 #include "paceline/ps/timing.h"
 
 #include <algorithm>
@@ -19,10 +20,14 @@ Nanoseconds from_ms(double ms) {
   return ns < static_cast<double>(kLongest.count()) ? Nanoseconds(std::llround(ns)) : kLongest;
 }
 
-// A share draws the time to compute as a multiple of compute_ms, with mean 1.
-using Share = double (*)(const TimingConfig&, RandomStream&);
+struct Form {
+  double shape = 0, tail = 0;
+};
 
-double constant(const TimingConfig&, RandomStream&) { return 1; }
+// A share draws a duration as a multiple of its mean.
+using Share = double (*)(const Form&, RandomStream&);
+
+double constant(const Form&, RandomStream&) { return 1; }
 
 // Gamma(shape, 1): Marsaglia and Tsang, "A simple method for generating gamma variables" (2000). A cube of a normal variable, accepted with
 // a probability above 95%. Below shape 1: Gamma(shape + 1) × U^(1/shape).
@@ -40,18 +45,25 @@ double standard_gamma(double shape, RandomStream& stream) {
   }
 }
 
-double gamma(const TimingConfig& config, RandomStream& stream) { return standard_gamma(config.shape, stream) / config.shape; }
+double gamma(const Form& form, RandomStream& stream) { return standard_gamma(form.shape, stream) / form.shape; }
 
-double exponential_tail(const TimingConfig& config, RandomStream& stream) {
-  return 1 - config.tail - config.tail * std::log(1 - stream.uniform_double());
+double exponential_tail(const Form& form, RandomStream& stream) {
+  return 1 - form.tail - form.tail * std::log(1 - stream.uniform_double());
 }
+
+constexpr Entry<Share> kShares[] = {
+    {"constant", "every message takes what latency and bandwidth say", constant},
+    {"gamma", "Gamma(network_shape) with that mean", gamma},
+    {"exponential_tail", "constant but for a share network_tail of it, which is exponentially distributed", exponential_tail},
+};
+
+bool is_among(const std::vector<std::int64_t>& numbers, int number) { return std::ranges::find(numbers, number) != numbers.end(); }
 
 /// How many times as long the worker takes as one that nothing slows down.
 double factor_of(const TimingConfig& config, int workers, int worker) {
   const int number = worker % workers;
   const double place = workers > 1 ? static_cast<double>(number) / (workers - 1) : 0;
-  const bool slow = std::ranges::find(config.slow_workers, number) != config.slow_workers.end();
-  return (slow ? config.slow_factor : 1) * (1 + config.spread * place);
+  return (is_among(config.slow_workers, number) ? config.slow_factor : 1) * (1 + config.spread * place);
 }
 
 /// The first draw of an iteration's stream.
@@ -66,20 +78,28 @@ RandomStream stream_of(std::uint64_t seed, int worker, std::int64_t iteration) {
 class Drawn final : public Timing {
  public:
   Drawn(const TimingConfig& config, Share share, int workers, std::uint64_t seed)
-      : config_(config), share_(share), workers_(workers), seed_(seed) {}
+      : config_(config),
+        share_(share),
+        network_share_(find(std::span<const Entry<Share>>(kShares), "timing.network_distribution", config.network_distribution).make),
+        workers_(workers),
+        seed_(seed) {}
 
   Iteration draw(int worker, std::int64_t iteration, std::int64_t bytes) const override {
     RandomStream stream = stream_of(seed_, worker, iteration);
     const double pause_ms = pause_ms_of(config_, stream);
-    const double compute_ms = config_.compute_ms * share_(config_, stream) * factor_of(config_, workers_, worker) + pause_ms;
+    const Form form{config_.shape, config_.tail}, network_form{config_.network_shape, config_.network_tail};
+    const double compute_ms = config_.compute_ms * share_(form, stream) * factor_of(config_, workers_, worker) + pause_ms;
     const Nanoseconds compute = from_ms(compute_ms), forward = from_ms(config_.forward_share * compute_ms);
-    const Nanoseconds transfer = from_ms(config_.latency_ms + static_cast<double>(bytes) / (config_.bandwidth_mb_per_s * 1e3));
-    return {.pull = transfer, .forward = forward, .report = from_ms(config_.latency_ms), .backward = compute - forward, .push = transfer};
+    const double link = is_among(config_.slow_links, worker % workers_) ? config_.slow_link_factor : 1;
+    const auto message = [&](double mean_ms) { return from_ms(mean_ms * link * network_share_(network_form, stream)); };
+    const double transfer_ms = config_.latency_ms + static_cast<double>(bytes) / (config_.bandwidth_mb_per_s * 1e3);
+    const Nanoseconds pull = message(transfer_ms), report = message(config_.latency_ms), push = message(transfer_ms);
+    return {.pull = pull, .forward = forward, .report = report, .backward = compute - forward, .push = push};
   }
 
  private:
   TimingConfig config_;
-  Share share_;
+  Share share_, network_share_;
   int workers_;
   std::uint64_t seed_;
 };
@@ -112,6 +132,16 @@ void TimingConfig::describe(Section& section) {
   section.field("latency_ms", latency_ms, "time of a message without content").at_least(0);
   section.field("predictor_ms", predictor_ms, "that lc_asgd's predictors take for a report, on the virtual clock").at_least(0);
   section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "of a worker's link to the server, in 10⁶ bytes a second").above(0);
+  std::vector<std::string_view> networks;
+  for (const auto& row : kShares) networks.push_back(row.key);
+  section
+      .field("network_distribution", network_distribution,
+             "virtual: how a message's time is distributed, with the mean that latency and bandwidth give")
+      .one_of(networks);
+  section.field("network_shape", network_shape, "gamma: as shape").at_least(0.01);
+  section.field("network_tail", network_tail, "exponential_tail: as tail, of a message's time").at_least(0).at_most(1);
+  section.field("slow_links", slow_links, "virtual: numbers of the workers whose messages are slow").at_least(0);
+  section.field("slow_link_factor", slow_link_factor, "how many times as long the messages over a slow link take").at_least(1);
   section.field("trace", trace, "durations, trace: the file of an earlier run");
   section.field("record", record, "executor threads: write the run to this file, for distribution=durations and trace");
   section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
@@ -131,17 +161,21 @@ void validate(const TimingConfig& config, int workers) {
   for (const Field& field : checker.sections().front().fields()) checker.set(fmt::format("timing.{}={}", field.key(), field.toml()));
 
   if (workers < 1) throw ConfigError(fmt::format("timing needs at least 1 worker, not {}", workers));
-  for (const std::int64_t slow : config.slow_workers)
-    if (slow >= workers)
-      throw ConfigError(fmt::format("timing.slow_workers: there is no worker {}; the {} of this run count from 0", slow, workers));
+  const auto check = [&](const char* key, const std::vector<std::int64_t>& numbers) {
+    for (const std::int64_t number : numbers)
+      if (number >= workers)
+        throw ConfigError(fmt::format("timing.{}: there is no worker {}; the {} of this run count from 0", key, number, workers));
+  };
+  check("slow_workers", config.slow_workers), check("slow_links", config.slow_links);
   if (config.distribution != "trace" && config.distribution != "durations") return;
   if (config.trace.empty())
     throw ConfigError(fmt::format("timing.distribution={} needs the file of an earlier run: set timing.trace", config.distribution));
-  if (!config.slow_workers.empty() || config.spread > 0 || config.pause_probability > 0)
-    throw ConfigError(fmt::format(
-        "timing.distribution={} replays a run as it was: leave slow_workers, spread and pause_probability out, or choose another "
-        "distribution",
-        config.distribution));
+  if (!config.slow_workers.empty() || config.spread > 0 || config.pause_probability > 0 || config.varies_network())
+    throw ConfigError(
+        fmt::format("timing.distribution={} replays a run as it was: leave slow_workers, spread, pause_probability, slow_links and "
+                    "network_distribution "
+                    "out, or choose another distribution",
+                    config.distribution));
 }
 
 std::unique_ptr<Timing> make_timing(const TimingConfig& config, int workers, std::uint64_t seed) {

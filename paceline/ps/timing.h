@@ -2,8 +2,9 @@
 //
 // A worker's time to compute is compute_ms × Gamma(shape, 1/shape) (the default, Gamma(100), is the homogeneous cluster of the literature),
 // or constant, or constant but for an exponential tail; its mean is compute_ms in all cases. It is multiplied by the worker's own factor,
-// and pauses are added. A draw is a pure function of (seed, worker, iteration), so it does not depend on who comes first. Of a recorded
-// run the durations can be drawn again, or the run itself can be replayed: the same visits in the same order (timing_trace.h).
+// and pauses are added. Messages have a distribution and factors of their own in the same way. A draw is a pure function of (seed, worker,
+// iteration), so it does not depend on who comes first. Of a recorded run the durations can be drawn again, or the run itself can be
+// replayed: the same visits in the same order (timing_trace.h).
 #pragma once
 
 #include <cstdint>
@@ -21,22 +22,30 @@ namespace paceline::ps {
 
 /// [timing] of a recipe.
 struct TimingConfig {
-  std::string distribution = "gamma";           // constant, gamma, exponential_tail, durations, trace
-  double compute_ms = 100;                      // mean of a forward and backward pass
-  double forward_share = 0.33;                  // of it, before the loss is known
-  double shape = 100;                           // gamma
-  double tail = 0.2;                            // exponential_tail: its mean, as a share of compute_ms; the rest of it is constant
-  double latency_ms = 0.1;                      // of a message
-  double bandwidth_mb_per_s = 1000;             // of a worker's link to the server
-  double predictor_ms = 0.1;                    // of the server, for each report under lc_asgd
-  std::string trace = {};                       // durations, trace: the file that an earlier run recorded
-  std::string record = {};                      // threads: write such a file
-  std::vector<std::int64_t> slow_workers = {};  // these …
-  double slow_factor = 1;                       // … take so many times as long
-  double spread = 0;                            // heterogeneous speeds: worker m of M takes 1 + spread · m/(M−1) times as long
-  double pause_probability = 0;                 // of an iteration: the worker stands still …
-  double pause_ms = 1000;                       // … for so long
+  std::string distribution = "gamma";             // constant, gamma, exponential_tail, durations, trace
+  double compute_ms = 100;                        // mean of a forward and backward pass
+  double forward_share = 0.33;                    // of it, before the loss is known
+  double shape = 100;                             // gamma
+  double tail = 0.2;                              // exponential_tail: its mean, as a share of compute_ms; the rest of it is constant
+  double latency_ms = 0.1;                        // of a message
+  double bandwidth_mb_per_s = 1000;               // of a worker's link to the server
+  double predictor_ms = 0.1;                      // of the server, for each report under lc_asgd
+  std::string network_distribution = "constant";  // constant, gamma, exponential_tail: of a message's time, with the same mean
+  double network_shape = 100;                     // gamma
+  double network_tail = 0.2;                      // exponential_tail
+  std::vector<std::int64_t> slow_links = {};      // the messages of these workers …
+  double slow_link_factor = 1;                    // … take so many times as long
+  std::string trace = {};                         // durations, trace: the file that an earlier run recorded
+  std::string record = {};                        // threads: write such a file
+  std::vector<std::int64_t> slow_workers = {};    // these …
+  double slow_factor = 1;                         // … take so many times as long
+  double spread = 0;                              // heterogeneous speeds: worker m of M takes 1 + spread · m/(M−1) times as long
+  double pause_probability = 0;                   // of an iteration: the worker stands still …
+  double pause_ms = 1000;                         // … for so long
   void describe(Section& section);
+
+  /// Whether messages take other times than latency and bandwidth say.
+  bool varies_network() const { return network_distribution != "constant" || !slow_links.empty(); }
 };
 
 /// The durations of one iteration of one worker.

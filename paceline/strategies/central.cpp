@@ -39,8 +39,13 @@ constexpr Pairing kPairings[] = {
     {"ps", "", ""},  // whatever [ps] says
 };
 
-/// A run is recorded where one server sees all of its real workers.
-void check_recording(const ps::TimingConfig& timing, const std::string& executor, std::int64_t servers) {
+/// Messages are made slower on the virtual clock alone, and a run is recorded where one server sees all of its real workers.
+void check_timing(const ps::TimingConfig& timing, const std::string& executor, std::int64_t servers) {
+  if (timing.varies_network() && executor != "virtual" && executor != "auto")
+    throw ConfigError(
+        fmt::format("timing.{} is of the virtual clock, and the messages of ps.executor={} take the time that they take; use "
+                    "ps.executor=virtual, or timing.slow_workers, which real workers know too",
+                    timing.slow_links.empty() ? "network_distribution" : "slow_links", executor));
   if (timing.record.empty()) return;
   if (executor != "threads" && executor != "auto")
     throw ConfigError(fmt::format(
@@ -72,7 +77,7 @@ class Central final : public Strategy {
           fmt::format("ps.servers={}, but on a GPU ps.executor=auto is virtual, where one thread plays everything; use ps.servers=1 or "
                       "ps.executor=threads",
                       ps_.servers));
-    check_recording(context.timing, executor, ps_.servers);
+    check_timing(context.timing, executor, ps_.servers);
     executor_ = executor == "virtual"   ? make_virtual_executor(*context_, ps_)
                 : executor == "threads" ? make_threads_executor(*context_, ps_)
                                         : make_processes_executor(*context_, ps_);
@@ -123,7 +128,7 @@ void validate_central(const std::string& strategy, const ps::PsConfig& config, c
   if (ps.executor == "virtual" && ps.servers > 1)
     throw ConfigError(fmt::format(
         "ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1 or ps.executor=threads", ps.servers));
-  check_recording(timing, ps.executor, ps.servers);
+  check_timing(timing, ps.executor, ps.servers);
   if (ps.executor == "processes" && compression != "none")
     ps::PushCompression{.name = compression}.check(ps::make_rule(ps.rule, ps, optim, workers)->needs().replica);
 }

@@ -123,6 +123,42 @@ TEST(Timing, SlowWorkersAndSpreadMultiplyTheSameDraw) {
   EXPECT_NO_THROW(compute_ms(*make_timing({.spread = 2}, 1, 3), 0, 0));
 }
 
+TEST(Timing, MessagesHaveADistributionOfTheirOwn) {
+  struct Case {
+    const char* distribution;
+    double variance;  // of a message of mean 1 ms
+  };
+  const auto even = make_timing({}, 1, 42);
+  for (const auto& [distribution, variance] : {Case{"gamma", 1.0 / 4}, Case{"exponential_tail", 0.16}}) {
+    const auto timing = make_timing(
+        {.latency_ms = 0.5, .bandwidth_mb_per_s = 1000, .network_distribution = distribution, .network_shape = 4, .network_tail = 0.4}, 1,
+        42);
+    double pulls = 0, pushes = 0, reports = 0, squares = 0, products = 0;
+    for (int i = 0; i < kDraws; ++i) {
+      const Iteration drawn = timing->draw(0, i, 500'000);
+      const double pull = milliseconds(drawn.pull), push = milliseconds(drawn.push);
+      pulls += pull, pushes += push, reports += milliseconds(drawn.report), squares += pull * pull, products += pull * push;
+      EXPECT_EQ(drawn.forward + drawn.backward, even->draw(0, i, 0).forward + even->draw(0, i, 0).backward) << "computing is as it was";
+    }
+    const double error = 4 * std::sqrt(variance / kDraws);
+    EXPECT_NEAR(pulls / kDraws, 1, error) << distribution;
+    EXPECT_NEAR(pushes / kDraws, 1, error) << distribution;
+    EXPECT_NEAR(reports / kDraws, 0.5, error / 2) << distribution;
+    EXPECT_NEAR(squares / kDraws - std::pow(pulls / kDraws, 2), variance, 4 * variance * std::sqrt(8.0 / kDraws)) << distribution;
+    EXPECT_NEAR(products / kDraws, 1, 4 * 3 * std::sqrt(variance / kDraws)) << distribution << ": each message draws for itself";
+  }
+}
+
+TEST(Timing, SlowLinksMultiplyTheirMessagesAlone) {
+  const auto even = make_timing({}, 3, 3), slow = make_timing({.slow_links = {1}, .slow_link_factor = 4}, 3, 3);
+  for (int worker = 0; worker < 5; ++worker) {
+    const Iteration base = even->draw(worker, 9, 1000), drawn = slow->draw(worker, 9, 1000);
+    const int factor = worker % 3 == 1 ? 4 : 1;
+    EXPECT_EQ(numbers(drawn), (std::vector<std::int64_t>{factor * base.pull.count(), base.forward.count(), factor * base.report.count(),
+                                                         base.backward.count(), factor * base.push.count()}));
+  }
+}
+
 TEST(Timing, PausesComeAsOftenAsAskedAndLastAsLong) {
   const auto timing = make_timing({.distribution = "constant", .compute_ms = 10, .pause_probability = 0.05, .pause_ms = 500}, 1, 42);
   int pauses = 0;
@@ -155,6 +191,9 @@ TEST(Timing, RefusesWhatCannotBe) {
   EXPECT_THAT(refused({.bandwidth_mb_per_s = 0}), HasSubstr("ConfigError: timing.bandwidth_mb_per_s must be above 0"));
   EXPECT_THAT(refused({.slow_workers = {4}}), HasSubstr("no worker 4"));
   EXPECT_THAT(refused({.slow_workers = {-1}}), HasSubstr("timing.slow_workers"));
+  EXPECT_THAT(refused({.slow_links = {4}}), HasSubstr("timing.slow_links: there is no worker 4"));
+  EXPECT_THAT(refused({.network_distribution = "trace"}), HasSubstr("timing.network_distribution"));
+  EXPECT_THAT(refused({.distribution = "trace", .network_distribution = "gamma", .trace = "x"}), HasSubstr("as it was"));
   EXPECT_THAT(refused({.slow_factor = 0.5}), HasSubstr("timing.slow_factor"));
   EXPECT_THAT(refused({.pause_probability = 1.5}), HasSubstr("timing.pause_probability"));
   EXPECT_THAT(refused({}, 0), HasSubstr("at least 1 worker"));

@@ -103,6 +103,17 @@ TEST(Central, StragglersHoldSynchronousTrainingUp) {
   EXPECT_LT(virtual_seconds("asgd", 5), 2.0 * virtual_seconds("asgd", 1));
 }
 
+TEST(Central, ASlowLinkMakesItsWorkersGradientsOld) {
+  const auto oldest = [](std::vector<std::int64_t> slow) {
+    Recipe recipe = recipe_of("asgd", "virtual", 4);
+    recipe.timing.latency_ms = 10, recipe.timing.slow_links = std::move(slow), recipe.timing.slow_link_factor = 50;
+    const observe::Served served = *train_once(recipe).ended.served;
+    return served.staleness.back().first;
+  };
+  EXPECT_LE(oldest({}), 6);
+  EXPECT_GE(oldest({2}), 15);  // each of the three others visits the server eight times or so meanwhile
+}
+
 TEST(Central, AnEpochsLossHasEveryMinibatch) {
   // With a rate that changes nothing the mean is the same, whoever computes the minibatches and when.
   for (const std::int64_t steps : {0, 3}) {
@@ -313,6 +324,11 @@ TEST(Central, RefusesWhatCannotBe) {
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.gap_decay = 1; }), HasSubstr("ps.gap_decay=1"));
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.dc_decay = 1; }), HasSubstr("less than 1"));
   EXPECT_THAT(refusal([](Recipe& r) { r.ps.transport = "mpi"; }), HasSubstr("ps.executor=processes"));
+  for (const char* executor : {"auto", "threads"}) {
+    EXPECT_THAT(refusal([&](Recipe& r) { r.ps.executor = executor, r.timing.slow_links = {1}; }), HasSubstr("timing.slow_links"));
+    EXPECT_THAT(refusal([&](Recipe& r) { r.ps.executor = executor, r.timing.network_distribution = "gamma"; }),
+                HasSubstr("timing.network_distribution is of the virtual clock"));
+  }
   for (const char* rule : {"dc_asgd", "lc_asgd", "dana", "easgd"})
     EXPECT_THAT(refusal([&](Recipe& r) { r.ps.rule = rule, r.ps.optimizer = "worker"; }, "ps"), HasSubstr("ps.optimizer=server")) << rule;
 }
