@@ -109,6 +109,7 @@ nlohmann::ordered_json CompareReport::json() const {
                       {"epochs", outcome.epochs},
                       {"seconds", outcome.seconds},
                       {"mean_staleness", outcome.mean_staleness},
+                      {"stragglers", outcome.stragglers},
                       {"predictor_ms", outcome.predictor_ms},
                       {"overhead_percent", overhead(outcome)}});
   return {{"recipe", title_}, {"setting", setting_}, {"rows", rows}};
@@ -151,6 +152,18 @@ std::string CompareReport::error_table() const {
   return text;
 }
 
+std::string CompareReport::stragglers() const {
+  std::string with, without;
+  for (const Group& group : groups_) {
+    const std::string& slow = group.seeds.front()->stragglers;
+    std::string& list = slow.empty() ? without : with;
+    list += fmt::format("{}{} on {}", list.empty() ? "" : ", ", group.algorithm, observe::plural(group.workers, "worker"));
+    if (!slow.empty()) list += fmt::format(" ({})", slow);
+  }
+  if (with.empty()) return "";
+  return fmt::format("with stragglers: {}{}", with, without.empty() ? "" : "; without: " + without);
+}
+
 std::string CompareReport::cost_table() const {
   std::string rows;
   for (const Group& group : groups_) {
@@ -188,6 +201,7 @@ std::string CompareReport::text() const {
     if (sent()) text += fit(fmt::format("{:.1f}", first.bytes_per_step / 1e3), 12, Align::right);
     text += fit(fmt::format("{:.1f}", first.seconds), 10, Align::right) + "\n";
   }
+  if (const std::string slow = stragglers(); !slow.empty()) text += fmt::format("\n  {}\n", slow);
   return text + (baseline() ? "\n  in brackets: against plain SGD on one worker\n" : "");
 }
 
@@ -249,6 +263,7 @@ void CompareReport::write(const std::filesystem::path& folder) const {
   std::filesystem::create_directories(folder);
   std::string page = fmt::format("# {}\n\n{}. `seconds` are those of training, by the virtual clock where there is one.\n\n{}\n", title_,
                                  setting_, error_table());
+  if (const std::string slow = stragglers(); !slow.empty()) page += fmt::format("Rows {}.\n\n", slow);
   if (const std::string costs = cost_table(); !costs.empty()) page += "## What the predictors cost\n\n" + costs + "\n";
   const auto picture = [&](const std::string& name, const std::string& svg, const std::string& what) {
     write_atomically(folder / name, svg);

@@ -35,6 +35,7 @@ class CompareReport {
   std::vector<std::string> statistics() const;  // kinds that were evaluated
   std::string error_cell(const Group& group, const std::string& statistics) const;
   std::string error_table() const;
+  std::string stragglers() const;  // which rows had any; empty where none had
   std::string cost_table() const;
   bool served() const;  // some run had a server
   bool sent() const;    // some run had workers that sent something

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
@@ -107,6 +108,26 @@ void read_predictions(const fs::path& csv, Outcome& outcome) {
   }
 }
 
+void keep_those_below(const char* key, std::int64_t workers, std::int64_t most, std::vector<std::int64_t>& slow) {
+  for (const std::int64_t number : slow)
+    if (number >= most)
+      throw ConfigError(
+          fmt::format("timing.{}: no run of this comparison has a worker {}; the {} of the largest count from 0", key, number, most));
+  std::erase_if(slow, [&](std::int64_t number) { return number >= workers; });
+}
+
+std::string stragglers_of(const Recipe& recipe) {
+  if (!strategies::is_centralised(recipe.strategy.name)) return "";
+  const ps::TimingConfig& timing = recipe.timing;
+  std::string text;
+  if (!timing.slow_workers.empty())
+    text = fmt::format("worker {} computes {:g}×", fmt::join(timing.slow_workers, ", "), timing.slow_factor);
+  if (!timing.slow_links.empty())
+    text += fmt::format("{}link of worker {} takes {:g}×", text.empty() ? "" : ", ", fmt::join(timing.slow_links, ", "),
+                        timing.slow_link_factor);
+  return text;
+}
+
 }  // namespace
 
 bool Contestant::alone() const { return algorithm == kSgd || algorithm == kSingle; }
@@ -153,6 +174,9 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
       throw ConfigError(fmt::format("compare.algorithms, '{}': {}", contestant.algorithm, problem.what()));
     }
   }
+  const std::int64_t most = std::ranges::max(contestants(recipe.compare), {}, &Contestant::workers).workers;
+  keep_those_below("slow_workers", contestant.workers, most, made.timing.slow_workers);
+  keep_those_below("slow_links", contestant.workers, most, made.timing.slow_links);
   made.compare = {};  // whatever else is compared, this run is the same
   made.train.seed = contestant.seed;
   made.parallel.workers = contestant.workers;
@@ -245,6 +269,7 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
         const std::lock_guard lock(mutex);
         if (!outcome && stop) return;
         if (!outcome) throw Error(fmt::format("{} has no summary of its run; is the disk full?", folder.string()));
+        outcome->stragglers = stragglers_of(recipes[i]);
         outcomes[i] = std::move(outcome);
         told(++done, all.size(), all[i], &*outcomes[i]);
       } catch (...) {

@@ -29,12 +29,14 @@ struct Contestant {
 /// entry makes no sense.
 std::vector<Contestant> contestants(const CompareConfig& config);
 
-/// The recipe of one run, whose folder will be `runs`/contestant.folder().
+/// The recipe of one run, whose folder will be `runs`/contestant.folder(). Of the slow workers it has those that the run has; ConfigError
+/// where no run of the comparison has one.
 Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const std::filesystem::path& runs);
 
 /// What its folder says of a run that is done.
 struct Outcome {
   Contestant contestant;
+  std::string stragglers;                            // which workers and links were slow; empty where none was
   std::string diverged;                              // what was said when it did; its errors are then not a number
   double epochs = 0, seconds = 0, wall_seconds = 0;  // seconds: of training, by the virtual clock where there is one
   double mean_staleness = 0, iteration_ms = 0, predictor_ms = 0;

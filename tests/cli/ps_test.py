@@ -248,7 +248,7 @@ class Comparing(unittest.TestCase):
             self.assertEqual(first, self.compare(two))
             self.assertEqual(first, self.compare(one))  # from what is there
             rows = json.loads(first)["rows"]
-            self.assertEqual(set(rows[0]), {"algorithm", "workers", "bn", "seed", "test_error", "epochs", "seconds", "mean_staleness",
+            self.assertEqual(set(rows[0]), {"algorithm", "workers", "bn", "seed", "test_error", "epochs", "seconds", "mean_staleness", "stragglers",
                                             "predictor_ms", "overhead_percent"})
             self.assertEqual({r["algorithm"] for r in rows}, {"sgd", "ssgd", "asgd", "staleness_aware", "dc_asgd", "lc_asgd"})
             self.assertEqual({r["bn"] for r in rows}, {"bn", "async_bn", "recomputed"})

@@ -362,10 +362,25 @@ TEST(Comparison, RunsWhatIsMissingAndNothingElse) {
   EXPECT_EQ(started, 6);
 }
 
+TEST(Comparison, EachRunHasTheStragglersAmongItsWorkers) {
+  Recipe recipe = recipe_of("auto", "virtual");
+  recipe.data.batch = 8, recipe.train.epochs = 1;
+  recipe.compare.algorithms = "sgd; asgd", recipe.compare.workers = {2, 4};
+  recipe.timing.slow_workers = {1, 3}, recipe.timing.slow_links = {3}, recipe.timing.slow_factor = 5;
+  const Folder folder;
+  const std::atomic<bool> stop = false;
+  const Comparison found = compare(recipe, folder.path(), 1, stop, [](auto&&...) {});
+  ASSERT_EQ(found.outcomes.size(), 3u);
+  EXPECT_EQ(found.outcomes[0].stragglers, "");
+  EXPECT_EQ(found.outcomes[1].stragglers, "worker 1 computes 5×");
+  EXPECT_EQ(found.outcomes[2].stragglers, "worker 1, 3 computes 5×, link of worker 3 takes 1×");
+}
+
 TEST(Comparison, RefusesBadEntries) {
-  const auto refusal = [](const std::string& algorithms) {
+  const auto refusal = [](const std::string& algorithms, const std::function<void(Recipe&)>& change = nullptr) {
     Recipe recipe = recipe_of("auto", "virtual");
     recipe.compare.algorithms = algorithms;
+    if (change) change(recipe);
     const std::atomic<bool> stop = false;
     const Folder folder;
     const auto told = [](auto&&...) { ADD_FAILURE() << "a run was announced"; };
@@ -374,6 +389,8 @@ TEST(Comparison, RefusesBadEntries) {
   EXPECT_THAT(refusal(" ; "), HasSubstr("compare.algorithms is empty"));
   EXPECT_THAT(refusal("asgd; asgd"), HasSubstr("twice"));
   EXPECT_THAT(refusal("mine: optim.rat=3"), HasSubstr("'mine'"));
+  EXPECT_THAT(refusal("sgd; asgd", [](Recipe& r) { r.timing.slow_workers = {4}; }), HasSubstr("no run of this comparison has a worker 4"));
+  EXPECT_THAT(refusal("sgd; asgd; mine: strategy.name=asgd timing.slow_links=[9]"), HasSubstr("no run of this comparison has a worker 9"));
   EXPECT_THAT(refusal("asgd; mine: strategy.name=asgd ps.executor=processes"), HasSubstr("ps.executor=virtual or threads"));
 }
 
