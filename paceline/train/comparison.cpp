@@ -108,6 +108,13 @@ void read_predictions(const fs::path& csv, Outcome& outcome) {
   }
 }
 
+/// Two runs of the same numbers would share a folder.
+void refuse_twice(const char* key, std::vector<std::int64_t> numbers) {
+  std::ranges::sort(numbers);
+  if (const auto twice = std::ranges::adjacent_find(numbers); twice != numbers.end())
+    throw ConfigError(fmt::format("compare.{} names {} twice; leave one of them out", key, *twice));
+}
+
 void keep_those_below(const char* key, std::int64_t workers, std::int64_t most, std::vector<std::int64_t>& slow) {
   for (const std::int64_t number : slow)
     if (number >= most)
@@ -143,6 +150,7 @@ std::vector<Contestant> contestants(const CompareConfig& config) {
   std::vector<Contestant> all;
   const auto entries = items_of(config.algorithms, ';');
   if (entries.empty()) throw ConfigError("compare.algorithms is empty; name strategies, like \"sgd; ssgd; asgd\"");
+  refuse_twice("workers", config.workers), refuse_twice("seeds", config.seeds);
   std::vector<std::string> seen;
   for (const std::string& entry : entries) {
     const auto colon = entry.find(':');
