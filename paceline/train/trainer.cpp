@@ -247,6 +247,9 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   if (stopped) ended.stopped = "on request";
   if (comm_->size() > 1) ended.communication = communication();
   ended.served = strategy_->served();
+  if (!stopped && ended.served && ended.served->updates == 0)
+    log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
+                 ended.steps, recipe_.ps.period, recipe_.ps.group);
   ended.views = views_;
   if (leads()) around_.bus.emit(ended);
   return ended;

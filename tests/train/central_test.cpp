@@ -114,6 +114,19 @@ TEST(Central, ASlowLinkMakesItsWorkersGradientsOld) {
   EXPECT_GE(oldest({2}), 15);  // each of the three others visits the server eight times or so meanwhile
 }
 
+TEST(Central, WarnsWhereTheServerMadeNoUpdate) {
+  Recipe recipe = recipe_of("ps", "virtual", 4);
+  recipe.ps.rule = "easgd", recipe.train.epochs = 1;
+  const auto said = [&](std::int64_t period) {
+    recipe.ps.period = period;
+    testing::internal::CaptureStderr();
+    train_once(recipe);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(100), HasSubstr("the server made no update in 40 steps"));
+  EXPECT_THAT(said(2), Not(HasSubstr("no update")));
+}
+
 TEST(Central, AnEpochsLossHasEveryMinibatch) {
   // With a rate that changes nothing the mean is the same, whoever computes the minibatches and when.
   for (const std::int64_t steps : {0, 3}) {
