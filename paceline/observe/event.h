@@ -106,11 +106,11 @@ struct RunEnded {
   std::int64_t steps = 0, epochs = 0, samples = 0;
   double seconds = 0, samples_per_s = 0;
   double train_loss = 0, test_loss = kUnknown, test_accuracy = kUnknown;
-  std::string state_hash, run;
-  std::string stopped;                         // empty: done; otherwise why it ended early
-  std::optional<Communication> communication;  // where there are several workers
-  std::optional<Served> served = {};           // where there is a parameter server
-  std::vector<EvaluatedView> views = {};       // of the end
+  std::string state_hash, parameters_hash, run;  // of everything that the next step depends on; of the model's tensors alone
+  std::string stopped;                           // empty: done; otherwise why it ended early
+  std::optional<Communication> communication;    // where there are several workers
+  std::optional<Served> served = {};             // where there is a parameter server
+  std::vector<EvaluatedView> views = {};         // of the end
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

@@ -18,6 +18,7 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
                                  {"test_loss", e.test_loss},
                                  {"test_accuracy", e.test_accuracy},
                                  {"state_hash", e.state_hash},
+                                 {"parameters_hash", e.parameters_hash},
                                  {"run", e.run}};
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
   if (const auto& c = e.communication)

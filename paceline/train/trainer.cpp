@@ -242,6 +242,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   ended.test_accuracy = last_test_.accuracy;
   strategy_->agree();
   ended.state_hash = state_hash(state());
+  ended.parameters_hash = state_hash(model_tensors(*module_));
   strategy_->resume_training();
   ended.run = folder_.string();
   if (stopped) ended.stopped = "on request";

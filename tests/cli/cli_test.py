@@ -29,7 +29,7 @@ SMALL = ["model.network=mlp", "model.hidden=[16]", "data.shape=[1,8,8]", "data.t
 LONG = SMALL + ["data.train_samples=1600", "train.epochs=40", "train.checkpoint_every=25"]
 
 RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_s", "train_loss", "test_loss", "test_accuracy", "state_hash",
-               "run"]
+               "parameters_hash", "run"]
 
 
 class CliTest(unittest.TestCase):

@@ -88,16 +88,17 @@ TEST_F(RecordsTest, TheSummaryHoldsTheFiguresAndWhatWasTrained) {
   end.workers = 4;
   end.steps = 10;
   end.train_loss = 0.5;
-  end.state_hash = "00ff";
+  end.state_hash = "00ff", end.parameters_hash = "0aa0";
   end.run = "runs/\xff";  // a folder may be called anything; JSON is UTF-8
   summary.on(end);
   const json read = json::parse(read_file(folder / "summary.json"));
   for (const char* key : {"workers", "steps", "epochs", "samples", "seconds", "samples_per_s", "train_loss", "test_loss", "test_accuracy",
-                          "state_hash", "run"})
+                          "state_hash", "parameters_hash", "run"})
     EXPECT_TRUE(read.contains(key)) << key;
   EXPECT_EQ(read["workers"], 4);
   EXPECT_TRUE(read["test_loss"].is_null());
   EXPECT_EQ(read["state_hash"], "00ff");
+  EXPECT_EQ(read["parameters_hash"], "0aa0");
   EXPECT_EQ(read["network"], "lenet");
   EXPECT_FALSE(read.contains("stopped"));
   end.stopped = "SIGTERM";

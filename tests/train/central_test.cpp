@@ -78,6 +78,8 @@ TEST(Central, TheLiteralReadingIsAsgd) {
   literal.ps.reading = "literal", literal.timing.predictor_ms = literal.timing.latency_ms = plain.timing.latency_ms = 0;
   const Result one = train_once(literal), other = train_once(plain);
   EXPECT_TRUE(at::equal(one.weights(), other.weights()));
+  EXPECT_EQ(one.ended.parameters_hash, other.ended.parameters_hash);
+  EXPECT_NE(one.ended.state_hash, other.ended.state_hash);  // one has predictors
   EXPECT_FALSE(one.ended.served->actual_loss.empty());
   literal.ps.reading = "normalised", literal.ps.lc_lambda = 1;
   EXPECT_FALSE(at::equal(train_once(literal).weights(), other.weights()));

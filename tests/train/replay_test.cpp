@@ -32,6 +32,7 @@ void expect_the_same(const Recipe& recipe, const std::string& what) {
   EXPECT_EQ(replayed.ended.samples, real.ended.samples) << what;
   EXPECT_TRUE(at::equal(replayed.weights(), real.weights())) << what << ": " << distance(replayed, real);
   EXPECT_NEAR(replayed.ended.train_loss, real.ended.train_loss, 1e-9 * real.ended.train_loss) << what;
+  EXPECT_EQ(replayed.ended.parameters_hash, real.ended.parameters_hash) << what;
   EXPECT_GT(replayed.ended.served->virtual_s, 0) << what;
 }
 
