@@ -258,6 +258,7 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
                0.6,
                0.7,
                "0123456789abcdef",
+               "fedcba9876543210",
                "runs/lenet-mnist",
                "",
                observe::Communication{.exposed = 0.12, .hidden = 0.3, .straggler_spread = 0, .bytes_per_step = 4.2e6, .ratio = 4}};

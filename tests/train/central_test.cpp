@@ -292,7 +292,7 @@ void expect_goes_on_without(const char* device, float value) {
       EXPECT_TRUE(std::isfinite(ended.train_loss)) << what;
       const std::int64_t numbers = ended.steps - (std::isnan(value) ? recipe.train.epochs : 0);
       EXPECT_TRUE(losses == numbers || recipe.ps.executor == "threads") << what;  // of threads, several losses come in one event
-      recipe.data.train_samples = recipe.data.batch;  // all of an epoch is under way at once
+      recipe.data.train_samples = recipe.data.batch;                              // all of an epoch is under way at once
       EXPECT_GT(train_spoilt(recipe, 1, value).train_loss, 0) << what;
     }
 }
