@@ -76,7 +76,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
     return found->second;
   };
   if (std::ranges::none_of(kOwnKeys, [&](const char* key) { return metadata.contains(key); }))
-    throw NotACheckpoint(file.string(), "no checkpoint of Paceline, but weights, which are used by model.weights=");
+    throw NotACheckpoint(file.string(), "not a checkpoint, but weights, which model.weights= takes");
   if (entry("format") != kFormat) throw DataError(file.string(), fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
   if (entry("crc32c") != seal(metadata))
     throw DataError(file.string(), "its metadata (position, recipe, list of tensors) is damaged: the checksum does not fit");

@@ -373,7 +373,7 @@ class Resuming(CliTest):
         self.run_paceline("checkpoint", "convert", "runs/x", "w.safetensors")
         for command in ["verify", "show"]:
             done = self.run_paceline("checkpoint", command, "w.safetensors", code=WRONG_INPUT)
-            self.assertRegex(done.stderr, r"^error: w.safetensors: no checkpoint of Paceline, but weights, .*model.weights=\n$")
+            self.assertRegex(done.stderr, r"^error: w.safetensors: not a checkpoint, but weights, which model.weights= takes\n$")
             self.assertEqual(done.stdout, "")
 
     def test_wrong_ones_are_refused(self):
