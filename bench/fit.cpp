@@ -69,7 +69,11 @@ std::optional<Fit> fit_costs(const std::string& collective, const std::string& a
   Squares squares;  // of relative errors, so that small messages count as much as large ones
   for (const auto& [bytes, time] : seconds) {
     const schedule::Counts counts = counts_of(collective, algorithm, ranks, bytes);
-    const Message& message = messages.emplace_back(time, counts.rounds, counts.sent * 4, counts.reduced * 4 * reduce_s_per_byte.at(bytes));
+    const Message message{.time = time,
+                          .rounds = static_cast<double>(counts.rounds),
+                          .sent = static_cast<double>(counts.sent * 4),
+                          .reduction = static_cast<double>(counts.reduced * 4) * reduce_s_per_byte.at(bytes)};
+    messages.push_back(message);
     squares.add(message.rounds / time, message.sent / time, 1 - message.reduction / time);
   }
   const auto answer = squares.solve();

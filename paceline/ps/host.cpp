@@ -13,7 +13,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr Nanoseconds kLook = std::chrono::milliseconds(20);  // how often a pull that is overdue looks whom it waits for
+constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often a pull that is overdue looks whom it waits for
 
 }  // namespace
 
@@ -120,7 +120,7 @@ std::int64_t Host::pull(int worker, float* into, float rate) {
     const Nanoseconds since = clock_.now();
     bool granted = changed_.wait_for(state, limits_.wait / 2, settled) || even_out(worker) ||
                    changed_.wait_for(state, limits_.wait - limits_.wait / 2, settled);
-    while (!granted && !in_despair(worker, since)) granted = changed_.wait_for(state, kLook, settled);
+    while (!granted && !in_despair(worker, since)) granted = changed_.wait_for(state, kLookAgain, settled);
     if (!closed_.empty()) throw Error(closed_);
     if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it waited", worker));
     presence(worker).waits = false;

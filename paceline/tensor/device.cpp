@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+#include <omp.h>
 
 #include <fmt/format.h>
 
@@ -68,10 +69,12 @@ bool onednn_pays() {
 
 void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  at::set_num_threads(threads > 0 ? threads : cores);
+  // No more than OpenMP gives out (OMP_THREAD_LIMIT): OpenBLAS divides a product among as many as it was told, and waits for all of them.
+  const int used = std::min(threads > 0 ? threads : cores, omp_get_thread_limit());
+  at::set_num_threads(used);
   // LibTorch's number does not reach an OpenBLAS that brings its own threads.
   using SetThreads = void (*)(int);
-  if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) set(threads > 0 ? threads : cores);
+  if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) set(used);
   at::Context::setFlushDenormal(true);
   at::globalContext().setUserEnabledMkldnn(onednn_pays());
   if (!device.is_cuda()) return;

@@ -14,6 +14,8 @@ struct Fault {
   std::int64_t step = 0;
   std::int64_t layer = 0;       // of the graph: 0 is the batch itself, graph.logits() + 1 the loss
   std::int64_t parameter = -1;  // of graph.parameters(); -1: what the layer gives
+
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the result is compared with for a pointer
   auto operator<=>(const Fault&) const = default;
 };
 

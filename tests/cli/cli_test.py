@@ -196,6 +196,10 @@ class Looking(CliTest):
         if "openblas" in report["blas"]:
             self.assertNotIn("install OpenBLAS", "\n".join(report["advice"]))
 
+    def test_fewer_threads_than_cores_are_waited_for_by_nobody(self):
+        self.environment["OMP_THREAD_LIMIT"] = "1"
+        self.assertEqual(self.json_of("doctor")["threads"], 1)
+
     def test_bench(self):
         report = self.json_of("bench", "data", "--rounds", "1")
         self.assertEqual(list(report), ["benchmark", "machine", "rows"])
