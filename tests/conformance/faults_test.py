@@ -175,7 +175,10 @@ class Faults(unittest.TestCase):
                     job.signal(1, signal.SIGCONT)
                     output, code = job.answer(1, 20)
                     self.assertEqual(code, 7, output)
-                    self.assertRegex(output, "rank 1: peer 1 .*the others gave up on this rank: it came too late")
+                    # Over sockets its own deadline, which passed while it was stopped, may come before the news that it was given up.
+                    too_late = "rank 1: peer 1 .*the others gave up on this rank: it came too late"
+                    alone = "rank 1: peer 0 .*rank 0, which keeps the store, does not answer"
+                    self.assertRegex(output, f"{too_late}|{alone}" if engine == "gloo" else too_late)
                 finally:
                     job.end()
 
