@@ -17,13 +17,13 @@ void Builder::require_image(std::int64_t least_side) {
   const Shape& shape = input();
   if (shape.size() == 3 && shape[1] >= least_side && shape[2] >= least_side) return;
   throw ConfigError(fmt::format(
-      "network '{}' takes images [channels, height, width] of at least {}x{} pixels, not {}; use data.name=text, or choose another network",
+      "network '{}' takes images [channels, height, width] of at least {}x{} pixels, not {}; set model.input or choose another network",
       graph_.network(), least_side, least_side, to_string(shape)));
 }
 
 void Builder::require_tokens() {
   if (input().size() == 1) return;
-  throw ConfigError(fmt::format("network '{}' takes rows of tokens [positions], not {}; set model.input or choose another network",
+  throw ConfigError(fmt::format("network '{}' takes rows of tokens [positions], not {}; use data.name=text, or choose another network",
                                 graph_.network(), to_string(input())));
 }
 

@@ -155,13 +155,14 @@ TEST(Networks, RefusedInputsSayWhatIsTaken) {
   ModelConfig config;
   config.network = "inception_v3";
   config.input = {3, 32, 32};
-  EXPECT_THAT(refusal(config), HasSubstr("'inception_v3' takes images [channels, height, width] of at least 75x75 pixels, not 3x32x32"));
+  EXPECT_THAT(refusal(config),
+              HasSubstr("'inception_v3' takes images [channels, height, width] of at least 75x75 pixels, not 3x32x32; set model.input"));
   config.network = "resnet18";
   config.input = {3, 224};
   EXPECT_THAT(refusal(config), HasSubstr("takes images"));
   config.network = "gpt";
   config.input = {3, 32, 32};
-  EXPECT_THAT(refusal(config), HasSubstr("takes rows of tokens [positions], not 3x32x32"));
+  EXPECT_THAT(refusal(config), HasSubstr("takes rows of tokens [positions], not 3x32x32; use data.name=text"));
   config.network = "lenet5";
   config.input = {1, 20, 20};
   EXPECT_THAT(refusal(config), HasSubstr("at least 28x28"));
