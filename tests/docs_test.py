@@ -3,6 +3,7 @@
 
     tests/docs_test.py BINARY
 """
+import functools
 import json
 import pathlib
 import re
@@ -34,8 +35,13 @@ def anchors_of(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+@functools.cache
 def run(*arguments):
     return subprocess.run([BINARY, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def rows_of(registry):
+    return json.loads(run("list", "--json"))[registry]
 
 
 class Docs(unittest.TestCase):
@@ -68,21 +74,21 @@ class Docs(unittest.TestCase):
 
     def test_every_algorithm_has_a_section_and_a_picture(self):
         page = ROOT / "docs/algorithms.md"
-        for row in json.loads(run("list", "collectives", "--json"))["collectives"]:
+        for row in rows_of("collectives"):
             with self.subTest(algorithm=row["key"]):
                 self.assertIn(row["key"], anchors_of(page))
                 self.assertIn(f"<!-- generated: picture {row['key']} ", page.read_text())
 
     def test_every_strategy_and_compressor_has_a_section(self):
         for registry in ("strategies", "compressors"):
-            for row in json.loads(run("list", registry, "--json"))[registry]:
+            for row in rows_of(registry):
                 with self.subTest(key=row["key"]):
                     self.assertIn(row["key"], anchors_of(ROOT / f"docs/{registry}.md"))
 
     def test_every_strategy_and_compressor_without_a_server_has_a_curve(self):
         curves = "".join(picture.read_text() for picture in (ROOT / "docs/results").glob("*.svg"))
         for registry in ("strategies", "compressors"):
-            for row in json.loads(run("list", registry, "--json"))[registry]:
+            for row in rows_of(registry):
                 if not row["help"].startswith("parameter server"):
                     with self.subTest(key=row["key"]):
                         self.assertIn(f">{row['key']}</text>", curves)
@@ -90,7 +96,7 @@ class Docs(unittest.TestCase):
     def test_every_rule_and_consistency_is_explained(self):
         page = (ROOT / "docs/parameter_server.md").read_text()
         for registry in ("update_rules", "consistencies"):
-            for row in json.loads(run("list", registry, "--json"))[registry]:
+            for row in rows_of(registry):
                 with self.subTest(key=row["key"]):
                     self.assertIn(f"\n* **{row['key']}**: ", page)
 

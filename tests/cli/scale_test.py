@@ -4,21 +4,18 @@
     python3 scale_test.py BINARY Scaling.test_json -v    unittest's own arguments
 """
 
-import os
 import signal
-import sys
 import unittest
 import xml.etree.ElementTree
 
-import cli_test
-from cli_test import SMALL, STOPPED
+from support import SMALL, STOPPED, WRONG_INPUT, CliTest
 
 QUICK = ["--steps", "6", "--warm-up", "2"]
 ROW_KEYS = ["mode", "workers", "batch", "step_ms", "samples_per_s", "speed_up", "efficiency", "exposed", "hidden", "straggler_spread",
             "bytes_per_step"]
 
 
-class Scaling(cli_test.CliTest):
+class Scaling(CliTest):
     def setUp(self):
         super().setUp()
         self.scratch = self.folder / "scratch"  # where the runs of the trials are, while they last
@@ -74,7 +71,7 @@ class Scaling(cli_test.CliTest):
         self.assert_nothing_left()
 
     def test_a_child_that_fails_says_why(self):
-        done = self.run_paceline("scale", *SMALL, "data.name=cifar10", code=cli_test.WRONG_INPUT)
+        done = self.run_paceline("scale", *SMALL, "data.name=cifar10", code=WRONG_INPUT)
         self.assertIn("error: 1 worker, data.batch=16: ", done.stderr.splitlines()[-1])
         self.assertIn("data.root", done.stderr.splitlines()[-1])
         self.assert_nothing_left()
@@ -89,7 +86,4 @@ class Scaling(cli_test.CliTest):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
-    cli_test.BINARY = os.path.abspath(sys.argv.pop(1))
     unittest.main()

@@ -1,0 +1,165 @@
+"""What the program tells about itself: lists, layer tables, help, completions, the machine, benchmarks."""
+
+import subprocess
+import unittest
+
+from support import BINARY, DEADLINE_S, FAILED, CliTest
+
+
+class Looking(CliTest):
+    def test_list(self):
+        shelves = self.json_of("list")
+        self.assertEqual(list(shelves), ["networks", "datasets", "optimizers", "schedules", "engines", "collectives", "compressors",
+                                         "update_rules", "consistencies", "strategies", "pipelines"])
+        for name, rows in shelves.items():
+            for row in rows:
+                self.assertEqual(list(row), ["key", "help"], name)
+                self.assertTrue(row["key"] and row["help"], row)
+        keys = {name: [row["key"] for row in rows] for name, rows in shelves.items()}
+        for network in ["mlp", "lenet5", "alexnet", "vgg16", "vgg19", "resnet18", "resnet50", "resnet50_v2", "inception_v3", "mobilenet_v1", "gpt"]:
+            self.assertIn(network, keys["networks"])
+        for dataset in ["shapes", "random", "mnist", "cifar10", "cifar100", "image_folder", "text"]:
+            self.assertIn(dataset, keys["datasets"])
+        for optimizer in ["sgd", "adam", "adamw", "lars", "lamb"]:
+            self.assertIn(optimizer, keys["optimizers"])
+        for schedule in ["constant", "step", "multi_step", "polynomial", "cosine", "one_cycle"]:
+            self.assertIn(schedule, keys["schedules"])
+        self.assertIn("single", keys["strategies"])
+        self.assertEqual(self.json_of("list", "optimizers"), {"optimizers": shelves["optimizers"]})
+        self.assertIn("resnet50_v2", self.run_paceline("list").stdout)
+
+    def test_graph_totals(self):
+        # network: (conv, fc, trainable parameters, GMAC to three places)
+        totals = {
+            "alexnet": (5, 3, 61_100_840, 0.714),
+            "alexnet_ungrouped": (5, 3, 62_378_344, 1.135),
+            "vgg16": (13, 3, 138_357_544, 15.470),
+            "vgg19": (16, 3, 143_667_240, None),
+            "resnet50_v1": (53, 1, 25_557_032, 3.858),
+            "resnet50": (53, 1, 25_557_032, 4.089),
+            "resnet50_v2": (53, 1, 25_549_480, 3.858),
+            "resnet50_v2_keras": (53, 1, 25_568_360, 3.482),
+            "inception_v3": (94, 1, 23_817_352, 5.713),
+            "mobilenet_v1": (27, 1, 4_253_864 - 21_888, 0.569),  # without the statistics of its norms
+        }
+        pools = {"alexnet": 3, "vgg16": 5, "resnet50_v2": 1, "inception_v3": 14}
+        for network, (conv, fc, parameters, gmac) in totals.items():
+            with self.subTest(network):
+                graph = self.json_of("graph", network)
+                self.assertEqual(set(graph), {"network", "input", "parameters", "macs", "counts", "layers"})
+                self.assertEqual(graph["network"], network)
+                self.assertEqual(graph["input"], [3, *[{"alexnet_ungrouped": 227, "inception_v3": 299}.get(network, 224)] * 2])
+                self.assertEqual(graph["parameters"], parameters)
+                self.assertEqual(set(graph["counts"]), {"conv", "fc", "pool"})
+                self.assertEqual((graph["counts"]["conv"], graph["counts"]["fc"]), (conv, fc))
+                self.assertEqual(graph["counts"]["pool"], pools.get(network, graph["counts"]["pool"]))
+                if gmac:
+                    self.assertEqual(round(graph["macs"] / 1e9, 3), gmac)
+                for layer in graph["layers"]:
+                    self.assertLessEqual({"name", "kind", "output", "parameters", "macs", "activation_bytes"}, set(layer))
+                self.assertEqual(sum(layer["parameters"] for layer in graph["layers"]), parameters)
+                self.assertEqual(sum(layer["macs"] for layer in graph["layers"]), graph["macs"])
+
+    def test_graph_takes_settings(self):
+        graph = self.json_of("graph", "resnet18", "model.input=[3,32,32]", "model.classes=10")
+        self.assertEqual(graph["input"], [3, 32, 32])
+        self.assertIn("conv1", self.run_paceline("graph", "lenet5").stdout)
+
+    def test_every_command_has_help_with_examples(self):
+        names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "run", "algorithm", "compare", "scale"]
+        for name in names:
+            text = self.run_paceline(*name.split(), "--help").stdout
+            self.assertIn("Examples:", text, name)
+            self.assertIn("paceline " + name.split()[0], text, name)
+            self.assertIn("--json", text, name)
+        overview = self.run_paceline("--help").stdout
+        self.assertIn("Examples:", overview)
+        for name in names:
+            self.assertIn(name.split()[0], overview)
+        self.assertIn("Examples:", self.run_paceline("checkpoint", "--help").stdout)
+        self.assertRegex(self.run_paceline("--version").stdout, r"^paceline \d+\.\d+\.\d+\n$")
+
+    def test_completions(self):
+        document = self.json_of("completions", "bash")
+        self.assertEqual(list(document), ["shell", "script"])
+        (self.folder / "script.bash").write_text(document["script"])
+        shelves = self.json_of("list")
+
+        def complete(*words):
+            line = " ".join(f"'{word}'" for word in words)
+            script = f"set -e; source ./script.bash; set +e; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _paceline; "
+            done = subprocess.run(["bash", "-c", script + 'printf "%s\\n" "${COMPREPLY[@]}"'], capture_output=True, text=True,
+                                  cwd=self.folder, timeout=DEADLINE_S, check=True)
+            return done.stdout.split()
+
+        self.assertEqual(complete("paceline", "tr"), ["train"])
+        self.assertIn("checkpoint", complete("paceline", ""))
+        self.assertEqual(complete("paceline", "graph", "resnet1"), ["resnet18"])
+        self.assertIn("--resume", complete("paceline", "train", "--re"))
+        self.assertEqual(complete("paceline", "bench", "reduce"), ["reduce_scatter"])
+        self.assertEqual(complete("paceline", "checkpoint", "co"), ["convert"])
+        for command in ["train", "compare", "scale", "run"]:
+            self.assertIn("optim.momentum=", complete("paceline", command, "optim.m"))
+        self.assertIn("compare.seeds=", complete("paceline", "compare", "compare."))
+        # Behind "=": as bash cuts the words, at the "=" itself, and where COMP_WORDBREAKS leaves them whole.
+        for key, shelf in [("optim.name", "optimizers"), ("model.network", "networks"), ("data.name", "datasets"), ("schedule.name", "schedules"),
+                           ("strategy.name", "strategies"), ("comm.compression", "compressors"), ("comm.engine", "engines"),
+                           ("comm.algorithm", "collectives"), ("ps.rule", "update_rules"), ("ps.consistency", "consistencies")]:
+            known = {row["key"] for row in shelves[shelf]}
+            self.assertLessEqual(known, set(complete("paceline", "train", key, "=")), key)
+        self.assertEqual(complete("paceline", "compare", "optim.name", "=", "ada"), ["adam", "adamw"])
+        self.assertEqual(complete("paceline", "scale", "optim.name=ada"), ["optim.name=adam", "optim.name=adamw"])
+        self.assertEqual(complete("paceline", "train", "train.trace", "=", "t"), ["true"])
+        (self.folder / "weights.safetensors").touch()
+        self.assertEqual(complete("paceline", "train", "model.weights", "=", "wei"), ["weights.safetensors"])
+
+    def test_doctor(self):
+        report = self.json_of("doctor")
+        for key in ["paceline", "libtorch", "compiler", "cores", "threads", "blas", "product_gflops", "memory_gb_per_s", "devices", "engines",
+                    "advice"]:
+            self.assertIn(key, report)
+        self.assertGreater(report["product_gflops"], 0)
+        self.assertIn("cpu", report["devices"])
+        if "openblas" in report["blas"]:
+            self.assertNotIn("install OpenBLAS", "\n".join(report["advice"]))
+
+    def test_fewer_threads_than_cores_are_waited_for_by_nobody(self):
+        self.environment["OMP_THREAD_LIMIT"] = "1"
+        self.assertEqual(self.json_of("doctor")["threads"], 1)
+
+    def test_bench(self):
+        report = self.json_of("bench", "data", "--rounds", "1")
+        self.assertEqual(list(report), ["benchmark", "machine", "rows"])
+        self.assertEqual(report["benchmark"], "data")
+        self.assertGreater(report["machine"]["cores"], 0)
+        self.assertTrue(report["rows"])
+        for row in report["rows"]:
+            self.assertGreater(row["images_per_s"], 0)
+
+    def test_bench_of_collectives(self):
+        for collective in ("allreduce", "reduce_scatter", "all_gather", "broadcast"):
+            rows = self.json_of("bench", collective, "--rounds", "1", "--sizes", "4K", "--engines", "local")["rows"]
+            self.assertEqual([(row["engine"], row["peer"], row["bytes"]) for row in rows], [("local", "", 4096), ("", "memory roofline", 4096)])
+            self.assertTrue(all(row["seconds"] > 0 for row in rows))
+        rows = self.json_of("bench", "allreduce", "--ranks", "2", "--rounds", "1", "--sizes", "1K,64K,1M", "--engines", "local",
+                            "--algorithms", "ring,direct", "--svg", "times.svg")["rows"]
+        drawn = (self.folder / "times.svg").read_text()
+        for words in ["allreduce of 2 ranks", "local, ring", "local, direct", "memory roofline"]:
+            self.assertIn(words, drawn)
+        self.refused("bench", "optim", "--svg", "none.svg", says=["bench optim has no curve to draw", "allreduce"])
+        fits = [row for row in rows if "alpha_us" in row]
+        self.assertEqual([fit["algorithm"] for fit in fits], ["ring", "direct"])
+        for fit in fits:
+            self.assertGreaterEqual(fit["alpha_us"], 0)
+            self.assertTrue(fit["B_gb_per_s"] is None or fit["B_gb_per_s"] > 0, fit)
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            for words in [["list", "--json"], ["train", "--print-recipe"], ["--help"]]:
+                done = subprocess.run([BINARY, *words], cwd=self.folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, check=False)
+                self.assertEqual(done.returncode, FAILED, words)
+                self.assertRegex(done.stderr, "^error: standard output .*\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()

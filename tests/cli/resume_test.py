@@ -1,0 +1,127 @@
+"""Runs that were stopped or killed go on to the same bits; checkpoints and weights as files."""
+
+import json
+import signal
+import struct
+import time
+import unittest
+
+from support import DEADLINE_S, FAILED, SMALL, STOPPED, WRONG_INPUT, CliTest
+
+# One that lasts long enough to be interrupted.
+LONG = SMALL + ["data.train_samples=1600", "train.epochs=40", "train.checkpoint_every=25"]
+
+
+class Resuming(CliTest):
+    def test_stopped_or_killed(self):
+        whole = self.json_of("train", *LONG, "train.name=whole", "--quiet")
+        for number in [signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL]:
+            name = f"runs/{number.name}"
+            process = self.start("train", *LONG, f"train.name={number.name}", "--quiet", "--json")
+            self.wait_for_checkpoint(process, name)
+            process.send_signal(number)
+            out, err = process.communicate(timeout=DEADLINE_S)
+            if number == signal.SIGKILL:
+                self.assertEqual(process.returncode, -number)
+            else:
+                self.assertEqual(process.returncode, STOPPED, err)
+                stopped = json.loads(out)
+                self.assertLess(stopped["steps"], whole["steps"])
+                shown = self.json_of("checkpoint", "show", name)
+                self.assertEqual((shown["step"], shown["state_hash"]), (stopped["steps"], stopped["state_hash"]))
+
+            resumed = self.json_of("train", "--resume", name, "--quiet")
+            self.assertEqual(resumed["run"], str(self.folder / name))
+            for key in ["state_hash", "steps", "samples", "train_loss", "test_loss", "test_accuracy"]:
+                self.assertEqual(resumed[key], whole[key], key)
+            self.assertFalse([file for file in self.files() if file.endswith(".part")])  # nor what the kill left half-written
+
+    def test_two_workers_go_on_as_two(self):
+        whole = self.json_of("train", *LONG, "--workers", "2", "train.name=whole", "--quiet")
+        process = self.start("train", *LONG, "--workers", "2", "train.name=killed", "--quiet")
+        self.wait_for_checkpoint(process, "runs/killed")
+        process.kill()
+        process.communicate(timeout=DEADLINE_S)
+        resumed = self.json_of("train", "--resume", "runs/killed", "--quiet")
+        for key in ["workers", "state_hash", "steps", "samples"]:
+            self.assertEqual(resumed[key], whole[key], key)
+
+    def wait_for_checkpoint(self, process, run):
+        end = time.monotonic() + DEADLINE_S
+        while not self.checkpoints(run):
+            self.assertIsNone(process.poll(), "the run ended before it could be interrupted")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.002)
+
+    def test_more_epochs(self):
+        self.run_paceline("train", *SMALL, "train.name=x", "schedule.name=constant", "--quiet")
+        more = self.json_of("train", "--resume", "runs/x", "train.epochs=4", "--quiet")
+        whole = self.json_of("train", *SMALL, "schedule.name=constant", "train.epochs=4", "--quiet")
+        self.assertEqual(more["state_hash"], whole["state_hash"])
+
+    def test_a_damaged_checkpoint_is_passed_over(self):
+        whole = self.json_of("train", *SMALL, "train.name=x", "--quiet")
+        older, newest = self.checkpoints("runs/x")
+        damage(newest)
+        verdict = self.json_of("checkpoint", "verify", "runs/x", code=FAILED)
+        self.assertFalse(verdict["good"])
+        self.assertEqual([(row["file"], row["good"]) for row in verdict["checkpoints"]],
+                         [("runs/x/checkpoints/" + newest.name, False), ("runs/x/checkpoints/" + older.name, True)])
+        done = self.run_paceline("train", "--resume", "runs/x", "--quiet", "--json")
+        self.assertIn("warning: ", done.stderr)
+        self.assertIn(newest.name, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["state_hash"], whole["state_hash"])
+        self.assertTrue(self.json_of("checkpoint", "verify", "runs/x")["good"])
+
+    def test_weights_are_no_checkpoint_but_not_damaged_either(self):
+        self.run_paceline("train", *SMALL, "train.name=x", "--quiet")
+        self.run_paceline("checkpoint", "convert", "runs/x", "w.safetensors")
+        for command in ["verify", "show"]:
+            done = self.run_paceline("checkpoint", command, "w.safetensors", code=WRONG_INPUT)
+            self.assertRegex(done.stderr, r"^error: w.safetensors: not a checkpoint, but weights, which model.weights= takes\n$")
+            self.assertEqual(done.stdout, "")
+
+    def test_wrong_ones_are_refused(self):
+        self.run_paceline("train", *SMALL, "train.name=x", "--quiet")
+        file, before = self.checkpoints("runs/x")[0], self.files()
+        self.refused("train", "--resume", str(file), "model.hidden=[24]", says=["model.fc1.weight", "16x64", "24x64"])
+        self.refused("train", "--resume", "nowhere", says=["nowhere", "no checkpoint"])
+        self.refused("train", "r.toml", "--resume", "runs/x", says=["recipe"])
+        damage(file)
+        self.refused("train", "--resume", str(file), says=[str(file), "damaged"])
+        self.refused("checkpoint", "show", str(file), says=[str(file), "damaged"])
+        self.refused("checkpoint", "convert", str(file), "w.safetensors", says=[str(file), "damaged"])
+        foreign = self.folder / "foreign.safetensors"
+        header = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} '
+        foreign.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 4)
+        self.refused("train", "--resume", "foreign.safetensors", says=["foreign.safetensors", "not a checkpoint"])
+        foreign.unlink()
+        self.assertEqual(self.files(), before)
+
+    def test_weights_go_out_and_in(self):
+        self.run_paceline("train", *SMALL, "train.name=x", "--quiet")
+        report = self.json_of("checkpoint", "convert", "runs/x", "w.safetensors")
+        weights = self.folder / "w.safetensors"
+        self.assertEqual(report["bytes"], weights.stat().st_size)
+        size = struct.unpack("<Q", weights.read_bytes()[:8])[0]
+        header = json.loads(weights.read_bytes()[8:8 + size])
+        self.assertEqual(sorted(set(header) - {"__metadata__"}), ["fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"])
+        self.assertEqual(header["fc1.weight"]["shape"], [16, 64])
+        self.run_paceline("train", *SMALL, "model.weights=w.safetensors", "optim.rate=0", "--quiet")
+        self.refused("train", *SMALL, "model.hidden=[8]", "model.weights=w.safetensors", says=["w.safetensors", "'fc1.weight'"])
+        self.refused("checkpoint", "convert", "runs/x", "no/such/folder/w.safetensors", says=["no/such/folder"])
+        shown = self.run_paceline("checkpoint", "show", "runs/x").stdout
+        self.assertIn("state hash", shown)
+        self.assertIn("12 (2 epochs done; 192 samples", shown)
+        self.run_paceline("train", *SMALL, "train.name=y", "train.steps=8", "--quiet")
+        self.assertIn("8 (1 epoch done, up to batch 2 of the next; 128 samples", self.run_paceline("checkpoint", "show", "runs/y").stdout)
+
+
+def damage(file):
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 0x10
+    file.write_bytes(content)
+
+
+if __name__ == "__main__":
+    unittest.main()

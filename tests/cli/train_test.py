@@ -1,0 +1,141 @@
+"""`paceline train`: its document, its folder, and runs that repeat, on one worker and on many."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import unittest
+
+from support import BINARY, SMALL, WRONG_INPUT, CliTest
+
+RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_s", "train_loss", "test_loss", "test_accuracy", "state_hash",
+               "parameters_hash", "run"]
+
+
+class Training(CliTest):
+    def test_the_result_and_the_folder(self):
+        done = self.run_paceline("train", *SMALL, "train.name=demo", "train.trace=true", "--json")
+        result = json.loads(done.stdout)
+        self.assertEqual(list(result), RESULT_KEYS)
+        self.assertEqual((result["workers"], result["steps"], result["epochs"], result["samples"]), (1, 12, 2, 192))
+        self.assertRegex(result["state_hash"], r"^[0-9a-f]{16}$")
+        self.assertEqual(result["run"], "runs/demo")
+        self.assertTrue(0 <= result["test_accuracy"] <= 1)
+        self.assertIn("mlp", done.stderr)  # the progress goes to standard error
+
+        run = self.folder / "runs/demo"
+        summary = json.loads((run / "summary.json").read_text())
+        self.assertEqual({key: summary[key] for key in RESULT_KEYS}, result)
+        self.assertEqual(len(self.checkpoints("runs/demo")), 2)
+        self.assertEqual(len(list(run.glob("events.out.tfevents.*"))), 1)
+        self.assertTrue(json.loads((run / "trace.json").read_text())["traceEvents"])
+        self.assertIn("</svg>", (run / "curve.svg").read_text())
+        metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        self.assertTrue(metrics)
+        self.assertFalse([name for name in self.files() if name.endswith(".part")])
+
+        # The saved recipe is the whole recipe: it repeats the run.
+        again = self.json_of("train", "runs/demo/recipe.toml", "train.name=again", "--quiet")
+        self.assertEqual(again["state_hash"], result["state_hash"])
+
+    def test_runs_repeat_and_seeds_differ(self):
+        first = self.json_of("train", *SMALL, "--quiet", "--seed", "3")
+        second = self.json_of("train", *SMALL, "--quiet", "train.seed=3", "data.threads=2", "--workers", "1")
+        other = self.json_of("train", *SMALL, "--quiet", "--seed", "4")
+        self.assertEqual(first["state_hash"], second["state_hash"])
+        self.assertNotEqual(first["state_hash"], other["state_hash"])
+        self.assertEqual(len({first["run"], second["run"], other["run"]}), 3)  # each has a folder of its own
+        self.assertEqual(self.run_paceline("train", *SMALL, "--quiet").stdout, "")
+
+    def test_the_command_line_wins_over_the_file_and_the_file_over_the_default(self):
+        (self.folder / "r.toml").write_text('[optim]\nrate = 0.25\nmomentum = 0.5\n[train]\nname = "from the file"\n')
+        recipe = self.run_paceline("train", "r.toml", "optim.rate=0.125", "--seed", "9", "--print-recipe").stdout
+        for line in ["rate = 0.125", "momentum = 0.5", 'name = "from the file"', "seed = 9", "beta1 = 0.9"]:
+            self.assertIn("\n" + line + "\n", recipe)
+        as_json = self.json_of("train", "r.toml", "optim.rate=0.125", "--seed", "9", "schedule.milestones=[1,2]", "--print-recipe")
+        self.assertEqual((as_json["optim"]["rate"], as_json["train"]["name"], as_json["train"]["seed"]), (0.125, "from the file", 9))
+        self.assertIs(as_json["data"]["drop_last"], True)
+        self.assertEqual(as_json["schedule"]["milestones"], [1, 2])
+        self.assertEqual(self.files(), ["r.toml"])
+
+    def test_the_demonstration_of_asynchronous_workers_has_no_momentum(self):
+        recipe = self.run_paceline("train", "strategy.name=asgd", "--print-recipe").stdout
+        self.assertIn("\nmomentum = 0.0\n", recipe)
+        recipe = self.run_paceline("train", "strategy.name=asgd", "optim.rate=0.01", "--print-recipe").stdout
+        self.assertIn("\nmomentum = 0.9\n", recipe)
+        self.assertIn("\nmomentum = 0.9\n", self.run_paceline("train", "strategy.name=ssgd", "--print-recipe").stdout)
+
+    def test_a_loss_that_is_no_number(self):
+        self.run_paceline("train", *SMALL, "train.name=x", "train.epochs=1", "--quiet")
+        good = self.checkpoints("runs/x")[-1].read_bytes()
+        done = self.run_paceline("train", "--resume", "runs/x", "train.epochs=3", "optim.rate=1e30", "--quiet", code=WRONG_INPUT)
+        said = r"error: the loss is -?(nan|inf) at step \d+: .*layer 'fc\d'.*step-0000000006.safetensors\n"
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, f"^{said}$")
+        self.assertEqual(self.checkpoints("runs/x")[-1].read_bytes(), good)
+        two = self.run_paceline("train", "--resume", "runs/x", "train.epochs=3", "optim.rate=1e30", "--workers", "2", "--quiet", code=WRONG_INPUT)
+        self.assertRegex(two.stderr, f"^{said}$")
+
+    def test_a_test_loss_that_is_no_number(self):
+        done = self.run_paceline("train", *SMALL, "schedule.name=constant", "schedule.warmup_epochs=0", "train.steps=1", "optim.rate=3e38",
+                                 "train.checkpoints=false", "--quiet", "--json", code=WRONG_INPUT)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, r"^error: the test loss is -?(nan|inf) after step 1: .*layer 'fc\d'.*\n$")
+
+    def test_more_threads_than_cores_can_use(self):
+        for words in [["train", *SMALL, "train.threads=100000"], ["bench", "step", "--threads", "100000"]]:
+            done = self.run_paceline(*words, code=WRONG_INPUT)
+            self.assertRegex(done.stderr, r"^error: .*threads=100000 is more than \d+ cores can use; at most \d+, or 0 for all cores\n$")
+        self.assertEqual(self.files(), [])
+
+
+class Learning(CliTest):
+    """What a user is promised, on the real data; minutes."""
+
+    deadline_s = 850
+
+    def data(self, name):
+        shelf = os.environ.get("PACELINE_DATA", "")
+        if not shelf or not os.path.exists(os.path.join(shelf, name)):
+            self.skipTest(f"{name} is not in $PACELINE_DATA")
+        return os.path.join(shelf, name)
+
+    def test_lenet5_learns_mnist(self):
+        recipe = pathlib.Path(__file__).resolve().parents[2] / "recipes/mnist_lenet5.toml"
+        result = self.json_of("train", str(recipe), "data.root=" + self.data("mnist"), "train.device=cpu", "--quiet")
+        self.assertGreaterEqual(result["test_accuracy"], 0.985)
+        self.assertLessEqual(result["epochs"], 2)
+
+
+class Workers(CliTest):
+    """Many workers, however they were started."""
+
+    def hash_of(self, *launcher, workers=()):
+        words = [*launcher, BINARY, "train", *SMALL, "--quiet", "--json", "comm.algorithm=ring", *workers]
+        done = subprocess.run(words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=self.deadline_s, check=False)
+        self.assertEqual(done.returncode, 0, f"{words}\n{done.stdout}\n{done.stderr}")
+        lines = [line.partition("] ")[2] if line.startswith("[") else line for line in done.stdout.splitlines()]
+        result = json.loads("\n".join(lines))
+        self.assertEqual(result["workers"], 4)
+        return result["state_hash"]
+
+    def test_every_launcher_ends_in_the_same_state(self):
+        threads = self.hash_of(workers=["--workers", "4"])
+        self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "4", "--"))
+        self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "2", "--", workers=["--workers", "4"]), "two processes, two workers each")
+        if "gloo" in [row["key"] for row in self.json_of("list", "engines")["engines"]]:
+            self.assertEqual(threads, self.hash_of(BINARY, "run", "-np", "4", "--", workers=["comm.engine=gloo"]))
+        if shutil.which("mpirun"):
+            self.environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+            self.assertEqual(threads, self.hash_of("mpirun", "--oversubscribe", "-np", "4"))
+
+    def test_a_killed_run_goes_on_with_other_workers(self):
+        first = self.json_of("train", *SMALL, "--quiet", "--workers", "2", "train.steps=5", "comm.compression=topk")
+        second = self.json_of("train", "--resume", first["run"], "--workers", "4", "train.steps=0", "--quiet")
+        self.assertEqual(second["workers"], 4)
+        self.assertGreater(second["steps"], first["steps"])
+
+
+if __name__ == "__main__":
+    unittest.main()
