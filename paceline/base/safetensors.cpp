@@ -95,6 +95,8 @@ class HeaderReader {
       return Json::parse(text, watch);
     } catch (const Json::parse_error& error) {
       throw DataError(file_, static_cast<std::int64_t>(kPrefix + error.byte), "not a valid safetensors file: the header is not valid JSON");
+    } catch (const Json::exception&) {  // valid JSON that no C++ type holds, like 1e999
+      refuse("the header has a number that is out of range");
     }
   }
 

@@ -117,6 +117,7 @@ TEST_F(SafetensorsTest, RefusesAWrongHeader) {
   EXPECT_THAT(refusal("{\"\xff\":1}", 0), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal("", 0), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal("[1]", 0), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refusal(R"({"a":1e999})", 0), HasSubstr("number that is out of range"));
   EXPECT_THAT(refusal(std::string(100000, '['), 0), HasSubstr("nested too deeply"));
   EXPECT_THAT(refusal(R"({"__metadata__":{"a":1}})", 0), HasSubstr("'a' is not text"));
   EXPECT_THAT(refusal(R"({"a":5})", 0), HasSubstr("'a' has no dtype"));
