@@ -1,8 +1,10 @@
 #include "paceline/train/feed.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/data/augment_cuda.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/resident_feed.h"
 
@@ -57,8 +59,14 @@ strategies::Batch as_tensors(const data::Batch& batch, const data::Info& info) {
 
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
                                 const nn::GraphModule& module) {
-  if (auto resident = make_resident_feed(dataset, options, config.residency, module)) return resident;
-  if (config.residency == "device")
+  const bool on_device = config.residency == "device";
+  const bool too_deep = dataset.pixels() && dataset.info().input[0] > data::kMostChannels;
+  if (too_deep && on_device)
+    throw ConfigError(fmt::format("data.residency=device augments up to {} channels, '{}' has {}; use data.residency=host",
+                                  data::kMostChannels, config.name, dataset.info().input[0]));
+  auto resident = too_deep ? nullptr : make_resident_feed(dataset, options, config.residency, module);
+  if (resident) return resident;
+  if (on_device)
     throw ConfigError("data.residency=device needs a CUDA device and a dataset of pixels that fits on it; use data.residency=auto");
   return std::make_unique<HostFeed>(dataset, options, config, module.device());
 }

@@ -25,7 +25,8 @@ class Feed {
 /// A loader's batch as tensors over the loader's own memory; nobody may write through them.
 strategies::Batch as_tensors(const data::Batch& batch, const data::Info& info);
 
-/// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory).
+/// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory and have no more
+/// channels than its kernel takes). ConfigError where "device" cannot be.
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
                                 const nn::GraphModule& module);
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/tensor/device.h"
 #include "support.h"
 
 namespace paceline::train {
@@ -256,6 +257,14 @@ TEST(FullDisk, AStopWithoutACheckpointIsAFailure) {
   EXPECT_THAT(message, HasSubstr("no checkpoint could be written"));
 }
 
+TEST(Residency, AutoLeavesASetOfManyChannelsOnTheHost) {
+  if (!tensor::cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+  Recipe recipe = tiny_recipe();
+  recipe.train.device = "cuda";
+  recipe.data.shape = {17, 8, 8};
+  EXPECT_EQ(train(recipe).epochs, kEpochs);
+}
+
 TEST(Refusal, BeforeAnythingIsWritten) {
   const auto refused = [](const std::function<void(Recipe&)>& change) {
     Recipe recipe = tiny_recipe();
@@ -270,6 +279,10 @@ TEST(Refusal, BeforeAnythingIsWritten) {
               testing::AllOf(HasSubstr("data.cutout=9"), HasSubstr("8x8")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.device = "tpu"; }), HasSubstr("tpu"));
   EXPECT_THAT(refused([](Recipe& r) { r.data.residency = "device"; }), HasSubstr("data.residency"));
+  EXPECT_THAT(refused([](Recipe& r) {
+                r.data.residency = "device", r.data.shape = {17, 8, 8};
+              }),
+              testing::AllOf(HasSubstr("up to 16 channels"), HasSubstr("has 17")));
   EXPECT_THAT(refused([](Recipe& r) { r.schedule.name = "piecewise"; }), HasSubstr("points"));
   EXPECT_THAT(refused([](Recipe& r) {
                 r.schedule.batch_milestones = {1};
