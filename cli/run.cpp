@@ -21,6 +21,7 @@ namespace paceline::cli {
 namespace {
 
 constexpr int kTorchrunPort = 29500;
+constexpr double kLongestGrace = 86400;  // seconds
 
 struct RunFlags {
   int ranks = 0, servers = 0, workers = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
@@ -30,21 +31,13 @@ struct RunFlags {
   double grace_s = 5;
 };
 
-/// "4", or torchrun's words for as many as there are.
-int parse_per_node(const std::string& text) {
-  if (text == "auto" || text == "cpu") return launch::usable_cores();
-  if (text == "gpu") {
-    int count = 0;
-    while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count))) ++count;
-    if (count == 0) throw ConfigError("--nproc-per-node gpu: this host shows no /dev/nvidia0; give a number");
-    return count;
-  }
-  if (const std::string problem = whole_number(1)(const_cast<std::string&>(text)); !problem.empty())
-    throw ConfigError("--nproc-per-node " + problem + ", nor cpu, gpu or auto");
-  return std::stoi(text);
+launch::Machine this_machine() {
+  int gpus = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", gpus))) ++gpus;
+  return {launch::usable_cores(), launch::is_this_host, gpus};
 }
 
-launch::Request request_of(const RunFlags& flags) {
+launch::Request request_of(const RunFlags& flags, const launch::Machine& machine) {
   launch::Request request;
   if (!flags.hosts.empty() && !flags.hostfile.empty()) throw ConfigError("-H and --hostfile both name hosts; give one of them");
   if (!flags.hosts.empty()) request.hosts = launch::parse_hosts(flags.hosts);
@@ -52,7 +45,7 @@ launch::Request request_of(const RunFlags& flags) {
   if (flags.ranks > 0) request.ranks = flags.ranks;
   request.servers = flags.servers;
   if (flags.workers > 0) request.workers = flags.workers;
-  if (!flags.per_node.empty()) request.per_node = parse_per_node(flags.per_node);
+  if (!flags.per_node.empty()) request.per_node = launch::parse_per_node(flags.per_node, machine);
   request.nodes = launch::parse_nodes(flags.nodes);
   if (flags.node_rank >= 0) request.node_rank = flags.node_rank;
   if (flags.standalone && (request.nodes > 1 || !request.hosts.empty()))
@@ -131,9 +124,12 @@ int run(const RunFlags& flags, const std::vector<std::string>& words, const CLI:
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     throw ConfigError(unknown_message("flag", words.front(), std::vector<std::string_view>(names.begin(), names.end())));
   }
-  const launch::Request request = request_of(flags);
+  if (!(flags.grace_s >= 0 && flags.grace_s <= kLongestGrace))  // this way round it refuses nan too
+    throw ConfigError(fmt::format("--grace {:g}: give seconds from 0 to {:g}", flags.grace_s, kLongestGrace));
+  const launch::Machine machine = this_machine();
+  const launch::Request request = request_of(flags, machine);
   launch::Job job;
-  job.plan = launch::make_plan(request, {launch::usable_cores(), launch::is_this_host});
+  job.plan = launch::make_plan(request, machine);
   job.servers = request.servers;
   job.program = program_of(words);
   set_address(flags, request.nodes, job);
@@ -210,7 +206,6 @@ Action add_run(CLI::App& app) {
       ->check(whole_number(0))
       ->capture_default_str();
   app.add_option("--grace", flags->grace_s, "seconds the other ranks have after one failed, before SIGTERM and again before SIGKILL")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--log-dir", flags->log_dir, "also keep each rank's output there as rank-N.log (server-N.log, worker-N.log)");
   app.add_flag("--no-prefix", flags->no_prefix, "lines without [rank] in front");

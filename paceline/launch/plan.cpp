@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <sstream>
 #include <string_view>
 
@@ -47,11 +46,15 @@ std::string spelled(const Request& request) {
   return (request.servers > 0 ? fmt::format("--servers {} ", request.servers) : "") + fmt::format("--workers {}", *request.workers);
 }
 
+int checked_ranks(std::int64_t count) {
+  if (count < 1 || count > kMaxRanks) throw ConfigError(fmt::format("{} ranks? from 1 to {} can be started", count, kMaxRanks));
+  return static_cast<int>(count);
+}
+
 void check_counts(const Request& request) {
   const auto servers = request.servers == 0 ? std::nullopt : std::optional(request.servers);
   for (const std::optional<int>& count : {request.ranks, request.per_node, servers, request.workers})
-    if (count && (*count < 1 || *count > kMaxRanks))
-      throw ConfigError(fmt::format("{} ranks? from 1 to {} can be started", *count, kMaxRanks));
+    if (count) checked_ranks(*count);
   if (request.servers > 0) {
     if (request.ranks)
       throw ConfigError(fmt::format("-np is for ranks that are equals; write --servers {} --workers {}", request.servers, *request.ranks));
@@ -75,9 +78,11 @@ Plan plan_over_hosts(const Request& request, const Machine& machine) {
   std::vector<Host> hosts = request.hosts;
   if (request.per_node)
     for (Host& host : hosts) host.slots = *request.per_node;
-  const int slots = std::accumulate(hosts.begin(), hosts.end(), 0, [](int sum, const Host& host) { return sum + host.slots; });
+  std::int64_t slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  const std::optional<int> asked = processes(request);
   Plan plan;
-  plan.size = processes(request).value_or(slots);
+  plan.size = checked_ranks(asked ? *asked : slots);
   if (plan.size > slots)
     throw ConfigError(fmt::format("{} is more than the {} slots of {} host{}; give more with host:slots, or ask for less", spelled(request),
                                   slots, hosts.size(), hosts.size() == 1 ? "" : "s"));
@@ -100,7 +105,7 @@ Plan plan_of_one_node(const Request& request, const Machine& machine) {
         fmt::format("{} and --nproc-per-node {} contradict each other on one host; give one of them", spelled(request), *request.per_node));
   const int count = request.per_node.value_or(ranks.value_or(machine.cores));
   Plan plan;
-  plan.size = count * request.nodes;
+  plan.size = checked_ranks(std::int64_t{count} * request.nodes);
   place_on_host(plan, {}, count, node, true);
   for (Place& place : plan.places) place.rank += node * count;
   return plan;
@@ -147,6 +152,17 @@ std::vector<Host> read_hostfile(const std::filesystem::path& file) {
 Plan make_plan(const Request& request, const Machine& machine) {
   check_counts(request);
   return request.hosts.empty() ? plan_of_one_node(request, machine) : plan_over_hosts(request, machine);
+}
+
+int parse_per_node(const std::string& text, const Machine& machine) {
+  if (text == "auto" || text == "cpu") return machine.cores;
+  if (text == "gpu") {
+    if (machine.gpus == 0) throw ConfigError("--nproc-per-node gpu: this host shows no /dev/nvidia0; give a number");
+    return machine.gpus;
+  }
+  const std::optional<int> number = positive(text);
+  if (!number) throw ConfigError(fmt::format("--nproc-per-node '{}' is not a number from 1 to {}, nor cpu, gpu or auto", text, kMaxRanks));
+  return *number;
 }
 
 int parse_nodes(const std::string& text) {

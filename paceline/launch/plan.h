@@ -37,6 +37,7 @@ struct Request {
 struct Machine {
   int cores = 1;
   std::function<bool(const std::string& host)> is_here;
+  int gpus = 0;
 };
 
 struct Place {
@@ -56,6 +57,9 @@ struct Plan {
 
 /// Throws ConfigError where the request contradicts itself or asks for more than there is.
 Plan make_plan(const Request& request, const Machine& machine);
+
+/// Ranks of a host: "4", or torchrun's words for as many as there are: cpu, gpu, auto (cpu). Throws ConfigError.
+int parse_per_node(const std::string& text, const Machine& machine);
 
 /// "2" or "2:2". A range, which asks for a job that grows and shrinks, is refused.
 int parse_nodes(const std::string& text);

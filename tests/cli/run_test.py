@@ -206,6 +206,7 @@ class WrongInput(RunTest):
         self.refused("-np", "two", "true", says="whole number")
         self.refused("-np", 0, "true", says="at least 1")
         self.refused("--nproc-per-node", "many", "true", says="--nproc-per-node")
+        self.refused("--grace", "1e300", "true", says="from 0 to 86400")
         self.refused("--master-port", 70000, "true", says="65535")
         self.refused("--rdzv-endpoint", "a:b", "true", says="host:port")
         self.refused("--nnodes", "2", "true", says="--node-rank")

@@ -16,7 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const Machine kMachine = {3, [](const std::string& host) { return host == "here"; }};
+const Machine kMachine = {3, [](const std::string& host) { return host == "here"; }, 2};
 
 template <class Body>
 std::string refusal(const Body& body) {
@@ -72,6 +72,23 @@ TEST(Plan, RefusesContradictions) {
   EXPECT_THAT(refused({.ranks = 4, .nodes = 2, .node_rank = 0}), HasSubstr("--nproc-per-node"));
   EXPECT_THAT(refused({.ranks = 0}), HasSubstr("0 ranks"));
   for (const char* nodes : {"", "x", "0", "2:1", "1:4"}) EXPECT_THAT(refusal([&] { parse_nodes(nodes); }), HasSubstr("--nnodes")) << nodes;
+}
+
+TEST(Plan, RanksOfAHostInNumbersAndWords) {
+  EXPECT_EQ(parse_per_node("4", kMachine), 4);
+  EXPECT_EQ(parse_per_node("cpu", kMachine), 3);
+  EXPECT_EQ(parse_per_node("auto", kMachine), 3);
+  EXPECT_EQ(parse_per_node("gpu", kMachine), 2);
+  EXPECT_THAT(refusal([] { parse_per_node("gpu", {3, {}}); }), HasSubstr("no /dev/nvidia0"));
+  for (const char* wrong : {"many", "0", "-1", "4x", "", "3000000000", "99999999999999999999"})
+    EXPECT_THAT(refusal([&] { parse_per_node(wrong, kMachine); }), HasSubstr("from 1 to 100000, nor cpu, gpu or auto")) << wrong;
+}
+
+TEST(Plan, TheWholeJobHasAMost) {
+  EXPECT_THAT(refusal([] { make_plan({.per_node = 100'000, .nodes = 100'000, .node_rank = 1}, kMachine); }),
+              HasSubstr("10000000000 ranks?"));
+  const std::vector<Host> hosts(30'000, {"far", 1});
+  EXPECT_THAT(refusal([&] { make_plan({.hosts = hosts, .per_node = 100'000}, kMachine); }), HasSubstr("3000000000 ranks?"));
 }
 
 TEST(Plan, ServersComeBeforeWorkers) {
