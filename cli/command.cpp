@@ -48,8 +48,6 @@ CLI::Validator whole_number(std::int64_t least) {
   return CLI::Validator(check, "");
 }
 
-bool is_assignment(const std::string& word) { return word.find('=') != std::string::npos; }
-
 bool names_recipe(const std::vector<std::string>& words) { return !std::ranges::all_of(words, is_assignment); }
 
 void read_settings(Config& config, const std::vector<std::string>& words) {

@@ -46,8 +46,7 @@ void add_examples(CLI::App& app, std::initializer_list<const char*> lines);
 /// What a flag that takes a count accepts.
 CLI::Validator whole_number(std::int64_t least);
 
-/// Among the words of a command line: section.key=value, rather than the name of a recipe file.
-bool is_assignment(const std::string& word);
+/// Whether any of the words of a command line is no assignment: the name of a recipe file.
 bool names_recipe(const std::vector<std::string>& words);
 /// What the recipe files and the assignments among the words say; assignments win.
 void read_settings(Config& config, const std::vector<std::string>& words);

@@ -1,5 +1,7 @@
 #include "paceline/base/config.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -200,6 +202,18 @@ void Config::assign(std::string_view section, std::string_view key, const Value&
     const std::string_view what = problem.what();
     throw ConfigError(fmt::format("{}.{}{}{}", section, key, what.starts_with(':') ? "" : " ", what));
   }
+}
+
+bool is_assignment(std::string_view word) {
+  const auto equals = word.find('=');
+  if (equals == std::string_view::npos) return false;
+  const std::string_view name = word.substr(0, equals);
+  const auto dot = std::min(name.find('.'), name.size());
+  const auto plain = [](std::string_view part) {
+    return !part.empty() && std::ranges::all_of(part, [](unsigned char c) { return std::isalnum(c) || c == '_'; });
+  };
+  if (dot < name.size() && plain(name.substr(0, dot)) && plain(name.substr(dot + 1))) return true;
+  return name.find('/') == std::string_view::npos && !word.ends_with(".toml");
 }
 
 void Config::set(std::string_view assignment) {

@@ -99,6 +99,10 @@ class Config {
   std::deque<Section> sections_;
 };
 
+/// Whether a word of a command line is meant as section.key=value, and not as the name of a file, which may have an = in it as well. What
+/// is neither is taken for the former, whose message says how to write it.
+bool is_assignment(std::string_view word);
+
 /// Reads a value as TOML writes it (true, 3, 1e-4, "text", [1, 2]); anything else is text as it stands.
 Value parse_value(std::string_view text);
 

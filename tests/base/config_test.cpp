@@ -86,6 +86,13 @@ TEST_F(ConfigTest, MistakesAreNamedAndChangeNothing) {
   EXPECT_EQ(optim.rate, 0.1);
 }
 
+TEST(Assignment, IsToldFromTheNameOfAFile) {
+  for (const char* word : {"optim.rate=0.1", "optim.rate = 0.1", "data.root=/sets/a.toml", "train.name=a=b", "rate=0.1", "=", "a.b.c=1"})
+    EXPECT_TRUE(is_assignment(word)) << word;
+  for (const char* word : {"my.toml", "optim.rate", "runs/lr=0.1/recipe.toml", "lr=0.1/recipe.toml", "./optim.rate=0.1", "../a.b=1/recipe"})
+    EXPECT_FALSE(is_assignment(word)) << word;
+}
+
 TEST_F(ConfigTest, AFileIsReadAndItsMistakesCarryTheLine) {
   config.load(file("[optim]\nrate = 0.5\nmilestones = [5]\n"));
   EXPECT_EQ(optim.rate, 0.5);
