@@ -171,7 +171,6 @@ void Field::assign(const Value& value) {
         }
       },
       target_);
-  set_ = true;
 }
 
 Field& Section::at(std::string_view key) {
@@ -191,8 +190,6 @@ Section& Config::at(std::string_view name) {
   }
   throw ConfigError(unknown_message("section", name, names));
 }
-
-bool Config::is_set(std::string_view section, std::string_view key) { return at(section).at(key).is_set(); }
 
 void Config::assign(std::string_view section, std::string_view key, const Value& value) {
   Field& field = at(section).at(key);

@@ -38,7 +38,6 @@ class Field {
   const std::string& key() const { return key_; }
   const std::string& help() const { return help_; }
   const std::vector<std::string_view>& choices() const { return choices_; }
-  bool is_set() const { return set_; }  ///< somebody gave it, so it is no longer the default
 
   std::string type() const;         ///< "integer", "list of numbers", …
   std::string toml() const;         ///< the present value as TOML writes it
@@ -53,7 +52,6 @@ class Field {
   double least_ = -std::numeric_limits<double>::infinity();
   double most_ = std::numeric_limits<double>::infinity();
   bool least_excluded_ = false;
-  bool set_ = false;
   std::vector<std::string_view> choices_;
 };
 
@@ -90,7 +88,6 @@ class Config {
 
   std::string toml() const;  ///< the whole recipe, every key with its present value
   const std::deque<Section>& sections() const { return sections_; }
-  bool is_set(std::string_view section, std::string_view key);
 
  private:
   Section& at(std::string_view section);

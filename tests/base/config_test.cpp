@@ -67,8 +67,6 @@ TEST_F(ConfigTest, AssignmentsReachTheStruct) {
   EXPECT_TRUE(optim.nesterov);
   EXPECT_EQ(optim.milestones, (std::vector<std::int64_t>{1, 2, 3}));
   EXPECT_EQ(optim.betas, (std::vector<double>{0.9, 1.0}));
-  EXPECT_TRUE(config.is_set("optim", "rate"));
-  EXPECT_FALSE(config.is_set("optim", "steps"));
 }
 
 TEST_F(ConfigTest, MistakesAreNamedAndChangeNothing) {
