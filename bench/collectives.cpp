@@ -2,13 +2,12 @@
 // alternating rounds. Ranks are programs of their own (bench/ranks, bench/peers), started by `paceline run` or mpirun.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdio>
 #include <filesystem>
 #include <map>
+#include <sstream>
 
 #include "benchmark.h"
 #include "fit.h"
@@ -16,6 +15,7 @@
 #include "paceline/base/temporary_folder.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
+#include "paceline/launch/capture.h"
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::bench {
@@ -23,10 +23,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using Words = std::vector<std::string>;
+
 /// One side of the comparison: who, and the command that prints "BYTES SECONDS" lines.
 struct Side {
   std::string engine, algorithm, peer;
-  std::string command;
+  Words command;
   std::map<std::int64_t, std::vector<double>> seconds;  // by bytes, one a round
 };
 
@@ -57,14 +59,18 @@ std::vector<std::int64_t> sizes_of(const Options& options) {
   return sizes;
 }
 
-std::string mpirun(const std::string& runner, int ranks) {
-  const bool open_mpi = runner == "mpirun";
-  // Open MPI refuses root and more ranks than cores unless it is told that both are meant.
-  return open_mpi ? fmt::format("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 {} --oversubscribe -np {}", runner, ranks)
-                  : fmt::format("{} -np {}", runner, ranks);
+Words started_by(Words launcher, const Words& rank) {
+  launcher.insert(launcher.end(), rank.begin(), rank.end());
+  return launcher;
 }
 
-std::string launched(int ranks) { return fmt::format("{} run --no-prefix -np {} --", program("paceline"), ranks); }
+Words mpirun(const std::string& runner, int ranks) {
+  if (runner != "mpirun") return {runner, "-np", std::to_string(ranks)};
+  // Open MPI refuses root and more ranks than cores unless it is told that both are meant.
+  return {"env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", runner, "--oversubscribe", "-np", std::to_string(ranks)};
+}
+
+Words launched(int ranks) { return {program("paceline"), "run", "--no-prefix", "-np", std::to_string(ranks), "--"}; }
 
 std::vector<Side> sides_of(schedule::Collective kind, const Options& options, const std::string& size_list, const fs::path& scratch) {
   const int ranks = options.ranks;
@@ -78,39 +84,34 @@ std::vector<Side> sides_of(schedule::Collective kind, const Options& options, co
   for (const std::string& engine : items_of(options.engines)) {
     comm::engine_of(engine);
     for (const std::string& algorithm : algorithms) {
-      const std::string words = fmt::format("{} {} {} {} {} {}", rank, engine, ranks, collective, algorithm, size_list);
-      const std::string start = engine == "local" ? "" : engine == "mpi" ? mpirun("mpirun", ranks) : launched(ranks);
-      sides.push_back({engine, algorithm, "", fmt::format("{} {}", start, words), {}});
+      const Words start = engine == "local" ? Words{} : engine == "mpi" ? mpirun("mpirun", ranks) : launched(ranks);
+      const Words words = {rank, engine, std::to_string(ranks), collective, algorithm, size_list};
+      sides.push_back({engine, algorithm, "", started_by(start, words), {}});
     }
   }
   if (options.peers) {
     const auto add = [&](const std::string& peer, const std::string& runner, const std::string& binary) {
       if (on_path(runner) && fs::exists(program(binary)))
-        sides.push_back({"", "", peer, fmt::format("{} {} {} {}", mpirun(runner, ranks), program(binary), collective, size_list), {}});
+        sides.push_back({"", "", peer, started_by(mpirun(runner, ranks), {program(binary), collective, size_list}), {}});
     };
     add("Open MPI", "mpirun", "bench_peer_mpi");
     add("MPICH", "mpiexec.mpich", "bench_peer_mpich");
     if (fs::exists(program("bench_peer_gloo")))
-      sides.push_back({"",
-                       "",
-                       "Gloo",
-                       fmt::format("{} {} {} {} {}", launched(ranks), program("bench_peer_gloo"), collective, size_list, scratch.string()),
-                       {}});
+      sides.push_back(
+          {"", "", "Gloo", started_by(launched(ranks), {program("bench_peer_gloo"), collective, size_list, scratch.string()}), {}});
   }
-  sides.push_back({"", "", "memory roofline", fmt::format("{} roofline {} {} - {}", rank, ranks, collective, size_list), {}});
+  sides.push_back({"", "", "memory roofline", {rank, "roofline", std::to_string(ranks), collective, "-", size_list}, {}});
   return sides;
 }
 
 void measure(Side& side, const fs::path& scratch) {
   fs::remove_all(scratch);
   fs::create_directories(scratch);
-  FILE* output = popen(side.command.c_str(), "r");
-  if (!output) throw Error("cannot start: " + side.command);
-  long long bytes = 0;
+  const launch::Captured ranks = launch::capture(side.command);
+  if (!ranks.exit.good()) throw Error(fmt::format("{}: {}", fmt::join(side.command, " "), ranks.complaint()));
+  std::istringstream lines(ranks.out);
   double seconds = 0;
-  while (std::fscanf(output, "%lld %lf", &bytes, &seconds) == 2) side.seconds[bytes].push_back(seconds);
-  const int status = pclose(output);
-  if (status != 0) throw Error(fmt::format("a rank failed ({}): {}", WIFEXITED(status) ? WEXITSTATUS(status) : status, side.command));
+  for (std::int64_t bytes = 0; lines >> bytes >> seconds;) side.seconds[bytes].push_back(seconds);
 }
 
 /// What the links carry for each byte of the message (NCCL's "bus bandwidth").

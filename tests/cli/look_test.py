@@ -1,5 +1,8 @@
 """What the program tells about itself: lists, layer tables, help, completions, the machine, benchmarks."""
 
+import json
+import pathlib
+import shutil
 import subprocess
 import unittest
 
@@ -126,6 +129,11 @@ class Looking(CliTest):
             self.assertGreater(row["images_per_s"], 0)
 
     def test_bench_of_collectives(self):
+        for name in ("paceline", "bench_rank"):
+            (self.folder / "a folder").mkdir(exist_ok=True)
+            shutil.copy(pathlib.Path(BINARY).with_name(name), self.folder / "a folder")
+        words = [self.folder / "a folder" / "paceline", "bench", "allreduce", "--rounds", "1", "--sizes", "4K", "--engines", "shm", "--json"]
+        self.assertEqual(len(json.loads(subprocess.run(words, env=self.environment, capture_output=True, check=True).stdout)["rows"]), 2)
         for collective in ("allreduce", "reduce_scatter", "all_gather", "broadcast"):
             rows = self.json_of("bench", collective, "--rounds", "1", "--sizes", "4K", "--engines", "local")["rows"]
             self.assertEqual([(row["engine"], row["peer"], row["bytes"]) for row in rows], [("local", "", 4096), ("", "memory roofline", 4096)])
