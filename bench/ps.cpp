@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <barrier>
 #include <cstring>
+#include <future>
 #include <mutex>
-#include <thread>
 
 #include "benchmark.h"
 #include "paceline/ps/transports/grpc.h"
@@ -81,10 +81,18 @@ RoundTimes measure(int workers, int rounds, const std::function<std::unique_ptr<
       timed(times.push, round, [&] { client->push(gradient.data(), {.rate = 0.1f}); });
     }
   };
-  std::vector<std::jthread> threads;
-  threads.reserve(static_cast<std::size_t>(workers));
-  for (int worker = 0; worker < workers; ++worker) threads.emplace_back(work, worker);
-  threads.clear();
+  std::vector<std::future<void>> all;
+  all.reserve(static_cast<std::size_t>(workers));
+  for (int worker = 0; worker < workers; ++worker)
+    all.push_back(std::async(std::launch::async, [&, worker] {
+      try {
+        work(worker);
+      } catch (...) {
+        together.arrive_and_drop();  // the others are not to wait for this one
+        throw;
+      }
+    }));
+  for (std::future<void>& each : all) each.get();
   return times;
 }
 
