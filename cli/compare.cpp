@@ -11,6 +11,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
+#include "paceline/observe/text.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::cli {
@@ -50,15 +51,15 @@ int run_compare(const CompareFlags& flags) {
   train::Comparison found;
   {
     MeasuringLine line("");
-    found = train::compare(
-        recipe, folder, runs_together(flags, recipe), stop_requested,
-        [&](std::size_t done, std::size_t all, const train::Contestant& who, const train::Outcome* outcome) {
-          line.say(fmt::format("{} of {} done; {}, {} worker{}, seed {}{}", done, all, who.algorithm, who.workers,
-                               who.workers == 1 ? "" : "s", who.seed,
-                               !outcome                     ? " …"
-                               : !outcome->diverged.empty() ? ": diverged"
-                                                            : fmt::format(": {:.2f}% error", outcome->errors.front().second)));
-        });
+    found =
+        train::compare(recipe, folder, runs_together(flags, recipe), stop_requested,
+                       [&](std::size_t done, std::size_t all, const train::Contestant& who, const train::Outcome* outcome) {
+                         line.say(fmt::format(
+                             "{} of {} done; {}, {}, seed {}{}", done, all, who.algorithm, observe::plural(who.workers, "worker"), who.seed,
+                             !outcome                     ? " …"
+                             : !outcome->diverged.empty() ? ": diverged"
+                                                          : fmt::format(": {:.2f}% error", outcome->errors.front().second)));
+                       });
   }
   if (found.stopped) {
     log::error("stopped on request; {} runs are kept in {}, and the same command goes on from there", found.outcomes.size(),

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "paceline/base/files.h"
 #include "paceline/observe/text.h"
@@ -29,7 +30,11 @@ std::string json_key(const std::string& statistics) {
   return statistics.empty() ? "none" : statistics;
 }
 
-double overhead(const Outcome& outcome) { return outcome.iteration_ms > 0 ? 100 * outcome.predictor_ms / outcome.iteration_ms : 0; }
+constexpr const char* kNone = "–";  // where nothing was measured
+
+double overhead(double predictor_ms, double iteration_ms) { return iteration_ms > 0 ? 100 * predictor_ms / iteration_ms : 0; }
+
+std::string cell(double number, int digits) { return std::isnan(number) ? kNone : fmt::format("{:.{}f}", number, digits); }
 
 /// A window of a long series.
 observe::Series window(const std::string& name, const std::vector<double>& values, std::size_t begin, std::size_t most, bool dashed) {
@@ -43,7 +48,7 @@ observe::Series window(const std::string& name, const std::vector<double>& value
 
 CompareReport::CompareReport(const train::Recipe& recipe, std::vector<Outcome> outcomes)
     : title_(fmt::format("{} on {}", recipe.model.network, recipe.data.name)),
-      setting_(fmt::format("batch {} a worker, {} epoch{}", recipe.data.batch, recipe.train.epochs, recipe.train.epochs == 1 ? "" : "s")),
+      setting_(fmt::format("batch {} a worker, {}", recipe.data.batch, observe::plural(recipe.train.epochs, "epoch"))),
       outcomes_(std::move(outcomes)) {
   if (served()) setting_ += ", executor " + recipe.ps.executor;
   for (const Outcome& outcome : outcomes_) {
@@ -57,13 +62,34 @@ CompareReport::CompareReport(const train::Recipe& recipe, std::vector<Outcome> o
   std::ranges::stable_sort(groups_, {}, &Group::workers);
 }
 
-CompareReport::Spread CompareReport::spread(const Group& group, const std::string& statistics) {
+std::optional<CompareReport::Spread> CompareReport::spread(const Group& group, const std::string& statistics) {
+  std::vector<double> errors;
+  for (const Outcome* seed : group.seeds)
+    if (const auto error = seed->error_with(statistics)) errors.push_back(*error);
+  if (errors.empty()) return std::nullopt;
   Spread found;
-  const auto n = static_cast<double>(group.seeds.size());
-  for (const Outcome* seed : group.seeds) found.mean += seed->error_with(statistics) / n;
-  for (const Outcome* seed : group.seeds) found.deviation += std::pow(seed->error_with(statistics) - found.mean, 2);
+  const auto n = static_cast<double>(errors.size());
+  for (const double error : errors) found.mean += error / n;
+  for (const double error : errors) found.deviation += std::pow(error - found.mean, 2);
   found.deviation = n > 1 ? std::sqrt(found.deviation / (n - 1)) : 0;
   return found;
+}
+
+std::optional<double> CompareReport::against_sgd(const Group& group, const std::string& statistics) const {
+  const Group* sgd = baseline();
+  if (!sgd || sgd == &group) return std::nullopt;
+  auto base = spread(*sgd, statistics);
+  if (!base) base = spread(*sgd, "worker");  // plain SGD without a server has one error, against which all others are held
+  const auto found = spread(group, statistics);
+  if (!base || !found || !(base->mean > 0) || !std::isfinite(found->mean)) return std::nullopt;
+  return 100 * (found->mean / base->mean - 1);
+}
+
+double CompareReport::mean(const Group& group, double Outcome::*figure) {
+  double sum = 0, count = 0;
+  for (const Outcome* seed : group.seeds)
+    if (seed->diverged.empty()) sum += seed->*figure, ++count;
+  return sum / count;
 }
 
 const CompareReport::Group* CompareReport::baseline() const {
@@ -101,26 +127,28 @@ nlohmann::ordered_json CompareReport::json() const {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Outcome& outcome : outcomes_)
     for (const std::string& kind : statistics())
-      rows.push_back({{"algorithm", outcome.contestant.algorithm},
-                      {"workers", outcome.contestant.workers},
-                      {"bn", json_key(kind)},
-                      {"seed", outcome.contestant.seed},
-                      {"test_error", outcome.error_with(kind)},
-                      {"epochs", outcome.epochs},
-                      {"seconds", outcome.seconds},
-                      {"mean_staleness", outcome.mean_staleness},
-                      {"stragglers", outcome.stragglers},
-                      {"predictor_ms", outcome.predictor_ms},
-                      {"overhead_percent", overhead(outcome)}});
+      if (const auto error = outcome.error_with(kind))
+        rows.push_back({{"algorithm", outcome.contestant.algorithm},
+                        {"workers", outcome.contestant.workers},
+                        {"bn", json_key(kind)},
+                        {"seed", outcome.contestant.seed},
+                        {"test_error", *error},
+                        {"epochs", outcome.epochs},
+                        {"seconds", outcome.seconds},
+                        {"mean_staleness", outcome.mean_staleness},
+                        {"stragglers", outcome.stragglers},
+                        {"predictor_ms", outcome.predictor_ms},
+                        {"overhead_percent", overhead(outcome.predictor_ms, outcome.iteration_ms)}});
   return {{"recipe", title_}, {"setting", setting_}, {"rows", rows}};
 }
 
 std::string CompareReport::error_cell(const Group& group, const std::string& kind) const {
-  const Spread found = spread(group, kind);
-  if (std::isnan(found.mean)) return "diverged";
-  std::string cell = fmt::format("{:.2f}", found.mean);
-  if (group.seeds.size() > 1) cell += fmt::format(" ± {:.2f}", found.deviation);
-  return cell;
+  const std::optional<Spread> found = spread(group, kind);
+  if (!found) return kNone;
+  if (std::isnan(found->mean)) return "diverged";
+  std::string text = fmt::format("{:.2f}", found->mean);
+  if (group.seeds.size() > 1) text += fmt::format(" ± {:.2f}", found->deviation);
+  return text;
 }
 
 std::string CompareReport::error_table() const {
@@ -136,18 +164,15 @@ std::string CompareReport::error_table() const {
   for (const Group& group : groups_) {
     text += fmt::format("| {} | {} |", group.workers, group.algorithm);
     for (const std::string& kind : kinds) {
-      const Group* sgd = baseline();
-      const double against = sgd ? spread(*sgd, kind).mean : 0;
+      const std::optional<double> against = against_sgd(group, kind);
       text += fmt::format(" {} | {} |", error_cell(group, kind),
-                          sgd == &group ? "baseline"
-                          : sgd && against > 0 && std::isfinite(spread(group, kind).mean)
-                              ? fmt::format("{:+.2f}", 100 * (spread(group, kind).mean / against - 1))
-                              : "–");
+                          baseline() == &group ? "baseline"
+                          : against            ? fmt::format("{:+.2f}", *against)
+                                               : kNone);
     }
-    const Outcome& first = *group.seeds.front();
-    if (served()) text += fmt::format(" {:.2f} |", first.mean_staleness);
-    if (sent()) text += fmt::format(" {:.1f} |", first.bytes_per_step / 1e3);
-    text += fmt::format(" {:.1f} |\n", first.seconds);
+    if (served()) text += fmt::format(" {} |", cell(mean(group, &Outcome::mean_staleness), 2));
+    if (sent()) text += fmt::format(" {} |", cell(mean(group, &Outcome::bytes_per_step) / 1e3, 1));
+    text += fmt::format(" {} |\n", cell(mean(group, &Outcome::seconds), 1));
   }
   return text;
 }
@@ -167,10 +192,10 @@ std::string CompareReport::stragglers() const {
 std::string CompareReport::cost_table() const {
   std::string rows;
   for (const Group& group : groups_) {
-    const Outcome& outcome = *group.seeds.front();
-    if (outcome.loss_predictor_ms <= 0) continue;
-    rows += fmt::format("| {} | {} | {:.3f} | {:.3f} | {:.2f} | {:.2f} |\n", group.workers, group.algorithm, outcome.loss_predictor_ms,
-                        outcome.step_predictor_ms, outcome.iteration_ms, overhead(outcome));
+    const double loss_predictor = mean(group, &Outcome::loss_predictor_ms), iteration = mean(group, &Outcome::iteration_ms);
+    if (!(loss_predictor > 0)) continue;
+    rows += fmt::format("| {} | {} | {:.3f} | {:.3f} | {:.2f} | {:.2f} |\n", group.workers, group.algorithm, loss_predictor,
+                        mean(group, &Outcome::step_predictor_ms), iteration, overhead(mean(group, &Outcome::predictor_ms), iteration));
   }
   return rows.empty() ? ""
                       : "| workers | algorithm | loss predictor, ms measured | step predictor, ms measured | iteration, ms by the run's "
@@ -191,15 +216,13 @@ std::string CompareReport::text() const {
   for (const Group& group : groups_) {
     text += fmt::format("  {:>7}  {}", group.workers, fit(group.algorithm, 28, Align::left));
     for (const std::string& kind : kinds) {
-      std::string cell = error_cell(group, kind);
-      if (const Group* sgd = baseline(); sgd && sgd != &group && spread(*sgd, kind).mean > 0 && std::isfinite(spread(group, kind).mean))
-        cell += fmt::format(" ({:+.1f}%)", 100 * (spread(group, kind).mean / spread(*sgd, kind).mean - 1));
-      text += fit(cell, 22, Align::right);
+      std::string error = error_cell(group, kind);
+      if (const auto against = against_sgd(group, kind)) error += fmt::format(" ({:+.1f}%)", *against);
+      text += fit(error, 22, Align::right);
     }
-    const Outcome& first = *group.seeds.front();
-    if (served()) text += fit(fmt::format("{:.2f}", first.mean_staleness), 12, Align::right);
-    if (sent()) text += fit(fmt::format("{:.1f}", first.bytes_per_step / 1e3), 12, Align::right);
-    text += fit(fmt::format("{:.1f}", first.seconds), 10, Align::right) + "\n";
+    if (served()) text += fit(cell(mean(group, &Outcome::mean_staleness), 2), 12, Align::right);
+    if (sent()) text += fit(cell(mean(group, &Outcome::bytes_per_step) / 1e3, 1), 12, Align::right);
+    text += fit(cell(mean(group, &Outcome::seconds), 1), 10, Align::right) + "\n";
   }
   if (const std::string slow = stragglers(); !slow.empty()) text += fmt::format("\n  {}\n", slow);
   return text + (baseline() ? "\n  in brackets: against plain SGD on one worker\n" : "");
@@ -261,8 +284,9 @@ std::string CompareReport::prediction_figure(const Outcome& outcome) const {
 
 void CompareReport::write(const std::filesystem::path& folder) const {
   std::filesystem::create_directories(folder);
-  std::string page = fmt::format("# {}\n\n{}. `seconds` are those of training, by the virtual clock where there is one.\n\n{}\n", title_,
-                                 setting_, error_table());
+  std::string page = fmt::format(
+      "# {}\n\n{}. Numbers are means over the seeds. `seconds` are those of training, by the virtual clock where there is one.\n\n{}\n",
+      title_, setting_, error_table());
   if (const std::string slow = stragglers(); !slow.empty()) page += fmt::format("Rows {}.\n\n", slow);
   if (const std::string costs = cost_table(); !costs.empty()) page += "## What the predictors cost\n\n" + costs + "\n";
   const auto picture = [&](const std::string& name, const std::string& svg, const std::string& what) {

@@ -29,8 +29,10 @@ class CompareReport {
   struct Spread {
     double mean = 0, deviation = 0;
   };
-  static Spread spread(const Group& group, const std::string& statistics);
-  const Group* baseline() const;  // plain SGD, where it was run
+  static std::optional<Spread> spread(const Group& group, const std::string& statistics);      // nothing where no seed was evaluated so
+  std::optional<double> against_sgd(const Group& group, const std::string& statistics) const;  // in %
+  static double mean(const Group& group, double train::Outcome::*figure);  // over the seeds that did not diverge, if any
+  const Group* baseline() const;                                           // plain SGD, where it was run
   std::vector<std::int64_t> worker_counts() const;
   std::vector<std::string> statistics() const;  // kinds that were evaluated
   std::string error_cell(const Group& group, const std::string& statistics) const;

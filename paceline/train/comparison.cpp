@@ -199,9 +199,12 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
   return made;
 }
 
-double Outcome::error_with(const std::string& statistics) const {
-  const auto found = std::ranges::find(errors, statistics, &std::pair<std::string, double>::first);
-  return found != errors.end() ? found->second : errors.front().second;
+std::optional<double> Outcome::error_with(const std::string& statistics) const {
+  if (!diverged.empty()) return NAN;
+  const auto with = [&](const std::string& kind) { return std::ranges::find(errors, kind, &std::pair<std::string, double>::first); };
+  auto found = with(statistics);
+  if (found == errors.end() && statistics == "worker") found = with("");
+  return found != errors.end() ? std::optional(found->second) : std::nullopt;
 }
 
 std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path& folder, const std::string& recipe_text) {

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <filesystem>
 #include <functional>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +48,9 @@ struct Outcome {
   std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // value and count
   std::vector<double> predicted_loss, actual_loss, predicted_steps, actual_steps;
 
-  double error_with(const std::string& statistics) const;  // of the last model
+  /// Of the last model. Nothing where it was not evaluated so: a run without a server has its own running statistics alone, which are
+  /// those of a "worker". Not a number where it diverged.
+  std::optional<double> error_with(const std::string& statistics) const;
 };
 /// Nothing where the run is not done. ConfigError where what is there is something else: nothing finished is ever removed.
 std::optional<Outcome> read_outcome(const Contestant& contestant, const std::filesystem::path& folder, const std::string& recipe_text);

@@ -255,6 +255,21 @@ class Comparing(unittest.TestCase):
             for name in ("report.md", "error.svg", "time.svg", "staleness.svg", "predictions-lc_asgd-2w-seed1.svg", "rows.json"):
                 self.assertTrue(os.path.exists(os.path.join(one, name)), name)
 
+    def test_shows_what_was_measured_and_the_mean_over_the_seeds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            rows = json.loads(self.compare(folder, "compare.algorithms=single; asgd", "compare.seeds=[1,2]"))["rows"]
+            kinds = [(row["algorithm"], row["seed"], row["bn"]) for row in rows]
+            self.assertEqual(kinds, [("single", 1, "bn"), ("single", 2, "bn")] +
+                             [("asgd", seed, bn) for seed in (1, 2) for bn in ("bn", "async_bn", "recomputed")])
+            with open(os.path.join(folder, "report.md")) as report:
+                lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report if line.startswith("| ")]
+            _, single, asgd = lines
+            self.assertRegex(single[2], r"^\d+\.\d+ ± \d+\.\d+$")
+            self.assertEqual((single[4], single[6]), ("–", "–"))
+            self.assertRegex(asgd[5], r"^[+-]\d+\.\d+$")  # against the one error that there is
+            self.assertEqual(asgd[8], f"{sum(row['mean_staleness'] for row in rows[2::3]) / 2:.2f}")
+            self.assertEqual(asgd[-1], f"{sum(row['seconds'] for row in rows[2::3]) / 2:.1f}")
+
     def test_takes_strategies_and_compressors_without_a_server(self):
         algorithms = "allreduce; post-local: strategy.name=local_sgd strategy.post_local_epoch=1; gossip; ad_psgd; dgc: comm.compression=dgc"
         with tempfile.TemporaryDirectory() as folder:

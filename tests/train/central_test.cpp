@@ -293,6 +293,20 @@ TEST(Comparison, RunsWhatIsMissingAndNothingElse) {
   EXPECT_EQ(started, 6);
 }
 
+TEST(Comparison, AnErrorStandsForTheStatisticsItWasMeasuredWith) {
+  Outcome served, alone, diverged;
+  served.errors = {{"async", 2}, {"recomputed", 3}, {"worker", 4}};
+  EXPECT_EQ(served.error_with("async"), 2);
+  EXPECT_EQ(served.error_with("worker"), 4);
+  alone.errors = {{"", 5}};
+  EXPECT_EQ(alone.error_with(""), 5);
+  EXPECT_EQ(alone.error_with("worker"), 5);  // its own running statistics
+  EXPECT_EQ(alone.error_with("async"), std::nullopt);
+  EXPECT_EQ(alone.error_with("recomputed"), std::nullopt);
+  diverged.diverged = "the loss is not a number", diverged.errors = {{"", NAN}};
+  EXPECT_TRUE(std::isnan(diverged.error_with("async").value()));
+}
+
 TEST(Comparison, EachRunHasTheStragglersAmongItsWorkers) {
   Recipe recipe = recipe_of("auto", "virtual");
   recipe.data.batch = 8, recipe.train.epochs = 1;
