@@ -14,6 +14,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/observe/chart.h"
+#include "paceline/observe/measuring_line.h"
 #include "paceline/observe/text.h"
 #include "paceline/schedule/schedule.h"
 #include "paceline/tensor/device.h"
@@ -132,7 +133,7 @@ Action add_bench(CLI::App& app) {
     const c10::Device device = tensor::parse_device(flags->options.device);
     tensor::configure_libtorch(device, tensor::parse_precision(flags->options.precision, device), flags->options.threads, false);
     const std::vector<bench::Row> rows = [&] {
-      MeasuringLine line;
+      observe::MeasuringLine line;
       return entry.make(flags->options, [&](const std::string& what) { line.say(what); });
     }();
     const nlohmann::ordered_json machine = {

@@ -1,7 +1,6 @@
 #include "command.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -55,16 +54,6 @@ void read_settings(Config& config, const std::vector<std::string>& words) {
     if (!is_assignment(word)) config.load(word);
   for (const std::string& word : words)
     if (is_assignment(word)) config.set(word);
-}
-
-MeasuringLine::MeasuringLine(std::string verb) : verb_(std::move(verb)), live_(isatty(STDERR_FILENO) != 0) {}
-
-MeasuringLine::~MeasuringLine() {
-  if (live_) std::cerr << "\r\033[K" << std::flush;
-}
-
-void MeasuringLine::say(const std::string& what) {
-  std::cerr << (live_ ? "\r\033[K" : "") << verb_ << what << (live_ ? "" : "\n") << std::flush;
 }
 
 void add_json_flag(CLI::App& app, bool& json) { app.add_flag("--json", json, "print one JSON document on standard output"); }

@@ -51,21 +51,6 @@ bool names_recipe(const std::vector<std::string>& words);
 /// What the recipe files and the assignments among the words say; assignments win.
 void read_settings(Config& config, const std::vector<std::string>& words);
 
-/// Says on standard error what is being measured: in one line that is drawn over and gone at the end, or in lines where that is no
-/// terminal.
-class MeasuringLine {
- public:
-  explicit MeasuringLine(std::string verb = "measuring ");
-  ~MeasuringLine();
-  MeasuringLine(const MeasuringLine&) = delete;
-  MeasuringLine& operator=(const MeasuringLine&) = delete;
-  void say(const std::string& what);
-
- private:
-  std::string verb_;
-  bool live_;
-};
-
 /// Adds --json.
 void add_json_flag(CLI::App& app, bool& json);
 

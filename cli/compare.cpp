@@ -11,6 +11,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
+#include "paceline/observe/measuring_line.h"
 #include "paceline/observe/text.h"
 #include "paceline/tensor/device.h"
 
@@ -50,7 +51,7 @@ int run_compare(const CompareFlags& flags) {
   catch_signals();
   train::Comparison found;
   {
-    MeasuringLine line("");
+    observe::MeasuringLine line("");
     found =
         train::compare(recipe, folder, runs_together(flags, recipe), stop_requested,
                        [&](std::size_t done, std::size_t all, const train::Contestant& who, const train::Outcome* outcome) {

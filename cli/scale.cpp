@@ -20,6 +20,7 @@
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
 #include "paceline/observe/chart.h"
+#include "paceline/observe/measuring_line.h"
 #include "paceline/observe/text.h"
 #include "paceline/train/recipe.h"
 
@@ -77,7 +78,7 @@ std::vector<Scaled> rows_of(const ScaleFlags& flags, const train::Recipe& recipe
 }
 
 void measure(std::vector<Scaled>& rows, const ScaleFlags& flags, std::int64_t threads) {
-  MeasuringLine line;
+  observe::MeasuringLine line;
   std::map<std::pair<std::int64_t, std::int64_t>, bench::Measured> done;  // one worker's weak run is its strong one
   for (Scaled& row : rows) {
     const auto [known, fresh] = done.try_emplace({row.workers, row.batch});
