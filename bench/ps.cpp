@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "benchmark.h"
+#include "paceline/base/text.h"
 #include "paceline/ps/transports/grpc.h"
 
 namespace paceline::bench {
@@ -139,7 +140,7 @@ std::vector<Row> bench_ps(const Options& options, const Say& say) {
     rows.push_back(in_process(workers, options.rounds));
 #if PACELINE_WITH_GRPC
     for (const int servers : {1, 2}) {
-      say(std::to_string(workers) + " over gRPC, " + std::to_string(servers) + (servers == 1 ? " server" : " servers"));
+      say(std::to_string(workers) + " over gRPC, " + plural(servers, "server"));
       rows.push_back(over_grpc(servers, workers, options.rounds));
     }
 #endif

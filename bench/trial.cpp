@@ -9,6 +9,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/temporary_folder.h"
+#include "paceline/base/text.h"
 #include "paceline/launch/capture.h"
 #include "paceline/observe/run_folder.h"
 
@@ -44,8 +45,7 @@ Measured run_trial(const Trial& trial, const std::atomic<bool>& stop) {
   const launch::Captured child = launch::capture(command_of(trial, scratch.path()), stop);
   if (stop) throw Error("stopped on request");
   if (!child.exit.good()) {
-    const std::string what =
-        fmt::format("{} worker{}, data.batch={}: {}", trial.workers, trial.workers == 1 ? "" : "s", trial.batch, child.complaint());
+    const std::string what = fmt::format("{}, data.batch={}: {}", plural(trial.workers, "worker"), trial.batch, child.complaint());
     if (child.exit.code == kWrongInput) throw ConfigError(what);
     throw Error(what);
   }

@@ -30,29 +30,22 @@ std::string cell(const nlohmann::ordered_json& value) {
   return std::abs(number) >= 1000 ? fmt::format("{:.0f}", number) : fmt::format("{:.3g}", number);
 }
 
-std::size_t columns_of(const std::string& text) {  // code points, not bytes
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-}
-
 void print_table(const std::vector<bench::Row>& rows) {
-  std::vector<std::string> columns;
+  std::vector<std::string> keys;
   for (const auto& row : rows)
     for (const auto& [key, value] : row.items())
-      if (std::find(columns.begin(), columns.end(), key) == columns.end()) columns.push_back(key);
-  std::map<std::string, std::size_t> width;
-  for (const std::string& column : columns) {
-    width[column] = columns_of(column);
-    for (const auto& row : rows) width[column] = std::max(width[column], row.contains(column) ? columns_of(cell(row[column])) : 0);
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  std::map<std::string, int> width;
+  for (const std::string& key : keys) {
+    width[key] = observe::columns(key);
+    for (const auto& row : rows) width[key] = std::max(width[key], row.contains(key) ? observe::columns(cell(row[key])) : 0);
   }
   const auto print = [&](const auto& text_of) {
-    for (const std::string& column : columns) {
-      const std::string text = text_of(column);
-      std::cout << text << std::string(width[column] - columns_of(text) + 2, ' ');
-    }
+    for (const std::string& key : keys) std::cout << observe::fit(text_of(key), width[key] + 2);
     std::cout << '\n';
   };
-  print([](const std::string& column) { return column; });
-  for (const auto& row : rows) print([&](const std::string& column) { return row.contains(column) ? cell(row[column]) : std::string(); });
+  print([](const std::string& key) { return key; });
+  for (const auto& row : rows) print([&](const std::string& key) { return row.contains(key) ? cell(row[key]) : std::string(); });
 }
 
 /// Time by size, a line for each of those that were measured.

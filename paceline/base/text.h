@@ -1,7 +1,8 @@
-// Text in pieces.
+// Text in pieces, and counts as people read them.
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,19 @@ inline std::vector<std::string> items_of(std::string_view list, char separator =
   for (const std::string& part : split(list, separator))
     if (const auto item = trimmed(part); !item.empty()) items.emplace_back(item);
   return items;
+}
+
+/// 12,345
+inline std::string show_count(std::int64_t count) {
+  std::string digits = std::to_string(count);
+  const int first = count < 0 ? 1 : 0;
+  for (int at = static_cast<int>(digits.size()) - 3; at > first; at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
+  return digits;
+}
+
+/// 1 step, 12,345 steps
+inline std::string plural(std::int64_t count, std::string_view word) {
+  return show_count(count).append(" ").append(word).append(count == 1 ? "" : "s");
 }
 
 }  // namespace paceline

@@ -5,20 +5,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "paceline/base/text.h"
+
 namespace paceline::graph {
-namespace {
-
-std::string grouped(std::int64_t number) {  // 1,234,567
-  const std::string digits = std::to_string(number);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
-}  // namespace
 
 std::string layer_table(const Graph& graph) {
   std::size_t name_width = 4, output_width = 6;
@@ -34,13 +23,13 @@ std::string layer_table(const Graph& graph) {
   };
   row("name", "kind", "output", "parameters", "MACs", "activation bytes");
   for (const Layer& layer : graph.layers())
-    row(layer.name, name_of(layer.kind), to_string(layer.output), grouped(layer.parameters), grouped(layer.macs),
-        grouped(layer.activation_bytes));
+    row(layer.name, name_of(layer.kind), to_string(layer.output), show_count(layer.parameters), show_count(layer.macs),
+        show_count(layer.activation_bytes));
 
   const Counts counts = graph.counts();
   fmt::format_to(std::back_inserter(text),
                  "\n{}, input {}: {} parameters, {:.4g} GMAC, fp32 gradient {:.4g} MB, activations {:.4g} MB a sample\n", graph.network(),
-                 to_string(graph.input()), grouped(graph.parameter_count()), static_cast<double>(graph.macs()) / 1e9,
+                 to_string(graph.input()), show_count(graph.parameter_count()), static_cast<double>(graph.macs()) / 1e9,
                  static_cast<double>(graph.parameter_count()) * 4 / 1e6, static_cast<double>(graph.activation_bytes()) / 1e6);
   fmt::format_to(std::back_inserter(text), "{} conv, {} fc, {} pool\n", counts.conv, counts.fc, counts.pool);
   return text;

@@ -84,8 +84,8 @@ Plan plan_over_hosts(const Request& request, const Machine& machine) {
   Plan plan;
   plan.size = checked_ranks(asked ? *asked : slots);
   if (plan.size > slots)
-    throw ConfigError(fmt::format("{} is more than the {} slots of {} host{}; give more with host:slots, or ask for less", spelled(request),
-                                  slots, hosts.size(), hosts.size() == 1 ? "" : "s"));
+    throw ConfigError(fmt::format("{} is more than the {} slots of {}; give more with host:slots, or ask for less", spelled(request), slots,
+                                  plural(static_cast<std::int64_t>(hosts.size()), "host")));
   int node = 0;
   for (const Host& host : hosts)
     if (const int count = std::min(host.slots, plan.size - static_cast<int>(plan.places.size())); count > 0)

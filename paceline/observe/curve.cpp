@@ -89,8 +89,8 @@ Figure Curve::figure() const {
   loss.y.log = spans_decades(loss.series);
   Figure figure;
   figure.title = run_.run.empty() ? "run" : std::filesystem::path(run_.run).filename().string();
-  figure.subtitle = fmt::format("{} on {} · {} · batch {} · {} · {} worker{}", run_.network, run_.dataset, run_.optimizer, run_.batch,
-                                run_.strategy, run_.workers, run_.workers == 1 ? "" : "s");
+  figure.subtitle = fmt::format("{} on {} · {} · batch {} · {} · {}", run_.network, run_.dataset, run_.optimizer, run_.batch, run_.strategy,
+                                plural(run_.workers, "worker"));
   figure.panels.push_back(std::move(loss));
   if (run_.per_token) {
     figure.panel_width = 640;

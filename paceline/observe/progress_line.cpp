@@ -41,7 +41,7 @@ std::vector<Part> figures_of(const Standing& s) {
   if (std::isfinite(s.seconds_left)) figures.push_back({show_wait(s.seconds_left) + " left", Ink::accent, 3});
   if (s.communication_share > 0) figures.push_back({"comm " + show_percent(s.communication_share, 0), Ink::dim, 6});
   if (s.memory_bytes > 0) figures.push_back({show_bytes(s.memory_bytes), Ink::dim, 8});
-  figures.push_back({fmt::format("{} worker{}", s.workers, s.workers == 1 ? "" : "s"), Ink::dim, 9});
+  figures.push_back({plural(s.workers, "worker"), Ink::dim, 9});
   if (std::isfinite(s.checkpoint_age)) figures.push_back({fmt::format("saved {} ago", show_wait(s.checkpoint_age)), Ink::dim, 7});
   return figures;
 }

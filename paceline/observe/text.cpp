@@ -26,17 +26,6 @@ std::size_t byte_of(std::string_view text, int index) {
 
 }  // namespace
 
-std::string show_count(std::int64_t count) {
-  std::string digits = fmt::format("{}", count);
-  const int first = count < 0 ? 1 : 0;
-  for (int at = static_cast<int>(digits.size()) - 3; at > first; at -= 3) digits.insert(static_cast<std::size_t>(at), 1, ',');
-  return digits;
-}
-
-std::string plural(std::int64_t count, std::string_view word) {
-  return fmt::format("{} {}{}", show_count(count), word, count == 1 ? "" : "s");
-}
-
 std::string show_large(double number) {
   static constexpr const char* kLetters[] = {"", " k", " M", " G", " T", " P"};
   std::size_t power = 0;

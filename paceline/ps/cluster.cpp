@@ -86,9 +86,9 @@ Cluster joining(const std::string& addresses) {
 
 Cluster among(std::shared_ptr<comm::Communicator> ranks, std::int64_t servers) {
   if (ranks->size() <= servers)
-    throw ConfigError(fmt::format(
-        "ps.transport=mpi: {} server{} and at least one worker are {} ranks or more, and there {} {}; start them with mpirun -np {}",
-        servers, servers == 1 ? "" : "s", servers + 1, ranks->size() == 1 ? "is" : "are", ranks->size(), servers + 1));
+    throw ConfigError(
+        fmt::format("ps.transport=mpi: {} and at least one worker are {} ranks or more, and there {} {}; start them with mpirun -np {}",
+                    plural(servers, "server"), servers + 1, ranks->size() == 1 ? "is" : "are", ranks->size(), servers + 1));
   Cluster cluster;
   const int rank = ranks->rank(), count = static_cast<int>(servers);
   cluster.role = rank < count ? Cluster::Role::server : Cluster::Role::worker;

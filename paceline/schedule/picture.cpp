@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/text.h"
+
 namespace paceline::schedule {
 namespace {
 
@@ -173,12 +175,12 @@ class Drawing {
   }
 
   std::string title() const {
-    return fmt::format("{}: {} of {} rank{}", algorithm_.key, name_of(problem_.collective), problem_.size, problem_.size == 1 ? "" : "s");
+    return fmt::format("{}: {} of {}", algorithm_.key, name_of(problem_.collective), plural(problem_.size, "rank"));
   }
 
   std::string cost() const {
     const Counts counts = algorithm_.make.formula(problem_);
-    std::string rounds = fmt::format("{} round{}", counts.rounds, counts.rounds == 1 ? "" : "s");
+    std::string rounds = plural(counts.rounds, "round");
     if (counts.sent == 0) return rounds;
     const auto of_n = [&](std::int64_t elements) {
       return elements == problem_.count ? "n"

@@ -29,5 +29,15 @@ TEST(Text, ListsHaveItems) {
   EXPECT_THAT(items_of(" , "), IsEmpty());
 }
 
+TEST(Text, CountsReadWell) {
+  EXPECT_EQ(show_count(0), "0");
+  EXPECT_EQ(show_count(999), "999");
+  EXPECT_EQ(show_count(1000), "1,000");
+  EXPECT_EQ(show_count(-1234567), "-1,234,567");
+  EXPECT_EQ(show_count(-123), "-123");
+  EXPECT_EQ(plural(1, "step"), "1 step");
+  EXPECT_EQ(plural(12345, "step"), "12,345 steps");
+}
+
 }  // namespace
 }  // namespace paceline

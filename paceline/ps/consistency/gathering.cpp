@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/text.h"
 #include "paceline/ps/consistency/all.h"
 
 namespace paceline::ps {
@@ -99,8 +100,8 @@ void Gathering::load(std::span<const std::int64_t> state) {
 
 std::int64_t group_of(const ConsistencyConfig& config, int workers) {
   if (config.group < 0 || config.group > workers)
-    throw ConfigError(fmt::format("ps.group is {}, but there {} {} worker{}: choose 1 to {}, or 0 for half of the workers", config.group,
-                                  workers == 1 ? "is" : "are", workers, workers == 1 ? "" : "s", workers));
+    throw ConfigError(fmt::format("ps.group is {}, but there {} {}: choose 1 to {}, or 0 for half of the workers", config.group,
+                                  workers == 1 ? "is" : "are", plural(workers, "worker"), workers));
   return config.group > 0 ? config.group : std::max(1, workers / 2);
 }
 
