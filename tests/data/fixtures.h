@@ -14,6 +14,7 @@
 
 #include "paceline/base/temporary_folder.h"
 #include "paceline/data/loader.h"
+#include "tests/message_of.h"
 
 namespace paceline::data {
 
@@ -58,22 +59,6 @@ inline Batch sample(const Dataset& dataset, std::int64_t index, RandomStream* ra
   dataset.prepare(batch, 1);
   dataset.read(index, random, batch, 0);
   return batch;
-}
-
-/// The message that `attempt` throws as an `Expected`; a failure if it throws nothing or something else.
-template <class Expected, class Attempt>
-std::string message_of(Attempt&& attempt) {
-  try {
-    attempt();
-  } catch (const Expected& problem) {
-    EXPECT_EQ(std::string(problem.what()).find('\n'), std::string::npos) << "a message is one line";
-    return problem.what();
-  } catch (const std::exception& other) {
-    ADD_FAILURE() << "another error: " << other.what();
-    return "";
-  }
-  ADD_FAILURE() << "no error";
-  return "";
 }
 
 /// $PACELINE_DATA/name, or empty where the real set is not on this machine.

@@ -12,6 +12,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/train/trainer.h"
+#include "tests/message_of.h"
 
 namespace paceline::train {
 
@@ -91,22 +92,6 @@ struct Session {
 inline observe::RunEnded train(const Recipe& recipe) {
   const Folder folder;
   return Session(recipe).to_end(folder.path());
-}
-
-/// The message that `attempt` throws as an `Expected`; a failure if it throws nothing or something else.
-template <class Expected, class Attempt>
-std::string message_of(Attempt&& attempt) {
-  try {
-    attempt();
-  } catch (const Expected& problem) {
-    EXPECT_EQ(std::string(problem.what()).find('\n'), std::string::npos) << "a message is one line";
-    return problem.what();
-  } catch (const std::exception& other) {
-    ADD_FAILURE() << "another error: " << other.what();
-    return "";
-  }
-  ADD_FAILURE() << "no error";
-  return "";
 }
 
 /// The bytes of a file, to damage some of them.
