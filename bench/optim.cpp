@@ -4,9 +4,9 @@
 #include <torch/types.h>
 
 #include "benchmark.h"
+#include "memory_bandwidth.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
-#include "paceline/optim/memory_bandwidth.h"
 #include "paceline/strategies/updater.h"
 
 namespace paceline::bench {
@@ -53,7 +53,7 @@ std::vector<Row> bench_optim(const Options& options, const Say& say) {
     theirs.back().mutable_grad() = at::randn(entry.shape).mul_(1e-3);
   }
   say("the memory's speed");
-  const double memory = optim::memory_bandwidth_gb_per_s();
+  const double memory = memory_bandwidth_gb_per_s();
   std::vector<Row> rows;
   for (const Streams& streams : kStreams) {
     strategies::Updater updater(module.arena(), config_of(streams.optimizer));

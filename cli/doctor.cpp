@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bench/memory_bandwidth.h"
 #include "command.h"
 #include "paceline/base/clock.h"
 #include "paceline/comm/engine.h"
-#include "paceline/optim/memory_bandwidth.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::cli {
@@ -90,7 +90,7 @@ int run_doctor(bool json) {
   tensor::configure_libtorch(cpu, tensor::Precision::fp32, 0, true);
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const std::string blas = blas_library();
-  const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = optim::memory_bandwidth_gb_per_s();
+  const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = bench::memory_bandwidth_gb_per_s();
   const bool has_cuda = tensor::cuda_available();
 
   std::vector<std::string> advice;

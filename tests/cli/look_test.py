@@ -111,6 +111,7 @@ class Looking(CliTest):
                     "advice"]:
             self.assertIn(key, report)
         self.assertGreater(report["product_gflops"], 0)
+        self.assertGreater(report["memory_gb_per_s"], 0)
         self.assertIn("cpu", report["devices"])
         if "openblas" in report["blas"]:
             self.assertNotIn("install OpenBLAS", "\n".join(report["advice"]))

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "paceline/optim/cuda_optimizer.h"
-#include "paceline/optim/memory_bandwidth.h"
 #include "paceline/optim/rules/element.h"
 #include "tests/optim/reference.h"
 
@@ -242,11 +241,6 @@ TEST(OptimizerContract, StatesAreNamedAndMistakesOfTheCallerAreBugs) {
   const Arena before = arena;
   make_optimizer({.name = "sgd"})->update(arena.buffers(), {}, {.rate = 1}, true);
   EXPECT_TRUE(arena == before);
-}
-
-TEST(MemoryBandwidth, IsMeasured) {
-  const double speed = memory_bandwidth_gb_per_s(1 << 20);
-  EXPECT_TRUE(std::isfinite(speed) && speed > 0);
 }
 
 #if !PACELINE_WITH_CUDA

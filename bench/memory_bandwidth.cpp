@@ -1,4 +1,4 @@
-#include "paceline/optim/memory_bandwidth.h"
+#include "memory_bandwidth.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "paceline/base/simd.h"
 #include "paceline/optim/parallel.h"
 
-namespace paceline::optim {
+namespace paceline::bench {
 namespace {
 
 struct Triad {
@@ -29,19 +29,19 @@ struct Triad {
 
 double memory_bandwidth_gb_per_s(std::int64_t bytes) {
   constexpr int kRounds = 7;
-  const Segment whole{.offset = 0, .count = std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)), 1)};
+  const optim::Segment whole{.offset = 0, .count = std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)), 1)};
   const auto buffer = [&] { return std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(whole.count)); };
   const auto a = buffer(), b = buffer(), c = buffer();
-  for_each_part({&whole, 1},
-                [&](std::size_t, std::int64_t begin, std::int64_t end) {  // the threads that will use the pages touch them first
-                  for (float* values : {a.get(), b.get(), c.get()}) std::fill(values + begin, values + end, 1.0f);
-                });
+  optim::for_each_part({&whole, 1},
+                       [&](std::size_t, std::int64_t begin, std::int64_t end) {  // the threads that will use the pages touch them first
+                         for (float* values : {a.get(), b.get(), c.get()}) std::fill(values + begin, values + end, 1.0f);
+                       });
 
   const SteadyClock clock;
   double best = std::numeric_limits<double>::infinity();
   for (int round = 0; round < kRounds; ++round) {
     const Nanoseconds start = clock.now();
-    for_each_part({&whole, 1}, [&](std::size_t, std::int64_t begin, std::int64_t end) {
+    optim::for_each_part({&whole, 1}, [&](std::size_t, std::int64_t begin, std::int64_t end) {
       Simd<Triad>::run({a.get() + begin, b.get() + begin, c.get() + begin, end - begin});
     });
     best = std::min(best, seconds(clock.now() - start));
@@ -49,4 +49,4 @@ double memory_bandwidth_gb_per_s(std::int64_t bytes) {
   return 3.0 * sizeof(float) * static_cast<double>(whole.count) / best / 1e9;
 }
 
-}  // namespace paceline::optim
+}  // namespace paceline::bench
