@@ -129,10 +129,12 @@ std::string Trainer::blame() {
 }
 
 void Trainer::give_up(const std::string& symptom, const std::string& where) {
-  const auto kept = list_checkpoints(folder_);
-  throw Diverged(
-      fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm. {}", symptom, where,
-                  kept.empty() ? "There is no checkpoint yet" : fmt::format("The last good checkpoint is {}", kept.front().string())));
+  std::string message = fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm", symptom, where);
+  if (leads()) {  // the others may know nothing of the run's folder
+    const auto kept = list_checkpoints(folder_);
+    message += kept.empty() ? ". There is no checkpoint yet" : fmt::format(". The last good checkpoint is {}", kept.front().string());
+  }
+  throw Diverged(message);
 }
 
 }  // namespace paceline::train

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
+#include "paceline/comm/engine.h"
 #include "paceline/train/workers.h"
 #include "runs.h"
 
@@ -113,6 +116,26 @@ TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
   } catch (const Error& problem) {
     EXPECT_THAT(problem.what(), HasSubstr("1"));
   }
+}
+
+TEST(Workers, OnlyTheOneWhoWritesCheckpointsSpeaksOfThemWhenTheRunDiverges) {
+  Recipe recipe = recipe_of(2);
+  recipe.optim.rate = 1e30;
+  const Folder folder;
+  observe::Bus bus;
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  auto comms = comm::local_group(2, recipe.comm);
+  std::string messages[2];
+  const auto work = [&](std::size_t rank) {
+    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[rank].get()});
+    messages[rank] = message_of<Diverged>([&] { trainer.run(rank == 0 ? folder.path() : std::filesystem::path()); });
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  EXPECT_THAT(messages[0], AllOf(HasSubstr("the loss is"), HasSubstr("There is no checkpoint yet")));
+  EXPECT_THAT(messages[1], AllOf(HasSubstr("the loss is"), Not(HasSubstr("checkpoint"))));
 }
 
 TEST(Workers, RefuseWhatTheyCannotShare) {
