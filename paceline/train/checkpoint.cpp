@@ -12,7 +12,6 @@
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/base/safetensors.h"
 #include "paceline/train/tensor_file.h"
 
 namespace paceline::train {
@@ -67,6 +66,10 @@ FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& 
   return safetensors::write(file, host.views(), metadata);
 }
 
+bool is_checkpoint(const safetensors::Metadata& metadata) {
+  return std::ranges::any_of(kOwnKeys, [&](const char* key) { return metadata.contains(key); });
+}
+
 Checkpoint read_checkpoint(const std::filesystem::path& file) {
   const safetensors::File opened(file);
   const auto& metadata = opened.metadata();
@@ -75,8 +78,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
     if (found == metadata.end()) throw DataError(file.string(), fmt::format("no '{}' in its metadata, which is damaged", key));
     return found->second;
   };
-  if (std::ranges::none_of(kOwnKeys, [&](const char* key) { return metadata.contains(key); }))
-    throw NotACheckpoint(file.string(), "not a checkpoint, but weights, which model.weights= takes");
+  if (!is_checkpoint(metadata)) throw NotACheckpoint(file.string(), "not a checkpoint, but weights, which model.weights= takes");
   if (entry("format") != kFormat) throw DataError(file.string(), fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
   if (entry("crc32c") != seal(metadata))
     throw DataError(file.string(), "its metadata (position, recipe, list of tensors) is damaged: the checksum does not fit");

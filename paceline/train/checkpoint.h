@@ -1,5 +1,6 @@
 // Checkpoints: one safetensors file each, with the model under "model.", the strategy's state under its own names, and in the metadata
-// the position of the run, the recipe, a checksum of every tensor and one of the metadata. No code in it, nothing of the number of workers.
+// the position of the run, the recipe, a checksum of every tensor and one of the metadata. No code in it, and but for parameter servers
+// nothing that only the same number of workers could go on from: what they have each for itself is a row of one tensor.
 //
 // A checkpoint is written beside and renamed, so a kill at any moment leaves the last one whole. A damaged one is noticed by its checksums,
 // whichever byte it is.
@@ -14,6 +15,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/safetensors.h"
 #include "paceline/strategies/strategy.h"
 
 namespace paceline::train {
@@ -48,6 +50,9 @@ class NotACheckpoint : public DataError {
  public:
   using DataError::DataError;
 };
+
+/// Tells a checkpoint, which may be damaged, from any other file of safetensors.
+bool is_checkpoint(const safetensors::Metadata& metadata);
 
 /// Reads and checks. DataError says what is damaged.
 Checkpoint read_checkpoint(const std::filesystem::path& file);

@@ -29,7 +29,7 @@ void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
   // A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
   const safetensors::File opened(file);
   std::vector<NamedTensor> saved, targets = model_tensors(module);
-  if (opened.metadata().contains("position")) {
+  if (is_checkpoint(opened.metadata())) {
     saved = read_checkpoint(file).tensors;
     std::erase_if(saved, [](const NamedTensor& item) { return !item.name.starts_with(kModel); });
   } else {
