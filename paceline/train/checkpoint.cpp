@@ -125,13 +125,30 @@ std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::f
   throw InternalError("no checkpoint was tried");
 }
 
-void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep) {
+void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep) {
+  const auto folder = written.parent_path();
   auto files = list_checkpoints(folder);
+  keep -= static_cast<std::int64_t>(std::erase(files, written));
   files.erase(files.begin(), files.begin() + std::min(static_cast<std::ptrdiff_t>(keep), std::ssize(files)));
   std::error_code ignored;  // one that cannot be removed does no harm
   for (const auto& item : std::filesystem::directory_iterator(folder, ignored))
     if (item.path().extension() == ".part") files.push_back(item.path());  // a writer was killed
   for (const auto& file : files) std::filesystem::remove(file, ignored);
+}
+
+std::optional<std::filesystem::path> set_aside_behind(std::int64_t step, const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> later = list_checkpoints(folder);
+  std::erase_if(later, [&](const auto& file) { return file.filename() <= checkpoint_file({}, step).filename(); });
+  if (later.empty()) return std::nullopt;
+  try {
+    auto aside = folder / "aside-1";
+    for (int number = 2; !std::filesystem::create_directory(aside); ++number) aside = folder / fmt::format("aside-{}", number);
+    for (const auto& file : later) std::filesystem::rename(file, aside / file.filename());
+    return aside;
+  } catch (const std::filesystem::filesystem_error& problem) {
+    throw ConfigError(fmt::format("cannot set the checkpoints behind step {} in {} aside: {}; move them away by hand", step,
+                                  folder.string(), problem.code().message()));
+  }
 }
 
 void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> targets, const std::string& source) {

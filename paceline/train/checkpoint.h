@@ -63,8 +63,13 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 /// The newest checkpoint that is whole; warns about those that are not. DataError where there is none.
 std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path);
 
-/// Removes all but the newest `keep` of a folder, and what a writer that was killed left half-written.
-void prune_checkpoints(const std::filesystem::path& folder, std::int64_t keep);
+/// Removes all but `keep` from the folder of the one just `written`, which stays with the newest of the others, and what a writer that was
+/// killed left half-written.
+void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep);
+
+/// Moves a folder's checkpoints behind a step into a folder of their own in it, where nobody looks who is not told to: another way from
+/// there on must not be mixed with theirs. Returns where they are, nothing where there were none. ConfigError where the disk refuses.
+std::optional<std::filesystem::path> set_aside_behind(std::int64_t step, const std::filesystem::path& folder);
 
 std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::int64_t step);
 

@@ -196,6 +196,9 @@ bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs 
 
 observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   folder_ = folder;
+  if (leads())
+    if (const auto aside = set_aside_behind(position_.step, checkpoints()))
+      log::warning("{} goes on from step {}; what it had behind that is in {}", folder_.string(), position_.step, aside->string());
   configure_libtorch();
   tensor::synchronize(module_->device());  // what was set up was enqueued elsewhere
   const tensor::OwnStream stream(module_->device());
@@ -341,12 +344,11 @@ void Trainer::checkpoint() {
 }
 
 bool Trainer::write(const Checkpoint& checkpoint, Nanoseconds began) {
-  const auto folder = folder_ / "checkpoints";
-  const auto file = checkpoint_file(folder, position_.step);
+  const auto file = checkpoint_file(checkpoints(), position_.step);
   try {
-    std::filesystem::create_directories(folder);
+    std::filesystem::create_directories(checkpoints());
     const FileStamp stamp = write_checkpoint(file, checkpoint);
-    prune_checkpoints(folder, recipe_.train.keep);
+    prune_checkpoints(file, recipe_.train.keep);
     around_.bus.emit(observe::CheckpointWritten{position_.step, file.string(), stamp.bytes, around_.clock.now() - began});
     return true;
   } catch (const std::exception& problem) {

@@ -69,6 +69,7 @@ class Trainer {
   std::vector<NamedTensor> state();  // what was agreed on; collective
   bool leads() const { return comm_->rank() == 0; }
   observe::Communication communication();
+  std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   bool write(const Checkpoint& checkpoint, Nanoseconds began);
   void check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const;
   bool train_epoch();                               // false: told to stop

@@ -150,12 +150,39 @@ TEST(Prune, KeepsTheNewestAndTouchesNothingElse) {
   for (std::int64_t step : {1, 2, 9, 10, 100}) write_checkpoint(checkpoint_file(folder.path(), step), sample(step));
   put_bytes(folder / "best.safetensors", "mine");
   put_bytes(folder / ".step-0000000200.safetensors.123-0.part", "a writer was killed");
-  prune_checkpoints(folder.path(), 2);
+  const auto newest = checkpoint_file(folder.path(), 100);
+  prune_checkpoints(newest, 2);
   std::set<std::string> left;
   for (const auto& item : std::filesystem::directory_iterator(folder.path())) left.insert(item.path().filename().string());
   EXPECT_THAT(left, testing::ElementsAre("best.safetensors", "step-0000000010.safetensors", "step-0000000100.safetensors"));
-  prune_checkpoints(folder.path(), 5);
+  prune_checkpoints(newest, 5);
   EXPECT_EQ(list_checkpoints(folder.path()).size(), 2u);
+}
+
+TEST(Prune, NeverRemovesTheOneJustWritten) {
+  const Folder folder;
+  const auto file = [&](std::int64_t step) { return checkpoint_file(folder.path(), step); };
+  for (std::int64_t step : {100, 150, 300}) put_bytes(file(step), "");
+  prune_checkpoints(file(150), 2);
+  EXPECT_THAT(list_checkpoints(folder.path()), testing::ElementsAre(file(300), file(150)));
+  prune_checkpoints(file(150), 1);
+  EXPECT_THAT(list_checkpoints(folder.path()), testing::ElementsAre(file(150)));
+  prune_checkpoints(file(400), 1);  // which could not be written: the last good one stays
+  EXPECT_THAT(list_checkpoints(folder.path()), testing::ElementsAre(file(150)));
+}
+
+TEST(SetAside, MovesTheLaterOnesEachTimeIntoAFolderOfTheirOwn) {
+  const Folder folder;
+  const auto file = [&](std::int64_t step) { return checkpoint_file(folder.path(), step); };
+  for (const char* name : {"aside-1", "aside-2"}) {
+    for (std::int64_t step : {100, 200, 300}) put_bytes(file(step), name);
+    EXPECT_EQ(set_aside_behind(100, folder.path()), folder / name);
+    EXPECT_THAT(list_checkpoints(folder.path()), testing::ElementsAre(file(100)));
+    EXPECT_EQ(list_checkpoints(folder / name).size(), 2u) << "they can still be named";
+    EXPECT_EQ(bytes_in(checkpoint_file(folder / name, 300)), name);
+  }
+  EXPECT_EQ(set_aside_behind(100, folder.path()), std::nullopt);
+  EXPECT_EQ(set_aside_behind(0, folder / "nowhere"), std::nullopt);
 }
 
 TEST(Checkpoint, NamesSayNothingOfTheNumberOfWorkers) {

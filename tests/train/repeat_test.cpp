@@ -177,6 +177,28 @@ TEST(Resume, AsAKilledProcessWould) {  // from a checkpoint in the middle of whi
   }
 }
 
+TEST(Resume, FromAnOlderCheckpointLeavesTheOtherWay) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.checkpoint_every = 2;
+  recipe.train.keep = 10;
+  const Folder folder;
+  Session(recipe).to_end(folder.path());
+  const auto file = [&](std::int64_t step) { return checkpoint_file(folder / "checkpoints", step); };
+  recipe.optim.rate = 0.01;  // another way from there on
+  recipe.train.keep = 1;
+  const Folder other;
+  std::filesystem::create_directories(other / "checkpoints");
+  std::filesystem::copy_file(file(4), checkpoint_file(other / "checkpoints", 4));
+  const auto expected = Session(recipe).resume(file(4)).to_end(other.path());
+
+  testing::internal::CaptureStderr();
+  Session(recipe).resume(file(4)).stop_after(7).to_end(folder.path());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::AllOf(testing::HasSubstr("step 4"), testing::HasSubstr("aside-1")));
+  EXPECT_THAT(list_checkpoints(folder.path()), testing::ElementsAre(file(7)));
+  EXPECT_EQ(list_checkpoints(folder / "checkpoints" / "aside-1").size(), 7u) << "6, 8 … 18: nothing is lost";
+  expect_same(Session(recipe).resume(folder.path()).to_end(folder.path()), expected);
+}
+
 TEST(Resume, BatchNormStatisticsGoOnWhereTheyStood) {
   Recipe recipe = tiny_recipe();
   recipe.model.network = "mobilenet_v1";
