@@ -3,7 +3,8 @@
 // Emitters know only the Bus. Listeners see only events, so a new way of looking at a run is one file.
 //
 // Order: RunStarted; for every epoch its StepDones, then EpochDone, then the Evaluated of its end where there is one; RunEnded. Evaluations
-// in the middle of an epoch, checkpoints and spans come in between. A number that was not measured is NaN.
+// in the middle of an epoch, checkpoints and spans come in between. A run that is resumed at the end of an epoch begins with the Evaluated
+// of that. A number that was not measured is NaN.
 #pragma once
 
 #include <atomic>

@@ -225,11 +225,10 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   if (leads()) around_.bus.emit(started);
 
   samples_at_start_ = position_.samples, first_step_ = position_.step;
-  bool stopped = false;
+  bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
   while (!finished() && !stopped) stopped = !train_epoch();
-  if (!stopped && evaluated_step_ != position_.step) evaluate(position_.epoch);
-  if (!stopped) evaluate_views();
   if (last_checkpoint_step_ != position_.step) checkpoint();
+  if (!stopped) stopped = (evaluation_due() && !evaluate()) || !evaluate_views();
   if (stopped && last_checkpoint_step_ != position_.step)
     throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
 
@@ -314,13 +313,10 @@ bool Trainer::train_epoch() {
     ++position_.epoch;
     position_.batch = 0;
     if (leads()) around_.bus.emit(done);
-    const double every = recipe_.train.evaluate_every;
-    const bool evaluation_due =
-        every > 0 && std::floor(static_cast<double>(epoch + 1) / every) > std::floor(static_cast<double>(epoch) / every);
-    if (evaluation_due || position_.epoch >= recipe_.train.epochs) evaluate(epoch + 1);
-    checkpoint();
   }
-  return !told_to_stop() || finished();
+  // Before the evaluation: a picture that cannot be read there, or a kill, costs no epoch.
+  if (last_checkpoint_step_ != position_.step) checkpoint();
+  return !told_to_stop() && (!evaluation_due() || evaluate());
 }
 
 // A disk that is full must not end a run: the last good checkpoint stays and training goes on, with an alarm.
@@ -348,7 +344,7 @@ bool Trainer::write(const Checkpoint& checkpoint, Nanoseconds began) {
   try {
     std::filesystem::create_directories(checkpoints());
     const FileStamp stamp = write_checkpoint(file, checkpoint);
-    prune_checkpoints(file, recipe_.train.keep);
+    if (!evaluation_due()) prune_checkpoints(file, recipe_.train.keep);  // else when it is known to be good
     around_.bus.emit(observe::CheckpointWritten{position_.step, file.string(), stamp.bytes, around_.clock.now() - began});
     return true;
   } catch (const std::exception& problem) {

@@ -79,10 +79,11 @@ class Trainer {
   void finish_steps();                              // the same, after waiting for what is still under way
   std::string blame();                              // the first fault that any worker has seen; collective
   [[noreturn]] void give_up(const std::string& symptom, const std::string& where);
-  Score evaluate(std::int64_t epoch);
-  Score score();
+  bool evaluation_due() const;   // at this place, and not yet made
+  bool evaluate();               // false: told to stop before it was done
+  std::optional<Score> score();  // the same
   void look_into_test();
-  void evaluate_views();
+  bool evaluate_views();  // the same
   void recompute_statistics();
   void checkpoint();
   bool finished() const;

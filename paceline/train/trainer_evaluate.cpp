@@ -11,43 +11,65 @@
 
 namespace paceline::train {
 
-Trainer::Score Trainer::evaluate(std::int64_t epoch) {
+// A function of the place alone: where a run was stopped before its evaluation, the one that resumes it makes up for that.
+bool Trainer::evaluation_due() const {
+  if (evaluated_step_ == position_.step) return false;
+  if (finished()) return true;
+  const double every = recipe_.train.evaluate_every, epoch = static_cast<double>(position_.epoch);
+  return every > 0 && position_.epoch > 0 && position_.batch == 0 && std::floor(epoch / every) > std::floor((epoch - 1) / every);
+}
+
+bool Trainer::evaluate() {
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
   if (strategy_->views().front() == strategies::kRecomputedView) recompute_statistics();
-  last_test_ = score();
+  const std::optional<Score> found = score();
+  if (!found) {
+    strategy_->resume_training();
+    return false;
+  }
+  last_test_ = *found;
   if (!std::isfinite(last_test_.loss) && datasets_->test->size() > 0) {
     look_into_test();
-    give_up(fmt::format("the test loss is {} after step {}", last_test_.loss, position_.step), blame());
+    const std::string where = blame();
+    if (leads()) set_aside_behind(position_.step - 1, checkpoints());  // it was written before this was known
+    give_up(fmt::format("the test loss is {} after step {}", last_test_.loss, position_.step), where);
   }
   strategy_->resume_training();
   evaluated_step_ = position_.step;
+  if (leads() && recipe_.train.checkpoints) prune_checkpoints(checkpoint_file(checkpoints(), position_.step), recipe_.train.keep);
   const std::optional<observe::Served> served = strategy_->served();
   const double training_s = served && std::isfinite(served->virtual_s) ? served->virtual_s : position_.seconds;
   if (leads())
-    around_.bus.emit(
-        observe::Evaluated{epoch, position_.step, last_test_.loss, last_test_.accuracy, datasets_->training->info().tokens, training_s});
+    around_.bus.emit(observe::Evaluated{position_.epoch, position_.step, last_test_.loss, last_test_.accuracy,
+                                        datasets_->training->info().tokens, training_s});
   if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
-  return last_test_;
+  return true;
 }
 
-// Loss and accuracy of the module as it is, over the test data of all workers.
-Trainer::Score Trainer::score() {
+// Loss and accuracy of the module as it is, over the test data of all workers. It may take minutes, which whoever tells a run to stop does
+// not give it.
+std::optional<Trainer::Score> Trainer::score() {
   nn::Pass pass;
   pass.training = false;
   at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
   std::int64_t targets = 0;
+  bool stop = false;
   test_feed_->start(0, recipe_.data.batch);
   while (const auto batch = test_feed_->next()) {
+    stop = around_.stop.load(std::memory_order_relaxed);
+    if (stop) break;
     if (batch->inputs.size(0) == 0) continue;  // a ragged batch that did not reach this worker
     const nn::Scored scored = nn::softmax_loss(module_->run(batch->inputs, pass, nullptr), batch->targets, 0, 1, false);
     sums.add_(scored.sums);
     targets += batch->targets.numel();
   }
   const at::Tensor host = sums.cpu();
-  std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets)};
+  std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets), stop ? 1.0 : 0.0};
   if (comm_->size() > 1) comm_->run(comm::allreduce(all));
-  return {all[0] / all[2], all[1] / all[2]};
+  stopping_ = stopping_ || all[3] > 0;
+  if (all[3] > 0) return std::nullopt;
+  return Score{all[0] / all[2], all[1] / all[2]};
 }
 
 // Once more over this worker's test data, layer by layer, to the first batch that shows what is wrong.
@@ -65,20 +87,22 @@ void Trainer::look_into_test() {
 
 // At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can
 // be told apart.
-void Trainer::evaluate_views() {
+bool Trainer::evaluate_views() {
   const std::vector<std::string> names = strategy_->views();
-  if (names.size() < 2) return;
+  if (names.size() < 2) return true;
   for (std::size_t view = 0; view < names.size(); ++view) {
-    Score found = last_test_;
+    std::optional<Score> found = last_test_;
     if (view > 0) {
       strategy_->agree(view);
       if (names[view] == strategies::kRecomputedView) recompute_statistics();
       found = score();
       strategy_->resume_training();
+      if (!found) return false;
     }
-    views_.push_back({position_.epoch, position_.step, names[view], found.loss, found.accuracy});
+    views_.push_back({position_.epoch, position_.step, names[view], found->loss, found->accuracy});
     if (leads()) around_.bus.emit(views_.back());
   }
+  return true;
 }
 
 // The mean of the statistics of a number of training batches, for the weights as they are.
