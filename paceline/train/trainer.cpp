@@ -289,18 +289,20 @@ bool Trainer::train_epoch() {
     latest_ = {point.step, position_.batch + 1, result.targets, share.global_samples, point.rate};
     keep(result);
     ++position_.step, ++position_.batch, position_.samples += share.global_samples;
-    if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 
-    const bool stop = told_to_stop();
+    const bool last = position_.batch >= steps || position_.step >= total_steps_;
     const bool due = (recipe_.train.checkpoint_every > 0 && position_.step % recipe_.train.checkpoint_every == 0) ||
                      (recipe_.train.checkpoints && strategy_->wants_checkpoint());
+    if (last || due || told_to_stop()) finish_steps();
+    else if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
+
+    const bool stop = told_to_stop();
     if ((stop || due) && position_.batch < steps) {  // the end of the epoch has a checkpoint of its own
-      finish_steps();
+      finish_steps();                                // where it was the report that told to stop
       checkpoint();
     }
     if (stop && position_.batch < steps) return false;
   }
-  finish_steps();
   if (position_.targets == 0 && refused_ > 0) give_up(fmt::format("no loss of epoch {} was a number", epoch + 1), blame());
   observe::EpochDone done{.epoch = epoch + 1,
                           .epochs = recipe_.train.epochs,

@@ -76,7 +76,7 @@ class Trainer {
   bool accepts(std::int64_t step, double loss);     // false: a step to be left out
   void report();                                    // reads the sums of the last steps back, adds them up over the workers and emits them
   void keep(const strategies::StepResult& result);  // of the latest step, until it is reported
-  void finish_steps();                              // the same, after waiting for what is still under way
+  void finish_steps();                              // report(), with what is still under way as part of the latest step
   std::string blame();                              // the first fault that any worker has seen; collective
   [[noreturn]] void give_up(const std::string& symptom, const std::string& where);
   bool evaluation_due() const;   // at this place, and not yet made

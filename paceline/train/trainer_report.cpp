@@ -39,12 +39,24 @@ void Trainer::keep(const strategies::StepResult& result) {
   unreported_.push_back(latest_);
 }
 
-// After a pause like this the first steps end before anything is finished: what comes last has their samples.
+// After a pause like this the first steps end before anything is finished: what comes last has their samples. A step is told of once: what
+// was under way is added to the latest one, unless either is no number, which is not told of at all.
 void Trainer::finish_steps() {
-  report();
   const strategies::StepResult rest = strategy_->finish();
+  if (rest.targets == 0) return report();
+  if (!unreported_.empty()) {
+    Unreported& latest = unreported_.back();
+    const at::Tensor sums = unreported_sums_[static_cast<std::int64_t>(unreported_.size()) - 1];
+    if (std::isfinite(sums[0].item<double>()) && std::isfinite(rest.sums[0].item<double>())) {
+      for (Unreported& step : unreported_)
+        if (step.targets == 0 && &step != &latest) silent_samples_ += std::exchange(step.samples, 0);
+      sums.add_(rest.sums);
+      latest.targets += rest.targets, latest.samples += std::exchange(silent_samples_, 0);
+      return report();
+    }
+  }
+  report();
   latest_.targets = rest.targets, latest_.samples = std::exchange(silent_samples_, 0);
-  if (rest.targets == 0) return;
   keep(rest);
   report();
 }

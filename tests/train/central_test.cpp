@@ -137,6 +137,23 @@ TEST(Central, AnEpochsLossHasEveryMinibatch) {
   }
 }
 
+TEST(Central, ThreadsTellOfAStepOnce) {
+  Recipe recipe = recipe_of("asgd", "threads");
+  recipe.train.checkpoint_every = 7;
+  observe::Bus bus;
+  std::int64_t latest = 0, samples = 0;
+  bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) {
+    EXPECT_GT(e.step, latest);
+    latest = e.step, samples += e.samples;
+  }));
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  const Folder folder;
+  const auto ended = Workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop}).run(folder.path());
+  EXPECT_EQ(latest, ended.steps);
+  EXPECT_EQ(samples, ended.samples);
+}
+
 TEST(Central, ThreadsTrain) {
   for (const char* strategy : kCentral) {
     const Result result = train_once(recipe_of(strategy, "threads", 2));
