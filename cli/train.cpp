@@ -135,6 +135,16 @@ nlohmann::ordered_json to_json(const Config& config) {
   return document;
 }
 
+/// Hears whether a run has come to anything.
+class FirstStep final : public observe::Listener {
+ public:
+  explicit FirstStep(bool& done) : done_(done) {}
+  void on(const observe::Event& event) override { done_ = done_ || std::holds_alternative<observe::StepDone>(event); }
+
+ private:
+  bool& done_;
+};
+
 int run_train(const TrainFlags& flags) {
   const comm::World launched = comm::discover();
   Plan plan = make_plan(flags, launched);
@@ -174,14 +184,16 @@ int run_train(const TrainFlags& flags) {
   bus.add(std::make_unique<observe::Curve>(folder.curve(), clock));
   if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
 
+  bool begun = before || plan.resume_from;  // then the folder has things of others
+  bus.add(std::make_unique<FirstStep>(begun));
   try {
     const observe::RunEnded ended = workers.run(folder.path());
     if (flags.json) print_json(observe::to_json(ended));
     return ended.stopped.empty() ? kDone : kStopped;
   } catch (const DataError&) {
-    // A damaged picture shows when its turn comes. Wrong input leaves nothing behind, unless there is a checkpoint to go on from.
+    // A damaged picture shows when its turn comes. Wrong input leaves nothing behind, but what was trained before it showed stays.
     std::error_code ignored;
-    if (train::list_checkpoints(folder.path()).empty()) std::filesystem::remove_all(folder.path(), ignored);
+    if (!begun) std::filesystem::remove_all(folder.path(), ignored);
     throw;
   }
 }

@@ -2,6 +2,7 @@
 
 import struct
 import unittest
+import zlib
 
 from support import SMALL, WRONG_INPUT, CliTest
 
@@ -134,11 +135,29 @@ class WrongFiles(CliTest):
         self.refused(*train, "--quiet", "--workers", "2", "data.batch=2", says=["pictures/train/", "1.jpg"])  # one line: whose fault it is
         (self.folder / "pictures/val/cats/2.jpg").symlink_to("nowhere.jpg")
         self.refused(*train, says=["pictures/val/cats/2.jpg", "nowhere.jpg"])
+        # One that shows when there are steps already costs no more than it must: the run's folder stays.
+        (self.folder / "pictures/val/cats/2.jpg").unlink()
+        for kind in ["cats", "dogs"]:
+            (self.folder / "pictures/train" / kind / "1.jpg").write_bytes(png(32))
+        for words in [["train.checkpoints=false"], []]:
+            done = self.run_paceline(*train, "--quiet", "train.epochs=1", "train.name=x", *words, code=WRONG_INPUT)
+            self.assertRegex(done.stderr, "^error: .*pictures/val/.*1.jpg.*\n$")
+        self.assertIn('"step":2', (self.folder / "runs/x/metrics.jsonl").read_text())
+        self.assertEqual([file.name for file in self.checkpoints("runs/x-2")], ["step-0000000002.safetensors"])
 
     def test_text(self):
         (self.folder / "t.txt").write_text("too short")
         self.refused("train", "model.network=gpt", "data.name=text", "data.root=t.txt", says=["t.txt", "data.context"])
         self.refused("train", "model.network=gpt", "data.name=text", "data.root=none.txt", says=["none.txt"])
+
+
+def png(size):
+    """A black picture."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(size * (3 * size + 1)))) + chunk(b"IEND", b"")
 
 
 def sparse_file(file, size):
