@@ -181,8 +181,8 @@ int run_train(const TrainFlags& flags) {
   bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
   bus.add(std::make_unique<observe::Summary>(folder.summary()));
   bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
-  bus.add(std::make_unique<observe::Curve>(folder.curve(), clock));
-  if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.trace(), bus));
+  bus.add(std::make_unique<observe::Curve>(folder.curve(), clock, folder.metrics()));
+  if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
 
   bool begun = before || plan.resume_from;  // then the folder has things of others
   bus.add(std::make_unique<FirstStep>(begun));

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/files.h"
+#include "paceline/observe/metrics.h"
 #include "paceline/observe/text.h"
 
 namespace paceline::observe {
@@ -52,7 +53,21 @@ Series ThinnedSeries::series(std::string name) const {
 }
 
 void Curve::on(const Event& event) {
-  if (const auto* e = std::get_if<RunStarted>(&event)) run_ = *e;
+  if (const auto* e = std::get_if<RunStarted>(&event)) {
+    run_ = *e;
+    if (e->first_step > 0)
+      for (const Event& earlier : read_events(metrics_)) add(earlier);
+  }
+  add(event);
+  if (const auto* e = std::get_if<Evaluated>(&event)) {
+    run_.per_token = e->per_token;
+    // Epochs of milliseconds do not each need a picture.
+    if (!written_ || clock_.now() - *written_ >= std::chrono::seconds(1)) write();
+  }
+  if (std::holds_alternative<RunEnded>(event)) write();
+}
+
+void Curve::add(const Event& event) {
   if (const auto* e = std::get_if<StepDone>(&event)) {
     const auto epoch_after = [&](std::int64_t steps) {
       return static_cast<double>(e->epoch - 1) +
@@ -64,14 +79,13 @@ void Curve::on(const Event& event) {
     train_accuracy_.add(epoch_, e->accuracy);
   }
   if (const auto* e = std::get_if<Evaluated>(&event)) {
-    run_.per_token = e->per_token;
+    if (epoch_ == 0) first_epoch_ = epoch_ = static_cast<double>(e->epoch);  // resumed, and nothing is known of before
+    if (!test_epoch_.empty() && test_epoch_.back() == epoch_)                // resumed there: it is made again
+      test_epoch_.pop_back(), test_loss_.pop_back(), test_accuracy_.pop_back();
     test_epoch_.push_back(epoch_);
     test_loss_.push_back(e->loss);
     test_accuracy_.push_back(e->accuracy);
-    // Epochs of milliseconds do not each need a picture.
-    if (!written_ || clock_.now() - *written_ >= std::chrono::seconds(1)) write();
   }
-  if (std::holds_alternative<RunEnded>(event)) write();
 }
 
 Figure Curve::figure() const {

@@ -1,4 +1,5 @@
-// curve.svg: the losses and the accuracies of a run over its epochs, drawn anew at evaluations and at the end.
+// curve.svg: the losses and the accuracies of a run over its epochs, drawn anew at evaluations and at the end. Of a resumed run it has the
+// epochs before as well, from what metrics.jsonl tells of them.
 #pragma once
 
 #include <filesystem>
@@ -33,21 +34,23 @@ class ThinnedSeries {
 
 class Curve final : public Listener {
  public:
-  /// The clock must outlive the listener.
-  Curve(std::filesystem::path file, const Clock& clock) : file_(std::move(file)), clock_(clock) {}
+  /// `metrics`: the run's record, whose listener hears of everything first. The clock must outlive the listener.
+  Curve(std::filesystem::path file, const Clock& clock, std::filesystem::path metrics = {})
+      : file_(std::move(file)), metrics_(std::move(metrics)), clock_(clock) {}
 
   void on(const Event& event) override;
 
   Figure figure() const;
 
  private:
+  void add(const Event& event);
   void write();
 
-  std::filesystem::path file_;
+  std::filesystem::path file_, metrics_;
   const Clock& clock_;
   RunStarted run_;
   ThinnedSeries train_loss_, train_accuracy_;
-  double first_epoch_ = 0, epoch_ = 0;  // of this process; where it stands
+  double first_epoch_ = 0, epoch_ = 0;  // that is drawn; where the run stands
   std::vector<double> test_epoch_, test_loss_, test_accuracy_;
   std::optional<Nanoseconds> written_;
 };

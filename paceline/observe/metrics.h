@@ -1,8 +1,14 @@
 // metrics.jsonl: one JSON object a line for every step, epoch, evaluation and checkpoint, for scripts. "event" says which; a number
 // that was not measured is null.
+//
+// A resumed run continues the record from where it goes on: what was written of later steps is dropped, and an evaluation that is made
+// again replaces the one there was, so that every line is there once.
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
 
 #include "paceline/observe/event.h"
 #include "paceline/observe/output_file.h"
@@ -11,11 +17,20 @@ namespace paceline::observe {
 
 class MetricsLog final : public Listener {
  public:
-  MetricsLog(const std::filesystem::path& file, const Clock& clock) : out_(file, clock) {}
+  /// The clock must outlive the listener. Throws ConfigError where the file cannot be opened.
+  MetricsLog(std::filesystem::path file, const Clock& clock) : file_(std::move(file)), clock_(clock) { out_.emplace(file_, clock_); }
   void on(const Event& event) override;
 
  private:
-  OutputFile out_;
+  void keep_those(const std::function<bool(const nlohmann::ordered_json& line)>& wanted);
+
+  std::filesystem::path file_;
+  const Clock& clock_;
+  std::optional<OutputFile> out_;
+  std::int64_t first_step_ = -1;
 };
+
+/// The steps and evaluations of such a file, in their order, as they were told. Nothing where there is no file.
+std::vector<Event> read_events(const std::filesystem::path& file);
 
 }  // namespace paceline::observe

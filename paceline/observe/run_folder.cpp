@@ -53,6 +53,12 @@ void RunFolder::mark(const std::string& job) const {
   write_atomically(servers() / kMark, job + "\n");
 }
 
+fs::path RunFolder::new_trace() const {
+  fs::path file = path_ / "trace.json";
+  for (int number = 2; fs::exists(file); ++number) file = path_ / fmt::format("trace-{}.json", number);
+  return file;
+}
+
 std::string RunFolder::default_name(std::string_view network, std::string_view dataset, std::time_t now) {
   std::string name = fmt::format("{}-{}-{:%Y%m%d-%H%M%S}", network, dataset, fmt::localtime(now));
   for (char& c : name)

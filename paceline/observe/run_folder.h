@@ -31,7 +31,7 @@ class RunFolder {
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path predictions() const { return path_ / "predictions.csv"; }
-  std::filesystem::path trace() const { return path_ / "trace.json"; }
+  std::filesystem::path new_trace() const;  // trace.json; trace-2.json, … where parts of the run before this one have theirs
   std::filesystem::path curve() const { return path_ / "curve.svg"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path servers() const { return path_ / "servers"; }  // snapshots of parameter servers

@@ -33,6 +33,10 @@ enum Wire { kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5 };
 std::string key(unsigned field, Wire wire) { return varint(field << 3 | wire); }
 std::string bytes_field(unsigned field, std::string_view data) { return key(field, kBytes) + varint(data.size()) + std::string(data); }
 
+std::string place(double wall_time, std::int64_t step) {
+  return key(1, kDouble) + raw(wall_time) + key(2, kVarint) + varint(static_cast<std::uint64_t>(step));
+}
+
 }  // namespace
 
 std::string record(std::string_view data) {
@@ -42,11 +46,16 @@ std::string record(std::string_view data) {
 
 std::string version_event() { return bytes_field(3, "brain.Event:2"); }
 
+std::string restart_event(double wall_time, std::int64_t step) {
+  constexpr std::uint64_t kStart = 1;
+  return place(wall_time, step) + bytes_field(7, key(1, kVarint) + varint(kStart));
+}
+
 std::string scalar_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars) {
   std::string summary;
   for (const Scalar& scalar : scalars)
     summary += bytes_field(1, bytes_field(1, scalar.tag) + key(2, kFloat) + raw(static_cast<float>(scalar.value)));
-  return key(1, kDouble) + raw(wall_time) + key(2, kVarint) + varint(static_cast<std::uint64_t>(step)) + bytes_field(5, summary);
+  return place(wall_time, step) + bytes_field(5, summary);
 }
 
 }  // namespace tfevents
@@ -70,7 +79,10 @@ TensorBoard::TensorBoard(const std::filesystem::path& folder, const Clock& clock
 }
 
 void TensorBoard::on(const Event& event) {
-  if (const auto* e = std::get_if<RunStarted>(&event)) per_token_ = e->per_token;
+  if (const auto* e = std::get_if<RunStarted>(&event)) {
+    per_token_ = e->per_token;
+    if (e->first_step > 0) out_.write(tfevents::record(tfevents::restart_event(wall_(), e->first_step + 1)));
+  }
   if (const auto* e = std::get_if<StepDone>(&event)) {
     step_ = e->step;
     const double duration = seconds(e->duration);

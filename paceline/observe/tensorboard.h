@@ -2,8 +2,8 @@
 //
 //   record = u64 length | u32 masked crc of the length | data | u32 masked crc of the data        all little-endian
 //   masked crc = rotr32(crc32c, 15) + 0xa282ead8
-//   Event: wall_time = 1 (double), step = 2 (varint), file_version = 3 (text), summary = 5; Summary: value = 1; Value: tag = 1,
-//   simple_value = 2
+//   Event: wall_time = 1 (double), step = 2 (varint), file_version = 3 (text), summary = 5, session_log = 7; Summary: value = 1; Value:
+//   tag = 1, simple_value = 2; SessionLog: status = 1 (START = 1)
 #pragma once
 
 #include <filesystem>
@@ -26,6 +26,8 @@ struct Scalar {
 
 std::string record(std::string_view data);
 std::string version_event();  ///< the Event that opens a file; it says which format follows
+/// The run begins again: whatever earlier files have of this step and later ones is void, and TensorBoard does not show it.
+std::string restart_event(double wall_time, std::int64_t step);
 std::string scalar_event(double wall_time, std::int64_t step, std::span<const Scalar> scalars);
 
 }  // namespace tfevents

@@ -8,6 +8,7 @@
 #include "paceline/base/error.h"
 #include "paceline/observe/chart_axis.h"
 #include "paceline/observe/curve.h"
+#include "paceline/observe/metrics.h"
 #include "paceline/observe/run_folder.h"
 #include "temp_folder.h"
 
@@ -141,6 +142,34 @@ TEST_F(CurveTest, IsWrittenAtEvaluationsAndAtTheEnd) {
   EXPECT_TRUE(std::filesystem::exists(folder / "curve.svg"));
 }
 
+TEST_F(CurveTest, OfAResumedRunItHasWhatWasBefore) {
+  const auto step = [](std::int64_t number) {
+    StepDone done;
+    done.step = number, done.epoch = (number + 1) / 2, done.epoch_step = 2 - number % 2, done.epoch_steps = 2, done.loss = 1;
+    return done;
+  };
+  const auto metrics = folder / "metrics.jsonl";
+  {
+    MetricsLog log(metrics, clock);
+    for (std::int64_t i : {1, 2}) log.on(step(i));
+    log.on(Evaluated{1, 2, 0.6, 0.7, false});
+  }
+  RunStarted resumed;
+  resumed.first_step = 2;
+  const auto epochs_of = [](const Curve& curve, std::size_t series) { return curve.figure().panels[0].series[series].x; };
+  Curve curve(folder / "curve.svg", clock, metrics), ignorant(folder / "other.svg", clock);
+  for (Curve* drawn : {&curve, &ignorant}) {
+    drawn->on(resumed);
+    drawn->on(Evaluated{1, 2, 0.5, 0.8, false});  // made again
+    drawn->on(step(3));
+  }
+  EXPECT_EQ(epochs_of(curve, 0), (std::vector<double>{0.5, 1, 1.5}));
+  EXPECT_EQ(epochs_of(curve, 1), std::vector<double>{1});
+  EXPECT_EQ(curve.figure().panels[0].series[1].y, std::vector<double>{0.5});
+  EXPECT_EQ(epochs_of(ignorant, 0), std::vector<double>{1.5});
+  EXPECT_EQ(epochs_of(ignorant, 1), std::vector<double>{1});
+}
+
 TEST_F(CurveTest, EpochsThatGrowShorterAreEpochs) {
   Curve curve(folder / "curve.svg", clock);
   curve.on(RunStarted{});
@@ -178,6 +207,14 @@ TEST_F(RunFolderTest, ANameIsUsedOnce) {
   EXPECT_EQ(RunFolder::create(runs, "a").path(), runs / "a-2");
   EXPECT_EQ(RunFolder::create(runs, "a").path(), runs / "a-3");
   EXPECT_EQ(RunFolder::open(runs / "a-2").metrics(), runs / "a-2/metrics.jsonl");
+}
+
+TEST_F(RunFolderTest, EveryPartOfARunHasATraceOfItsOwn) {
+  const RunFolder run = RunFolder::create(folder, "a");
+  for (const char* name : {"trace.json", "trace-2.json", "trace-3.json"}) {
+    EXPECT_EQ(run.new_trace(), run.path() / name);
+    write_atomically(run.new_trace(), "x");
+  }
 }
 
 TEST_F(RunFolderTest, PlacesThatCannotBeAreRefused) {

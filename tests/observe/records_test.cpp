@@ -62,6 +62,49 @@ TEST_F(RecordsTest, MetricsAreOneObjectALineAndAResumedRunContinues) {
           {"event", "evaluation"}, {"step", 4}, {"epoch", 1}, {"test_loss", 0.6}, {"test_accuracy", 0.7}, {"training_seconds", nullptr}}));
 }
 
+TEST_F(RecordsTest, AResumedRunHasEveryLineOnce) {
+  const auto file = folder / "metrics.jsonl";
+  const auto step = [](std::int64_t number) {
+    StepDone done;
+    done.step = number;
+    return done;
+  };
+  const auto found = [&] {
+    std::vector<std::string> rows;
+    for (const json& line : lines_of(file)) rows.push_back(line["event"].get<std::string>() + line.value("step", json("")).dump());
+    return rows;
+  };
+  {
+    MetricsLog log(file, clock);
+    log.on(RunStarted{});
+    for (int i : {1, 2}) log.on(step(i));
+    log.on(EpochDone{1, 3, 0.4, 0.8, std::chrono::seconds(2), 128});
+    log.on(CheckpointWritten{2, "c", 1, std::chrono::seconds(1)});
+    log.on(Evaluated{1, 2, 0.6, 0.7, false});
+    log.on(EvaluatedView{1, 2, "async", 0.6, 0.7});
+    for (int i : {3, 4}) log.on(step(i));
+    log.on(EpochDone{2, 3, 0.3, 0.8, std::chrono::seconds(2), 128});
+    log.on(step(5));
+  }
+  std::ofstream(file, std::ios::app) << R"({"event":"step","st)";  // and a kill
+  const std::vector<std::string> before = {"step1", "step2", "epoch\"\"", "checkpoint2", "evaluation2", "view2"};
+  MetricsLog log(file, clock);
+  RunStarted again;
+  again.first_step = 2;
+  log.on(again);
+  EXPECT_EQ(found(), before);
+  log.on(Evaluated{1, 2, 0.5, 0.7, false});  // stood before it, and makes it again
+  EXPECT_THAT(found(), testing::UnorderedElementsAreArray(before));
+  EXPECT_EQ(lines_of(file).back()["test_loss"], 0.5);
+  log.on(step(3));
+  log.on(EpochDone{2, 3, 0.3, 0.8, std::chrono::seconds(2), 128});
+  EXPECT_EQ(lines_of(file).size(), before.size() + 2);
+
+  again.first_step = 0;  // there was no checkpoint to go on from
+  MetricsLog(file, clock).on(again);
+  EXPECT_TRUE(found().empty());
+}
+
 TEST_F(RecordsTest, StepsReachTheDiskWithinASecond) {
   const auto file = folder / "metrics.jsonl";
   MetricsLog log(file, clock);

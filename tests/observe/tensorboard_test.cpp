@@ -129,6 +129,20 @@ TEST_F(TensorBoardTest, ARunBecomesAFileOfScalars) {
   EXPECT_EQ(scalars_of(records[3]), (std::map<std::string, float>{{"test/loss", 0.375f}, {"test/accuracy", 0.875f}}));
 }
 
+TEST_F(TensorBoardTest, AResumedRunVoidsWhatCameLater) {
+  {
+    TensorBoard board(folder, clock, [] { return 1700000000.5; });
+    RunStarted run;
+    run.first_step = 200;
+    board.on(run);
+  }
+  const auto records = written();
+  ASSERT_EQ(records.size(), 2u);
+  const auto fields = fields_of(records[1]);
+  EXPECT_EQ(fields.find(2)->second, "201");
+  EXPECT_EQ(fields_of(fields.find(7)->second).find(1)->second, "1");  // SessionLog.START
+}
+
 TEST_F(TensorBoardTest, ALanguageModelHasNoAccuracyAndABrokenLossIsKept) {
   {
     TensorBoard board(folder, clock, [] { return 1700000000.5; });
