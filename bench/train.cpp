@@ -98,7 +98,7 @@ class Worker {
 
 /// Plays the worker of `comm`, on its own part of the cores.
 double play(const Scaling& item, std::int64_t batch, std::unique_ptr<comm::Communicator> comm, int index, int parts) {
-  keep_to_cores(index, parts);
+  const OwnCores cores(index, parts);
   return Worker(item, batch, *comm).measure();
 }
 

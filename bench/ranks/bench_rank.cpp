@@ -51,7 +51,7 @@ void play(int threads, const std::function<void(int)>& part) {
   parts.reserve(static_cast<std::size_t>(threads));
   for (int index = 0; index < threads; ++index)
     parts.push_back(std::async(std::launch::async, [&part, index, threads] {
-      keep_to_cores(index, threads);
+      const OwnCores cores(index, threads);
       part(index);
     }));
   for (auto& each : parts) each.get();
@@ -100,7 +100,7 @@ void run(const std::string& engine, int ranks, const std::string& collective, co
   CommConfig config;
   config.engine = engine;
   const World world = discover();
-  keep_to_cores(world.local_rank, world.local_size);
+  const OwnCores cores(world.local_rank, world.local_size);
   measure(*connect(config, world), collective, algorithm, sizes);
 }
 

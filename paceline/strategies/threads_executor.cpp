@@ -66,7 +66,7 @@ class ThreadWorker {
 
   void work(const std::stop_token& stop) {
     try {
-      if (context_.played > 1) keep_to_cores(index_, context_.played);
+      const OwnCores cores(index_, context_.played);
       const tensor::OwnStream stream(context_.module.device());
       worker_.begin();
       while (true) {

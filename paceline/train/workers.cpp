@@ -86,7 +86,7 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> problems(static_cast<std::size_t>(here_));
   const auto play = [&](std::size_t i) {
     const comm::World world = world_.of_thread(static_cast<int>(i), here_);
-    if (world.local_size > 1) keep_to_cores(world.local_rank, world.local_size);
+    const OwnCores cores(world.local_rank, world.local_size);
     try {
       body(i);
     } catch (...) {

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "paceline/base/affinity.h"
 #include "paceline/comm/engine.h"
 #include "paceline/train/workers.h"
 #include "runs.h"
@@ -89,6 +90,24 @@ TEST(Workers, APaddedBatchGivesEveryWorkerEquallyMany) {
   EXPECT_EQ(padded.state_hash, again.state_hash);
   recipe.strategy.batch_norm = "sync";
   EXPECT_EQ(ended_of(recipe).steps, padded.steps) << "every worker has samples, so statistics can be shared";
+}
+
+TEST(Workers, AProcessAmongOthersOfItsHostKeepsToItsPartOfTheCores) {
+  const std::vector<int> all = allowed_cores(), part = part_of(all, 1, 2);
+  if (part.empty()) GTEST_SKIP() << "one core has no parts";
+  std::vector<int> seen;
+  observe::Bus bus;
+  bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone&) { seen = allowed_cores(); }));
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  const Folder folder;
+  comm::World second;
+  second.local_rank = 1, second.local_size = 2;
+  for (int run = 0; run < 2; ++run) {
+    Workers(recipe_of(1), second, {.bus = bus, .clock = clock, .stop = stop}).run(folder.path() / std::to_string(run));
+    EXPECT_EQ(seen, part) << "not a part of a part";
+    EXPECT_EQ(allowed_cores(), all);
+  }
 }
 
 TEST(Workers, AGrowingBatchIsSharedEvenlyOrRefusedWithWhatMakesItGrow) {
