@@ -128,7 +128,8 @@ std::vector<Row> measure_as_rank(const comm::World& world, const Scaling& item, 
   comm::CommConfig config;
   config.engine = engine;
   auto comm = comm::connect(config, world);
-  return {{{"seconds", play(item, batch, std::move(comm), world.local_rank, world.local_size)}}};
+  const auto [part, parts] = world.part_of_cores();
+  return {{{"seconds", play(item, batch, std::move(comm), part, parts)}}};
 }
 
 std::int64_t batch_of(const Options& options, const Scaling& item) { return options.batch > 0 ? options.batch : item.batch; }

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <thread>
 
 #include "bench/benchmark.h"
 #include "command.h"
@@ -61,7 +60,7 @@ observe::Figure figure_of(const std::string& collective, const bench::Options& o
     series->x.push_back(row.at("bytes").get<double>() / 1024), series->y.push_back(row.at("seconds").get<double>() * 1e6);
   }
   return {.title = fmt::format("{} of {} ranks", collective, options.ranks),
-          .subtitle = fmt::format("{} cores; median of {}", std::thread::hardware_concurrency(), observe::plural(options.rounds, "round")),
+          .subtitle = fmt::format("{} cores; median of {}", usable_cores(), observe::plural(options.rounds, "round")),
           .panels = {std::move(panel)},
           .panel_width = 900,
           .panel_height = 400};
@@ -130,7 +129,7 @@ Action add_bench(CLI::App& app) {
       return entry.make(flags->options, [&](const std::string& what) { line.say(what); });
     }();
     const nlohmann::ordered_json machine = {
-        {"cores", std::thread::hardware_concurrency()}, {"threads", at::get_num_threads()}, {"device", tensor::device_name(device)}};
+        {"cores", usable_cores()}, {"threads", at::get_num_threads()}, {"device", tensor::device_name(device)}};
     if (!flags->svg.empty()) write_atomically(flags->svg, observe::to_svg(figure_of(flags->name, flags->options, rows)));
     if (flags->json) print_json({{"benchmark", flags->name}, {"machine", machine}, {"rows", rows}});
     else print_table(rows);

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "command.h"
 #include "compare_report.h"
+#include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
@@ -37,9 +37,8 @@ std::filesystem::path default_folder(const CompareFlags& flags, const train::Rec
 int runs_together(const CompareFlags& flags, const train::Recipe& recipe) {
   if (flags.together > 0) return flags.together;
   if (tensor::parse_device(recipe.train.device).is_cuda()) return 3;
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const bool virtual_clock = recipe.ps.executor == "virtual";  // a run is then one thread that computes
-  return virtual_clock && recipe.train.threads == 1 ? cores : 1;
+  return virtual_clock && recipe.train.threads == 1 ? usable_cores() : 1;
 }
 
 int run_compare(const CompareFlags& flags) {

@@ -10,10 +10,10 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/memory_bandwidth.h"
 #include "command.h"
+#include "paceline/base/affinity.h"
 #include "paceline/base/clock.h"
 #include "paceline/comm/engine.h"
 #include "paceline/tensor/device.h"
@@ -88,14 +88,13 @@ void advise_engine(std::vector<std::string>& advice, std::string_view key, const
 int run_doctor(bool json) {
   const c10::Device cpu(c10::kCPU);
   tensor::configure_libtorch(cpu, tensor::Precision::fp32, 0, true);
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   const std::string blas = blas_library();
   const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = bench::memory_bandwidth_gb_per_s();
   const bool has_cuda = tensor::cuda_available();
 
   std::vector<std::string> advice;
   // The reference BLAS gives about 2 GFLOP/s a core, a tuned one twenty or more.
-  if (product / cores < 10)
+  if (product / at::get_num_threads() < 10)
     advice.push_back(
         fmt::format("matrix products run at {:.0f} GFLOP/s: {}", product,
                     blas.find("openblas") != std::string::npos
@@ -122,7 +121,7 @@ int run_doctor(bool json) {
       {"libtorch", TORCH_VERSION},
       {"compiler", fmt::format("{}.{}", __GNUC__, __GNUC_MINOR__)},
       {"processor", processor()},
-      {"cores", cores},
+      {"cores", usable_cores()},
       {"threads", at::get_num_threads()},
       {"blas", blas},
       {"convolutions", tensor::onednn_pays() ? "oneDNN" : "im2col + BLAS"},

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "command.h"
+#include "paceline/base/affinity.h"
 #include "paceline/base/clock.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
@@ -34,7 +35,7 @@ struct RunFlags {
 launch::Machine this_machine() {
   int gpus = 0;
   while (std::filesystem::exists(fmt::format("/dev/nvidia{}", gpus))) ++gpus;
-  return {launch::usable_cores(), launch::is_this_host, gpus};
+  return {usable_cores(), launch::is_this_host, gpus};
 }
 
 launch::Request request_of(const RunFlags& flags, const launch::Machine& machine) {

@@ -12,10 +12,10 @@
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "bench/trial.h"
 #include "command.h"
+#include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
@@ -176,7 +176,7 @@ int run_scale(const ScaleFlags& flags) {
   std::vector<Scaled> rows = rows_of(flags, recipe);
   if (!flags.svg.empty()) ensure_writable_folder(std::filesystem::absolute(flags.svg).parent_path());
   const std::int64_t threads = std::max<std::int64_t>(recipe.train.threads, 1), most = std::ranges::max(rows, {}, &Scaled::workers).workers;
-  if (const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency()); most * threads > cores)
+  if (const int cores = usable_cores(); most * threads > cores)
     log::warning("{} of {} share {}: rows beyond the cores show how they share, not how they scale", observe::plural(most, "worker"),
                  observe::plural(threads, "thread"), observe::plural(cores, "core"));
   catch_signals();

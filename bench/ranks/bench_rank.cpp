@@ -4,7 +4,6 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <thread>
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/program.h"
@@ -65,7 +64,7 @@ void measure_threads(int ranks, const std::string& collective, const std::string
 /// The floor of a collective through memory: as many threads as there are ranks or cores, each moving its share of all buffers once, with
 /// nobody to wait for. What is read and where it is written is the collective's own.
 void measure_roofline(int ranks, const std::string& collective, const std::vector<std::int64_t>& sizes) {
-  const int workers = std::min<int>(ranks, static_cast<int>(std::thread::hardware_concurrency()));
+  const int workers = std::min(ranks, usable_cores());
   const bool reduces = collective == "allreduce" || collective == "reduce_scatter";
   auto group = local_group(workers);
   for (const std::int64_t bytes : sizes) {
@@ -100,7 +99,8 @@ void run(const std::string& engine, int ranks, const std::string& collective, co
   CommConfig config;
   config.engine = engine;
   const World world = discover();
-  const OwnCores cores(world.local_rank, world.local_size);
+  const auto [part, parts] = world.part_of_cores();
+  const OwnCores cores(part, parts);
   measure(*connect(config, world), collective, algorithm, sizes);
 }
 

@@ -1,6 +1,7 @@
 #include "paceline/base/affinity.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -21,13 +22,30 @@ bool keep_to(const std::vector<int>& cores) {
 
 }  // namespace
 
-std::vector<int> allowed_cores() {
+std::vector<int> allowed_cores(pid_t process) {
   std::vector<int> cores;
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cores;
+  if (sched_getaffinity(process, sizeof(allowed), &allowed) != 0) return cores;
   for (int core = 0; core < CPU_SETSIZE; ++core)
     if (CPU_ISSET(core, &allowed)) cores.push_back(core);
   return cores;
+}
+
+int usable_cores() {
+  // Asked once, and by OwnCores before it changes anything: a part must never count as the whole. Not hardware_concurrency(), which counts
+  // the machine's cores.
+  static const int cores = [] {
+    const int allowed = static_cast<int>(allowed_cores(::getpid()).size());
+    return std::max(1, allowed > 0 ? allowed : static_cast<int>(std::thread::hardware_concurrency()));
+  }();
+  return cores;
+}
+
+int usual_threads(int cores, const char* openmp) {
+  // The first of a list is for the outermost level; what is no number OpenMP itself complains about.
+  const int threads = openmp == nullptr ? 0 : std::atoi(openmp);
+  check_threads("OMP_NUM_THREADS", threads);
+  return std::max(1, threads > 0 ? threads : cores);
 }
 
 std::vector<int> part_of(const std::vector<int>& cores, int index, int parts) {
@@ -37,6 +55,7 @@ std::vector<int> part_of(const std::vector<int>& cores, int index, int parts) {
 }
 
 OwnCores::OwnCores(int index, int parts) {
+  usable_cores();
   if (parts <= 1) return;
   std::vector<int> all = allowed_cores();
   const std::vector<int> own = part_of(all, index, parts);
@@ -48,7 +67,7 @@ OwnCores::~OwnCores() {
 }
 
 void check_threads(std::string_view setting, std::int64_t threads) {
-  const std::int64_t cores = std::max(1U, std::thread::hardware_concurrency()), most = std::max<std::int64_t>(64, 4 * cores);
+  const std::int64_t cores = usable_cores(), most = std::max<std::int64_t>(64, 4 * cores);
   if (threads > most)
     throw ConfigError(fmt::format("{}={} is more than {} cores can use; at most {}, or 0 for all cores", setting, threads, cores, most));
 }

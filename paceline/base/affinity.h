@@ -1,14 +1,25 @@
 // Which cores a thread runs on, and how many threads are too many.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
 namespace paceline {
 
-/// The cores that this thread may run on now, by number; empty where the system does not say.
-std::vector<int> allowed_cores();
+/// The cores that this thread may run on now, by number; empty where the system does not say. Of another process: that one's first thread.
+std::vector<int> allowed_cores(pid_t process = 0);
+
+/// How many cores this process may use: those that taskset, a container or a launcher has left it, whatever part of them OwnCores keeps
+/// this thread to.
+int usable_cores();
+
+/// Threads that a process computes with where its user does not say how many: OMP_NUM_THREADS, else one for each of its `cores`.
+/// ConfigError as check_threads.
+int usual_threads(int cores, const char* openmp = std::getenv("OMP_NUM_THREADS"));
 
 /// Part `index` of `parts` of a list of cores, beside one another; empty where there are fewer cores than parts.
 std::vector<int> part_of(const std::vector<int>& cores, int index, int parts);

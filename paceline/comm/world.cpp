@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -105,14 +106,14 @@ World from_torchrun(const Reader& reader) {
   return world;
 }
 
-/// The nearest ancestor that is not itself a process of the job, that is, without its rank in the environment: MPICH's proxy, which is one
-/// for all ranks of a host, be there shells between or not. MPICH gives its jobs no name.
-std::string job_of_ancestor(const char* rank_variable) {
+/// The nearest ancestor that is not itself a process of the job, that is, without its rank in the environment: the launcher, or its proxy,
+/// which is one for all ranks of a host, be there shells between or not. 0 where there is none.
+pid_t launcher_of(const char* rank_variable) {
   const std::string marker = std::string(1, '\0') + rank_variable + "=";
   for (pid_t pid = ::getppid(); pid > 1;) {
     std::ifstream environment(fmt::format("/proc/{}/environ", pid), std::ios::binary);
     const std::string variables{std::istreambuf_iterator<char>(environment), {}};
-    if ((std::string(1, '\0') + variables).find(marker) == std::string::npos) return fmt::format("ancestor-{}", pid);
+    if ((std::string(1, '\0') + variables).find(marker) == std::string::npos) return pid;
     std::ifstream status(fmt::format("/proc/{}/stat", pid));
     std::string line;
     std::getline(status, line);
@@ -122,7 +123,13 @@ std::string job_of_ancestor(const char* rank_variable) {
     if (!(after_name >> state >> parent)) break;
     pid = parent;
   }
-  return {};
+  return 0;
+}
+
+/// MPICH gives its jobs no name.
+std::string job_of_launcher(const char* rank_variable) {
+  const pid_t launcher = launcher_of(rank_variable);
+  return launcher > 0 ? fmt::format("ancestor-{}", launcher) : "";
 }
 
 bool in_slurm_step(const Reader& reader) { return reader.has("SLURM_PROCID") && reader.has("SLURM_STEP_ID"); }
@@ -173,7 +180,7 @@ World from_mpi(const Reader& reader, const Names& names) {
   if (reader.has("MASTER_ADDR") || reader.has("MASTER_PORT")) read_address(reader, world, "the other of MASTER_ADDR and MASTER_PORT is");
   for (const char* name : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "PMI_JOBID"})
     if (const auto job = reader.text(name); job && world.job.empty()) world.job = "mpi-" + *job;
-  if (world.job.empty()) world.job = in_slurm_step(reader) ? slurm_job(reader) : job_of_ancestor(names.rank);
+  if (world.job.empty()) world.job = in_slurm_step(reader) ? slurm_job(reader) : job_of_launcher(names.rank);
   return world;
 }
 
@@ -212,13 +219,21 @@ World World::of_thread(int index, int threads) const {
   return world;
 }
 
+std::pair<int, int> World::part_of_cores(int index, int threads) const {
+  if (cores > usable_cores()) return {index, threads};
+  return {local_rank * threads + index, local_size * threads};
+}
+
+int cores_between(int ranks, int own, int launchers) { return std::max(own, std::min(launchers, own * ranks)); }
+
 World discover(const Environment& environment) {
   const Reader reader(environment);
   World world;
-  if (reader.has(kTorchrun.rank) || reader.has(kTorchrun.size)) world = from_torchrun(reader);
-  else if (reader.has(kOpenMpi.rank) || reader.has(kOpenMpi.size)) world = from_mpi(reader, kOpenMpi);
-  else if (reader.has(kPmi.rank) || reader.has(kPmi.size)) world = from_mpi(reader, kPmi);
-  else if (in_slurm_step(reader)) world = from_slurm(reader);
+  const char* rank = nullptr;
+  if (reader.has(kTorchrun.rank) || reader.has(kTorchrun.size)) world = from_torchrun(reader), rank = kTorchrun.rank;
+  else if (reader.has(kOpenMpi.rank) || reader.has(kOpenMpi.size)) world = from_mpi(reader, kOpenMpi), rank = kOpenMpi.rank;
+  else if (reader.has(kPmi.rank) || reader.has(kPmi.size)) world = from_mpi(reader, kPmi), rank = kPmi.rank;
+  else if (in_slurm_step(reader)) world = from_slurm(reader), rank = "SLURM_PROCID";
   else {
     for (const char* stray : {"LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
       if (reader.has(stray)) throw ConfigError(fmt::format("{} is set, but RANK and WORLD_SIZE are not; set them too, or unset it", stray));
@@ -226,6 +241,12 @@ World discover(const Environment& environment) {
   if (const auto job = reader.text("PACELINE_JOB"); job && !job->empty()) {
     world.job = *job;
     if (world.source == "torchrun") world.source = "paceline run";
+  }
+  if (const pid_t launcher = world.local_size > 1 ? launcher_of(rank) : 0; launcher > 0) {
+    int launchers = static_cast<int>(allowed_cores(launcher).size());
+    // srun's daemon may use the whole node, of which the job has a part.
+    if (in_slurm_step(reader)) launchers = std::min(launchers, std::atoi(reader.text_or_empty("SLURM_CPUS_ON_NODE").c_str()));
+    world.cores = cores_between(world.local_size, usable_cores(), launchers);
   }
   return world;
 }

@@ -6,14 +6,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "paceline/base/affinity.h"
 #include "paceline/comm/store.h"
 
 namespace paceline::comm {
 
 struct World {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;  // among the ranks of this host
+  int local_rank = 0, local_size = 1;  // among the ranks of this host …
+  int cores = usable_cores();          // … which have so many between them
   std::string address;                 // where rank 0 can be reached; empty: unknown (MPI finds its ranks by itself)
   int port = 0;
   int more_ports = 0;            // rank 0 may listen at one of so many ports after `port` where others hold it
@@ -23,7 +26,14 @@ struct World {
   bool one_host() const { return local_size == size; }
   /// The world as thread `index` of this process sees it, where every process plays `threads` ranks, one a thread.
   World of_thread(int index, int threads) const;
+  /// Which part, of how many, of its process's cores thread `index` of `threads` keeps to. Where a launcher has bound its ranks, a
+  /// process's cores are not the others' too.
+  std::pair<int, int> part_of_cores(int index = 0, int threads = 1) const;
 };
+
+/// Cores that `ranks` of a host have between them where each may use `own` of the launcher's (0: nobody knows): mpirun and srun bind each
+/// rank to some of their own, which may be the rank's alone; other launchers leave all to all.
+int cores_between(int ranks, int own, int launchers);
 
 /// Reads one variable; nothing where it is not set. Tests give their own.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "paceline/base/affinity.h"
 #include "paceline/launch/network.h"
 #include "paceline/launch/remote.h"
 #include "paceline/launch/variables.h"

@@ -6,16 +6,13 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "paceline/base/error.h"
 
@@ -78,12 +75,6 @@ bool is_this_host(const std::string& name) {
   const auto without_domain = [](const std::string& full) { return full.substr(0, full.find('.')); };
   return name == "localhost" || name.starts_with("127.") || name == own || name == without_domain(own) ||
          (own.find('.') == std::string::npos && without_domain(name) == own);
-}
-
-int usable_cores() {
-  cpu_set_t cores;
-  if (::sched_getaffinity(0, sizeof(cores), &cores) == 0) return std::max(1, CPU_COUNT(&cores));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 std::string address_towards(const std::string& other) {

@@ -1,4 +1,4 @@
-// What the launcher must know of this machine and its network: names, cores, an address for the others, a free port.
+// What the launcher must know of this machine and its network: names, an address for the others, a free port.
 #pragma once
 
 #include <string>
@@ -9,9 +9,6 @@ std::string host_name();
 
 /// Whether this is what the name names: "localhost", a loopback number, the host's name with or without its domain.
 bool is_this_host(const std::string& name);
-
-/// Cores that this process may use.
-int usable_cores();
 
 /// An address of this host that `other` can reach: the one from which packets to it would leave; where its name is not known here, that of
 /// the first network interface. Never loopback, which is where a host's own name often leads. Throws ConfigError.

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
+#include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAContext.h>
@@ -68,9 +68,8 @@ bool onednn_pays() {
 }
 
 void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   // No more than OpenMP gives out (OMP_THREAD_LIMIT): OpenBLAS divides a product among as many as it was told, and waits for all of them.
-  const int used = std::min(threads > 0 ? threads : cores, omp_get_thread_limit());
+  const int used = std::min(threads > 0 ? threads : usual_threads(usable_cores()), omp_get_thread_limit());
   at::set_num_threads(used);
   // LibTorch's number does not reach an OpenBLAS that brings its own threads.
   using SetThreads = void (*)(int);

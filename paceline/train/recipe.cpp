@@ -56,7 +56,10 @@ void TrainConfig::describe(Section& section) {
   section.field("seed", seed, "names every random stream of the run").at_least(0);
   section.field("device", device, "auto, cpu, cuda or cuda:N");
   section.field("precision", precision, "of the products; parameters and updates stay in fp32").one_of({"fp32", "tf32", "bf16"});
-  section.field("threads", threads, "of the CPU; 0: all cores").at_least(0);
+  section
+      .field("threads", threads,
+             "of the CPU, for each worker; 0: OMP_NUM_THREADS, else all cores that may be used, shared among the workers")
+      .at_least(0);
   section.field("micro_batches", micro_batches, "compute a batch in so many parts and add their gradients, to save memory").at_least(1);
   section.field("label_smoothing", label_smoothing, "share of the target that is spread over all classes").at_least(0).at_most(1);
   section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data, 1 or more; 0: at the end only").at_least(0);

@@ -23,6 +23,15 @@ int workers_here(const Recipe& recipe, const comm::World& world) {
   return static_cast<int>(workers / world.size);
 }
 
+/// Where the recipe does not say: what its process computes with, divided among those who compute there at the same time.
+int usual_threads_of_worker(const Recipe& recipe, const comm::World& world, int here) {
+  const auto workers = static_cast<int>(recipe.parallel.workers);
+  const bool central = strategies::is_centralised(recipe.strategy.name);
+  if (central && recipe.ps.executor == "processes") return usual_threads(world.cores / workers);  // all of which may be on this host
+  const bool one_plays_all = central && recipe.ps.executor == "virtual";
+  return std::max(1, usual_threads(world.cores / world.local_size) / (one_plays_all ? 1 : std::max(here, workers / world.size)));
+}
+
 /// What went wrong by itself, rather than because somebody else was missing.
 std::exception_ptr cause_of(const std::vector<std::exception_ptr>& problems) {
   std::exception_ptr first;
@@ -49,10 +58,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
   recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, workers);
   if (strategies::is_centralised(recipe_.strategy.name)) here_ = 1;  // its one trainer plays them all
   validate(recipe_);
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  const bool threads_compute = here_ > 1 || recipe_.ps.executor != "virtual";  // else one thread plays all workers
-  const int together = threads_compute ? std::max(here_ * world_.local_size, workers / world_.size) : world_.local_size;
-  threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : std::max(1, cores / together);
+  threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : usual_threads_of_worker(recipe_, world_, here_);
   datasets_ = make_datasets(recipe_);
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
   if (world_.size == 1) {
@@ -85,8 +91,8 @@ Workers::~Workers() {
 void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
   std::vector<std::exception_ptr> problems(static_cast<std::size_t>(here_));
   const auto play = [&](std::size_t i) {
-    const comm::World world = world_.of_thread(static_cast<int>(i), here_);
-    const OwnCores cores(world.local_rank, world.local_size);
+    const auto [part, parts] = world_.part_of_cores(static_cast<int>(i), here_);
+    const OwnCores cores(part, parts);
     try {
       body(i);
     } catch (...) {

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <numeric>
 #include <thread>
+
+#include "paceline/base/error.h"
 
 namespace paceline {
 namespace {
@@ -42,6 +45,25 @@ TEST(Affinity, APartIsGivenBackSoThatTheNextIsOfTheWhole) {
     EXPECT_EQ(allowed_cores(), part_of(all, index, 2)) << "too many parts change nothing";
   }
   EXPECT_EQ(allowed_cores(), all);
+}
+
+TEST(Affinity, AProcessCountsTheCoresThatItWasLeft) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process of its own, which comes this way too, and no copy of this one
+  const std::vector<int> all = allowed_cores();
+  EXPECT_EQ(usable_cores(), std::ssize(all));
+  const OwnCores half(1, 2);
+  EXPECT_EQ(usable_cores(), std::ssize(all)) << "a part is not the whole";
+  EXPECT_EXIT(std::_Exit(usable_cores()), testing::ExitedWithCode(static_cast<int>(allowed_cores().size())), "");
+}
+
+TEST(Affinity, ThreadsAreOpenMpsWordElseTheCores) {
+  EXPECT_EQ(usual_threads(12, nullptr), 12);
+  EXPECT_EQ(usual_threads(0, nullptr), 1);
+  EXPECT_EQ(usual_threads(12, "3"), 3);
+  EXPECT_EQ(usual_threads(2, "3"), 3);
+  EXPECT_EQ(usual_threads(12, "4,2"), 4) << "the outermost level's";
+  for (const char* nonsense : {"", "many", "0", "-2"}) EXPECT_EQ(usual_threads(12, nonsense), 12) << nonsense;
+  EXPECT_THROW(usual_threads(12, "1000000"), ConfigError);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(ProcessMemory, UsesABlockAgainOnceAllRanksAreOutOfIt) {
   const std::int64_t bytes = Block::bytes(2);
   const Location first = memory->allocate_block(bytes, 2);
   std::optional<Group> ranks[2];
-  for (int rank = 0; rank < 2; ++rank) ranks[rank].emplace(rank, std::vector<int>{0, 0}, memory, memory->address(first));
+  for (int rank = 0; rank < 2; ++rank) ranks[rank].emplace(rank, std::vector<int>{0, 0}, 2, memory, memory->address(first));
   std::fill_n(ranks[1]->block().window(1), kWindow, std::byte{1});
   ranks[0].reset();
   EXPECT_NE(memory->allocate_block(bytes, 2).offset, first.offset);  // rank 1 may still look at it
@@ -32,6 +32,16 @@ TEST(ProcessMemory, UsesABlockAgainOnceAllRanksAreOutOfIt) {
   EXPECT_EQ(again.offset, first.offset);
   const std::byte* block = memory->address(again);
   EXPECT_TRUE(std::all_of(block, block + bytes, [](std::byte each) { return each == std::byte{0}; }));
+}
+
+// Spinning, and a helper beside its rank, need cores: of those that the ranks may use, not of the machine.
+TEST(Group, SpinsWhereEveryRankHasACore) {
+  const auto memory = memory_of_one();
+  for (const int cores : {1, 2, 3, 4}) {
+    const Group group(0, {0, 0}, cores, memory, memory->address(memory->allocate_block(Block::bytes(2), 2)));
+    EXPECT_EQ(group.spins() > 0, cores >= 2) << cores;
+    EXPECT_EQ(group.has_core_for_helper(), cores >= 4) << cores;
+  }
 }
 
 }  // namespace

@@ -54,6 +54,24 @@ void expect_ranks(const World& world, int rank, int size, int local_rank, int lo
   EXPECT_EQ(world.source, source);
 }
 
+TEST(World, RanksOfAHostShareTheCoresOfTheirLauncherUnlessItHasBoundThem) {
+  EXPECT_EQ(cores_between(4, 64, 64), 64);
+  EXPECT_EQ(cores_between(4, 4, 4), 4) << "all of them on four";
+  EXPECT_EQ(cores_between(4, 4, 0), 4) << "a launcher that nobody can see";
+  EXPECT_EQ(cores_between(2, 1, 16), 2) << "a core each";
+  EXPECT_EQ(cores_between(2, 8, 16), 16) << "half each";
+  EXPECT_EQ(cores_between(16, 8, 16), 16) << "a socket each, which eight share";
+
+  using Part = std::pair<int, int>;
+  World world = found({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "1"}});
+  EXPECT_EQ(world.cores, usable_cores());
+  EXPECT_EQ(world.part_of_cores(), Part(1, 4));
+  EXPECT_EQ(world.part_of_cores(2, 3), Part(5, 12));
+  world.cores += 1;  // more than this process has: they are not all its own
+  EXPECT_EQ(world.part_of_cores(), Part(0, 1));
+  EXPECT_EQ(world.part_of_cores(2, 3), Part(2, 3));
+}
+
 TEST(Discover, Alone) {
   expect_ranks(found({}), 0, 1, 0, 1, "alone");
   // A shell inside salloc or a batch script is no step: it must not wait for ranks that nobody starts.

@@ -8,8 +8,8 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <thread>
 
+#include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 
 namespace paceline::tensor {
@@ -79,7 +79,7 @@ TEST(ConfigureLibtorch, SetsTheThreads) {
   configure_libtorch(kCpu, Precision::fp32, 1, true);
   EXPECT_EQ(at::get_num_threads(), 1);
   configure_libtorch(kCpu, Precision::fp32, 0, true);
-  EXPECT_EQ(at::get_num_threads(), std::min(static_cast<int>(std::thread::hardware_concurrency()), omp_get_thread_limit()));
+  EXPECT_EQ(at::get_num_threads(), std::min(usual_threads(usable_cores()), omp_get_thread_limit()));
   EXPECT_EQ(at::globalContext().userEnabledMkldnn(), onednn_pays());
   at::set_num_threads(before);
 }

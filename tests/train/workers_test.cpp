@@ -1,6 +1,10 @@
 // Workers as threads of one process: runs repeat, resume to the bit, and go on with another number of workers.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cstdlib>
 
 #include <thread>
 
@@ -108,6 +112,29 @@ TEST(Workers, AProcessAmongOthersOfItsHostKeepsToItsPartOfTheCores) {
     EXPECT_EQ(seen, part) << "not a part of a part";
     EXPECT_EQ(allowed_cores(), all);
   }
+}
+
+TEST(Workers, ComputeWithAsManyThreadsAsOpenMpWasToldWhereTheRecipeIsSilent) {
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before ? before : "";
+  const auto threads_of = [](std::int64_t workers, std::int64_t threads) {
+    Recipe recipe = recipe_of(workers);
+    recipe.train.threads = threads, recipe.train.epochs = 1;
+    int seen = 0;
+    observe::Bus bus;
+    bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone&) { seen = at::get_num_threads(); }));
+    const SteadyClock clock;
+    const std::atomic<bool> stop = false;
+    const Folder folder;
+    Workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop}).run(folder.path());
+    return seen;
+  };
+  const int most = omp_get_thread_limit();
+  ::setenv("OMP_NUM_THREADS", "6", 1);
+  EXPECT_EQ(threads_of(1, 0), std::min(6, most));
+  EXPECT_EQ(threads_of(2, 0), std::min(3, most)) << "of each";
+  EXPECT_EQ(threads_of(2, 2), std::min(2, most));
+  before ? ::setenv("OMP_NUM_THREADS", kept.c_str(), 1) : ::unsetenv("OMP_NUM_THREADS");
 }
 
 TEST(Workers, AGrowingBatchIsSharedEvenlyOrRefusedWithWhatMakesItGrow) {

@@ -43,8 +43,11 @@ std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfi
   config.check_for(size);
   auto memory = std::make_shared<ProcessMemory>();
   const std::shared_ptr<Store> store = memory_store();
-  shared::SharedEndpoint::Plan plan{
-      .engine = "local", .host_ranks = {}, .hosts = shared::played_hosts(size, with_hosts(config).per_host), .block = {}};
+  shared::SharedEndpoint::Plan plan{.engine = "local",
+                                    .host_ranks = {},
+                                    .hosts = shared::played_hosts(size, with_hosts(config).per_host),
+                                    .cores = usable_cores(),
+                                    .block = {}};
   for (int i = 0; i < size; ++i) plan.host_ranks.push_back(i);
   plan.block = memory->allocate_block(shared::SharedEndpoint::block_bytes(plan.hosts), size);
   std::vector<std::unique_ptr<Communicator>> group;

@@ -11,7 +11,8 @@ namespace paceline::comm {
 
 std::unique_ptr<Endpoint> connect_shm(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
   using shared::SharedEndpoint;
-  SharedEndpoint::Plan plan{.engine = "shm", .host_ranks = {}, .hosts = shared::played_hosts(world.size, config.per_host), .block = {}};
+  SharedEndpoint::Plan plan{
+      .engine = "shm", .host_ranks = {}, .hosts = shared::played_hosts(world.size, config.per_host), .cores = world.cores, .block = {}};
   const auto neighbours = shared::meet_neighbours(world.rank, exchange_through(store, world, "shm"),
                                                   [&](int) { return SharedEndpoint::block_bytes(plan.hosts); });
   if (static_cast<int>(neighbours.ranks.size()) != world.size)

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <sstream>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -29,6 +28,7 @@ std::vector<int> picked(const std::vector<int>& from, const std::vector<int>& in
 struct Plan {
   std::string engine;
   int rank = 0;
+  int cores = 0;  // of all ranks of this machine together
   Places places;
   std::vector<int> memory_ranks;  // by rank: what the machine's memory calls it; −1 on other machines
 
@@ -49,7 +49,7 @@ struct Plan {
   /// Whether each rank of this machine has so many.
   bool has_cores(int each) const {
     const auto sharing = std::count(places.machines.begin(), places.machines.end(), at(places.machines, rank));
-    return each * sharing <= static_cast<std::ptrdiff_t>(std::thread::hardware_concurrency());
+    return each * sharing <= cores;
   }
 };
 
@@ -63,7 +63,7 @@ std::unique_ptr<Group> meet_host(const Plan& plan, const std::shared_ptr<HostMem
   const auto count = static_cast<int>(ranks.size());
   if (ranks.front() == plan.rank) block = memory->allocate_block(shared::Block::bytes(count), count);
   block = tell(block)[static_cast<std::size_t>(ranks.front())];
-  return std::make_unique<Group>(at(plan.seats(), plan.rank), picked(plan.memory_ranks, ranks), memory, memory->address(block));
+  return std::make_unique<Group>(at(plan.seats(), plan.rank), picked(plan.memory_ranks, ranks), plan.cores, memory, memory->address(block));
 }
 
 /// Messages to neighbours go through memory, others over the network.
@@ -159,6 +159,7 @@ std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& member
   const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
   Plan plan{plan_.engine,
             place,
+            plan_.cores,
             {picked(plan_.places.machines, members), picked(plan_.places.hosts, members)},
             picked(plan_.memory_ranks, members)};
   const Tell tell = [&](Location own) {
@@ -181,7 +182,7 @@ std::unique_ptr<Endpoint> TwoLevelEndpoint::split(const std::vector<int>& member
 std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig& config, const World& world,
                                     const shared::Exchange& exchange, const ConnectNetwork& connect) {
   const shared::Neighbours found = shared::meet_neighbours(world.rank, exchange, [](int) { return 0; });
-  Plan plan{engine, world.rank, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
+  Plan plan{engine, world.rank, world.cores, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
   // A played host never reaches beyond its machine.
   const std::vector<int> played = shared::played_hosts(world.size, config.per_host);
   for (int peer = 0; peer < world.size; ++peer) plan.places.hosts[static_cast<std::size_t>(peer)] += world.size * at(played, peer);

@@ -6,7 +6,6 @@
 
 #include <climits>
 #include <ctime>
-#include <thread>
 
 namespace paceline::comm::shared {
 namespace {
@@ -29,12 +28,9 @@ void strike(Bell& bell) {
   futex_wake(bell.rung);
 }
 
-/// Whether each of so many ranks has so many.
-bool has_cores(int ranks, int each) { return static_cast<unsigned>(ranks * each) <= std::thread::hardware_concurrency(); }
-
 }  // namespace
 
-Group::Group(int rank, std::vector<int> host_ranks, std::shared_ptr<HostMemory> host, std::byte* block)
+Group::Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<HostMemory> host, std::byte* block)
     : bases(host_ranks.size()),
       ins(host_ranks.size()),
       outs(host_ranks.size()),
@@ -42,8 +38,8 @@ Group::Group(int rank, std::vector<int> host_ranks, std::shared_ptr<HostMemory> 
       rank_(rank),
       size_(static_cast<int>(host_ranks.size())),
       // Spinning helps only where every rank has a core; otherwise it keeps the core from the very rank it waits for.
-      spins_(has_cores(size_, 1) ? kSpins : 0),
-      has_core_for_helper_(has_cores(size_, 2)),
+      spins_(size_ <= cores ? kSpins : 0),
+      has_core_for_helper_(2 * size_ <= cores),
       lazy_helpers_(!has_core_for_helper_),
       host_ranks_(std::move(host_ranks)),
       host_(std::move(host)),

@@ -11,8 +11,8 @@ namespace paceline::comm::shared {
 
 class Group final : public Waiter {
  public:
-  /// `host_ranks[i]` is what the host's memory calls rank i of the group.
-  Group(int rank, std::vector<int> host_ranks, std::shared_ptr<HostMemory> host, std::byte* block);
+  /// `host_ranks[i]` is what the host's memory calls rank i of the group; `cores` are those of the host's ranks (World::cores).
+  Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<HostMemory> host, std::byte* block);
   ~Group() override;
 
   /// Rings the bells of a larger group, where ranks[i] is rank i of this one: whoever waits in several groups sleeps in one of them.

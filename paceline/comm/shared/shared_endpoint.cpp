@@ -42,18 +42,18 @@ std::int64_t SharedEndpoint::block_bytes(const std::vector<int>& hosts) {
 SharedEndpoint::SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> memory)
     : plan_(std::move(plan)),
       memory_(std::move(memory)),
-      everyone_(std::make_unique<Group>(rank, plan_.host_ranks, memory_, memory_->address(plan_.block))),
+      everyone_(std::make_unique<Group>(rank, plan_.host_ranks, plan_.cores, memory_, memory_->address(plan_.block))),
       mailbox_(*everyone_) {
   if (!several(plan_.hosts)) return;
   const std::vector<int> neighbours = ranks_of(plan_.hosts, plan_.hosts[static_cast<std::size_t>(rank)]);
   // Each host's block lies where its first rank says, so that no two are the same.
   std::byte* block = memory_->address(plan_.block) + Block::bytes(size()) * (1 + neighbours.front());
-  host_ = std::make_unique<Group>(place_in(neighbours, rank), picked(plan_.host_ranks, neighbours), memory_, block);
+  host_ = std::make_unique<Group>(place_in(neighbours, rank), picked(plan_.host_ranks, neighbours), plan_.cores, memory_, block);
   host_->ring_in(*everyone_, neighbours);
 }
 
 std::unique_ptr<Endpoint> SharedEndpoint::split(const std::vector<int>& members, Communicator& via) {
-  Plan plan{plan_.engine, picked(plan_.host_ranks, members), picked(plan_.hosts, members), {}};
+  Plan plan{plan_.engine, picked(plan_.host_ranks, members), picked(plan_.hosts, members), plan_.cores, {}};
   // The first member of each group provides the block and tells all.
   std::vector<std::int64_t> places(static_cast<std::size_t>(2 * size()));
   const std::size_t own = 2 * static_cast<std::size_t>(rank()), first = 2 * static_cast<std::size_t>(members.front());

@@ -14,6 +14,7 @@ class SharedEndpoint final : public Endpoint {
     std::string engine;
     std::vector<int> host_ranks;  // what the memory calls rank i
     std::vector<int> hosts;
+    int cores = 0;   // of all ranks together
     Location block;  // of block_bytes(hosts)
   };
   static std::int64_t block_bytes(const std::vector<int>& hosts);
