@@ -10,31 +10,10 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
-#include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
-namespace {
-
-data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch) {
-  data::LoaderOptions options;
-  options.batch = batch;
-  options.rank = comm.rank(), options.workers = comm.size();
-  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
-  options.shuffle = options.augment = split == data::Split::train;
-  options.augment = options.augment && recipe.data.augment;
-  options.drop_last = split == data::Split::train && recipe.data.drop_last;
-  options.pad = split == data::Split::train && recipe.data.uneven == "pad";
-  return options;
-}
-
-}  // namespace
-
-Datasets make_datasets(const Recipe& recipe) {
-  const auto seed = static_cast<std::uint64_t>(recipe.train.seed);
-  return {data::make_dataset(recipe.data, data::Split::train, seed), data::make_dataset(recipe.data, data::Split::test, seed)};
-}
 
 Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(recipe), around_(around), comm_(around.comm) {
   if (!comm_) {
@@ -46,10 +25,7 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
   recipe_.parallel.workers = plays ? std::max<std::int64_t>(recipe_.parallel.workers, 1) : comm_->size();
   validate(recipe_);
   recipe_text_ = recipe_.config().toml();
-  const auto seed = static_cast<std::uint64_t>(recipe_.train.seed);
-  const c10::Device device = tensor::parse_device(recipe_.train.device);
-  const tensor::Precision precision = tensor::parse_precision(recipe_.train.precision, device);
-  configure_libtorch();
+  configure_libtorch(recipe_, threads());
 
   if (!around_.datasets) own_datasets_ = make_datasets(recipe_);
   datasets_ = around_.datasets ? around_.datasets : &own_datasets_;
@@ -65,41 +41,16 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
     log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate",
                  recipe_.schedule.warmup_epochs, recipe_.train.epochs);
 
-  nn::GraphModule::Options options;
-  options.device = device;
-  options.precision = precision;
-  options.seed = seed;
-  options.fuse_norms = recipe_.strategy.batch_norm != "sync";
-  options.allocate = strategies::allocate_from(*comm_);
-  module_ = std::make_shared<nn::GraphModule>(graph_for(recipe_.model, datasets_->training->info()), options);
-  if (!recipe_.model.weights.empty()) load_weights(*module_, recipe_.model.weights);
-  strategies::equalise(*comm_, *module_);
-
+  module_ = make_module(recipe_, datasets_->training->info(), *comm_);
+  strategies::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock);
+  context.cluster = around_.cluster;
+  context.threads = threads();
+  context.on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
+    const std::lock_guard lock(fault_mutex_);
+    if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
+  };
   strategy_ = strategies::make_strategy(recipe_.strategy);
-  strategy_->setup({.module = *module_,
-                    .optim = recipe_.optim,
-                    .comm = *comm_,
-                    .bus = around_.bus,
-                    .clock = around_.clock,
-                    .compress = recipe_.compress,
-                    .ps = recipe_.ps,
-                    .timing = recipe_.timing,
-                    .cluster = around_.cluster,
-                    .terms = terms_of(recipe_),
-                    .compression = recipe_.comm.compression,
-                    .algorithm = recipe_.comm.algorithm,
-                    .shaped = recipe_.comm.shapes(),
-                    .seed = seed,
-                    .label_smoothing = recipe_.train.label_smoothing,
-                    .micro_batches = recipe_.train.micro_batches,
-                    .played = plays ? static_cast<int>(recipe_.parallel.workers) : 1,
-                    .threads = around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads),
-                    .record_steps = recipe_.train.record_steps,
-                    .repeatable = recipe_.train.repeatable,
-                    .on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
-                      const std::lock_guard lock(fault_mutex_);
-                      if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
-                    }});
+  strategy_->setup(context);
   training_feed_ = make_training_feed();
   test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
@@ -111,20 +62,7 @@ std::unique_ptr<Feed> Trainer::make_training_feed() const {
   return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
 }
 
-// Some of it holds for a thread alone: to be called in every thread that the trainer runs in.
-void Trainer::configure_libtorch() const {
-  const c10::Device device = tensor::parse_device(recipe_.train.device);
-  const int threads = around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads);
-  tensor::configure_libtorch(device, tensor::parse_precision(recipe_.train.precision, device), threads, recipe_.train.repeatable);
-}
-
-std::int64_t Trainer::batch_in(std::int64_t epoch) const {
-  const std::int64_t batch = shared_batch(recipe_, optim::batch_at(recipe_.schedule, recipe_.data.batch, epoch)) / strategy_->parts();
-  const std::int64_t size = datasets_->training->size();
-  if (batch <= size) return batch;
-  // It has grown past the samples. What is left over is dropped, or is the ragged batch of the epoch.
-  return recipe_.data.uneven == "refuse" && recipe_.data.drop_last ? size - size % comm_->size() : size;
-}
+std::int64_t Trainer::batch_in(std::int64_t epoch) const { return minibatch_of(recipe_, datasets_->training->size(), epoch); }
 
 std::int64_t Trainer::steps_in(std::int64_t epoch) const {
   const std::int64_t size = datasets_->training->size(), batch = batch_in(epoch);
@@ -199,7 +137,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   if (leads())
     if (const auto aside = set_aside_behind(position_.step, checkpoints()))
       log::warning("{} goes on from step {}; what it had behind that is in {}", folder_.string(), position_.step, aside->string());
-  configure_libtorch();
+  configure_libtorch(recipe_, threads());  // again: the trainer may have been made in another thread
   tensor::synchronize(module_->device());  // what was set up was enqueued elsewhere
   const tensor::OwnStream stream(module_->device());
   const data::Info& info = datasets_->training->info();

@@ -14,15 +14,9 @@
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
-#include "paceline/train/recipe.h"
+#include "paceline/train/from_recipe.h"
 
 namespace paceline::train {
-
-/// What is trained on and what is evaluated with.
-struct Datasets {
-  std::unique_ptr<data::Dataset> training, test;
-};
-Datasets make_datasets(const Recipe& recipe);
 
 /// The loss, or a parameter, is no longer a number: the recipe's to mend.
 class Diverged : public ConfigError {
@@ -61,7 +55,7 @@ class Trainer {
     double loss = observe::kUnknown, accuracy = observe::kUnknown;
   };
 
-  void configure_libtorch() const;
+  int threads() const { return around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads); }
   std::unique_ptr<Feed> make_training_feed() const;
   std::int64_t batch_in(std::int64_t epoch) const;
   std::int64_t steps_in(std::int64_t epoch) const;

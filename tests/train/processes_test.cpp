@@ -60,6 +60,13 @@ TEST(Processes, WorkersGoOnByThemselvesBetweenVisits) {
   }
 }
 
+TEST(Processes, AMinibatchThatGrowsPastTheSamplesIsAllOfThem) {
+  Recipe recipe = recipe_for_ranks("asgd");
+  recipe.train.epochs = 2, recipe.data.train_samples = 24;
+  recipe.schedule.batch_milestones = {1}, recipe.schedule.batch_factor = 4;  // 64, of which a worker's minibatch is 32
+  EXPECT_EQ(train_among_ranks(recipe).samples, 24 + 24);
+}
+
 TEST(Processes, AnEpochsLossHasEveryMinibatch) {
   Recipe recipe = recipe_for_ranks("asgd");
   recipe.data.train_samples = recipe.data.batch, recipe.train.epochs = 1, recipe.optim.rate = 1e-12;

@@ -1,0 +1,77 @@
+#include "paceline/train/from_recipe.h"
+
+#include "paceline/strategies/per_worker.h"
+#include "paceline/tensor/device.h"
+#include "paceline/train/weights.h"
+
+namespace paceline::train {
+
+Datasets make_datasets(const Recipe& recipe) {
+  const auto seed = static_cast<std::uint64_t>(recipe.train.seed);
+  return {data::make_dataset(recipe.data, data::Split::train, seed), data::make_dataset(recipe.data, data::Split::test, seed)};
+}
+
+void configure_libtorch(const Recipe& recipe, int threads) {
+  const c10::Device device = tensor::parse_device(recipe.train.device);
+  tensor::configure_libtorch(device, tensor::parse_precision(recipe.train.precision, device), threads, recipe.train.repeatable);
+}
+
+std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm) {
+  nn::GraphModule::Options options;
+  options.device = tensor::parse_device(recipe.train.device);
+  options.precision = tensor::parse_precision(recipe.train.precision, options.device);
+  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.fuse_norms = recipe.strategy.batch_norm != "sync";
+  options.allocate = strategies::allocate_from(comm);
+  auto module = std::make_shared<nn::GraphModule>(graph_for(recipe.model, info), options);
+  if (!recipe.model.weights.empty()) load_weights(*module, recipe.model.weights);
+  strategies::equalise(comm, *module);
+  return module;
+}
+
+strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus,
+                               const Clock& clock) {
+  const bool plays = strategies::is_centralised(recipe.strategy.name);  // all workers, by itself
+  return {.module = module,
+          .optim = recipe.optim,
+          .comm = comm,
+          .bus = bus,
+          .clock = clock,
+          .compress = recipe.compress,
+          .ps = recipe.ps,
+          .timing = recipe.timing,
+          .terms = terms_of(recipe),
+          .compression = recipe.comm.compression,
+          .algorithm = recipe.comm.algorithm,
+          .shaped = recipe.comm.shapes(),
+          .seed = static_cast<std::uint64_t>(recipe.train.seed),
+          .label_smoothing = recipe.train.label_smoothing,
+          .micro_batches = recipe.train.micro_batches,
+          .played = plays ? static_cast<int>(recipe.parallel.workers) : 1,
+          .threads = static_cast<int>(recipe.train.threads),
+          .record_steps = recipe.train.record_steps,
+          .repeatable = recipe.train.repeatable};
+}
+
+data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch) {
+  data::LoaderOptions options;
+  options.batch = batch;
+  options.rank = comm.rank(), options.workers = comm.size();
+  options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  options.shuffle = options.augment = split == data::Split::train;
+  options.augment = options.augment && recipe.data.augment;
+  options.drop_last = split == data::Split::train && recipe.data.drop_last;
+  options.pad = split == data::Split::train && recipe.data.uneven == "pad";
+  return options;
+}
+
+std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64_t epoch) {
+  const bool served = strategies::is_centralised(recipe.strategy.name);
+  const std::int64_t parts = served ? recipe.parallel.workers : 1, sharing = served ? 1 : recipe.parallel.workers;
+  const std::int64_t batch = shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / parts;
+  if (batch <= samples) return batch;
+  // It has grown past the samples. What is left over is dropped, or is the ragged batch of the epoch.
+  return recipe.data.uneven == "refuse" && recipe.data.drop_last ? samples - samples % sharing : samples;
+}
+
+}  // namespace paceline::train

@@ -1,0 +1,39 @@
+// What a process makes from its recipe before it trains. A Trainer and the servers and workers of several processes (remote.h) make it
+// here, all of them, so that the same recipe gives each of them the same model, the same terms and the same minibatches.
+#pragma once
+
+#include <memory>
+
+#include "paceline/base/clock.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/data/loader.h"
+#include "paceline/nn/graph_module.h"
+#include "paceline/observe/event.h"
+#include "paceline/strategies/strategy.h"
+#include "paceline/train/recipe.h"
+
+namespace paceline::train {
+
+/// What is trained on and what is evaluated with.
+struct Datasets {
+  std::unique_ptr<data::Dataset> training, test;
+};
+Datasets make_datasets(const Recipe& recipe);
+
+/// tensor::configure_libtorch as the recipe says: in every thread that computes.
+void configure_libtorch(const Recipe& recipe, int threads);
+
+/// The recipe's network for the dataset, with its first weights, in memory of `comm`; the same on all its ranks. Collective.
+std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm);
+
+/// What a strategy, or a part of one, is told. The arguments must outlive it.
+strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus,
+                               const Clock& clock);
+
+data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch);
+
+/// How many of the `samples` a step of `epoch` takes: those of all workers together, or one worker's minibatch of a parameter server.
+/// `recipe` knows the number of workers.
+std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64_t epoch);
+
+}  // namespace paceline::train
