@@ -65,7 +65,7 @@ struct Context {
   double label_smoothing = 0;
   std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
   int played = 1;                  // workers that a centralised strategy plays by itself, beside those of `comm`
-  int threads = 0;                 // of each worker; 0: all cores
+  int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
   NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Of workers that are threads each calls it

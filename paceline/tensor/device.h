@@ -16,8 +16,10 @@ c10::Device parse_device(const std::string& text);
 /// ConfigError where the device cannot do it.
 Precision parse_precision(const std::string& text, const c10::Device& device);
 
-/// Sets threads (0: all cores), denormals, TF32 and the convolution libraries for this process. Call once, before the first tensor.
-/// `repeatable` keeps cuDNN to algorithms that give the same bits each time; without it cuDNN tries all and takes the fastest.
+/// Sets LibTorch's switches. Of this thread alone are the number of threads that it computes with (0: usual_threads) and the flushing of
+/// denormals; so every thread that computes calls it, before its first tensor. Of the process are the convolution libraries, TF32 and the
+/// threads of OpenBLAS: all threads give the same. `repeatable` keeps cuDNN to algorithms that give the same bits each time; without it
+/// cuDNN tries all and takes the fastest.
 void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable);
 
 /// Whether convolutions go through oneDNN here. Chosen by the processor and not by a measurement, so that runs repeat bit for bit: its

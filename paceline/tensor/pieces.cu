@@ -10,9 +10,12 @@ namespace paceline::tensor {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kBlocksAPiece = 64;  // the largest layer has 2.4 M values: 144 a thread
+// The pieces of a launch fill a GPU together. So each gets no more than lets a large one be read by thousands of threads, for a small one
+// leaves the rest of its blocks without work.
+constexpr int kBlocksAPiece = 64;
 
-// blockIdx.y is the piece; the blocks of x share its values. Small pieces leave most of their blocks without work, which costs nothing.
+// blockIdx.y is the piece; the blocks of x share its values. Small pieces leave most of their blocks without work, which costs next to
+// nothing; large ones go round the loop.
 __global__ void copy_pieces(const __grid_constant__ PieceTable table, bool add) {
   const auto& piece = table.piece[blockIdx.y];
   for (int i = blockIdx.x * kThreads + threadIdx.x; i < piece.count; i += gridDim.x * kThreads) {
