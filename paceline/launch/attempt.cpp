@@ -77,11 +77,17 @@ Attempt::Attempt(const Job& job, const Signals& signals, Output& output, OutputQ
 
 Ending Attempt::run() {
   while (std::ranges::any_of(ranks_, [](const Rank& rank) { return !rank.exit; })) wait_for_something();
-  // What a rank started may still be about to finish; it has the same grace as everybody.
-  const Nanoseconds until = clock_.now() + job_.grace;
-  while (any_pipe_open() && clock_.now() < until) wait_for_something(until);
+  // What a rank started may still be about to finish; it has the same grace as everybody, which begins when its output is read again.
+  const int heard = signals_heard_;
+  Nanoseconds until = clock_.now() + job_.grace;
+  while (any_pipe_open() && clock_.now() < until) {
+    wait_for_something(until);
+    if (queue_.full() && signals_heard_ == heard) until = clock_.now() + job_.grace;
+  }
   for (Rank& rank : ranks_) close_pipes(rank);
-  while (!queue_.empty() && clock_.now() < until) wait_for_something(until);
+  // A reader that pauses (`… | less`) still gets the end, however late, unless a signal says not to wait for it.
+  queue_.pump_what_goes();
+  while (!queue_.empty() && signals_heard_ == heard) wait_for_something();
   Ending result = ending();
   for (const Rank& rank : ranks_)
     result.ranks.push_back({.rank = rank.place.rank,

@@ -1,5 +1,6 @@
 #include "paceline/launch/launcher.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include "paceline/base/error.h"
@@ -9,6 +10,14 @@
 #include "paceline/launch/meeting.h"
 
 namespace paceline::launch {
+namespace {
+
+bool takes_a_line(int descriptor) {
+  pollfd entry{descriptor, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+}  // namespace
 
 Ending launch(const Job& given) {
   ensure(!given.plan.places.empty() && !given.program.empty(), "a job has ranks and a program");
@@ -38,7 +47,8 @@ Ending launch(const Job& given) {
     if (!ending.failure) return ending;
     const bool again = job.servers == 0 && restarts < job.max_restarts && ending.stopped_by == 0 && ending.code != kWrongInput;
     if (!again) {
-      log::error("{}", *ending.failure);
+      // Signals are ours until the end: a line that nobody reads would keep us here whatever comes.
+      if (queue.empty() || takes_a_line(STDERR_FILENO)) log::error("{}", *ending.failure);
       return ending;
     }
     log::warning("{}; start {} of {}", *ending.failure, restarts + 2, job.max_restarts + 1);

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 
 #include "paceline/base/files.h"
 #include "paceline/base/temporary_folder.h"
+#include "paceline/launch/launcher.h"
 #include "paceline/launch/remote.h"
 
 namespace paceline::launch {
@@ -162,6 +164,34 @@ TEST(OutputQueue, WritesInOrderAndSurvivesAReaderThatGoes) {
   EXPECT_FALSE(queue.full());
   queue.push(pipe.write.get(), std::string(2 << 20, 'x'));
   EXPECT_TRUE(queue.full());
+}
+
+/// Starts one rank with a shell program, and a reader of its output.
+int launch_into(int reader, const std::string& script) {
+  Job job;
+  job.plan = make_plan({}, {1, [](const std::string&) { return true; }});
+  job.program = {"sh", "-c", script};
+  job.grace = std::chrono::milliseconds(20);
+  job.output.only = 0;
+  const Descriptor before(::dup(STDOUT_FILENO));
+  ::dup2(reader, STDOUT_FILENO);
+  const int code = launch(job).code;
+  ::dup2(before.get(), STDOUT_FILENO);
+  return code;
+}
+
+TEST(Launch, WaitsForAReaderThatPauses) {
+  const TemporaryFolder folder;
+  std::FILE* reader = ::popen(("sleep 0.2; wc -c > " + (folder / "count").string()).c_str(), "w");
+  // More than the reader's pipe and the queue hold: the last of it still lies in the rank's pipe when the rank ends.
+  EXPECT_EQ(launch_into(::fileno(reader), "head -c 1180000 /dev/zero"), 0);
+  ::pclose(reader);
+  EXPECT_EQ(read_file(folder / "count"), "1180000\n");
+}
+
+TEST(Launch, WaitsForNoReaderOnceItIsToldNotTo) {
+  const Pipe pipe = make_pipe();
+  EXPECT_EQ(launch_into(pipe.write.get(), "head -c 200000 /dev/zero; (sleep 0.1; kill -TERM $PPID) > /dev/null 2>&1 &"), 0);
 }
 
 TEST(Remote, QuotesForAShell) {
