@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "paceline/comm/shared/group.h"
+#include "paceline/comm/shared/shared_endpoint.h"
 
 namespace paceline::comm::shared {
 namespace {
@@ -42,6 +43,12 @@ TEST(Group, SpinsWhereEveryRankHasACore) {
     EXPECT_EQ(group.spins() > 0, cores >= 2) << cores;
     EXPECT_EQ(group.has_core_for_helper(), cores >= 4) << cores;
   }
+}
+
+// A block for all ranks, and for each host one that grows with its own ranks alone.
+TEST(SharedEndpoint, TakesMemoryForTheRanksOfEachHost) {
+  EXPECT_EQ(SharedEndpoint::block_bytes({0, 0, 0}), Block::bytes(3));
+  EXPECT_EQ(SharedEndpoint::block_bytes({1, 0, 1, 0, 2}), Block::bytes(5) + 2 * Block::bytes(2) + Block::bytes(1));
 }
 
 }  // namespace

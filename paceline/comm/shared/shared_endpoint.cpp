@@ -1,6 +1,8 @@
 #include "paceline/comm/shared/shared_endpoint.h"
 
 #include <functional>
+#include <limits>
+#include <map>
 
 namespace paceline::comm::shared {
 namespace {
@@ -25,6 +27,17 @@ int place_in(const std::vector<int>& ranks, int rank) {
 
 bool several(const std::vector<int>& hosts) { return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) != hosts.end(); }
 
+/// Where the block of a host's ranks lies: behind that of everybody and those of the hosts with lower numbers.
+std::int64_t host_offset(const std::vector<int>& hosts, int host) {
+  std::int64_t offset = Block::bytes(static_cast<int>(hosts.size()));
+  if (!several(hosts)) return offset;
+  std::map<int, int> ranks;  // of each host: how many
+  for (int each : hosts) ++ranks[each];
+  for (const auto& [other, count] : ranks)
+    if (other < host) offset += Block::bytes(count);
+  return offset;
+}
+
 }  // namespace
 
 std::vector<int> played_hosts(int size, std::int64_t per_host) {
@@ -33,11 +46,7 @@ std::vector<int> played_hosts(int size, std::int64_t per_host) {
   return hosts;
 }
 
-// The block of everybody, then one for the ranks of each host.
-std::int64_t SharedEndpoint::block_bytes(const std::vector<int>& hosts) {
-  const auto size = static_cast<int>(hosts.size());
-  return Block::bytes(size) * (several(hosts) ? 1 + size : 1);
-}
+std::int64_t SharedEndpoint::block_bytes(const std::vector<int>& hosts) { return host_offset(hosts, std::numeric_limits<int>::max()); }
 
 SharedEndpoint::SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> memory)
     : plan_(std::move(plan)),
@@ -45,9 +54,9 @@ SharedEndpoint::SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> 
       everyone_(std::make_unique<Group>(rank, plan_.host_ranks, plan_.cores, memory_, memory_->address(plan_.block))),
       mailbox_(*everyone_) {
   if (!several(plan_.hosts)) return;
-  const std::vector<int> neighbours = ranks_of(plan_.hosts, plan_.hosts[static_cast<std::size_t>(rank)]);
-  // Each host's block lies where its first rank says, so that no two are the same.
-  std::byte* block = memory_->address(plan_.block) + Block::bytes(size()) * (1 + neighbours.front());
+  const int host = plan_.hosts[static_cast<std::size_t>(rank)];
+  const std::vector<int> neighbours = ranks_of(plan_.hosts, host);
+  std::byte* block = memory_->address(plan_.block) + host_offset(plan_.hosts, host);
   host_ = std::make_unique<Group>(place_in(neighbours, rank), picked(plan_.host_ranks, neighbours), plan_.cores, memory_, block);
   host_->ring_in(*everyone_, neighbours);
 }
