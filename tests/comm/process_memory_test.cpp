@@ -1,11 +1,13 @@
 // Memory that processes of a host share.
 #include "paceline/comm/shared/process_memory.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "paceline/base/error.h"
 #include "paceline/comm/shared/group.h"
 #include "paceline/comm/shared/shared_endpoint.h"
 
@@ -42,6 +44,24 @@ TEST(Group, SpinsWhereEveryRankHasACore) {
     const Group group(0, {0, 0}, cores, memory, memory->address(memory->allocate_block(Block::bytes(2), 2)));
     EXPECT_EQ(group.spins() > 0, cores >= 2) << cores;
     EXPECT_EQ(group.has_core_for_helper(), cores >= 4) << cores;
+  }
+}
+
+// Every rank maps all files: 47 bits of addresses must hold them beside everything else.
+TEST(ProcessMemory, FitsIntoTheAddressesOfAProcessWithManyRanks) {
+  constexpr std::int64_t kTebibyte = std::int64_t{1} << 40;
+  for (const int ranks : {1, 2, 100, 128, 512}) EXPECT_LT(reserved_bytes(4 * kTebibyte, ranks) * ranks, 64 * kTebibyte) << ranks;
+  EXPECT_GE(reserved_bytes(4 * kTebibyte, 512), 1 << 30);
+  EXPECT_EQ(reserved_bytes(1 << 30, 4), 1 << 30);
+}
+
+TEST(ProcessMemory, SaysHowMuchThereIsWhereMoreIsAskedFor) {
+  const auto memory = memory_of_one();
+  try {
+    memory->allocate(std::int64_t{1} << 46);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("of shared memory that each of 1 ranks of this host has; start fewer of them"));
   }
 }
 

@@ -39,15 +39,9 @@ class Descriptor {
   int number_;
 };
 
-/// As much address space as the machine has memory: pages come into being when they are touched. Sanitizers shadow every address and have
-/// less to give.
-std::size_t reserve_bytes() {
-#if PACELINE_SANITIZED
-  return std::size_t{1} << 30;
-#else
-  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-#endif
-}
+constexpr std::int64_t kPage = 2 << 20;  // large pages, where the system has them
+
+std::int64_t machine_bytes() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
 /// A memory file, mapped.
 class Mapping {
@@ -75,7 +69,7 @@ class Mapping {
 /// Hands out ranges of the file. What is given back is zeroed and used again.
 class Ranges {
  public:
-  Ranges(int file, std::int64_t bytes) : file_(file) { free_[0] = bytes; }
+  Ranges(int file, std::int64_t bytes, int ranks) : file_(file), bytes_(bytes), ranks_(ranks) { free_[0] = bytes; }
 
   std::int64_t take(std::int64_t bytes) {
     for (auto at = free_.begin(); at != free_.end(); ++at) {
@@ -85,7 +79,9 @@ class Ranges {
       if (size > bytes) free_[offset + bytes] = size - bytes;
       return offset;
     }
-    throw Error(fmt::format("shm: no {} bytes of shared memory are left", bytes));
+    throw Error(
+        fmt::format("shm: no {} MiB are left of the {} MiB of shared memory that each of {} ranks of this host has; start fewer of them",
+                    bytes >> 20, bytes_ >> 20, ranks_));
   }
 
   void give_back(std::int64_t offset, std::int64_t bytes) {
@@ -101,17 +97,16 @@ class Ranges {
 
  private:
   int file_;
+  std::int64_t bytes_;
+  int ranks_;
   std::map<std::int64_t, std::int64_t> free_;  // offset → size
 };
 
 /// Memory of the ranks of a host; `file` r + 1 is rank r's.
 class ProcessMemory final : public HostMemory, public std::enable_shared_from_this<ProcessMemory> {
  public:
-  explicit ProcessMemory(int rank)
-      : rank_(rank),
-        file_(make_file()),
-        own_(file_, reserve_bytes()),
-        ranges_(file_.number(), static_cast<std::int64_t>(reserve_bytes())) {}
+  ProcessMemory(int rank, int ranks, std::int64_t bytes)
+      : rank_(rank), file_(make_file(bytes)), own_(file_, static_cast<std::size_t>(bytes)), ranges_(file_.number(), bytes, ranks) {}
 
   /// What the others need to reach this rank.
   std::string card() const { return fmt::format("{} {} {}", getpid(), file_.number(), own_.bytes()); }
@@ -172,7 +167,6 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
   }
 
  private:
-  static constexpr std::int64_t kPage = 2 << 20;  // large pages, where the system has them
   struct Peer {
     std::byte* memory;
     std::optional<Mapping> mapping;
@@ -190,10 +184,10 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
     return ranges_.take(bytes);
   }
 
-  static Descriptor make_file() {
+  static Descriptor make_file(std::int64_t bytes) {
     Descriptor file(static_cast<int>(syscall(SYS_memfd_create, "paceline", MFD_CLOEXEC)));
     if (file.number() < 0) fail("cannot make a memory file");
-    if (ftruncate(file.number(), static_cast<off_t>(reserve_bytes())) != 0) fail("cannot size a memory file");
+    if (ftruncate(file.number(), bytes) != 0) fail("cannot size a memory file");
     return file;
   }
 
@@ -208,6 +202,14 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
 
 }  // namespace
 
+std::int64_t reserved_bytes(std::int64_t machine, int ranks) {
+#if PACELINE_SANITIZED
+  machine = std::min<std::int64_t>(machine, 1 << 30);  // sanitizers shadow every address and have less to give
+#endif
+  constexpr std::int64_t kAddresses = std::int64_t{1} << 45;  // a quarter of what a process has, for there may be several groups
+  return std::min(machine, kAddresses / ranks) / kPage * kPage;
+}
+
 Neighbours meet_neighbours(int rank, const Exchange& exchange, const std::function<std::int64_t(int)>& block_bytes) {
   const std::vector<std::string> ids = exchange(host_id());
   Neighbours found;
@@ -219,8 +221,8 @@ Neighbours meet_neighbours(int rank, const Exchange& exchange, const std::functi
     if (i == rank) place = static_cast<int>(found.ranks.size());
     found.ranks.push_back(i);
   }
-  auto memory = std::make_shared<ProcessMemory>(place);
   const auto count = static_cast<int>(found.ranks.size());
+  auto memory = std::make_shared<ProcessMemory>(place, count, reserved_bytes(machine_bytes(), count));
   if (place == 0) found.block = memory->allocate_block(block_bytes(count), count);
   const std::vector<std::string> all = exchange(fmt::format("{} {}", memory->card(), found.block.offset));
   std::vector<std::string> cards;

@@ -19,6 +19,10 @@ struct Neighbours {
   Location block;                      // of `block_bytes`, for their group
 };
 
+/// How large the file of each of a host's ranks is: as much as the machine has memory, since pages come into being when they are touched,
+/// but every rank maps the files of all, and together they must find room among the addresses of a process.
+std::int64_t reserved_bytes(std::int64_t machine, int ranks);
+
 /// Collective among all ranks of the world. `block_bytes(n)` is what a host of n ranks needs.
 Neighbours meet_neighbours(int rank, const Exchange& exchange, const std::function<std::int64_t(int)>& block_bytes);
 
