@@ -153,8 +153,15 @@ std::string RankCommunicator::choose(const Operation& op) {
           "ranks of one host are no neighbours, so hosts send one another more than they must; start them with mpirun --map-by slot");
     costs_ = config_.repeatable ? built_in_costs(network, config_, topology()) : measure_costs(*this);
   }
-  std::string& choice = choices_[{op.kind, op.buffer.bytes()}];
-  if (choice.empty()) choice = cheapest(*costs_, problem(op), size_of(op.buffer.dtype));
+  const std::int64_t bytes = rounded_length(op.buffer.bytes()), element = size_of(op.buffer.dtype);
+  std::string& choice = choices_[{op.kind, bytes}];
+  if (choice.empty()) {
+    schedule::Problem rounded = problem(op);
+    rounded.count = bytes / element;
+    if (op.kind == Kind::all_to_all) rounded.count = (rounded.count + size() - 1) / size() * size();  // parts of one size
+    rounded.chunks = chunks_for(bytes);
+    choice = cheapest(*costs_, rounded, element);
+  }
   return choice;
 }
 

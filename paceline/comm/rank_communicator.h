@@ -43,7 +43,7 @@ class RankCommunicator final : public Communicator {
   std::unique_ptr<Endpoint> endpoint_;
   CommConfig config_;
   std::optional<Costs> costs_;                                               // found when a choice depends on them
-  std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and bytes
+  std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and rounded length
   // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.
   std::int64_t collectives_ = 0;
   std::atomic<std::int64_t> messages_ = 0;  // several threads may send and receive

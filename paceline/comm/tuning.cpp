@@ -1,6 +1,7 @@
 #include "paceline/comm/tuning.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <limits>
 
@@ -71,6 +72,12 @@ double predict(const Costs& costs, const schedule::Path& path, std::int64_t elem
   const auto bytes = [&](std::int64_t elements) { return static_cast<double>(elements * element_bytes); };
   return path.rounds * costs.alpha_s + static_cast<double>(path.queued) * costs.gap_s + bytes(path.moved) / costs.bytes_per_s +
          bytes(path.reduced) * costs.reduce_s_per_byte + bytes(path.held) * kHeldSecondsPerByte;
+}
+
+std::int64_t rounded_length(std::int64_t bytes) {
+  const int bits = std::bit_width(static_cast<std::uint64_t>(bytes));
+  const std::int64_t step = std::int64_t{1} << std::max(bits - 4, 0);
+  return (bytes + step - 1) / step * step;
 }
 
 std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::int64_t element_bytes) {

@@ -27,6 +27,10 @@ Costs measure_costs(Communicator& communicator);
 
 double predict(const Costs& costs, const schedule::Path& path, std::int64_t element_bytes);
 
+/// Bytes, rounded up to one of eight lengths in each power of two. Lengths that become the same one share a choice, so that a group whose
+/// lengths always differ (codes of a sparse compressor) chooses a few hundred times and not without end.
+std::int64_t rounded_length(std::int64_t bytes);
+
 /// The key of the cheapest algorithm, the same for all ranks.
 std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::int64_t element_bytes);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "paceline/base/random.h"
 #include "ranks.h"
@@ -59,12 +60,41 @@ TEST(Auto, ChoosesByBuiltInCostsWhereResultsMustRepeat) {
     });
     return answer;
   };
-  for (const std::int64_t count : {3, 5000, 400000}) {
-    const Problem problem{.size = kRanks, .count = count, .chunks = chunks_for(count * 4)};
-    const std::string chosen = cheapest(built_in_costs(false, {}, {}), problem, 4);
+  const auto choice = [](std::int64_t count) {
+    return cheapest(built_in_costs(false, {}, {}), {.size = kRanks, .count = count, .chunks = chunks_for(count * 4)}, 4);
+  };
+  const auto rounded = [](std::int64_t count) { return rounded_length(count * 4) / 4; };
+  // Just below where another becomes the cheapest, the rounded length counts.
+  std::int64_t crossing = 100;
+  while (choice(crossing) == choice(rounded(crossing))) ++crossing;
+  for (const std::int64_t count : {std::int64_t{3}, crossing, std::int64_t{400000}}) {
+    const std::string chosen = choice(rounded(count));
     const std::vector<float> by_auto = sum(count, "auto"), by_name = sum(count, chosen);
     EXPECT_EQ(std::memcmp(by_auto.data(), by_name.data(), by_auto.size() * 4), 0) << count << " by " << chosen;
   }
+}
+
+// What is remembered of a group's choices stays small whatever lengths come.
+TEST(Auto, ChoosesForAFewLengthsInEachPowerOfTwo) {
+  std::set<std::int64_t> lengths;
+  for (std::int64_t bytes = 0; bytes < 100'000; ++bytes) {
+    const std::int64_t length = rounded_length(bytes);
+    EXPECT_GE(length, bytes);
+    EXPECT_LE(length, bytes + bytes / 8);
+    lengths.insert(length);
+  }
+  EXPECT_LE(lengths.size(), 8U * 17U);
+  EXPECT_EQ(rounded_length(17 * 4), 18 * 4) << "whole elements stay whole";
+}
+
+// Its parts are of one size, which the rounded length cannot be cut into.
+TEST(Auto, ChoosesForAnAllToAllToo) {
+  const auto problems = play(3, far_apart(), [](Communicator& comm) {
+    std::vector<std::uint8_t> from(999, static_cast<std::uint8_t>(comm.rank())), to(999);
+    comm.run(all_to_all(from, to));
+    EXPECT_EQ(to.back(), 2);
+  });
+  EXPECT_THAT(problems, Each(""));
 }
 
 TEST(Auto, MeasuresAllThatItNeeds) {
