@@ -36,6 +36,7 @@ struct DataParallel::State {
   /// A gradient was added to parameter `index`: makes sure that it lies in the arena. (zero_grad() of newer LibTorch drops .grad, and
   /// autograd then makes another.)
   void gradient_done(std::size_t index) {
+    refuse_after_failure();
     torch::Tensor place = arena.gradient(index), gradient = parameters[index].grad();
     if (gradient.defined() && gradient.data_ptr() != place.data_ptr()) {
       torch::NoGradGuard no_grad;
@@ -45,9 +46,20 @@ struct DataParallel::State {
     if (accumulating) return;
     if (!in_pass) {
       in_pass = true;
-      torch::autograd::Engine::get_default_engine().queue_callback([this] { finish(); });
+      const auto alive = std::make_shared<char>();
+      pass = alive;
+      torch::autograd::Engine::get_default_engine().queue_callback([this, alive] { finish(); });
     }
     lane.ready(index, index + 1);
+  }
+
+  /// Autograd drops its callbacks where a pass throws: finish() was not called, and is not to be made up for. Some buckets have left, of
+  /// which the other workers, who may have gone on, have added what they got.
+  void refuse_after_failure() const {
+    if (in_pass && pass.expired())
+      throw Error(
+          "DataParallel: the backward pass before this threw an error when some of its gradients had already left for the other workers; "
+          "start all workers again, from their last checkpoint");
   }
 
   /// The end of a backward pass.
@@ -80,6 +92,7 @@ struct DataParallel::State {
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
   std::int64_t passes = 0;  // that the other workers took part in
   bool in_pass = false, accumulating = false;
+  std::weak_ptr<char> pass;  // what autograd holds of ours while it is in it
 };
 
 namespace {
@@ -124,17 +137,20 @@ DataParallel::Accumulate::Accumulate(DataParallel& parallel) : parallel_(paralle
 DataParallel::Accumulate::~Accumulate() { parallel_.state_->accumulating = false; }
 
 void DataParallel::backward(const torch::Tensor& loss) {
+  state_->refuse_after_failure();
   const std::int64_t before = state_->passes;
   if (loss.defined() && loss.requires_grad()) loss.backward();
   if (state_->passes == before && !state_->accumulating && state_->comm.size() > 1) state_->finish();
 }
 
 void DataParallel::synchronise_buffers() {
+  state_->refuse_after_failure();
   torch::NoGradGuard no_grad;
   for (const torch::Tensor& buffer : state_->module.buffers()) state_->broadcast(buffer);
 }
 
 double DataParallel::sum(double value) {
+  state_->refuse_after_failure();
   std::vector<double> all = {value};
   state_->comm.run(comm::allreduce(all));
   return all[0];

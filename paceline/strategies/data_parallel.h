@@ -5,7 +5,8 @@
 //   … torch::data::make_data_loader(set, paceline::ShardedSampler(size, *comm), batch) …
 //
 // From then on, loss.backward() leaves the mean of all workers' gradients in the parameters' .grad: buckets leave while autograd goes on,
-// and backward() returns when all have arrived. The loop stays as it is.
+// and backward() returns when all have arrived. The loop stays as it is. A pass that throws is the last one: what has left of it cannot be
+// taken back, so whatever comes after it throws too.
 //
 // The parameters move into an arena whose memory the workers share. They begin with worker 0's values, and so do frozen ones, which stay
 // where they are and are never sent again: thaw a parameter before the module is wrapped. Parameters that a pass does not use count as

@@ -7,8 +7,10 @@
 #include <torch/utils.h>
 
 #include <functional>
+#include <stdexcept>
 #include <thread>
 
+#include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
 
 namespace paceline {
@@ -126,6 +128,28 @@ TEST(DataParallel, TwoModulesOnOneCommunicatorKeepTheirGradientsApart) {
     }
     EXPECT_EQ(wrong, 0) << "steps of worker " << rank;
   });
+}
+
+// Autograd tells nobody that a pass has failed; the next one must not send what is left of it.
+TEST(DataParallel, RefusesToGoOnAfterAPassThatThrew) {
+  for (const bool overlap : {false, true})
+    with_ranks(2, [&](int rank, comm::Communicator& comm) {
+      Net net;
+      DataParallel parallel(net, comm, {.bucket_mb = 0.0001, .overlap = overlap});
+      net.loss(rank).backward();
+      const torch::Tensor hidden = net.in(torch::ones({4, 6}));
+      hidden.register_hook([](const torch::Tensor&) { throw std::domain_error("mid-pass"); });
+      EXPECT_THROW(net.out(hidden).sum().backward(), std::domain_error);
+      for (const auto& next : {std::function([&] { net.loss(rank).backward(); }), std::function([&] { parallel.backward(); }),
+                               std::function([&] { parallel.sum(1); })}) {
+        try {
+          next();
+          ADD_FAILURE() << "nothing was thrown";
+        } catch (const Error& error) {
+          EXPECT_NE(std::string(error.what()).find("the backward pass before this threw an error"), std::string::npos) << error.what();
+        }
+      }
+    });
 }
 
 TEST(DataParallel, BuffersOfEveryTypeTakeWorker0sValues) {
