@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -101,11 +102,12 @@ TEST(Gpu, OtherCollectivesWorkThereToo) {
   for (const auto& problem : problems) EXPECT_EQ(problem, "");
 }
 
+bool has_nccl() {
+  return gpu::available() && std::ranges::any_of(engines(), [](const auto& row) { return row.key == "nccl"; });
+}
+
 TEST(Nccl, CarriesOneRank) {
-  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
-  bool compiled = false;
-  for (const auto& row : engines()) compiled = compiled || row.key == "nccl";
-  if (!compiled) GTEST_SKIP() << "this build has no NCCL";
+  if (!has_nccl()) GTEST_SKIP() << "no GPU here, or no NCCL in this build";
   CommConfig config;
   config.engine = "nccl";
   const auto comm = connect(config, World{});
@@ -130,6 +132,24 @@ TEST(Nccl, CarriesOneRank) {
     CommConfig refused = config;
     change(refused);
     EXPECT_THROW(connect(refused, World{}), ConfigError);
+  }
+}
+
+// Rank 1 was there, and is gone before NCCL meets it.
+TEST(Nccl, WaitsForARankNoLongerThanTheDeadline) {
+  if (!has_nccl()) GTEST_SKIP() << "no GPU here, or no NCCL in this build";
+  CommConfig config;
+  config.deadline_s = 0.5;
+  World world;
+  world.size = 2;
+  const auto store = memory_store();
+  store->set("exchange/nccl/0/1", "here");
+  try {
+    engine_of("nccl").connect(config, world, store);
+    FAIL() << "nobody noticed";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.rank(), 1);
+    EXPECT_STREQ(error.what(), "rank 1 did not come within 0.5 s in connect of the nccl engine");
   }
 }
 

@@ -7,6 +7,8 @@
 #include <nccl.h>
 
 #include <cstring>
+#include <functional>
+#include <future>
 #include <thread>
 
 #include "paceline/comm/engines/all.h"
@@ -46,6 +48,43 @@ ncclRedOp_t op_of(ReduceOp op) {
     case ReduceOp::max: return ncclMax;
   }
   return ncclSum;
+}
+
+Nanoseconds deadline_of(const CommConfig& config) { return Nanoseconds(static_cast<std::int64_t>(config.deadline_s * 1e9)); }
+
+/// Who is missing where somebody is; −1: NCCL does not say.
+int other_of(int rank, int size) { return size == 2 ? 1 - rank : -1; }
+
+std::string did_not_come(int suspect, Nanoseconds deadline) {
+  return fmt::format("{} did not come within {:.3g} s", suspect < 0 ? "a rank" : fmt::format("rank {}", suspect), seconds(deadline));
+}
+
+/// What `make` makes. It waits for the other ranks without end, so it has a thread, which is left behind where they do not come: whatever
+/// it needs must be its own. (NCCL's communicators that do not block have an end, but until 2.28 start a thread for each of their
+/// collectives.)
+ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& what, std::function<ncclResult_t(ncclComm_t*)> make) {
+  struct Made {
+    ncclResult_t result = ncclSuccess;
+    ncclComm_t communicator = nullptr;
+  };
+  int device = 0;
+  require(cudaGetDevice(&device));
+  std::packaged_task<Made()> task([device, make = std::move(make)] {
+    require(cudaSetDevice(device));  // a thread begins with the first
+    Made made;
+    made.result = make(&made.communicator);
+    return made;
+  });
+  std::future<Made> future = task.get_future();
+  std::thread thread(std::move(task));
+  if (future.wait_for(deadline) != std::future_status::ready) {
+    thread.detach();
+    throw PeerError(suspect, what, 0, fmt::format("{} in {} of the nccl engine", did_not_come(suspect, deadline), what));
+  }
+  thread.join();
+  const Made made = future.get();
+  require(made.result);
+  return made.communicator;
 }
 
 /// A communicator of NCCL with its stream; all splits and works of it hold it.
@@ -89,9 +128,7 @@ class StreamWork final : public Work::State {
       ncclResult_t state = ncclSuccess;
       ncclCommGetAsyncError(channel_->communicator, &state);
       if (state != ncclSuccess && state != ncclInProgress) fail(ncclGetErrorString(state));
-      if (SteadyClock().now() - began_ > op_.deadline)
-        fail(fmt::format("{} did not come within {:.3g} s", suspect_ < 0 ? "a rank" : fmt::format("rank {}", suspect_),
-                         seconds(op_.deadline)));
+      if (SteadyClock().now() - began_ > op_.deadline) fail(did_not_come(suspect_, op_.deadline));
       std::this_thread::yield();
     }
     require(cudaEventQuery(done_.get()));
@@ -136,7 +173,7 @@ class NcclCommunicator final : public Communicator {
     if (!op.algorithm.empty() && op.algorithm != "auto")
       throw ConfigError(fmt::format("{}: the nccl engine has algorithms of its own, not {}; use auto", describe(op), op.algorithm));
     validate(op, rank_, size_);
-    if (op.deadline.count() == 0) op.deadline = Nanoseconds(static_cast<std::int64_t>(config_.deadline_s * 1e9));
+    if (op.deadline.count() == 0) op.deadline = deadline_of(config_);
     // What fills the buffer was put on the caller's stream before.
     const Event filled;
     require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
@@ -146,8 +183,13 @@ class NcclCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
-    ncclComm_t made = nullptr;
-    require(ncclCommSplit(channel_->communicator, color, key, &made, nullptr));
+    run(barrier());           // most who do not come are missed here, where nothing is left behind
+    channel_->broken = true;  // unless the split comes to its end
+    ncclComm_t made =
+        made_in_time(deadline_of(config_), other_of(rank_, size_), "split", [channel = channel_, color, key](ncclComm_t* communicator) {
+          return ncclCommSplit(channel->communicator, color, key, communicator, nullptr);
+        });
+    channel_->broken = false;
     int rank = 0, size = 1;
     require(ncclCommUserRank(made, &rank));
     require(ncclCommCount(made, &size));
@@ -162,10 +204,7 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  int suspect(const Operation& op) const {
-    if (!op.is_collective()) return op.peer;
-    return size_ == 2 ? 1 - rank_ : -1;
-  }
+  int suspect(const Operation& op) const { return op.is_collective() ? other_of(rank_, size_) : op.peer; }
 
   void enqueue(const Operation& op) {
     const auto type = type_of(op.buffer.dtype);
@@ -239,13 +278,15 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   ncclUniqueId id;
   if (world.rank == 0) require(ncclGetUniqueId(&id));
   if (store) {  // a world of one needs nobody to tell
-    if (world.rank == 0) store->set("nccl/id", std::string(id.internal, sizeof(id.internal)));
-    const auto told = store->wait("nccl/id", std::chrono::seconds(30));
-    if (!told || told->size() != sizeof(id.internal)) throw PeerError(0, "connect", 0, "rank 0 did not tell NCCL's address within 30 s");
-    std::memcpy(id.internal, told->data(), sizeof(id.internal));
+    // All tell something, though rank 0 alone has something to say: who is missing is missed here, by name.
+    const std::string own = world.rank == 0 ? std::string(id.internal, sizeof(id.internal)) : "here";
+    const std::string told = exchange_through(store, world, "nccl")(own).front();
+    ensure(told.size() == sizeof(id.internal), "rank 0 tells NCCL's address");
+    std::memcpy(id.internal, told.data(), sizeof(id.internal));
   }
-  ncclComm_t communicator = nullptr;
-  require(ncclCommInitRank(&communicator, world.size, id, world.rank));
+  ncclComm_t communicator =
+      made_in_time(deadline_of(config), other_of(world.rank, world.size), "connect",
+                   [id, size = world.size, rank = world.rank](ncclComm_t* made) { return ncclCommInitRank(made, size, id, rank); });
   return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(communicator), world.rank, world.size, world.local_size, config);
 }
 
