@@ -100,11 +100,12 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
         fmt::format("ps.transport=mpi is between processes, and ps.executor={} has one; use ps.executor=processes", config.executor));
   if (config.transport == "mpi" && config.replica)
     throw ConfigError("ps.replica=true is for servers that are started again, and ranks of MPI are not; use ps.transport=grpc");
-  if (!config.pushes_steps()) return;
+  if (config.pushes_steps()) check_takes_steps(config.rule, "ps.optimizer=worker pushes steps", "ps.optimizer=server");
+}
+
+void check_takes_steps(const std::string& rule, const std::string& pushed, const std::string& mend) {
   for (const auto& [key, why] : kNeedGradients)
-    if (config.rule == key)
-      throw ConfigError(
-          fmt::format("ps.optimizer=worker pushes steps, and rule '{}' {}; use ps.optimizer=server, or another rule", key, why));
+    if (rule == key) throw ConfigError(fmt::format("{}, and rule '{}' {}; use {}, or another rule", pushed, key, why, mend));
 }
 
 optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimConfig& optim) {

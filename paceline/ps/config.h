@@ -44,6 +44,10 @@ struct PsConfig : ConsistencyConfig, PredictorConfig {
 /// The optimizer of a server: that of the recipe, or, where workers push steps, one that only subtracts them.
 optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimConfig& optim);
 
+/// ConfigError where the rule needs gradients, and gets what has a momentum in it already. `pushed` says what comes and why, `mend` what
+/// would make it gradients.
+void check_takes_steps(const std::string& rule, const std::string& pushed, const std::string& mend);
+
 /// Refuses what no field can see by itself.
 void validate(const PsConfig& config, const optim::OptimConfig& optim, int workers);
 

@@ -34,12 +34,7 @@ class Allreduce final : public Strategy {
   void setup(const Context& context) override {
     context_.emplace(context);
     pass_.emplace(*context_);
-    optim::OptimConfig optim = context.optim;
-    if (context.workers() > 1 && corrects_momentum(context)) {
-      check_momentum(context);
-      optim.momentum = 0;  // the workers have it
-    }
-    updater_.emplace(arena(), optim);
+    updater_.emplace(arena(), context.workers() > 1 ? optimizer_behind(context.compression, context.optim) : context.optim);
     exchange_ = make_exchange(*context_);
     statistics_.emplace(*context_, config_);
     statistics_->synchronise(*pass_);
@@ -102,12 +97,6 @@ class Allreduce final : public Strategy {
   tensor::Arena& arena() { return context_->module.arena(); }
   bool on_cpu() const { return context_->module.device().is_cpu(); }
   bool updates_at_the_end() const { return updater_->clips() || !on_cpu(); }
-
-  static void check_momentum(const Context& context) {
-    if (context.optim.name != "sgd" || context.optim.nesterov)
-      throw ConfigError(fmt::format("comm.compression={} carries the momentum of optim.name=sgd itself; set that, without nesterov",
-                                    context.compression));
-  }
 
   /// Whether an element's sum has the same bits however the arena is cut: two summands, or an order fixed by the ranks alone.
   bool cut_keeps_bits() const {

@@ -11,6 +11,7 @@
 #include "paceline/ps/kernels.h"
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/unsaid.h"
 #include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
 
@@ -53,6 +54,18 @@ void check_timing(const ps::TimingConfig& timing, const std::string& executor, s
   if (servers > 1)
     throw ConfigError(
         fmt::format("timing.record: {} servers have an order of events each, and one is recorded; use ps.servers=1", servers));
+}
+
+/// What a compressor makes of pushes, the rule must be able to use, and the server's optimizer.
+void check_compression(const std::string& compression, const ps::PsConfig& ps, const optim::OptimConfig& optim, int workers) {
+  ps::PushCompression{.name = compression}.check(ps::make_rule(ps.rule, ps, optim, workers)->needs().replica);
+  if (!corrects_momentum(compression)) return;
+  if (ps.pushes_steps())
+    throw ConfigError(fmt::format(
+        "comm.compression={} keeps a momentum of its own, and with ps.optimizer=worker steps have theirs already; use ps.optimizer=server",
+        compression));
+  ps::check_takes_steps(ps.rule, fmt::format("comm.compression={} pushes velocities", compression), "comm.compression=topk");
+  optimizer_behind(compression, optim);
 }
 
 class Central final : public Strategy {
@@ -129,8 +142,7 @@ void validate_central(const std::string& strategy, const ps::PsConfig& config, c
     throw ConfigError(fmt::format(
         "ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1 or ps.executor=threads", ps.servers));
   check_timing(timing, ps.executor, ps.servers);
-  if (ps.executor == "processes" && compression != "none")
-    ps::PushCompression{.name = compression}.check(ps::make_rule(ps.rule, ps, optim, workers)->needs().replica);
+  if (ps.executor == "processes" && compression != "none") check_compression(compression, ps, optim, workers);
 }
 
 std::unique_ptr<Strategy> make_central(const StrategyConfig& config) { return std::make_unique<Central>(config.name); }
@@ -174,7 +186,7 @@ ps::Server::Setup server_setup(const Context& context) {
 
 std::vector<std::int64_t> cuts_of(const Context& context, std::int64_t servers) {
   const ps::Server::Setup setup = server_setup(context);
-  const auto optimizer = optim::make_optimizer(ps::server_optimizer(context.ps, context.optim));
+  const auto optimizer = optim::make_optimizer(ps::server_optimizer(context.ps, optimizer_behind(context.compression, context.optim)));
   return ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), optimizer->elementwise());
 }
 
@@ -182,7 +194,7 @@ std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& 
   ps::Server::Setup setup = server_setup(context);
   setup.begin = cuts[index], setup.end = cuts[index + 1];
   if (index > 0) setup.statistics = 0;  // the first server has them
-  auto server = std::make_unique<ps::Server>(ps, context.optim, setup);
+  auto server = std::make_unique<ps::Server>(ps, optimizer_behind(context.compression, context.optim), setup);
   const c10::Device& device = context.module.device();
   as_tensor(server->parameters(), server->length(), device)
       .copy_(context.module.arena().parameters().narrow(0, setup.begin, server->length()));
@@ -191,11 +203,6 @@ std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& 
 }
 
 ps::PushCompression push_compression(const Context& context) {
-  if (context.ps.pushes_steps() && context.compression != "none" &&
-      find(compress::compressors(), "compression", context.compression).make.momentum_correction)
-    throw ConfigError(fmt::format(
-        "comm.compression={} keeps a momentum of its own, and with ps.optimizer=worker steps have theirs already; use ps.optimizer=server",
-        context.compression));
   return {.name = context.compression == "none" ? "" : context.compression,
           .settings = context.compress,
           .seed = context.seed,

@@ -11,14 +11,23 @@
 
 namespace paceline::strategies {
 
-bool corrects_momentum(const Context& context) {
-  return context.compression != "none" && find(compress::compressors(), "compression", context.compression).make.momentum_correction;
+bool corrects_momentum(const std::string& compression) {
+  return compression != "none" && find(compress::compressors(), "compression", compression).make.momentum_correction;
+}
+
+optim::OptimConfig optimizer_behind(const std::string& compression, optim::OptimConfig optim) {
+  if (!corrects_momentum(compression)) return optim;
+  if (optim.name != "sgd" || optim.nesterov)
+    throw ConfigError(
+        fmt::format("comm.compression={} carries the momentum of optim.name=sgd itself; set that, without nesterov", compression));
+  optim.momentum = 0;  // the workers have it
+  return optim;
 }
 
 std::vector<NamedTensor> with_momentum_in_place(const Context& context, std::span<const NamedTensor> state) {
   std::vector<NamedTensor> placed(state.begin(), state.end());
   const at::Tensor velocities = saved_or_none(state, kVelocity);
-  if (!corrects_momentum(context) || velocities.defined() == (context.workers() > 1)) return placed;
+  if (!corrects_momentum(context.compression) || velocities.defined() == (context.workers() > 1)) return placed;
 
   const tensor::Arena& arena = context.module.arena();
   at::Tensor flat = at::zeros_like(arena.gradients());
@@ -41,7 +50,7 @@ std::vector<NamedTensor> with_momentum_in_place(const Context& context, std::spa
 
 void Unsaid::say(std::int64_t begin, std::int64_t end) {
   if (!any()) return;
-  const double factor = corrects_momentum(context_) ? 1 - context_.optim.momentum : 1;
+  const double factor = corrects_momentum(context_.compression) ? 1 - context_.optim.momentum : 1;
   at::Tensor part = residual_.narrow(0, begin, end - begin);
   context_.module.arena().gradients().narrow(0, begin, end - begin).add_(part, factor);
   part.zero_();

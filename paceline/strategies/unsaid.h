@@ -14,7 +14,11 @@ inline constexpr const char *kResidual = "compress.residual", *kSecondResidual =
                             *kVelocity = "compress.momentum";
 
 /// Whether the compressor carries the optimizer's momentum, among however many workers.
-bool corrects_momentum(const Context& context);
+bool corrects_momentum(const std::string& compression);
+
+/// The optimizer of whoever applies what was sent: the recipe's, without momentum where the compressor carries it. ConfigError where it
+/// cannot: that of sgd is the one it knows.
+optim::OptimConfig optimizer_behind(const std::string& compression, optim::OptimConfig optim);
 
 /// The state of a checkpoint with the momentum where `context` has it: with the workers' residuals where they are several and the
 /// compressor carries it, else with the optimizer. Of others' momentum it is the mean.

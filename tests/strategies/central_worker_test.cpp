@@ -1,7 +1,9 @@
 // A worker of a parameter server: it leaves off what is in vain, and with an optimizer of its own pushes the steps that this makes.
+// Momentum is applied once, whoever has it.
 #include "paceline/strategies/central_worker.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "paceline/comm/engine.h"
@@ -198,6 +200,57 @@ TEST(OptimizersOnWorkers, MakeTheStepsOfAScriptPlayedByHand) {
       EXPECT_LT((actual.weight - expected.weight).abs().max().item<double>(), 2e-6) << rule << ' ' << optim.name << optim.nesterov;
       EXPECT_LT((actual.bias - expected.bias).abs().max().item<double>(), 2e-6) << rule << ' ' << optim.name << optim.nesterov;
     }
+}
+
+// ---- momentum that travels in what is pushed
+
+/// The parameters after some pushes of one worker to a server of `context`.
+std::vector<float> pushed_to_server(const Context& context) {
+  const auto host = make_host(context, context.ps, cuts_of(context, 1), 0);
+  const ps::PushCompression compression = push_compression(context);
+  const compress::Layout layout = ps::parts_of(layout_of(context));
+  std::optional<ps::PushEncoder> encoder;
+  if (!compression.name.empty()) encoder.emplace(compression, layout, 0, 0);
+  std::vector<float> parameters(static_cast<std::size_t>(layout.length)), gradient(parameters.size());
+  host->join(0);
+  for (int step = 0; step < kSteps; ++step) {
+    host->pull(0, parameters.data(), 0.1F);
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = std::sin(0.37F * static_cast<float>(i * 7) + static_cast<float>(step));
+    if (encoder) ps::PushDecoder(compression, layout).decode(encoder->encode(gradient.data(), 0), gradient.data());
+    host->push(0, gradient.data(), {.rate = 0.1F});
+  }
+  host->pull(0, parameters.data(), 0.1F);
+  return parameters;
+}
+
+TEST(MomentumOfDgc, IsNotAppliedByTheServerAsWell) {
+  Bench plain({}, 1), compressed({}, 1);
+  plain.optim.momentum = 0, compressed.optim.momentum = 0.8;
+  compressed.compress.density = 1, compressed.compress.warmup_epochs = 0;  // all of a velocity is sent, and nothing of it stays
+  compressed.context->compression = "dgc";
+  EXPECT_THAT(pushed_to_server(*compressed.context), testing::Pointwise(testing::FloatNear(1e-5F), pushed_to_server(*plain.context)));
+}
+
+TEST(MomentumOfDgc, IsRefusedWhereSomebodyElseHasOne) {
+  const auto why_not = [](const std::string& strategy, const optim::OptimConfig& optim, const std::string& optimizer = "server") {
+    ps::PsConfig ps;
+    ps.executor = "processes", ps.optimizer = optimizer;
+    try {
+      validate_central(strategy, ps, {}, optim, "dgc", 2);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  using testing::HasSubstr;
+  const optim::OptimConfig sgd{.momentum = 0.9};
+  optim::OptimConfig nesterov = sgd;
+  nesterov.nesterov = true;
+  EXPECT_EQ(why_not("asgd", sgd), "");
+  EXPECT_THAT(why_not("asgd", nesterov), HasSubstr("without nesterov"));
+  EXPECT_THAT(why_not("asgd", {.name = "adam"}), HasSubstr("optim.name=sgd"));
+  EXPECT_THAT(why_not("asgd", sgd, "worker"), HasSubstr("use ps.optimizer=server"));
+  for (const char* rule : {"dana", "dc_asgd", "lc_asgd"}) EXPECT_THAT(why_not(rule, sgd), HasSubstr("use comm.compression=topk")) << rule;
 }
 
 }  // namespace
