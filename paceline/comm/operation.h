@@ -60,6 +60,10 @@ std::string_view name_of(Operation::Kind kind);
 /// "allreduce of 1024 fp32" …, for messages.
 std::string describe(const Operation& operation);
 
+/// The deadline of whoever waits for something that takes as long as it takes: a disk, or what another rank does by itself. That a rank is
+/// gone is noticed all the same.
+inline constexpr Nanoseconds kUntilTheEnd = std::chrono::hours(24 * 365);
+
 struct Options {
   ReduceOp op = ReduceOp::sum;
   int root = 0;

@@ -23,10 +23,9 @@
 namespace paceline::strategies {
 namespace {
 
-constexpr int kQuestion = 0, kAnswer = 1;                           // tags
-constexpr Nanoseconds kUntilTheEnd = std::chrono::hours(24 * 365);  // between two questions lies whatever the others do; a death is noticed
-constexpr auto kPatience = std::chrono::microseconds(50);           // between two looks for a question
-constexpr float kLastQuestion = 1;                                  // in the last element of a question: the last one
+constexpr int kQuestion = 0, kAnswer = 1;                  // tags
+constexpr auto kPatience = std::chrono::microseconds(50);  // between two looks for a question
+constexpr float kLastQuestion = 1;                         // in the last element of a question: the last one
 
 class AdPsgd final : public Replicas {
  public:
@@ -115,8 +114,8 @@ class AdPsgd final : public Replicas {
   void answer_questions() {
     const std::int64_t length = answer_.numel();
     const auto expect = [&](Expected& next) {
-      next.work =
-          Pending(comm_->start(comm::receive(buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = kUntilTheEnd})));
+      next.work = Pending(
+          comm_->start(comm::receive(buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = comm::kUntilTheEnd})));
     };
     try {
       std::vector<Expected> expected;

@@ -272,7 +272,7 @@ void Trainer::checkpoint() {
     give_up(fmt::format("the update of step {} overflowed", position_.step), describe(module_->graph(), *fault));
   const std::vector<NamedTensor> tensors = state();
   std::vector<std::int32_t> written = {leads() ? write({position_, recipe_text_, module_->graph().network(), tensors}, began) : 0};
-  if (comm_->size() > 1) comm_->run(comm::broadcast(written));
+  if (comm_->size() > 1) comm_->run(comm::broadcast(written, {.deadline = comm::kUntilTheEnd}));  // a disk may be slow
   if (written[0]) last_checkpoint_step_ = position_.step;
   strategy_->resume_training();
   if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"checkpoint", "run", comm_->rank(), began, around_.clock.now()});

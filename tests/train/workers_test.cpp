@@ -5,7 +5,6 @@
 #include <omp.h>
 
 #include <cstdlib>
-
 #include <thread>
 
 #include "paceline/base/affinity.h"
@@ -182,6 +181,20 @@ TEST(Workers, OnlyTheOneWhoWritesCheckpointsSpeaksOfThemWhenTheRunDiverges) {
   other.join();
   EXPECT_THAT(messages[0], AllOf(HasSubstr("the loss is"), HasSubstr("There is no checkpoint yet")));
   EXPECT_THAT(messages[1], AllOf(HasSubstr("the loss is"), Not(HasSubstr("checkpoint"))));
+}
+
+TEST(Workers, WaitForADiskThatIsSlowerThanTheDeadline) {
+  Recipe recipe = recipe_of(2);
+  recipe.comm.deadline_s = 0.4;
+  recipe.train.epochs = 1;
+  observe::Bus bus;
+  bus.add(std::make_unique<On<observe::CheckpointWritten>>(
+      [](const observe::CheckpointWritten&) { std::this_thread::sleep_for(std::chrono::milliseconds(600)); }));
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  const Folder folder;
+  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
+  EXPECT_GT(workers.run(folder.path()).steps, 0);
 }
 
 TEST(Workers, RefuseWhatTheyCannotShare) {
