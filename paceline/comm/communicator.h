@@ -9,6 +9,7 @@
 // is then of no more use. Nothing aborts and nothing hangs.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -33,6 +34,9 @@ struct CommConfig {
   double link_latency_us = 0, link_jitter_us = 0;
   bool repeatable = true;  // auto chooses by built-in costs, not by measured ones: the same in every run. A recipe's is train.repeatable
 
+  Nanoseconds deadline() const { return Nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9)); }
+  /// For ranks that have not come to the start yet: longer than a short deadline, since programs take their time to load.
+  Nanoseconds connect_deadline() const { return std::max<Nanoseconds>(deadline(), std::chrono::seconds(30)); }
   bool shapes() const { return link_gbit_per_s > 0 || link_latency_us > 0 || link_jitter_us > 0; }
   void describe(Section& section);
   /// Throws ConfigError for what cannot be with so many ranks.

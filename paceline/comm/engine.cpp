@@ -21,8 +21,6 @@
 namespace paceline::comm {
 namespace {
 
-constexpr Nanoseconds kConnectDeadline = std::chrono::seconds(30);
-
 template <auto end>
 std::unique_ptr<Communicator> over(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
   return communicator_over(end(with_hosts(config), world, store), config);
@@ -100,7 +98,7 @@ std::unique_ptr<Communicator> connect(const CommConfig& config, const World& wor
   if (!engine.spans_hosts && !world.one_host())
     throw ConfigError(fmt::format("comm.engine={} needs all ranks on one host, but only {} of {} are on this one; use comm.engine={}", key,
                                   world.local_size, world.size, engine_for(world)));
-  const std::shared_ptr<Store> store = alone ? nullptr : engine.meet(world, kConnectDeadline);
+  const std::shared_ptr<Store> store = alone ? nullptr : engine.meet(world, config.connect_deadline());
   return decorated(engine.connect(config, world, store), config, store);
 }
 
@@ -159,16 +157,17 @@ void CommConfig::describe(Section& section) {
   section.field("link_jitter_us", link_jitter_us, "up to how much longer, by chance").at_least(0);
 }
 
-shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const World& world, const std::string& name) {
-  return [store, world, name, round = 0](const std::string& own) mutable {
+shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const World& world, const std::string& name, Nanoseconds deadline) {
+  return [store, world, name, deadline, round = 0](const std::string& own) mutable {
     const std::string prefix = fmt::format("exchange/{}/{}/", name, round++);
     store->set(prefix + std::to_string(world.rank), own);
     std::vector<std::string> all;
     for (int peer = 0; peer < world.size; ++peer) {
-      const auto value = store->wait(prefix + std::to_string(peer), kConnectDeadline);
+      const auto value = store->wait(prefix + std::to_string(peer), deadline);
       if (!value)
         throw PeerError(peer, "connect", 0,
-                        fmt::format("rank {} did not come to the start within {:.0f} s", peer, seconds(kConnectDeadline)));
+                        fmt::format("rank {} did not come to the start within {:.0f} s; where it needs longer, raise comm.deadline_s", peer,
+                                    seconds(deadline)));
       all.push_back(*value);
     }
     return all;

@@ -75,7 +75,7 @@ Call RankCommunicator::prepare(const Operation& operation) {
   Operation& op = call.operation;
   validate(op, rank(), size());
   check_gpu(op);
-  if (op.deadline.count() == 0) op.deadline = Nanoseconds(static_cast<std::int64_t>(config_.deadline_s * 1e9));
+  if (op.deadline.count() == 0) op.deadline = config_.deadline();
   if (op.is_collective()) {
     if (op.algorithm.empty()) op.algorithm = configured(op);
     if (op.algorithm == "auto") op.algorithm = choose(op);

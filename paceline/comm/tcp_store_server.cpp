@@ -307,9 +307,12 @@ Reply StoreServer::late() const {
   std::string names =
       fmt::format("{}", fmt::join(missing.begin(), missing.begin() + static_cast<std::ptrdiff_t>(std::min(missing.size(), kShown)), ", "));
   if (missing.size() > kShown) names += fmt::format(" and {} more", missing.size() - kShown);
-  return {Reply::Status::lost, missing.front(),
-          fmt::format("only {} of {} ranks came to rank 0 in time; missing: {}; look at what they say, or why they were not started",
-                      peers_.size(), host_.size, names)};
+  return {
+      Reply::Status::lost, missing.front(),
+      fmt::format(
+          "only {} of {} ranks came to rank 0 in time; missing: {}; look at what they say, or why they were not started; where they need "
+          "longer, raise comm.deadline_s",
+          peers_.size(), host_.size, names)};
 }
 
 void StoreServer::drop_closed() {

@@ -59,7 +59,6 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
   if (strategies::is_centralised(recipe_.strategy.name)) here_ = 1;  // its one trainer plays them all
   validate(recipe_);
   threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : usual_threads_of_worker(recipe_, world_, here_);
-  datasets_ = make_datasets(recipe_);
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
   if (world_.size == 1) {
     const std::string& engine = recipe_.comm.engine;
@@ -70,6 +69,11 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
   }
   for_each_worker([&](std::size_t i) {
     if (!comms_[i]) comms_[i] = comm::connect(recipe_.comm, world_.of_thread(static_cast<int>(i), here_));
+  });
+  // Connected, ranks can wait for one whose data lie on a slower disk, as long as it lives.
+  datasets_ = make_datasets(recipe_);
+  for_each_worker([&](std::size_t i) {
+    if (world_.size > 1) comms_[i]->run(comm::barrier({.deadline = comm::kUntilTheEnd}));
     trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Surroundings{.bus = around_.bus,
                                                                             .clock = around_.clock,
                                                                             .stop = around_.stop,

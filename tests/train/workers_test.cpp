@@ -1,8 +1,10 @@
 // Workers as threads of one process: runs repeat, resume to the bit, and go on with another number of workers.
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <omp.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <thread>
@@ -195,6 +197,27 @@ TEST(Workers, WaitForADiskThatIsSlowerThanTheDeadline) {
   const Folder folder;
   Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
   EXPECT_GT(workers.run(folder.path()).steps, 0);
+}
+
+TEST(Workers, ReadTheirDataWhenTheyKnowOneAnother) {
+  // So whose data cannot be read is known to the others at once, and whose take long is waited for.
+  const Folder folder;
+  const auto said_by = [&](int rank) {
+    comm::World world;
+    world.rank = world.local_rank = rank, world.size = world.local_size = 2;
+    world.source = "paceline run", world.job = fmt::format("workers-test-{}", ::getpid());
+    Recipe recipe = recipe_of(2);
+    if (rank == 1) recipe.data.name = "mnist", recipe.data.root = folder / "nothing";
+    observe::Bus bus;
+    const SteadyClock clock;
+    const std::atomic<bool> stop = false;
+    return message_of<Error>([&] { const Workers workers(recipe, world, {.bus = bus, .clock = clock, .stop = stop}); });
+  };
+  std::string first, second;
+  std::thread thread([&] { first = said_by(0); }), other([&] { second = said_by(1); });
+  thread.join(), other.join();
+  EXPECT_THAT(first, AllOf(HasSubstr("rank 1"), Not(HasSubstr("in time"))));
+  EXPECT_THAT(second, HasSubstr("nothing"));
 }
 
 TEST(Workers, RefuseWhatTheyCannotShare) {

@@ -26,6 +26,6 @@ std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicat
 CommConfig with_hosts(CommConfig config);
 
 /// An exchange by way of the store; `name` keeps it apart from others.
-shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const World& world, const std::string& name);
+shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const World& world, const std::string& name, Nanoseconds deadline);
 
 }  // namespace paceline::comm

@@ -50,8 +50,6 @@ ncclRedOp_t op_of(ReduceOp op) {
   return ncclSum;
 }
 
-Nanoseconds deadline_of(const CommConfig& config) { return Nanoseconds(static_cast<std::int64_t>(config.deadline_s * 1e9)); }
-
 /// Who is missing where somebody is; −1: NCCL does not say.
 int other_of(int rank, int size) { return size == 2 ? 1 - rank : -1; }
 
@@ -173,7 +171,7 @@ class NcclCommunicator final : public Communicator {
     if (!op.algorithm.empty() && op.algorithm != "auto")
       throw ConfigError(fmt::format("{}: the nccl engine has algorithms of its own, not {}; use auto", describe(op), op.algorithm));
     validate(op, rank_, size_);
-    if (op.deadline.count() == 0) op.deadline = deadline_of(config_);
+    if (op.deadline.count() == 0) op.deadline = config_.deadline();
     // What fills the buffer was put on the caller's stream before.
     const Event filled;
     require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
@@ -186,7 +184,7 @@ class NcclCommunicator final : public Communicator {
     run(barrier());           // most who do not come are missed here, where nothing is left behind
     channel_->broken = true;  // unless the split comes to its end
     ncclComm_t made =
-        made_in_time(deadline_of(config_), other_of(rank_, size_), "split", [channel = channel_, color, key](ncclComm_t* communicator) {
+        made_in_time(config_.deadline(), other_of(rank_, size_), "split", [channel = channel_, color, key](ncclComm_t* communicator) {
           return ncclCommSplit(channel->communicator, color, key, communicator, nullptr);
         });
     channel_->broken = false;
@@ -280,12 +278,12 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   if (store) {  // a world of one needs nobody to tell
     // All tell something, though rank 0 alone has something to say: who is missing is missed here, by name.
     const std::string own = world.rank == 0 ? std::string(id.internal, sizeof(id.internal)) : "here";
-    const std::string told = exchange_through(store, world, "nccl")(own).front();
+    const std::string told = exchange_through(store, world, "nccl", config.connect_deadline())(own).front();
     ensure(told.size() == sizeof(id.internal), "rank 0 tells NCCL's address");
     std::memcpy(id.internal, told.data(), sizeof(id.internal));
   }
   ncclComm_t communicator =
-      made_in_time(deadline_of(config), other_of(world.rank, world.size), "connect",
+      made_in_time(config.connect_deadline(), other_of(world.rank, world.size), "connect",
                    [id, size = world.size, rank = world.rank](ncclComm_t* made) { return ncclCommInitRank(made, size, id, rank); });
   return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(communicator), world.rank, world.size, world.local_size, config);
 }
