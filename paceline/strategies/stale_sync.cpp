@@ -53,7 +53,6 @@ class StaleSync final : public Strategy {
   StepResult step(const Batch& batch, const Point& point) override {
     const PhaseSpan span(*context_, "step");
     pass_->begin_step(point.step);
-    updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
     const at::Tensor sums = pass_->run(batch, batch.weight(context_->workers()), [this](std::size_t, std::size_t) { look(); });
 
     at::Tensor slot = free_.back();
@@ -64,7 +63,7 @@ class StaleSync final : public Strategy {
     under_way_.push_back({context_->comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
     traffic_.bytes_sent += allreduce_bytes(buffer.bytes(), context_->workers()), traffic_.bytes_plain = traffic_.bytes_sent;
 
-    if (std::ssize(under_way_) > config_.staleness) apply_oldest();
+    if (std::ssize(under_way_) > config_.staleness) apply_oldest(point);
     return {sums, batch.targets.numel()};
   }
 
@@ -87,7 +86,10 @@ class StaleSync final : public Strategy {
 
   void load(std::span<const NamedTensor> state) override {
     const at::Tensor rows = find_saved(state, kGradients);
-    if (rows.size(0) > config_.staleness || rows.size(1) != gradients().numel())
+    if (rows.dim() != 2 || rows.size(1) != gradients().numel())
+      throw ConfigError(fmt::format("'{}' of the checkpoint is for {} values, and this model has {}; resume with the same recipe",
+                                    kGradients, rows.dim() == 2 ? rows.size(1) : rows.numel(), gradients().numel()));
+    if (rows.size(0) > config_.staleness)
       throw ConfigError(
           fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows.size(0), rows.size(0)));
     updater_->load(state);
@@ -125,7 +127,9 @@ class StaleSync final : public Strategy {
     }
   }
 
-  void apply_oldest() {
+  /// An update has a number of its own, which Adam's corrections need: every step has left a gradient, and those under way are not applied.
+  void apply_oldest(const Point& point) {
+    updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(under_way_) + 1});
     const Nanoseconds began = context_->clock.now();
     {
       const PhaseSpan wait(*context_, "wait for gradients", "communication");

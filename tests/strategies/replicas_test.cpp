@@ -155,6 +155,40 @@ TEST(StaleSync, AppliesTheGradientOfOneStepAgo) {
   expect_close(train_workers(2, settings, 2).agreed, train_workers(2, prompt, 1).agreed);
 }
 
+TEST(StaleSync, TheFirstUpdateOfAdamIsItsFirst) {
+  Settings stale = meeting_of("stale_sync"), prompt = meeting_of("allreduce");
+  stale.optim.name = prompt.optim.name = "adam";
+  stale.strategy.staleness = 3;
+  expect_close(train_workers(2, stale, 4).agreed, train_workers(2, prompt, 1).agreed);
+}
+
+TEST(StaleSync, SaysWhatOfACheckpointDoesNotFit) {
+  Settings settings = meeting_of("stale_sync");
+  settings.strategy.staleness = 2;
+  std::vector<NamedTensor> state;
+  const auto why_not = [&](const Settings& other) {
+    std::string message;
+    with_workers(1, other, [&](TestWorker& worker) {
+      try {
+        worker.strategy().load(state);
+      } catch (const ConfigError& problem) {
+        message = problem.what();
+      }
+    });
+    return message;
+  };
+  with_workers(1, settings, [&](TestWorker& worker) {
+    worker.train(1, 2);
+    state = worker.strategy().save();
+  });
+  EXPECT_EQ(why_not(settings), "");
+  Settings longer = settings, prompter = settings;
+  longer.hidden = {20};
+  EXPECT_THAT(why_not(longer), testing::AllOf(testing::HasSubstr("values"), testing::Not(testing::HasSubstr("staleness"))));
+  prompter.strategy.staleness = 1;
+  EXPECT_THAT(why_not(prompter), testing::HasSubstr("strategy.staleness=2 or more"));
+}
+
 TEST(StaleSync, WithoutStalenessIsAllreduce) {
   Settings settings = meeting_of("stale_sync");
   settings.strategy.staleness = 0;

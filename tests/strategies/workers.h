@@ -18,6 +18,7 @@ struct Settings {
   std::string compression = "none";
   compress::CompressConfig compress;
   std::string network = "mlp";
+  std::vector<std::int64_t> hidden = {19};
 };
 
 class TestWorker {
@@ -63,7 +64,7 @@ class TestWorker {
   graph::Graph graph() const {
     graph::ModelConfig config;
     config.network = settings_.network;
-    if (settings_.network == "mlp") config.input = {1, 5, 5}, config.hidden = {19};
+    if (settings_.network == "mlp") config.input = {1, 5, 5}, config.hidden = settings_.hidden;
     else config.input = {3, 32, 32};
     config.classes = 4;
     return graph::make_graph(config);
