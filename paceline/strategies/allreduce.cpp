@@ -98,8 +98,13 @@ class Allreduce final : public Strategy {
   bool on_cpu() const { return context_->module.device().is_cpu(); }
   bool updates_at_the_end() const { return updater_->clips() || !on_cpu(); }
 
-  /// Whether an element's sum has the same bits however the arena is cut: two summands, or an order fixed by the ranks alone.
-  bool cut_keeps_bits() const {
+  /// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
+  /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses.
+  bool cut_keeps_bits() const { return context_->workers() <= 2; }
+
+  /// Whether a reduce-scatter adds in the order of an allreduce: there is one order of two summands, and one algorithm for both where ranks
+  /// share memory.
+  bool scatter_keeps_bits() const {
     const bool direct = context_->comm.topology().hosts == 1 && context_->comm.engine() != "gloo" &&
                         (context_->algorithm == "auto" || context_->algorithm == "direct");
     return context_->workers() <= 2 || direct;
@@ -112,7 +117,8 @@ class Allreduce final : public Strategy {
       throw ConfigError(
           "strategy.update=sharded needs an optimizer that updates every element by itself (sgd, adam, adamw), no optim.clip_norm, no "
           "comm.compression, and train.device=cpu; use strategy.update=whole");
-    return can && (config_.update == "sharded" || (config_.update == "auto" && context_->comm.topology().hosts == 1 && cut_keeps_bits()));
+    return can &&
+           (config_.update == "sharded" || (config_.update == "auto" && context_->comm.topology().hosts == 1 && scatter_keeps_bits()));
   }
 
   /// The cuts to be tried; one where there is nothing to choose.

@@ -48,7 +48,10 @@ void StrategyConfig::describe(Section& section) {
   std::vector<std::string_view> keys = {"auto"};
   for (const auto& entry : strategies()) keys.push_back(entry.key);
   section.field("name", name, "how workers train together; auto: allreduce where there are several, else single").one_of(keys);
-  section.field("bucket_mb", bucket_mb, "MiB of gradients that travel together; 0: chosen by measurement").at_least(0);
+  section
+      .field("bucket_mb", bucket_mb,
+             "MiB of gradients that travel together; 0: chosen by measurement with two workers or train.repeatable=false, else 8")
+      .at_least(0);
   section.field("overlap", overlap, "send gradients while the backward pass goes on").one_of({"auto", "on", "off"});
   section.field("update", update, "every worker updates all parameters, or a part that it hands round")
       .one_of({"auto", "whole", "sharded"});

@@ -29,7 +29,7 @@ namespace paceline::strategies {
 /// [strategy] of a recipe.
 struct StrategyConfig {
   std::string name = "auto";         // allreduce where there are several workers, else single
-  double bucket_mb = 0;              // gradients that travel together; 0: chosen by measurement
+  double bucket_mb = 0;              // gradients that travel together; 0: chosen by measurement where that changes no bit
   std::string overlap = "auto";      // on, off, auto: send gradients while the backward pass goes on
   std::string update = "auto";       // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
   std::string batch_norm = "local";  // local, sync: statistics of a worker's share, or of the whole batch
