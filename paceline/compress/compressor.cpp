@@ -13,7 +13,9 @@ void CompressConfig::describe(Section& section) {
   section.field("threshold", threshold, "threshold: τ, the magnitude above which a value is sent, as ±τ").above(0);
   section.field("sign_scale", sign_scale, "sign: what a vote is worth; 0: the mean magnitude of the tensor").at_least(0);
   section.field("clip_deviations", clip_deviations, "ternary: clip at so many standard deviations; 0: no clipping").at_least(0);
-  section.field("dgc_clip", dgc_clip, "dgc: clip a worker's gradient to this norm / √workers, each bucket to its share; 0: no clipping")
+  section
+      .field("dgc_clip", dgc_clip,
+             "dgc: clip a worker's gradient to this norm / √workers, each bucket, or server's range, to its share; 0: no clipping")
       .at_least(0);
   section.field("rank", rank, "powersgd: columns of the two factors of a matrix").at_least(1).at_most(1024);
 }

@@ -2,10 +2,11 @@
 //
 // Two families. A Coder turns values into bytes that only decoding can read (quantisers, sparsifiers): what M workers mean is decoded from
 // their M codes. A Linear compressor sends numbers that can be added as they are, in one or more rounds of an allreduce (fp16, bf16,
-// PowerSGD). Nothing here communicates: strategies/exchange.cpp carries the codes, and so will a push to a parameter server.
+// PowerSGD). Nothing here communicates: strategies/exchange.cpp carries the codes, and so does a push to a parameter server
+// (ps/transports/push_coder.h).
 //
-// Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: whoever compresses adds g to his residual and
-// encodes the residual, and encode() leaves there what the code does not say.
+// Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: whoever compresses adds g to his residual
+// (feedback.h) and encodes the residual, and encode() leaves there what the code does not say.
 //
 // Invariant: values before = decoded code + values after, up to one rounding.
 //
@@ -34,7 +35,7 @@ struct CompressConfig {
   double threshold = 0.001;       // threshold: τ
   double sign_scale = 0;          // sign: what a vote is worth; 0: the mean magnitude
   double clip_deviations = 2.5;   // ternary: clip at so many standard deviations
-  double dgc_clip = 0;            // dgc: clip a worker's gradient to this norm / √workers, a bucket to its share; 0: no
+  double dgc_clip = 0;            // dgc: clip a worker's gradient to this norm / √workers, a range to its share; 0: no
   std::int64_t rank = 2;          // powersgd
 
   void describe(Section& section);

@@ -4,9 +4,8 @@
 //   density in epoch i of n = warmup_epochs: 25% · (density / 25%)^(i / (n−1)); from epoch n−1 on: density
 //
 // Lin, Han, Mao, Wang, Dally, "Deep gradient compression", ICLR 2018. Here is the coding of v. Momentum (momentum_correction in the
-// registry's row) and clipping of g (dgc_clip) are the strategy's, which has all ranges: since v is exactly zero where it was sent, u there
-// is cleared by the next step's u ← (v = 0 ? 0 : m·u) + g, at no cost of memory traffic. On the wire: 8 bytes a value that is sent;
-// ratio 1 / (2 · density): 500 for 0.1%.
+// registry's row) and clipping of g (dgc_clip) are feedback.h's, which knows what was sent by v, exactly zero there. On the wire: 8 bytes a
+// value that is sent; ratio 1 / (2 · density): 500 for 0.1%.
 #include <algorithm>
 #include <cmath>
 

@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <map>
 
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/compress/feedback.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/unsaid.h"
 
@@ -63,12 +63,12 @@ class Compressed : public Exchange {
  public:
   Compressed(const Context& context, const compress::Compressor& compressor)
       : context_(context),
-        feedback_(context.compress.feedback == "on" || (context.compress.feedback == "auto" && compressor.feedback)),
         arena_(context.module.arena()),
+        feedback_(compressor, context.compress, context.optim.momentum, context.workers(), arena_.length()),
         comm_(context.comm),
         gradients_(arena_.gradients().data_ptr<float>()),
         residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {
-    if (compressor.momentum_correction) momentum_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
+    if (feedback_.has_velocity()) momentum_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
   }
 
   void prepare(const std::vector<Bucket>& buckets) override {
@@ -101,34 +101,13 @@ class Compressed : public Exchange {
 
   /// The bucket's residual with the gradient added: what is to be said now.
   float* unsaid(const Bucket& bucket) {
-    const float* gradient = gradients_ + bucket.begin;
-    float* residual = residual_.data_ptr<float>() + bucket.begin;
-    const std::int64_t count = bucket.count();
-    if (!momentum_.defined()) {
-      for (std::int64_t i = 0; i < count; ++i) residual[i] += gradient[i];
-      return residual;
-    }
-    // Deep Gradient Compression: what accumulates is the momentum, not the gradient.
-    float* momentum = momentum_.data_ptr<float>() + bucket.begin;
-    const auto factor = static_cast<float>(context_.optim.momentum);
-    const float scale = local_clip(gradient, count);
-    for (std::int64_t i = 0; i < count; ++i) {
-      momentum[i] = factor * momentum[i] + scale * gradient[i];
-      residual[i] += momentum[i];
-    }
-    return residual;
+    const compress::Feedback::Kept kept = kept_of(bucket);
+    feedback_.add(gradients_ + bucket.begin, kept);
+    return kept.residual;
   }
 
-  /// What was said is gone from the residual; of what stays, nothing is kept where there is no feedback, and momentum only where nothing
-  /// was said.
-  void said(const Bucket& bucket) {
-    float* residual = residual_.data_ptr<float>() + bucket.begin;
-    if (momentum_.defined()) {
-      float* momentum = momentum_.data_ptr<float>() + bucket.begin;
-      for (std::int64_t i = 0; i < bucket.count(); ++i) momentum[i] = residual[i] == 0 ? 0 : momentum[i];
-    }
-    if (!feedback_) std::memset(residual, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
-  }
+  /// What was said is gone from the residual.
+  void said(const Bucket& bucket) { feedback_.said(kept_of(bucket)); }
 
   compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const {
     compress::Moment made = moment_;
@@ -142,8 +121,8 @@ class Compressed : public Exchange {
   }
 
   const Context& context_;
-  bool feedback_;
   tensor::Arena& arena_;
+  compress::Feedback feedback_;
   comm::Communicator& comm_;
   float* gradients_;
   at::Tensor residual_, momentum_;  // [length]
@@ -151,13 +130,10 @@ class Compressed : public Exchange {
   compress::Moment moment_;
 
  private:
-  /// Gradients add up before they are sent, so each worker clips his own, to a share of the norm that the sum may have.
-  float local_clip(const float* gradient, std::int64_t count) const {
-    if (context_.compress.dgc_clip <= 0) return 1;
-    const double share = static_cast<double>(count) / static_cast<double>(arena_.length());
-    const double most = context_.compress.dgc_clip * std::sqrt(share / comm_.size()),
-                 norm = std::sqrt(optim::squared_norm(gradient, count));
-    return norm > most ? static_cast<float>(most / norm) : 1.0F;
+  compress::Feedback::Kept kept_of(const Bucket& bucket) {
+    return {.residual = residual_.data_ptr<float>() + bucket.begin,
+            .velocity = momentum_.defined() ? momentum_.data_ptr<float>() + bucket.begin : nullptr,
+            .count = bucket.count()};
   }
 };
 
@@ -205,7 +181,7 @@ class Dense final : public Compressed {
     const auto rank = static_cast<std::size_t>(comm_.rank());
     const Slice& mine = slices[rank];
     float* mean = second_residual_.data_ptr<float>() + mine.begin;
-    if (!feedback_) std::memset(mean, 0, static_cast<std::size_t>(mine.layout.length) * sizeof(float));
+    if (!feedback_.keeps()) std::memset(mean, 0, static_cast<std::size_t>(mine.layout.length) * sizeof(float));
     for (std::size_t r = 0; r < slices.size(); ++r)
       coder_->decode_add(mine.layout, code_at(arrived_, r, mine), 1.0F / static_cast<float>(slices.size()), mean);
     encode(rank, mean, 1);

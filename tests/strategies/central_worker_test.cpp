@@ -210,7 +210,7 @@ std::vector<float> pushed_to_server(const Context& context) {
   const ps::PushCompression compression = push_compression(context);
   const compress::Layout layout = ps::parts_of(layout_of(context));
   std::optional<ps::PushEncoder> encoder;
-  if (!compression.name.empty()) encoder.emplace(compression, layout, 0, 0);
+  if (!compression.name.empty()) encoder.emplace(compression, layout, 0, 0, layout.length);
   std::vector<float> parameters(static_cast<std::size_t>(layout.length)), gradient(parameters.size());
   host->join(0);
   for (int step = 0; step < kSteps; ++step) {

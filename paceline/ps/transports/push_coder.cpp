@@ -4,13 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "paceline/base/error.h"
 #include "paceline/base/half.h"
 #include "paceline/base/simd.h"
-#include "paceline/optim/optimizer.h"
 #include "paceline/ps/kernels.h"
 
 namespace paceline::ps {
@@ -70,21 +68,22 @@ void PushCompression::check(bool replica) const {
   compressor_of(*this);
 }
 
-PushEncoder::PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place)
-    : compression_(compression),
+PushEncoder::PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place,
+                         std::int64_t length)
+    : feedback_(compressor_of(compression), compression.settings, compression.momentum, compression.workers, length),
       range_(range),
       moment_{.seed = compression.seed, .rank = worker, .place = static_cast<std::uint64_t>(place)},
       residual_(static_cast<std::size_t>(range.length)) {
   const Compressor& compressor = compressor_of(compression);
-  feedback_ = compression.settings.feedback == "on" || (compression.settings.feedback == "auto" && compressor.feedback);
-  if (compressor.momentum_correction) momentum_.resize(residual_.size());
+  if (feedback_.has_velocity()) velocity_.resize(residual_.size());
   if (compressor.coder) coder_ = compressor.coder(compression.settings);
   else cast_ = compressor.linear(compression.settings, range, compression.seed);
   if (coder_) code_.resize(static_cast<std::size_t>(coder_->bound(range)));
 }
 
 std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
-  accumulate(gradient);
+  const compress::Feedback::Kept kept{.residual = residual_.data(), .velocity = velocity_.data(), .count = range_.length};
+  feedback_.add(gradient, kept);
   moment_.epoch = epoch;
   std::span<const std::byte> code;
   if (coder_) {
@@ -95,34 +94,14 @@ std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
     cast_->finish(residual_.data(), gradient);  // which has the rounded values now
   }
   ++moment_.step;
-  // Momentum stays only where nothing was said. What is not finite must not spoil the next ones: the residual begins anew.
-  for (std::size_t i = 0; i < momentum_.size(); ++i) momentum_[i] = residual_[i] == 0 ? 0 : momentum_[i];
   spoilt_ = (cast_ && !all_finite(gradient, range_.length)) || !all_finite(residual_.data(), range_.length) ||
-            !all_finite(momentum_.data(), std::ssize(momentum_));
-  if (spoilt_) std::ranges::fill(momentum_, 0.0f);
-  if (spoilt_ || !feedback_) std::ranges::fill(residual_, 0.0f);
+            !all_finite(velocity_.data(), std::ssize(velocity_));
+  feedback_.said(kept);
+  if (spoilt_) {  // it must not spoil the next ones
+    std::ranges::fill(residual_, 0.0f);
+    std::ranges::fill(velocity_, 0.0f);
+  }
   return code;
-}
-
-void PushEncoder::accumulate(const float* gradient) {
-  if (momentum_.empty()) {
-    for (std::size_t i = 0; i < residual_.size(); ++i) residual_[i] += gradient[i];
-    return;
-  }
-  const auto factor = static_cast<float>(compression_.momentum);
-  const float scale = local_clip(gradient);
-  for (std::size_t i = 0; i < residual_.size(); ++i) {
-    momentum_[i] = factor * momentum_[i] + scale * gradient[i];
-    residual_[i] += momentum_[i];
-  }
-}
-
-/// Gradients add up before they are sent, so each worker clips its own, to a share of the norm that the sum may have.
-float PushEncoder::local_clip(const float* gradient) const {
-  if (compression_.settings.dgc_clip <= 0) return 1;
-  const double most = compression_.settings.dgc_clip / std::sqrt(compression_.workers);
-  const double norm = std::sqrt(optim::squared_norm(gradient, range_.length));
-  return norm > most ? static_cast<float>(most / norm) : 1.0f;
 }
 
 PushDecoder::PushDecoder(const PushCompression& compression, const compress::Layout& range) : range_(range) {

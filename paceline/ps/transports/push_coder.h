@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "paceline/compress/compressor.h"
+#include "paceline/compress/feedback.h"
 
 namespace paceline::ps {
 
@@ -34,8 +34,8 @@ struct PushCompression {
 /// One range of the arena, on the worker.
 class PushEncoder {
  public:
-  /// ConfigError where the compressor cannot carry pushes; it names those that can. `place` tells ranges apart.
-  PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place);
+  /// ConfigError where the compressor cannot carry pushes; it names those that can. `place` tells ranges apart, `length` is that of all.
+  PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place, std::int64_t length);
 
   /// The code, good until the next call. `gradient` is used up.
   std::span<const std::byte> encode(float* gradient, double epoch);
@@ -43,16 +43,13 @@ class PushEncoder {
   bool spoilt() const { return spoilt_; }
 
  private:
-  void accumulate(const float* gradient);
-  float local_clip(const float* gradient) const;
-
-  PushCompression compression_;
+  compress::Feedback feedback_;
   compress::Layout range_;
-  bool feedback_, spoilt_ = false;
+  bool spoilt_ = false;
   std::unique_ptr<compress::Coder> coder_;
   std::unique_ptr<compress::Linear> cast_;
   compress::Moment moment_;
-  std::vector<float> residual_, momentum_;
+  std::vector<float> residual_, velocity_;
   std::vector<std::byte> code_;
 };
 

@@ -42,7 +42,7 @@ void RemoteWorker::begin(int worker, std::vector<wire::Joined> places, const Pus
     if (place.begin < 0 || place.end < place.begin || place.end > layout_.length)
       throw DataError("a server", fmt::format("it has the elements {} to {} of {}", place.begin, place.end, layout_.length));
     if (compression.name.empty() || worker_ == kObserver) continue;
-    encoders_.emplace_back(compression, parts_of(layout_).slice(place.begin, place.end), worker_, place.begin);
+    encoders_.emplace_back(compression, parts_of(layout_).slice(place.begin, place.end), worker_, place.begin, layout_.length);
   }
 }
 
