@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include <fmt/format.h>
 
 #include "paceline/base/random.h"
+#include "paceline/base/registry.h"
 #include "paceline/ps/timing_trace.h"
 
 namespace paceline::ps {
@@ -51,11 +53,19 @@ double exponential_tail(const Form& form, RandomStream& stream) {
   return 1 - form.tail - form.tail * std::log(1 - stream.uniform_double());
 }
 
-constexpr Entry<Share> kShares[] = {
-    {"constant", "every message takes what latency and bandwidth say", constant},
-    {"gamma", "Gamma(network_shape) with that mean", gamma},
-    {"exponential_tail", "constant but for a share network_tail of it, which is exponentially distributed", exponential_tail},
+// Of an iteration's time to compute; those that are drawn are of a message's time too, with a form of its own.
+constexpr Entry<Share> kDistributions[] = {
+    {"constant", "always the mean", constant},
+    {"gamma", "Gamma(shape) with that mean: the larger the shape, the more even", gamma},
+    {"exponential_tail", "constant but for a share `tail` of the mean, which is exponentially distributed", exponential_tail},
+    {"durations", "those that an earlier run recorded in the file `trace`, of each worker in their order", nullptr},
+    {"trace", "replays the run in the file `trace`: the same visits in the same order, on the same minibatches", nullptr},
 };
+
+/// Null: a recorded run.
+Share share_of(std::string_view setting, std::string_view distribution) {
+  return find(std::span<const Entry<Share>>(kDistributions), setting, distribution).make;
+}
 
 bool is_among(const std::vector<std::int64_t>& numbers, int number) { return std::ranges::find(numbers, number) != numbers.end(); }
 
@@ -80,7 +90,7 @@ class Drawn final : public Timing {
   Drawn(const TimingConfig& config, Share share, int workers, std::uint64_t seed)
       : config_(config),
         share_(share),
-        network_share_(find(std::span<const Entry<Share>>(kShares), "timing.network_distribution", config.network_distribution).make),
+        network_share_(share_of("timing.network_distribution", config.network_distribution)),
         workers_(workers),
         seed_(seed) {}
 
@@ -104,26 +114,14 @@ class Drawn final : public Timing {
   std::uint64_t seed_;
 };
 
-template <Share share>
-std::unique_ptr<Timing> drawn(const TimingConfig& config, int workers, std::uint64_t seed) {
-  return std::make_unique<Drawn>(config, share, workers, seed);
-}
-
-constexpr Entry<MakeTiming> kTimings[] = {
-    {"constant", "every iteration takes compute_ms", drawn<constant>},
-    {"gamma", "Gamma(shape) with mean compute_ms: the larger the shape, the more even", drawn<gamma>},
-    {"exponential_tail", "constant but for a share `tail` of compute_ms, which is exponentially distributed", drawn<exponential_tail>},
-    {"durations", "those that an earlier run recorded in the file `trace`, of each worker in their order", replayed},
-    {"trace", "replays the run in the file `trace`: the same visits in the same order, on the same minibatches", replayed},
-};
-
 }  // namespace
 
-std::span<const Entry<MakeTiming>> timings() { return kTimings; }
-
 void TimingConfig::describe(Section& section) {
-  std::vector<std::string_view> distributions;
-  for (const auto& row : timings()) distributions.push_back(row.key);
+  std::vector<std::string_view> distributions, drawn;
+  for (const auto& row : kDistributions) {
+    distributions.push_back(row.key);
+    if (row.make) drawn.push_back(row.key);
+  }
   section.field("distribution", distribution, "how long an iteration takes").one_of(distributions);
   section.field("compute_ms", compute_ms, "mean time of a forward and backward pass").at_least(0);
   section.field("forward_share", forward_share, "share of it before the loss is known").at_least(0).at_most(1);
@@ -132,12 +130,10 @@ void TimingConfig::describe(Section& section) {
   section.field("latency_ms", latency_ms, "time of a message without content").at_least(0);
   section.field("predictor_ms", predictor_ms, "that lc_asgd's predictors take for a report, on the virtual clock").at_least(0);
   section.field("bandwidth_mb_per_s", bandwidth_mb_per_s, "of a worker's link to the server, in 10⁶ bytes a second").above(0);
-  std::vector<std::string_view> networks;
-  for (const auto& row : kShares) networks.push_back(row.key);
   section
       .field("network_distribution", network_distribution,
              "virtual: how a message's time is distributed, with the mean that latency and bandwidth give")
-      .one_of(networks);
+      .one_of(drawn);
   section.field("network_shape", network_shape, "gamma: as shape").at_least(0.01);
   section.field("network_tail", network_tail, "exponential_tail: as tail, of a message's time").at_least(0).at_most(1);
   section.field("slow_links", slow_links, "virtual: numbers of the workers whose messages are slow").at_least(0);
@@ -180,7 +176,9 @@ void validate(const TimingConfig& config, int workers) {
 
 std::unique_ptr<Timing> make_timing(const TimingConfig& config, int workers, std::uint64_t seed) {
   validate(config, workers);
-  return find(timings(), "timing.distribution", config.distribution).make(config, workers, seed);
+  const Share share = share_of("timing.distribution", config.distribution);
+  if (!share) return replayed(config, workers);
+  return std::make_unique<Drawn>(config, share, workers, seed);
 }
 
 Nanoseconds straggle(const TimingConfig& config, int workers, std::uint64_t seed, int worker, std::int64_t iteration,

@@ -10,13 +10,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "paceline/base/clock.h"
 #include "paceline/base/config.h"
-#include "paceline/base/registry.h"
 
 namespace paceline::ps {
 
@@ -65,10 +63,6 @@ class Timing {
   /// Of the worker's iteration number `iteration`, counted from 0, that moves `bytes` each way.
   virtual Iteration draw(int worker, std::int64_t iteration, std::int64_t bytes) const = 0;
 };
-
-/// The distributions.
-using MakeTiming = std::unique_ptr<Timing> (*)(const TimingConfig&, int workers, std::uint64_t seed);
-std::span<const Entry<MakeTiming>> timings();
 
 /// ConfigError where the settings make no timing: a number outside its range, a slow worker that is not there, a replay with stragglers on
 /// top. Whoever calls `straggle` alone calls this first.

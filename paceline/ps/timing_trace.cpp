@@ -145,9 +145,7 @@ class Replayed final : public Timing {
 
 }  // namespace
 
-std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers, std::uint64_t) {
-  return std::make_unique<Replayed>(read(config, workers));
-}
+std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers) { return std::make_unique<Replayed>(read(config, workers)); }
 
 std::vector<std::vector<Visit>> recorded_visits(const TimingConfig& config, int workers) {
   std::vector<std::vector<Visit>> all;

@@ -8,8 +8,8 @@ namespace paceline::ps {
 /// Of any duration: eleven days.
 inline constexpr Nanoseconds kLongest{1'000'000'000'000'000};
 
-/// A MakeTiming: the durations of config.trace.
-std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers, std::uint64_t seed);
+/// The durations of config.trace.
+std::unique_ptr<Timing> replayed(const TimingConfig& config, int workers);
 
 /// The visits of config.trace: by worker, in the order of its iterations. ConfigError where the file has durations alone, DataError where
 /// they are not those of a run: numbers that come twice, minibatches or events that are missing.
