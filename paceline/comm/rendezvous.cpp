@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "paceline/base/entropy.h"
+#include "paceline/base/host.h"
 #include "paceline/comm/tcp_store.h"
 #include "paceline/comm/world.h"
 
@@ -15,7 +17,7 @@ wire::Hello hello_of(const World& world) {
   hello.rank = world.rank;
   hello.size = world.size;
   hello.pid = ::getpid();
-  std::memcpy(&hello.instance, wire::random_bytes(sizeof(hello.instance)).data(), sizeof(hello.instance));
+  std::memcpy(&hello.instance, random_bytes(sizeof(hello.instance)).data(), sizeof(hello.instance));
   hello.host_id = host_id();
   hello.host_name = host_name();
   hello.local_size = world.local_size;

@@ -63,10 +63,6 @@ int Deadline::poll_ms() const {
   return static_cast<int>(std::min<std::int64_t>(ms, std::numeric_limits<int>::max()));
 }
 
-Socket::~Socket() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
 bool SocketAddress::is_loopback() const {
   if (address.ss_family == AF_UNIX) return true;
   if (address.ss_family == AF_INET) {

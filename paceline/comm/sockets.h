@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "paceline/base/clock.h"
+#include "paceline/base/descriptor.h"
 
 namespace paceline::comm {
 
@@ -30,24 +31,7 @@ class Deadline {
   Nanoseconds moment_;
 };
 
-/// Owns a descriptor.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~Socket();
-
-  int get() const { return descriptor_; }
-  explicit operator bool() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_ = -1;
-};
+using Socket = Descriptor;
 
 /// Where somebody listens.
 struct SocketAddress {

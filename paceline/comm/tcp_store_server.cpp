@@ -11,6 +11,8 @@
 #include <optional>
 #include <system_error>
 
+#include "paceline/base/entropy.h"
+
 namespace paceline::comm {
 namespace {
 
@@ -138,7 +140,7 @@ void StoreServer::admit(Socket socket) {
     std::ranges::find_if(connections_, is_guest)->closed = true;
   Connection guest;
   guest.socket = std::move(socket);
-  guest.nonce = wire::random_bytes(wire::kNonceBytes);
+  guest.nonce = random_bytes(wire::kNonceBytes);
   guest.out = std::string(wire::kMagic) + guest.nonce;
   guest.until.emplace(kGuestTime);
   if (send_pending(guest)) connections_.push_back(std::move(guest));

@@ -1,12 +1,9 @@
 #include "paceline/comm/tcp_store_wire.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 
 namespace paceline::comm::wire {
 namespace {
@@ -148,13 +145,6 @@ std::uint64_t siphash(std::array<std::uint64_t, 2> key, std::string_view data) {
   v2 ^= 0xff;
   rounds(4);
   return v0 ^ v1 ^ v2 ^ v3;
-}
-
-std::string random_bytes(std::size_t count) {
-  std::string bytes(count, '\0');
-  if (::getrandom(bytes.data(), count, 0) != static_cast<ssize_t>(count))
-    throw std::system_error(errno, std::system_category(), "getrandom");
-  return bytes;
 }
 
 }  // namespace paceline::comm::wire

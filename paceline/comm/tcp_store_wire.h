@@ -66,7 +66,4 @@ std::uint64_t siphash(std::array<std::uint64_t, 2> key, std::string_view data);
 /// Names the job in places where its token must not be seen.
 std::string public_name(std::string_view job);
 
-/// Bytes that nobody can guess.
-std::string random_bytes(std::size_t count);
-
 }  // namespace paceline::comm::wire

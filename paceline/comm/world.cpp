@@ -1,7 +1,6 @@
 #include "paceline/comm/world.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -12,6 +11,7 @@
 #include <sstream>
 
 #include "paceline/base/error.h"
+#include "paceline/base/host.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/tcp_store_wire.h"
 
@@ -83,8 +83,6 @@ void read_address(const Reader& reader, World& world, const std::string& because
   world.address = reader.needed("MASTER_ADDR", because);
   world.port = reader.number("MASTER_PORT", reader.needed("MASTER_PORT", because), 1, 65535, "65535");
 }
-
-bool names_loopback(const std::string& address) { return address == "localhost" || address.starts_with("127.") || address == "::1"; }
 
 World from_torchrun(const Reader& reader) {
   World world;
@@ -249,12 +247,6 @@ World discover(const Environment& environment) {
     world.cores = cores_between(world.local_size, usable_cores(), launchers);
   }
   return world;
-}
-
-std::string host_name() {
-  char name[256] = "?";
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 std::string host_id() {

@@ -45,7 +45,6 @@ World discover(const Environment& environment = process_environment());
 /// The same for processes that can share memory, another for all others: the boot, the process namespace and the network namespace, so that
 /// two network namespaces of one machine count as two hosts.
 std::string host_id();
-std::string host_name();
 
 /// The store of a world of processes. Rank 0 serves it, the others connect; it is there once all ranks have come. All check that they mean
 /// the same job: two ranks with one number, different world sizes, a port in use and several hosts that resolve to loopback are a

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,8 @@
 #include <system_error>
 
 #include "paceline/base/affinity.h"
+#include "paceline/base/entropy.h"
+#include "paceline/base/host.h"
 #include "paceline/launch/network.h"
 #include "paceline/launch/remote.h"
 #include "paceline/launch/variables.h"
@@ -27,10 +28,8 @@ constexpr std::size_t kReadSize = 16 << 10;
 constexpr int kReadsOfFullPipe = (1 << 20) / kReadSize;
 
 std::string random_token() {
-  unsigned char bytes[16];
-  if (::getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) throw std::system_error(errno, std::system_category(), "getrandom");
   std::string token;
-  for (const unsigned char byte : bytes) token += fmt::format("{:02x}", byte);
+  for (const char byte : random_bytes(16)) token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return token;
 }
 

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "paceline/base/error.h"
+#include "paceline/base/host.h"
 
 namespace paceline::launch {
 namespace {
@@ -64,16 +65,10 @@ std::optional<sockaddr_in> first_interface() {
 
 }  // namespace
 
-std::string host_name() {
-  char name[256] = "?";
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 bool is_this_host(const std::string& name) {
   const std::string own = host_name();
   const auto without_domain = [](const std::string& full) { return full.substr(0, full.find('.')); };
-  return name == "localhost" || name.starts_with("127.") || name == own || name == without_domain(own) ||
+  return names_loopback(name) || name == own || name == without_domain(own) ||
          (own.find('.') == std::string::npos && without_domain(name) == own);
 }
 
@@ -87,21 +82,16 @@ std::string address_towards(const std::string& other) {
 }
 
 ReservedPort::ReservedPort() {
-  descriptor_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  descriptor_ = Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
-  ::setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  ::setsockopt(descriptor_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in wanted{};  // any address, any port
   wanted.sin_family = AF_INET;
   socklen_t length = sizeof(wanted);
-  if (::bind(descriptor_, reinterpret_cast<const sockaddr*>(&wanted), sizeof(wanted)) != 0 ||
-      ::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&wanted), &length) != 0) {
-    const std::string reason = std::strerror(errno);
-    ::close(descriptor_);
-    throw ConfigError(fmt::format("cannot find a free port: {}; give one with --master-port", reason));
-  }
+  if (::bind(descriptor_.get(), reinterpret_cast<const sockaddr*>(&wanted), sizeof(wanted)) != 0 ||
+      ::getsockname(descriptor_.get(), reinterpret_cast<sockaddr*>(&wanted), &length) != 0)
+    throw ConfigError(fmt::format("cannot find a free port: {}; give one with --master-port", std::strerror(errno)));
   number_ = ntohs(wanted.sin_port);
 }
-
-ReservedPort::~ReservedPort() { ::close(descriptor_); }
 
 }  // namespace paceline::launch

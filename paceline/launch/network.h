@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace paceline::launch {
+#include "paceline/base/descriptor.h"
 
-std::string host_name();
+namespace paceline::launch {
 
 /// Whether this is what the name names: "localhost", a loopback number, the host's name with or without its domain.
 bool is_this_host(const std::string& name);
@@ -18,14 +18,11 @@ std::string address_towards(const std::string& other);
 class ReservedPort {
  public:
   ReservedPort();
-  ~ReservedPort();
-  ReservedPort(const ReservedPort&) = delete;
-  ReservedPort& operator=(const ReservedPort&) = delete;
 
   int number() const { return number_; }
 
  private:
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   int number_ = 0;
 };
 

@@ -66,11 +66,6 @@ void become(const char* program, char* const* words, char* const* environment, p
 
 }  // namespace
 
-void Descriptor::reset() {
-  if (number_ >= 0) ::close(number_);
-  number_ = -1;
-}
-
 Pipe make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail("pipe");

@@ -8,30 +8,11 @@
 
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "paceline/base/descriptor.h"
+
 namespace paceline::launch {
-
-/// Owns a descriptor.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor() { reset(); }
-
-  int get() const { return number_; }
-  explicit operator bool() const { return number_ >= 0; }
-  void reset();
-
- private:
-  int number_ = -1;
-};
 
 struct Pipe {
   Descriptor read, write;

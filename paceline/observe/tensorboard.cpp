@@ -1,8 +1,5 @@
 #include "paceline/observe/tensorboard.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <bit>
 #include <chrono>
 #include <cmath>
@@ -10,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/checksum.h"
+#include "paceline/base/host.h"
 
 namespace paceline::observe {
 namespace tfevents {
@@ -59,15 +57,6 @@ std::string scalar_event(double wall_time, std::int64_t step, std::span<const Sc
 }
 
 }  // namespace tfevents
-
-namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
-}  // namespace
 
 double TensorBoard::wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 

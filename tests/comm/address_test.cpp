@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "paceline/base/error.h"
+#include "paceline/base/host.h"
 
 namespace paceline::comm {
 namespace {
@@ -31,7 +32,7 @@ class OwnAddress : public testing::Test {
   }
 };
 
-TEST_F(OwnAddress, IsLoopbackOnlyForOneHost) { EXPECT_TRUE(is_loopback(own_address("192.0.2.1", false))); }
+TEST_F(OwnAddress, IsLoopbackOnlyForOneHost) { EXPECT_TRUE(names_loopback(own_address("192.0.2.1", false))); }
 
 TEST_F(OwnAddress, IsTheSourceOfTheRouteToRank0) { EXPECT_EQ(own_address("127.0.0.1", true), "127.0.0.1"); }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "paceline/base/error.h"
+#include "paceline/base/host.h"
 
 namespace paceline::comm {
 namespace {
@@ -184,6 +185,8 @@ TEST(Host, IsTheSameInOneProcess) {
   EXPECT_EQ(host_id(), host_id());
   EXPECT_THAT(host_id(), AllOf(HasSubstr("/pid:["), HasSubstr("/net:[")));
   EXPECT_NE(host_name(), "");
+  for (const char* own : {"localhost", "127.0.1.1", "::1"}) EXPECT_TRUE(names_loopback(own)) << own;
+  for (const char* other : {"128.0.0.1", "fe80::1", "localhost.example.org"}) EXPECT_FALSE(names_loopback(other)) << other;
 }
 
 }  // namespace

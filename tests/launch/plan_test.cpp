@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "paceline/base/error.h"
+#include "paceline/base/host.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/launch/network.h"
 

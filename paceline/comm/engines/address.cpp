@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
-#include "paceline/comm/world.h"
+#include "paceline/base/host.h"
 
 namespace paceline::comm {
 namespace {
@@ -70,8 +70,6 @@ std::string address_towards(const std::string& peer) {
 }
 
 }  // namespace
-
-bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 std::string own_address(const std::string& peer, bool several_hosts) {
   for (const char* variable : {"PACELINE_INTERFACE", "GLOO_SOCKET_IFNAME"})

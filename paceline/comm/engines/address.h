@@ -9,6 +9,4 @@ namespace paceline::comm {
 /// where nobody else needs to reach it. As numbers. Throws ConfigError.
 std::string own_address(const std::string& peer, bool several_hosts);
 
-bool is_loopback(const std::string& address);
-
 }  // namespace paceline::comm

@@ -22,6 +22,7 @@
 #include <gloo/transport/context.h>
 #include <gloo/transport/tcp/device.h>
 
+#include "paceline/base/host.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engines/address.h"
 #include "paceline/comm/engines/pieces.h"
@@ -371,7 +372,7 @@ std::string agreed_address(const World& world, const Places& places, const share
   const std::vector<std::string> all = exchange(fmt::format("{} {}", own, host_name()));
   for (std::size_t rank = 0; rank < all.size() && several; ++rank) {
     const auto space = all[rank].find(' ');
-    if (const std::string address = all[rank].substr(0, space); is_loopback(address))
+    if (const std::string address = all[rank].substr(0, space); names_loopback(address))
       throw ConfigError(
           fmt::format("gloo: rank {} on host {} would listen at {}, which other hosts can not reach; set PACELINE_INTERFACE there, or "
                       "MASTER_ADDR to an address that is not loopback on any host",

@@ -19,7 +19,8 @@ Memory map_pages(std::int64_t bytes) {
   return {pages, [size](void* memory) { munmap(memory, size); }};
 }
 
-class ProcessMemory final : public shared::HostMemory {
+/// Memory of ranks that are threads: one process sees all of it.
+class ThreadMemory final : public shared::HostMemory {
  public:
   shared::Location locate(const void* data, std::int64_t) const override { return {1, reinterpret_cast<std::uint64_t>(data)}; }
   std::byte* address(shared::Location location) override { return reinterpret_cast<std::byte*>(location.offset); }  // NOLINT: an address
@@ -41,7 +42,7 @@ class ProcessMemory final : public shared::HostMemory {
 
 std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfig& config) {
   config.check_for(size);
-  auto memory = std::make_shared<ProcessMemory>();
+  auto memory = std::make_shared<ThreadMemory>();
   const std::shared_ptr<Store> store = memory_store();
   shared::SharedEndpoint::Plan plan{.engine = "local",
                                     .host_ranks = {},

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/entropy.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engines/address.h"
 #include "paceline/comm/engines/pieces.h"
@@ -269,7 +270,7 @@ std::string mpirun(int ranks) { return fmt::format("mpirun (of {}) -np {}", libr
 std::shared_ptr<Store> meet_mpi(const World& world, Nanoseconds deadline) {
   check_agreement(world);
   World here = world;
-  here.job = told_by_rank_0(wire::public_name(wire::random_bytes(wire::kNonceBytes)));
+  here.job = told_by_rank_0(wire::public_name(random_bytes(wire::kNonceBytes)));
   const std::string address = told_by_rank_0(address_to_the_world());
   if (world.address.empty()) {
     here.address = address;

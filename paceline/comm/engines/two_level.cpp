@@ -14,15 +14,9 @@ namespace {
 using shared::Group;
 using shared::HostMemory;
 using shared::Location;
+using shared::picked;
 
 int at(const std::vector<int>& values, int index) { return values[static_cast<std::size_t>(index)]; }
-
-std::vector<int> picked(const std::vector<int>& from, const std::vector<int>& indices) {
-  std::vector<int> values;
-  values.reserve(indices.size());
-  for (int index : indices) values.push_back(at(from, index));
-  return values;
-}
 
 /// A group of ranks by number: which of them are this rank's neighbours on its host, and what these are called where.
 struct Plan {

@@ -16,6 +16,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/descriptor.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/world.h"
 
@@ -23,21 +24,6 @@ namespace paceline::comm::shared {
 namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(fmt::format("shm: {}: {}", what, std::strerror(errno))); }
-
-/// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 constexpr std::int64_t kPage = 2 << 20;  // large pages, where the system has them
 
@@ -47,7 +33,7 @@ std::int64_t machine_bytes() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sy
 class Mapping {
  public:
   Mapping(const Descriptor& file, std::size_t bytes) : bytes_(bytes) {
-    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.number(), 0);
+    void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
     if (mapped == MAP_FAILED) fail(fmt::format("cannot map {} bytes", bytes));
     memory_ = static_cast<std::byte*>(mapped);
     madvise(memory_, bytes_, MADV_HUGEPAGE);
@@ -106,10 +92,10 @@ class Ranges {
 class ProcessMemory final : public HostMemory, public std::enable_shared_from_this<ProcessMemory> {
  public:
   ProcessMemory(int rank, int ranks, std::int64_t bytes)
-      : rank_(rank), file_(make_file(bytes)), own_(file_, static_cast<std::size_t>(bytes)), ranges_(file_.number(), bytes, ranks) {}
+      : rank_(rank), file_(make_file(bytes)), own_(file_, static_cast<std::size_t>(bytes)), ranges_(file_.get(), bytes, ranks) {}
 
   /// What the others need to reach this rank.
-  std::string card() const { return fmt::format("{} {} {}", getpid(), file_.number(), own_.bytes()); }
+  std::string card() const { return fmt::format("{} {} {}", getpid(), file_.get(), own_.bytes()); }
 
   /// Maps what the cards name. The own one is among them.
   void meet(const std::vector<std::string>& cards) {
@@ -124,7 +110,7 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
       }
       const std::string path = fmt::format("/proc/{}/fd/{}", pid, number);
       const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-      if (file.number() < 0) fail(fmt::format("cannot open the memory of rank {} at {}", peer, path));
+      if (!file) fail(fmt::format("cannot open the memory of rank {} at {}", peer, path));
       Mapping mapping(file, bytes);
       std::byte* memory = mapping.memory();
       peers_.push_back({memory, std::move(mapping), Descriptor(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)))});
@@ -161,7 +147,7 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
   }
 
   std::string gone(int peer) override {
-    const int process = peers_[static_cast<std::size_t>(peer)].process.number();
+    const int process = peers_[static_cast<std::size_t>(peer)].process.get();
     pollfd ended{.fd = process, .events = POLLIN, .revents = 0};
     return process >= 0 && poll(&ended, 1, 0) > 0 ? "is gone: its process ended" : "";
   }
@@ -186,8 +172,8 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
 
   static Descriptor make_file(std::int64_t bytes) {
     Descriptor file(static_cast<int>(syscall(SYS_memfd_create, "paceline", MFD_CLOEXEC)));
-    if (file.number() < 0) fail("cannot make a memory file");
-    if (ftruncate(file.number(), bytes) != 0) fail("cannot size a memory file");
+    if (!file) fail("cannot make a memory file");
+    if (ftruncate(file.get(), bytes) != 0) fail("cannot size a memory file");
     return file;
   }
 

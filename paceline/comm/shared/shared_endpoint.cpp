@@ -14,13 +14,6 @@ std::vector<int> ranks_of(const std::vector<int>& hosts, int host) {
   return ranks;
 }
 
-std::vector<int> picked(const std::vector<int>& from, const std::vector<int>& indices) {
-  std::vector<int> values;
-  values.reserve(indices.size());
-  for (int index : indices) values.push_back(from[static_cast<std::size_t>(index)]);
-  return values;
-}
-
 int place_in(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
@@ -39,6 +32,13 @@ std::int64_t host_offset(const std::vector<int>& hosts, int host) {
 }
 
 }  // namespace
+
+std::vector<int> picked(const std::vector<int>& by_rank, const std::vector<int>& ranks) {
+  std::vector<int> values;
+  values.reserve(ranks.size());
+  for (const int rank : ranks) values.push_back(by_rank[static_cast<std::size_t>(rank)]);
+  return values;
+}
 
 std::vector<int> played_hosts(int size, std::int64_t per_host) {
   std::vector<int> hosts(static_cast<std::size_t>(size));

@@ -38,6 +38,9 @@ class SharedEndpoint final : public Endpoint {
   Mailbox mailbox_;
 };
 
+/// What a list by rank says of these ranks.
+std::vector<int> picked(const std::vector<int>& by_rank, const std::vector<int>& ranks);
+
 /// Hosts of `size` ranks, `per_host` neighbours each; 0: all on one.
 std::vector<int> played_hosts(int size, std::int64_t per_host);
 

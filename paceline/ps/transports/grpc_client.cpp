@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <random>
+#include <cstring>
 #include <thread>
 
+#include "paceline/base/entropy.h"
 #include "paceline/base/error.h"
 #include "paceline/ps/transports/grpc_link.h"
 
@@ -30,8 +31,9 @@ class GrpcWorker final : public RemoteWorker {
 };
 
 std::uint64_t random_token() {
-  std::random_device device;
-  return std::uint64_t{device()} << 32 | device();
+  std::uint64_t token = 0;
+  std::memcpy(&token, random_bytes(sizeof(token)).data(), sizeof(token));
+  return token;
 }
 
 GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options)
