@@ -16,6 +16,7 @@
 #include "paceline/observe/predictions.h"
 #include "paceline/observe/progress.h"
 #include "paceline/observe/run_folder.h"
+#include "paceline/observe/run_lock.h"
 #include "paceline/observe/summary.h"
 #include "paceline/observe/tensorboard.h"
 #include "paceline/observe/trace.h"
@@ -172,6 +173,7 @@ int run_train(const TrainFlags& flags) {
   }
   // From here on the input is known to be good: nothing was written before.
   const RunFolder folder = before ? *before : folder_for(plan);
+  const observe::RunLock lock(folder);
   if (!cluster.job.empty()) folder.mark(cluster.job);
   write_atomically(folder.recipe(), plan.recipe.config().toml());
 

@@ -1,7 +1,10 @@
 #include "paceline/observe/chart.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 
@@ -10,6 +13,7 @@
 #include "paceline/observe/curve.h"
 #include "paceline/observe/metrics.h"
 #include "paceline/observe/run_folder.h"
+#include "paceline/observe/run_lock.h"
 #include "temp_folder.h"
 
 namespace paceline::observe {
@@ -215,6 +219,30 @@ TEST_F(RunFolderTest, EveryPartOfARunHasATraceOfItsOwn) {
     EXPECT_EQ(run.new_trace(), run.path() / name);
     write_atomically(run.new_trace(), "x");
   }
+}
+
+TEST_F(RunFolderTest, HasOneWriterAtATime) {
+  const RunFolder run = RunFolder::create(folder, "a");
+  {
+    const RunLock lock(run);
+    try {
+      const RunLock second(RunFolder::open(run.path()));
+      ADD_FAILURE() << "two hold it";
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.what(), fmt::format("{}: another process (pid {}) is training there; stop it first, or wait until it ends",
+                                          run.path().string(), ::getpid()));
+    }
+    EXPECT_NO_THROW(RunLock(RunFolder::create(folder, "a")));  // a-2
+    int found = 0;
+    for (const auto& open : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code gone;
+      if (std::filesystem::read_symlink(open, gone) != run.path() / ".lock") continue;
+      ++found;
+      EXPECT_TRUE(::fcntl(std::stoi(open.path().filename()), F_GETFD) & FD_CLOEXEC);  // a program that is started must not keep it
+    }
+    EXPECT_EQ(found, 1);
+  }
+  EXPECT_NO_THROW(RunLock{run});
 }
 
 TEST_F(RunFolderTest, PlacesThatCannotBeAreRefused) {

@@ -1,0 +1,53 @@
+#include "paceline/observe/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::observe {
+namespace {
+
+/// " (pid 123)" from the file that its holder has written; nothing where it has not come to that.
+std::string holder(int descriptor) {
+  std::array<char, 20> text{};
+  const ssize_t got = ::pread(descriptor, text.data(), text.size(), 0);
+  std::string digits(text.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  digits.erase(std::ranges::find_if_not(digits, [](unsigned char c) { return std::isdigit(c); }), digits.end());
+  return digits.empty() ? "" : fmt::format(" (pid {})", digits);
+}
+
+}  // namespace
+
+// A file of its own, which stays: the others are replaced as wholes or grow, and to remove it would let two hold "the" lock.
+RunLock::RunLock(const RunFolder& folder)
+    : descriptor_(::open((folder.path() / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) {
+  if (descriptor_ < 0) return;
+  int taken = -1;
+  while ((taken = ::flock(descriptor_, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) continue;
+  if (taken == 0) {
+    const std::string pid = fmt::format("{}\n", ::getpid());
+    // For the message alone; a disk that is full does not matter.
+    [[maybe_unused]] const bool told = ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, pid.data(), pid.size(), 0) > 0;
+  } else if (errno == EWOULDBLOCK) {
+    const std::string who = holder(descriptor_);
+    ::close(descriptor_);
+    throw ConfigError(
+        fmt::format("{}: another process{} is training there; stop it first, or wait until it ends", folder.path().string(), who));
+  }
+}
+
+RunLock::~RunLock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+}  // namespace paceline::observe

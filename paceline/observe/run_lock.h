@@ -1,0 +1,22 @@
+// A run's folder has one writer at a time: two would mix their records and prune each other's checkpoints.
+#pragma once
+
+#include "paceline/observe/run_folder.h"
+
+namespace paceline::observe {
+
+/// Held by the process that writes in the folder for as long as this lives. It goes with the process, however that ends, so that a killed
+/// run can be resumed at once; processes that this one starts do not get it. Where the file system knows no locks, nothing is held.
+class RunLock {
+ public:
+  /// Throws ConfigError that names the process where another one, or another lock of this one, holds it.
+  explicit RunLock(const RunFolder& folder);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace paceline::observe
