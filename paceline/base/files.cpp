@@ -36,10 +36,10 @@ fs::path name_beside(const fs::path& file) {
 
 int open_new(const fs::path& file) { return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }
 
-/// A descriptor of a regular file that closes itself.
+/// A descriptor of a regular file that closes itself. O_NONBLOCK: to open a FIFO would wait for somebody who writes into it.
 class Input {
  public:
-  explicit Input(const fs::path& file) : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit Input(const fs::path& file) : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (descriptor_ < 0) fail(file, "open");
     struct stat status {};
     const bool known = ::fstat(descriptor_, &status) == 0;

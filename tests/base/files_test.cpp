@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 
@@ -78,6 +79,9 @@ TEST_F(FilesTest, ErrorsNameTheFileAndTheReason) {
   };
   EXPECT_THAT(message_of([&] { read_file(folder / "none"); }), HasSubstr("none: cannot open: No such file"));
   EXPECT_THAT(message_of([&] { read_file(folder); }), HasSubstr("is not a file"));
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);  // nobody will ever write into it
+  EXPECT_THAT(message_of([&] { read_file(folder / "fifo"); }), HasSubstr("fifo: is not a file"));
+  EXPECT_THAT(message_of([&] { MappedFile mapped(folder / "fifo"); }), HasSubstr("fifo: is not a file"));
   EXPECT_THAT(message_of([&] { MappedFile mapped(folder / "none"); }), HasSubstr("none: cannot open: No such file"));
   EXPECT_THAT(message_of([&] { write_atomically(folder / "none/a", "x"); }), HasSubstr("none/a: cannot write: No such file"));
   write_atomically(folder / "a", "x");
