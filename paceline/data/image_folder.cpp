@@ -48,7 +48,9 @@ bool is_folder(const fs::directory_entry& entry) { return leads_somewhere(entry)
 bool is_picture(const fs::directory_entry& entry) {
   std::string ending = entry.path().extension().string();
   std::ranges::transform(ending, ending.begin(), [](unsigned char c) { return std::tolower(c); });
-  return (ending == ".jpg" || ending == ".jpeg" || ending == ".png") && leads_somewhere(entry).is_regular_file();
+  if (ending != ".jpg" && ending != ".jpeg" && ending != ".png") return false;
+  if (leads_somewhere(entry).is_regular_file()) return true;
+  throw DataError(entry.path().string(), "is called like a picture and is not a file; rename it or remove it");
 }
 
 bool is_folder_at(const fs::path& path) {

@@ -361,6 +361,9 @@ TEST_F(ImageFolder, WhatIsWrongIsNamed) {
     EXPECT_THAT(message_of<DataError>([&] { open(); }), AllOf(HasSubstr(link), HasSubstr("links to gone")));
     std::filesystem::remove(folder_ / link);
   }
+  std::filesystem::create_directory(folder_ / "train/cat/99.jpg");
+  EXPECT_THAT(message_of<DataError>([&] { open(); }), AllOf(HasSubstr("train/cat/99.jpg"), HasSubstr("not a file")));
+  std::filesystem::remove(folder_ / "train/cat/99.jpg");
 
   std::filesystem::create_directory(folder_ / "val/bird");
   EXPECT_THAT(message_of<DataError>([&] { open(Split::test); }), AllOf(HasSubstr("val/bird"), HasSubstr("train")));
