@@ -47,7 +47,8 @@ std::string paint(std::string_view text, Ink ink, bool on) {
 Terminal Terminal::standard_error() {
   Terminal terminal;
   terminal.out = &std::cerr;
-  terminal.live = ::isatty(STDERR_FILENO) == 1 && variable("TERM") != "dumb";
+  const std::string_view kind = variable("TERM");
+  terminal.live = ::isatty(STDERR_FILENO) == 1 && !kind.empty() && kind != "dumb";
   terminal.color = terminal.live && variable("NO_COLOR").empty();
   terminal.unicode = locale_has_unicode();
   terminal.width = standard_error_width;

@@ -1,8 +1,11 @@
 #include "paceline/observe/text.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "paceline/observe/terminal.h"
 
@@ -44,6 +47,24 @@ TEST(Text, WidthIsCountedInCharacters) {
   EXPECT_EQ(shorten("runs/a/b/c/d", 7), "run…c/d");
   EXPECT_EQ(shorten("runs/a/b/c/d", 7, false), "ru.../d");
   EXPECT_EQ(shorten("short", 7), "short");
+}
+
+TEST(Terminal, IsLiveWhereItSaysWhichOneItIs) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY), before = ::dup(STDERR_FILENO);
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) GTEST_SKIP() << "no terminals here";
+  const int other_side = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  const char* variable = std::getenv("TERM");
+  const std::string kept = variable ? variable : "";
+  for (const char* kind : {"xterm", "dumb", ""}) {
+    ::setenv("TERM", kind, 1);
+    ::dup2(other_side, STDERR_FILENO);
+    const Terminal found = Terminal::standard_error();
+    ::dup2(before, STDERR_FILENO);
+    EXPECT_EQ(found.live, kind == std::string("xterm")) << kind;
+  }
+  if (variable) ::setenv("TERM", kept.c_str(), 1);
+  else ::unsetenv("TERM");
+  for (int descriptor : {terminal, other_side, before}) ::close(descriptor);
 }
 
 TEST(Box, KeepsItsWidthAndNeverLeavesTheTerminal) {
