@@ -5,29 +5,35 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "paceline/base/error.h"
+#include "paceline/base/files.h"
 
 namespace paceline::data {
 namespace {
 
-/// zlib reads plain files as they are, so one reader serves both.
+/// One reader for plain and compressed files. Not zlib's gzread, which passes over whatever stands behind the end of the stream.
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& file) : name_(file.string()) {
-    std::error_code problem;
-    stored_bytes_ = static_cast<std::int64_t>(std::filesystem::file_size(file, problem));
-    if (problem) throw DataError(name_, fmt::format("cannot be read: {}", problem.message()));
-    stream_.reset(gzopen(name_.c_str(), "rb"));
-    if (!stream_) throw DataError(name_, "cannot be opened");
-    gzbuffer(stream_.get(), 1 << 18);
+  explicit Reader(const std::filesystem::path& file)
+      : name_(file.string()),
+        file_(file),
+        stored_(reinterpret_cast<const char*>(file_.bytes().data()), file_.bytes().size()),
+        packed_(stored_.starts_with(kMagic)) {
+    if (packed_ && inflateInit2(&stream_, MAX_WBITS + 16) != Z_OK) throw Error(name_ + ": no memory to decompress it");
   }
+  ~Reader() {
+    if (packed_) inflateEnd(&stream_);
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
 
   /// Fills `out` or throws.
   void fill(std::span<std::uint8_t> out, std::int64_t expected_total) {
-    if (read_some(out) != static_cast<std::int64_t>(out.size()))
+    if (read_some(out) != out.size())
       throw DataError(name_, fmt::format("has {} bytes, expected {}; the file is cut short, fetch it again", position_, expected_total));
   }
 
@@ -38,38 +44,62 @@ class Reader {
   }
 
   /// Whether so many bytes can lie in this file at all: deflate never packs tighter than 1032 to 1. Guards the allocation.
-  bool can_hold(std::int64_t bytes) { return bytes <= stored_bytes_ * (gzdirect(stream_.get()) ? 1 : 1032); }
+  bool can_hold(std::int64_t bytes) const { return bytes <= std::ssize(stored_) * (packed_ ? 1032 : 1); }
 
  private:
-  std::int64_t read_some(std::span<std::uint8_t> out) {
-    std::int64_t done = 0;
-    while (done < static_cast<std::int64_t>(out.size())) {
-      const std::size_t want = std::min<std::size_t>(out.size() - static_cast<std::size_t>(done), std::size_t{1} << 30);
-      const int got = gzread(stream_.get(), out.data() + done, static_cast<unsigned>(want));
-      if (got < 0) fail();
+  static constexpr std::string_view kMagic = "\x1f\x8b";
+
+  std::size_t read_some(std::span<std::uint8_t> out) {
+    std::size_t done = 0;
+    while (done < out.size()) {
+      const std::size_t got =
+          packed_ ? inflate_some(out.subspan(done)) : stored_.copy(reinterpret_cast<char*>(&out[done]), out.size() - done, taken_);
       if (got == 0) break;
+      if (!packed_) taken_ += got;
       done += got;
-      position_ += got;
+      position_ += static_cast<std::int64_t>(got);
     }
-    // A stream that breaks off inside its last block gives its bytes first and tells only when asked.
-    int code = Z_OK;
-    gzerror(stream_.get(), &code);
-    if (code != Z_OK && code != Z_STREAM_END) fail();
     return done;
   }
 
-  [[noreturn]] void fail() {
-    int code = Z_OK;
-    const char* message = gzerror(stream_.get(), &code);
-    throw DataError(name_, position_, fmt::format("the compressed data is damaged or cut short ({}); fetch the file again", message));
+  /// At least one byte, or none at the end of the last stream: a file may have several, one behind the other.
+  std::size_t inflate_some(std::span<std::uint8_t> out) {
+    constexpr std::size_t kMost = std::size_t{1} << 30;  // zlib counts in 32 bits
+    for (;;) {
+      const std::string_view left = stored_.substr(taken_);
+      if (ended_) {
+        if (left.empty()) return 0;
+        if (!left.starts_with(kMagic))
+          throw DataError(name_, static_cast<std::int64_t>(taken_),
+                          fmt::format("{} bytes stand behind the end of the compressed data; fetch the file again", left.size()));
+        inflateReset(&stream_);
+        ended_ = false;
+      }
+      const auto given = static_cast<uInt>(std::min(left.size(), kMost)), room = static_cast<uInt>(std::min(out.size(), kMost));
+      stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(left.data()));
+      stream_.avail_in = given;
+      stream_.next_out = out.data();
+      stream_.avail_out = room;
+      const int code = inflate(&stream_, Z_NO_FLUSH);
+      taken_ += given - stream_.avail_in;
+      ended_ = code == Z_STREAM_END;
+      if (code != Z_OK && !ended_)  // Z_BUF_ERROR: it wants more than there is
+        throw DataError(name_, position_,
+                        fmt::format("the compressed data is damaged or cut short ({}); fetch the file again",
+                                    code == Z_BUF_ERROR ? "unexpected end of file"
+                                    : stream_.msg       ? stream_.msg
+                                                        : "unknown format"));
+      if (room > stream_.avail_out) return room - stream_.avail_out;
+    }
   }
 
-  struct Close {
-    void operator()(gzFile stream) const { gzclose(stream); }
-  };
   std::string name_;
-  std::int64_t stored_bytes_ = 0, position_ = 0;
-  std::unique_ptr<gzFile_s, Close> stream_;
+  MappedFile file_;  // and not read: a wrong file may be huge
+  std::string_view stored_;
+  bool packed_, ended_ = false;
+  std::size_t taken_ = 0;      // of what is stored
+  std::int64_t position_ = 0;  // in what it holds
+  z_stream stream_{};
 };
 
 std::int64_t big_endian(const std::uint8_t* four) {

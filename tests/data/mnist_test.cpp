@@ -44,6 +44,21 @@ TEST(Mnist, PlainAndCompressedFilesHoldTheSame) {
   EXPECT_TRUE(std::ranges::equal(b->pixels()->labels, std::vector<std::int64_t>{3, 0, 9, 1}));
 }
 
+// gzip's own rule for files that were put one behind the other; anything else there is no part of the data.
+TEST(Mnist, BehindACompressedStreamStandsAnotherOrNothing) {
+  Folder folder;
+  folder.write(kLabels, labels({1, 2}));
+  const Bytes whole = pictures(2);
+  Bytes packed = gzipped(Bytes(whole.begin(), whole.begin() + 1000));
+  std::ranges::copy(gzipped(Bytes(whole.begin() + 1000, whole.end())), std::back_inserter(packed));
+  folder.write(kImages + ".gz", packed);
+  EXPECT_EQ(open(folder)->pixels()->bytes[1567], whole.back());
+  packed.push_back('x');
+  folder.write(kImages + ".gz", packed);
+  EXPECT_THAT(message_of<DataError>([&] { open(folder); }),
+              testing::AllOf(testing::HasSubstr(kImages + ".gz, byte "), testing::HasSubstr("1 bytes stand behind the end")));
+}
+
 TEST(Mnist, DigitsAreNeverMirrored) {
   Folder folder;
   folder.write(kImages, pictures(1));
@@ -124,7 +139,7 @@ TEST(Mnist, MissingPlacesAndFilesSayHowToMendIt) {
               testing::AllOf(testing::StartsWith("/no/such/folder"), testing::HasSubstr("data.root")));
   std::filesystem::create_directory(folder / kImages);  // a folder where a file should be
   std::filesystem::create_directory(folder / kLabels);
-  EXPECT_THAT(message_of<DataError>([&] { open(folder); }), testing::HasSubstr(kImages));
+  EXPECT_THAT(message_of<DataError>([&] { open(folder); }), testing::HasSubstr(kImages + ": is not a file"));
 }
 
 TEST(RealMnist, HasItsKnownPixelsAndMoments) {
