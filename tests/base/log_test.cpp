@@ -18,6 +18,10 @@ TEST(Log, ALineNamesItsLevel) {
   EXPECT_EQ(logged([] { debug("hidden"); }), "");
 }
 
+TEST(Log, ControlCharactersAreShownAndNeitherBreakTheLineNorDriveTheTerminal) {
+  EXPECT_EQ(logged([] { error("'{}' × 2", "a\nb\t\r\x1b[2J\x7f"); }), "error: 'a\\nb\\t\\r\\x1b[2J\\x7f' × 2\n");
+}
+
 TEST(Log, AScreenIsAskedForRoomForEveryLineThatIsWritten) {
   std::string seen;
   std::optional<Screen> outer, inner;
