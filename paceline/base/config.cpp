@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
@@ -17,11 +18,43 @@
 namespace paceline {
 namespace {
 
-template <class T>
-bool parse_whole(std::string_view text, T& out) {
-  if (text.starts_with('+')) text.remove_prefix(1);
+/// TOML's rule for underscores: each stands between two digits. Leaves a text with other ones as it is, which no number then is.
+std::string without_underscores(std::string_view text) {
+  const auto digit = [&](std::size_t at) { return at < text.size() && std::isxdigit(static_cast<unsigned char>(text[at])); };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') out += text[i];
+    else if (i == 0 || !digit(i - 1) || !digit(i + 1)) return std::string(text);
+  }
+  return out;
+}
+
+/// Without the + that from_chars does not know. "+-1" is no number.
+std::string_view without_plus(std::string_view text) { return text.starts_with('+') && !text.starts_with("+-") ? text.substr(1) : text; }
+
+/// As TOML writes integers: 64, 1_000, 0x40, 0o100, 0b1000000.
+bool parse_integer(std::string_view item, std::int64_t& out) {
+  const std::string digits = without_underscores(item);
+  std::string_view text = digits;
+  int base = 10;
+  if (text.starts_with("0x")) base = 16;
+  if (text.starts_with("0o")) base = 8;
+  if (text.starts_with("0b")) base = 2;
+  if (base == 10) text = without_plus(text);
+  else text.remove_prefix(2);
+  if (base != 10 && text.starts_with('-')) return false;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out, base);
+  return code == std::errc{} && end == text.data() + text.size();
+}
+
+/// What is too large becomes infinite, which no field takes, and what is too small zero.
+bool parse_number(std::string_view item, double& out) {
+  const std::string digits = without_underscores(item);
+  const std::string_view text = without_plus(digits);
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return code == std::errc{} && end == text.data() + text.size() && !text.empty();
+  if (end != text.data() + text.size()) return false;
+  if (code == std::errc::result_out_of_range) out = std::strtod(std::string(text).c_str(), nullptr);
+  return code != std::errc::invalid_argument;
 }
 
 bool is_utf8(const std::string& text) {
@@ -74,10 +107,11 @@ Value parse_list(std::string_view text) {
   if (trimmed(parts.back()).empty()) parts.pop_back();  // an empty list, or a comma after the last item
   for (const std::string& part : parts) {
     const std::string_view item = trimmed(part);
-    double number = 0;
-    if (!parse_whole(item, number)) return std::string(text);
     std::int64_t integer = 0;
-    whole = whole && parse_whole(item, integer);
+    const bool is_integer = parse_integer(item, integer);
+    auto number = static_cast<double>(integer);
+    if (!is_integer && !parse_number(item, number)) return std::string(text);
+    whole = whole && is_integer;
     integers.push_back(integer);
     numbers.push_back(number);
   }
@@ -95,9 +129,9 @@ Value parse_value(std::string_view text) {
     return std::string(text.substr(1, text.size() - 2));
   if (text.size() >= 2 && text.front() == '[' && text.back() == ']') return parse_list(text);
   std::int64_t integer = 0;
-  if (parse_whole(text, integer)) return integer;
+  if (parse_integer(text, integer)) return integer;
   double number = 0;
-  if (parse_whole(text, number)) return number;
+  if (parse_number(text, number)) return number;
   return std::string(text);
 }
 
@@ -135,7 +169,8 @@ std::string Field::allowed() const {
 }
 
 void Field::check(double number) const {
-  if (!std::isfinite(number)) throw ConfigError(fmt::format("must be a finite number, not {}", number));
+  if (std::isinf(number)) throw ConfigError("is out of range: it must be a finite number");
+  if (std::isnan(number)) throw ConfigError("must be a finite number, not nan");
   const bool low = least_excluded_ ? !(number > least_) : !(number >= least_);
   if (low || !(number <= most_)) throw ConfigError(fmt::format("must be {}, not {}", allowed(), number));
 }

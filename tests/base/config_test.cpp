@@ -69,6 +69,30 @@ TEST_F(ConfigTest, AssignmentsReachTheStruct) {
   EXPECT_EQ(optim.betas, (std::vector<double>{0.9, 1.0}));
 }
 
+// A value means the same on the command line and in a recipe.
+TEST_F(ConfigTest, NumbersAreWrittenAsInToml) {
+  for (const auto& [text, value] : std::vector<std::pair<std::string, std::int64_t>>{
+           {"64", 64}, {"+64", 64}, {"0x40", 64}, {"0X40", -1}, {"0o17", 15}, {"0b101", 5}, {"1_000", 1000}, {"0xf_f", 255}}) {
+    optim.steps = 1;
+    if (value < 0) {
+      EXPECT_NE(error_of("optim.steps=" + text), "") << text;
+      EXPECT_THROW(config.load_text("[optim]\nsteps = " + text, "recipe"), ConfigError) << text;
+      continue;
+    }
+    EXPECT_EQ(error_of("optim.steps=" + text), "");
+    EXPECT_EQ(optim.steps, value) << text;
+    optim.steps = 1;
+    config.load_text("[optim]\nsteps = " + text, "recipe");
+    EXPECT_EQ(optim.steps, value) << text;
+  }
+  for (const char* wrong : {"0x", "0x-4", "-0x4", "+-4", "_4", "4_", "4__0", "0b2", ""})
+    EXPECT_NE(error_of(std::string("optim.steps=") + wrong), "") << wrong;
+  config.set("optim.milestones=[0x10, 1_0]");
+  EXPECT_EQ(optim.milestones, (std::vector<std::int64_t>{16, 10}));
+  config.set("optim.rate=1_0.5");
+  EXPECT_EQ(optim.rate, 10.5);
+}
+
 TEST_F(ConfigTest, MistakesAreNamedAndChangeNothing) {
   EXPECT_THAT(error_of("optim.rat=1"), HasSubstr("did you mean 'rate'"));
   EXPECT_THAT(error_of("optin.rate=1"), HasSubstr("did you mean 'optim'"));
@@ -78,6 +102,9 @@ TEST_F(ConfigTest, MistakesAreNamedAndChangeNothing) {
   EXPECT_THAT(error_of("optim.rate=0"), HasSubstr("above 0"));
   EXPECT_THAT(error_of("optim.rate=nan"), HasSubstr("finite"));
   EXPECT_THAT(error_of("optim.rate=inf"), HasSubstr("finite"));
+  EXPECT_THAT(error_of("optim.rate=1e400"), HasSubstr("optim.rate is out of range"));
+  EXPECT_THAT(error_of("optim.betas=[1e400]"), HasSubstr("optim.betas is out of range"));
+  EXPECT_THAT(error_of("optim.rate=1e-400"), HasSubstr("above 0, not 0"));
   EXPECT_THAT(error_of("optim.rate=fast"), HasSubstr("must be a number, not text"));
   EXPECT_THAT(error_of("rate=1"), HasSubstr("section.key=value"));
   EXPECT_EQ(optim.steps, 10);
