@@ -177,14 +177,14 @@ int run_train(const TrainFlags& flags) {
   if (!cluster.job.empty()) folder.mark(cluster.job);
   write_atomically(folder.recipe(), plan.recipe.config().toml());
 
-  if (!flags.quiet)
-    bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
   bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
   bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
   bus.add(std::make_unique<observe::Summary>(folder.summary()));
   bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
   bus.add(std::make_unique<observe::Curve>(folder.curve(), clock, folder.metrics()));
   if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
+  if (!flags.quiet)  // the last, since it says in the end which of the records there are
+    bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
 
   bool begun = before || plan.resume_from;  // then the folder has things of others
   bus.add(std::make_unique<FirstStep>(begun));

@@ -242,11 +242,13 @@ void Progress::print_epoch(const Evaluated* test) {
 
 void Progress::print_next(bool stopped) {
   const std::string resumable = checkpoint_.empty() ? "" : run_.run;
+  std::string curve = run_.run + "/curve.svg";
+  if (run_.run.empty() || !options_.is_there(curve)) curve.clear();
   std::size_t width = 0;
   for (const Row& row : options_.next) width = std::max(width, row.label.size());
   std::string text;
   for (Row row : options_.next)
-    if (fill(row.value, "{run}", run_.run) && fill(row.value, "{checkpoint}", resumable) &&
+    if (fill(row.value, "{run}", run_.run) && fill(row.value, "{curve}", curve) && fill(row.value, "{checkpoint}", resumable) &&
         fill(row.value, "{stopped}", stopped ? resumable : "") && fill(row.value, "{last}", stopped ? checkpoint_ : ""))
       text += fmt::format("   {}  {}\n", terminal_.ink(fit(row.label, static_cast<int>(width)), Ink::dim),
                           terminal_.ink(row.value, Ink::accent));

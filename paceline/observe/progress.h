@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -38,11 +39,12 @@ struct ProgressOptions {
   Nanoseconds line_every = std::chrono::seconds(10);  // where nothing can be drawn over
   std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: by time alone
   std::function<std::int64_t()> memory = resident_bytes;
-  /// Where to look when it is over: label and command. {run} stands for the run's folder; {checkpoint} for the same where it has a
-  /// checkpoint, {stopped} where it also ended early, and {last} for its last checkpoint then. A row whose word stands for nothing is left
-  /// out.
+  std::function<bool(const std::string& file)> is_there = [](const std::string& file) { return std::filesystem::exists(file); };
+  /// Where to look when it is over: label and command. {run} stands for the run's folder; {curve} for the picture in it where a full disk
+  /// has not kept it from being drawn; {checkpoint} for the folder where it has a checkpoint, {stopped} where it also ended early, and
+  /// {last} for its last checkpoint then. A row whose word stands for nothing is left out.
   std::vector<Row> next = {{"run", "{run}"},
-                           {"curve", "{run}/curve.svg"},
+                           {"curve", "{curve}"},
                            {"tensorboard", "tensorboard --logdir {run}"},
                            {"checkpoint", "paceline checkpoint show {checkpoint}"},
                            {"go on", "paceline train --resume {stopped}"}};

@@ -23,6 +23,7 @@ class ProgressTest : public testing::Test {
     terminal.out = &out;
     terminal.live = live;
     terminal.width = [width] { return width; };
+    options.is_there = [this](const std::string& file) { return drawn && file == "runs/lenet-mnist/curve.svg"; };
     options.memory = [] { return std::int64_t{1'234'567'890}; };
     progress.emplace(terminal, clock, options);
     RunStarted run;
@@ -77,7 +78,7 @@ class ProgressTest : public testing::Test {
   ProgressOptions options;
   std::optional<Progress> progress;
   std::string started;
-  bool per_token = false;
+  bool per_token = false, drawn = true;
   std::int64_t train_samples = 128;
   double share = 0;
 };
@@ -289,6 +290,9 @@ TEST_F(ProgressTest, ARunThatStoppedSaysWhyAndHidesWhatItDoesNotKnow) {
   EXPECT_THAT(text, HasSubstr("stopped: SIGTERM"));
   EXPECT_THAT(text, Not(HasSubstr("test")));
   EXPECT_THAT(text, Not(HasSubstr("checkpoint")));
+  EXPECT_THAT(text, HasSubstr("curve.svg"));
+  drawn = false;  // the disk was full
+  EXPECT_THAT(told(end), Not(HasSubstr("curve")));
 }
 
 TEST_F(ProgressTest, ARunThatStoppedWithACheckpointSaysHowToGoOn) {
