@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -288,7 +289,9 @@ bool Trainer::write(const Checkpoint& checkpoint, Nanoseconds began) {
     around_.bus.emit(observe::CheckpointWritten{position_.step, file.string(), stamp.bytes, around_.clock.now() - began});
     return true;
   } catch (const std::exception& problem) {
-    log::error("no checkpoint at step {}: {}; training goes on", position_.step, problem.what());
+    // At the end of a run it is tried again, and need not be said again.
+    if (std::exchange(alarmed_step_, position_.step) != position_.step)
+      log::error("no checkpoint at step {}: {}; training goes on", position_.step, problem.what());
     return false;
   }
 }

@@ -100,6 +100,7 @@ class Trainer {
   Score last_test_;
   std::vector<observe::EvaluatedView> views_;
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
+  std::int64_t alarmed_step_ = -1;  // where the last alarm was that no checkpoint could be written
   std::int64_t samples_at_start_ = 0, first_step_ = 0;
 
   static constexpr std::int64_t kReportTogether = 25;  // steps

@@ -247,6 +247,19 @@ TEST(FullDisk, TrainingGoesOnAndTheNextCheckpointIsTriedAgain) {
   EXPECT_EQ(newest_good_checkpoint(folder.path()).second.position.step, expected.steps);
 }
 
+TEST(FullDisk, TheAlarmComesOnceAStep) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.epochs = 1;
+  const Folder folder;
+  put_bytes(folder / "checkpoints", "in the way");
+  Session run(recipe);
+  testing::internal::CaptureStderr();
+  run.to_end(folder.path());
+  const std::string log = testing::internal::GetCapturedStderr(), alarm = "no checkpoint at step 6";
+  EXPECT_NE(log.find(alarm), std::string::npos);
+  EXPECT_EQ(log.find(alarm), log.rfind(alarm)) << log;
+}
+
 TEST(FullDisk, AStopWithoutACheckpointIsAFailure) {
   const Folder folder;
   put_bytes(folder / "checkpoints", "in the way");
