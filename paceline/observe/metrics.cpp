@@ -91,7 +91,8 @@ void MetricsLog::on(const Event& event) {
           if constexpr (std::same_as<decltype(e), const Evaluated&> || std::same_as<decltype(e), const EvaluatedView&>)
             if (e.step == first_step_)
               keep_those([&](const Json& row) {
-                return row.value("event", "") != line["event"] || row["step"] != e.step || row.value("view", "") != line.value("view", "");
+                return row.value("event", "") != line.value("event", "") || row["step"] != e.step ||
+                       row.value("view", "") != line.value("view", "");
               });
           // A path may hold any bytes; JSON may not.
           out_->write(line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");

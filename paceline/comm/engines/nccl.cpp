@@ -283,7 +283,7 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
     std::memcpy(id.internal, told.data(), sizeof(id.internal));
   }
   ncclComm_t communicator =
-      made_in_time(config.connect_deadline(), other_of(world.rank, world.size), "connect",
+      made_in_time(config.deadline(), other_of(world.rank, world.size), "connect",
                    [id, size = world.size, rank = world.rank](ncclComm_t* made) { return ncclCommInitRank(made, size, id, rank); });
   return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(communicator), world.rank, world.size, world.local_size, config);
 }
