@@ -30,24 +30,18 @@ std::string holder(int descriptor) {
 
 // A file of its own, which stays: the others are replaced as wholes or grow, and to remove it would let two hold "the" lock.
 RunLock::RunLock(const RunFolder& folder)
-    : descriptor_(::open((folder.path() / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) {
-  if (descriptor_ < 0) return;
+    : file_(::open((folder.path() / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666)) {
+  if (!file_) return;
   int taken = -1;
-  while ((taken = ::flock(descriptor_, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) continue;
+  while ((taken = ::flock(file_.get(), LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) continue;
   if (taken == 0) {
     const std::string pid = fmt::format("{}\n", ::getpid());
     // For the message alone; a disk that is full does not matter.
-    [[maybe_unused]] const bool told = ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, pid.data(), pid.size(), 0) > 0;
+    [[maybe_unused]] const bool told = ::ftruncate(file_.get(), 0) == 0 && ::pwrite(file_.get(), pid.data(), pid.size(), 0) > 0;
   } else if (errno == EWOULDBLOCK) {
-    const std::string who = holder(descriptor_);
-    ::close(descriptor_);
-    throw ConfigError(
-        fmt::format("{}: another process{} is training there; stop it first, or wait until it ends", folder.path().string(), who));
+    throw ConfigError(fmt::format("{}: another process{} is training there; stop it first, or wait until it ends", folder.path().string(),
+                                  holder(file_.get())));
   }
-}
-
-RunLock::~RunLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace paceline::observe

@@ -1,6 +1,7 @@
 // A run's folder has one writer at a time: two would mix their records and prune each other's checkpoints.
 #pragma once
 
+#include "paceline/base/descriptor.h"
 #include "paceline/observe/run_folder.h"
 
 namespace paceline::observe {
@@ -11,12 +12,9 @@ class RunLock {
  public:
   /// Throws ConfigError that names the process where another one, or another lock of this one, holds it.
   explicit RunLock(const RunFolder& folder);
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
 
  private:
-  int descriptor_;
+  Descriptor file_;
 };
 
 }  // namespace paceline::observe

@@ -24,7 +24,8 @@ struct Terminal {
 
   std::string ink(std::string_view text, Ink kind) const { return paint(text, kind, color); }
 
-  /// Standard error. Live only where it is a terminal and TERM says one that is not "dumb"; no colours with NO_COLOR; ASCII where the locale says so.
+  /// Standard error. Live only where it is a terminal and TERM says one that is not "dumb"; no colours with NO_COLOR; ASCII where the
+  /// locale says so.
   static Terminal standard_error();
 };
 
