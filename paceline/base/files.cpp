@@ -36,50 +36,41 @@ fs::path name_beside(const fs::path& file) {
 
 int open_new(const fs::path& file) { return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }
 
-/// A descriptor of a regular file that closes itself. O_NONBLOCK: to open a FIFO would wait for somebody who writes into it.
+/// A regular file to read. O_NONBLOCK: to open a FIFO would wait for somebody who writes into it.
 class Input {
  public:
   explicit Input(const fs::path& file) : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-    if (descriptor_ < 0) fail(file, "open");
+    if (!descriptor_) fail(file, "open");
     struct stat status {};
-    const bool known = ::fstat(descriptor_, &status) == 0;
-    if (!known || !S_ISREG(status.st_mode)) {
-      ::close(descriptor_);
-      if (!known) fail(file, "look at");
-      throw DataError(file.string(), "is not a file");
-    }
+    if (::fstat(descriptor(), &status) != 0) fail(file, "look at");
+    if (!S_ISREG(status.st_mode)) throw DataError(file.string(), "is not a file");
     size_ = static_cast<std::size_t>(status.st_size);
   }
-  ~Input() { ::close(descriptor_); }
-  Input(const Input&) = delete;
-  Input& operator=(const Input&) = delete;
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   std::size_t size() const { return size_; }
 
  private:
-  int descriptor_;
+  Descriptor descriptor_;
   std::size_t size_ = 0;
 };
 
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)), beside_(name_beside(target_)), descriptor_(open_new(beside_)) {
-  if (descriptor_ < 0) fail(target_, "write");
+  if (!descriptor_) fail(target_, "write");
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(beside_.c_str());
+  if (descriptor_) ::unlink(beside_.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> data) {
-  ensure(descriptor_ >= 0, "a committed file takes nothing more");
+  ensure(bool(descriptor_), "a committed file takes nothing more");
   stamp_.crc32c = crc32c(data, stamp_.crc32c);
   stamp_.bytes += static_cast<std::int64_t>(data.size());
   while (!data.empty()) {
-    const ssize_t written = ::write(descriptor_, data.data(), data.size());
+    const ssize_t written = ::write(descriptor_.get(), data.data(), data.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail(target_, "write");
     data = data.subspan(static_cast<std::size_t>(written));
@@ -87,19 +78,15 @@ void AtomicFile::write(std::span<const std::byte> data) {
 }
 
 FileStamp AtomicFile::commit() {
-  ensure(descriptor_ >= 0, "a file is committed once");
-  if (::fsync(descriptor_) != 0) fail(target_, "sync");
+  ensure(bool(descriptor_), "a file is committed once");
+  if (::fsync(descriptor_.get()) != 0) fail(target_, "sync");
   if (::rename(beside_.c_str(), target_.c_str()) != 0) fail(target_, "replace");
-  ::close(std::exchange(descriptor_, -1));
+  descriptor_.reset();
   // The new name is on the disk only once its folder is.
   const fs::path folder = folder_of(target_);
-  const int above = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const Descriptor above(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // EINVAL: a file system that has no syncing of folders.
-  const bool synced = above >= 0 && (::fsync(above) == 0 || errno == EINVAL);
-  const int code = errno;
-  if (above >= 0) ::close(above);
-  errno = code;
-  if (!synced) fail(folder, "sync");
+  if (!above || (::fsync(above.get()) != 0 && errno != EINVAL)) fail(folder, "sync");
   return stamp_;
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "paceline/base/descriptor.h"
+
 namespace paceline {
 
 /// What a commit has put on the disk.
@@ -32,7 +34,7 @@ class AtomicFile {
  private:
   std::filesystem::path target_, beside_;
   FileStamp stamp_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
 };
 
 FileStamp write_atomically(const std::filesystem::path& target, std::string_view content);

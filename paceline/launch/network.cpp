@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 
+#include "paceline/base/descriptor.h"
 #include "paceline/base/error.h"
 #include "paceline/base/host.h"
 
@@ -40,13 +41,12 @@ std::optional<sockaddr_in> resolve(const std::string& host) {
 
 /// The source address of packets to there. Nothing is sent: connecting a datagram socket only looks up the route.
 std::optional<sockaddr_in> source_towards(sockaddr_in there) {
-  const int probe = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const Descriptor probe(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   there.sin_port = htons(9);
   sockaddr_in here{};
   socklen_t length = sizeof(here);
-  const bool good = ::connect(probe, reinterpret_cast<const sockaddr*>(&there), sizeof(there)) == 0 &&
-                    ::getsockname(probe, reinterpret_cast<sockaddr*>(&here), &length) == 0 && !is_loopback(here);
-  ::close(probe);
+  const bool good = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&there), sizeof(there)) == 0 &&
+                    ::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&here), &length) == 0 && !is_loopback(here);
   return good ? std::optional(here) : std::nullopt;
 }
 

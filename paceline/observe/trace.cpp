@@ -27,8 +27,8 @@ std::string microseconds(Nanoseconds time) { return fmt::format("{}.{:03}", time
 }  // namespace
 
 Trace::Trace(std::filesystem::path file, Bus& bus)
-    : file_(std::move(file)), descriptor_(::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)), pending_(kOpening) {
-  if (descriptor_ < 0) throw ConfigError(fmt::format("cannot write {}: {}", file_.string(), reason()));
+    : file_(std::move(file)), out_(::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)), pending_(kOpening) {
+  if (!out_) throw ConfigError(fmt::format("cannot write {}: {}", file_.string(), reason()));
   flush();
   bus.want_spans();
 }
@@ -38,7 +38,6 @@ Trace::~Trace() {
     flush();
   } catch (const DataError&) {  // the last block is lost with the disk
   }
-  ::close(descriptor_);
 }
 
 void Trace::on(const Event& event) {
@@ -74,7 +73,7 @@ void Trace::flush() {
   pending_ += kClosing;
   for (std::size_t written = 0; written < pending_.size();) {
     const ssize_t count =
-        ::pwrite(descriptor_, pending_.data() + written, pending_.size() - written, end_ + static_cast<std::int64_t>(written));
+        ::pwrite(out_.get(), pending_.data() + written, pending_.size() - written, end_ + static_cast<std::int64_t>(written));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw DataError(file_.string(), "cannot write: " + reason());
     written += static_cast<std::size_t>(count);

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "paceline/base/descriptor.h"
 #include "paceline/observe/event.h"
 
 namespace paceline::observe {
@@ -28,7 +29,7 @@ class Trace final : public Listener {
   void flush();
 
   std::filesystem::path file_;
-  int descriptor_;
+  Descriptor out_;
   std::string pending_;
   std::int64_t end_ = 0;  // where the closing brackets lie
   bool empty_ = true;

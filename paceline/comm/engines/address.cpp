@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "paceline/base/descriptor.h"
 #include "paceline/base/error.h"
 #include "paceline/base/host.h"
 
@@ -46,13 +47,12 @@ std::string address_of_interface(const std::string& variable, const std::string&
 
 /// Connecting a datagram socket sends nothing; it only asks for the route.
 std::string source_of_route(const addrinfo& to) {
-  const int probe = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return {};
+  const Descriptor probe(socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe) return {};
   sockaddr_storage own{};
   socklen_t length = sizeof(own);
   auto* address = reinterpret_cast<sockaddr*>(&own);
-  const bool found = connect(probe, to.ai_addr, to.ai_addrlen) == 0 && getsockname(probe, address, &length) == 0;
-  close(probe);
+  const bool found = connect(probe.get(), to.ai_addr, to.ai_addrlen) == 0 && getsockname(probe.get(), address, &length) == 0;
   return found ? numbers(address) : "";
 }
 
