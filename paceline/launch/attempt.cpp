@@ -184,7 +184,8 @@ void Attempt::hear_signals() {
   while (const std::optional<int> signal = signals_.next()) {
     if (*signal == SIGCHLD) continue;
     stopped_by_ = *signal;
-    if (*signal != SIGUSR1 && *signal != SIGUSR2 && ++signals_heard_ >= kPatience) signal_all(SIGKILL);
+    ++signals_heard_;
+    if (*signal != SIGUSR1 && *signal != SIGUSR2 && ++urged_ >= kPatience) signal_all(SIGKILL);
     else signal_all(*signal);
   }
   reap_ranks();

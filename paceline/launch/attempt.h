@@ -80,7 +80,7 @@ class Attempt {
 
   std::optional<Nanoseconds> next_step_;  // when to stop what still runs, harder each time
   bool asked_to_end_ = false, killed_ = false;
-  int stopped_by_ = 0, signals_heard_ = 0;
+  int stopped_by_ = 0, signals_heard_ = 0, urged_ = 0;  // urged: by those that ask to end, not to write a checkpoint
 };
 
 }  // namespace paceline::launch
