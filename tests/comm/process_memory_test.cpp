@@ -61,7 +61,7 @@ TEST(ProcessMemory, SaysHowMuchThereIsWhereMoreIsAskedFor) {
     memory->allocate(std::int64_t{1} << 46);
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("of shared memory that each of 1 ranks of this host has; start fewer of them"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("MiB that each of 1 rank has on this host; choose a smaller model"));
   }
 }
 

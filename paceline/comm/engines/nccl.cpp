@@ -77,7 +77,10 @@ ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& wh
   std::thread thread(std::move(task));
   if (future.wait_for(deadline) != std::future_status::ready) {
     thread.detach();
-    throw PeerError(suspect, what, 0, fmt::format("{} in {} of the nccl engine", did_not_come(suspect, deadline), what));
+    throw PeerError(suspect, what, 0,
+                    fmt::format("NCCL's {} took longer than {:.3g} s although all ranks had come: {} has gone since, or comm.deadline_s is "
+                                "too short for it",
+                                what, seconds(deadline), suspect < 0 ? "one" : fmt::format("rank {}", suspect)));
   }
   thread.join();
   const Made made = future.get();

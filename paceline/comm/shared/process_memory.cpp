@@ -18,6 +18,7 @@
 
 #include "paceline/base/descriptor.h"
 #include "paceline/base/error.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/world.h"
 
 namespace paceline::comm::shared {
@@ -65,9 +66,9 @@ class Ranges {
       if (size > bytes) free_[offset + bytes] = size - bytes;
       return offset;
     }
-    throw Error(
-        fmt::format("shm: no {} MiB are left of the {} MiB of shared memory that each of {} ranks of this host has; start fewer of them",
-                    bytes >> 20, bytes_ >> 20, ranks_));
+    throw Error(fmt::format(
+        "shm: no {} MiB are left of the {} MiB that each of {} has on this host; {}", bytes >> 20, bytes_ >> 20, plural(ranks_, "rank"),
+        bytes_ < reserved_bytes(machine_bytes(), 1) ? "start fewer of them here" : "choose a smaller model, or a host with more memory"));
   }
 
   void give_back(std::int64_t offset, std::int64_t bytes) {
