@@ -16,6 +16,8 @@ target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno
 target_link_libraries(paceline_options INTERFACE Threads::Threads)
 if(PACELINE_SANITIZE)
   target_compile_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE} -fno-omit-frame-pointer -g1 -O1)
+  # With the checks in between, g++ takes what an empty std::optional does not hold for something that is read.
+  target_compile_options(paceline_options INTERFACE -Wno-maybe-uninitialized)
   target_link_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE})
   target_compile_definitions(paceline_options INTERFACE PACELINE_SANITIZED=1)
 endif()
@@ -34,9 +36,6 @@ foreach(folder ${TORCH_INCLUDE_DIRS})
     target_compile_definitions(paceline_torch INTERFACE FMT_HEADER_ONLY=1)
   endif()
 endforeach()
-if(PACELINE_SANITIZE)  # with its checks in between, g++ takes the empty optional arguments of LibTorch's calls for ones that are read
-  target_compile_options(paceline_torch INTERFACE -Wno-maybe-uninitialized)
-endif()
 separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
 target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torch_flags}>)
 
