@@ -61,6 +61,14 @@ class Docs(unittest.TestCase):
                     if anchor and file.suffix == ".md":
                         self.assertIn(anchor, anchors_of(file))
 
+    def test_files_that_are_named_exist(self):
+        path = re.compile(r"(?:bench|cli|cmake|docs|examples|paceline|recipes|tests|tools)/[\w./-]+\.\w+")
+        for page in pages():
+            for code in code_of(page.read_text()):
+                if path.fullmatch(code) and not code.rpartition("/")[2].startswith("x."):  # x: what somebody will add
+                    with self.subTest(page=page.relative_to(ROOT), file=code):
+                        self.assertTrue((ROOT / code).exists(), "no such file")
+
     def test_pictures_stand_alone_and_are_shown(self):
         shown = {(page.parent / target).resolve() for page in pages() for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text())}
         pictures = sorted((ROOT / "docs").rglob("*.svg"))
