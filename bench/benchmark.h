@@ -16,7 +16,7 @@
 namespace paceline::bench {
 
 struct Options {
-  int threads = 0;         // 0: all cores
+  int threads = 0;         // 0: OMP_NUM_THREADS, else all cores
   int rounds = 5;          // of which the median counts
   std::int64_t batch = 0;  // 0: the benchmark's own
   std::string networks;    // comma-separated; empty: the benchmark's own

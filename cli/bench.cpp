@@ -86,7 +86,9 @@ Action add_bench(CLI::App& app) {
   std::string names;
   for (const auto& row : bench::benchmarks()) names += fmt::format("{}  {:<14} {}", "\n", row.key, row.help);
   app.add_option("NAME", flags->name, "which:" + names)->required();
-  app.add_option("--threads", flags->options.threads, "0: all cores")->capture_default_str()->check(whole_number(0));
+  app.add_option("--threads", flags->options.threads, "0: OMP_NUM_THREADS, else all cores that it may use")
+      ->capture_default_str()
+      ->check(whole_number(0));
   app.add_option("--rounds", flags->options.rounds, "measurements of which the median counts")
       ->capture_default_str()
       ->check(whole_number(1));

@@ -69,7 +69,7 @@ OwnCores::~OwnCores() {
 void check_threads(std::string_view setting, std::int64_t threads) {
   const std::int64_t cores = usable_cores(), most = std::max<std::int64_t>(64, 4 * cores);
   if (threads > most)
-    throw ConfigError(fmt::format("{}={} is more than {} cores can use; at most {}, or 0 for all cores", setting, threads, cores, most));
+    throw ConfigError(fmt::format("{}={} is more than {} cores can use; give at most {}, or leave it out", setting, threads, cores, most));
 }
 
 }  // namespace paceline

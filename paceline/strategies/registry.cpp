@@ -50,7 +50,9 @@ void StrategyConfig::describe(Section& section) {
   section.field("name", name, "how workers train together; auto: allreduce where there are several, else single").one_of(keys);
   section
       .field("bucket_mb", bucket_mb,
-             "MiB of gradients that travel together; 0: chosen by measurement with two workers or train.repeatable=false, else 8")
+             "MiB of gradients that travel together; 0: measured on the CPU, uncompressed, with two workers or train.repeatable=false; "
+             "else 8, "
+             "on a GPU all")
       .at_least(0);
   section.field("overlap", overlap, "send gradients while the backward pass goes on").one_of({"auto", "on", "off"});
   section.field("update", update, "every worker updates all parameters, or a part that it hands round")

@@ -19,7 +19,7 @@ struct TrainConfig {
   std::int64_t seed = 1;
   std::string device = "auto";
   std::string precision = "fp32";
-  std::int64_t threads = 0;        // 0: all cores
+  std::int64_t threads = 0;        // 0: OMP_NUM_THREADS, else all cores that it may use
   std::int64_t micro_batches = 1;  // gradient accumulation
   double label_smoothing = 0;
   double evaluate_every = 1;          // epochs; 0: only at the end

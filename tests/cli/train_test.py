@@ -86,7 +86,7 @@ class Training(CliTest):
     def test_more_threads_than_cores_can_use(self):
         for words in [["train", *SMALL, "train.threads=100000"], ["bench", "step", "--threads", "100000"]]:
             done = self.run_paceline(*words, code=WRONG_INPUT)
-            self.assertRegex(done.stderr, r"^error: .*threads=100000 is more than \d+ cores can use; at most \d+, or 0 for all cores\n$")
+            self.assertRegex(done.stderr, r"^error: .*threads=100000 is more than \d+ cores can use; give at most \d+, or leave it out\n$")
         self.assertEqual(self.files(), [])
 
 
