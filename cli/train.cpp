@@ -40,6 +40,14 @@ struct TrainFlags {
 struct Plan {
   train::Recipe recipe;
   std::optional<std::pair<std::filesystem::path, train::Checkpoint>> resume_from;
+  std::optional<RunFolder> folder;  // where this process writes
+  std::optional<observe::RunLock> lock;
+
+  /// Before its checkpoint is chosen: whoever still trains there may write a later one, and end.
+  void write_in(RunFolder chosen) {
+    lock.emplace(chosen);
+    folder = std::move(chosen);
+  }
 };
 
 /// The built-in one. Its momentum, and a rate for that, are too much for gradients that come late;
@@ -53,6 +61,14 @@ train::Recipe demonstration(const std::vector<std::string>& words) {
   return recipe;
 }
 
+/// A checkpoint in a run's folder goes on in that.
+std::optional<RunFolder> run_around(const std::filesystem::path& resumed) {
+  const auto files = train::list_checkpoints(resumed);
+  if (files.empty()) return std::nullopt;
+  const auto checkpoints = std::filesystem::absolute(files.front()).parent_path();
+  return checkpoints.filename() == "checkpoints" ? std::optional(RunFolder::open(checkpoints.parent_path())) : std::nullopt;
+}
+
 Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
   Plan plan;
   const bool has_recipe = names_recipe(flags.words);
@@ -60,6 +76,8 @@ Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
   Config config = plan.recipe.config();
   if (!flags.resume.empty()) {
     if (has_recipe) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
+    const bool writes = !flags.print_recipe && launched.rank == 0 && flags.join.empty() && ps::discover().leads();
+    if (std::optional<RunFolder> run = writes ? run_around(flags.resume) : std::nullopt) plan.write_in(std::move(*run));
     plan.resume_from = train::newest_good_checkpoint(flags.resume);
     config.load_text(plan.resume_from->second.recipe, plan.resume_from->first.string());
     // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
@@ -77,23 +95,18 @@ Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
 }
 
 /// Server 0 is started again: it goes on where its run's last checkpoint stands.
-std::optional<RunFolder> take_up_again(const ps::Cluster& cluster, Plan& plan) {
-  if (cluster.role != ps::Cluster::Role::server || cluster.restarts == 0) return std::nullopt;
-  std::optional<RunFolder> folder = RunFolder::find(cluster.runs, cluster.job);
-  if (folder && !train::list_checkpoints(folder->path()).empty()) plan.resume_from = train::newest_good_checkpoint(folder->path());
-  return folder;
+void take_up_again(const ps::Cluster& cluster, Plan& plan) {
+  if (cluster.role != ps::Cluster::Role::server || cluster.restarts == 0) return;
+  const std::optional<RunFolder> run = RunFolder::find(cluster.runs, cluster.job);
+  if (!run) return;
+  plan.write_in(*run);
+  if (!train::list_checkpoints(run->path()).empty()) plan.resume_from = train::newest_good_checkpoint(run->path());
 }
 
-/// The folder of a resumed run is the one its checkpoint lies in.
-RunFolder folder_for(const Plan& plan) {
-  if (plan.resume_from) {
-    const auto checkpoints = std::filesystem::absolute(plan.resume_from->first).parent_path();
-    if (checkpoints.filename() == "checkpoints") return RunFolder::open(checkpoints.parent_path());
-  }
-  const auto& train = plan.recipe.train;
-  const std::string name =
-      train.name.empty() ? RunFolder::default_name(plan.recipe.model.network, plan.recipe.data.name, std::time(nullptr)) : train.name;
-  return RunFolder::create(train.runs, name);
+RunFolder new_folder(const train::Recipe& recipe) {
+  const std::string& name = recipe.train.name;
+  return RunFolder::create(recipe.train.runs,
+                           name.empty() ? RunFolder::default_name(recipe.model.network, recipe.data.name, std::time(nullptr)) : name);
 }
 
 /// A worker, or the server of a range, of a run that another process leads.
@@ -160,7 +173,7 @@ int run_train(const TrainFlags& flags) {
   cluster.runs = plan.recipe.train.runs;
   plan.recipe = train::recipe_for(plan.recipe, cluster);
   if (!cluster.leads()) return run_remote(plan.recipe, cluster);
-  const std::optional<RunFolder> before = take_up_again(cluster, plan);
+  take_up_again(cluster, plan);
   const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself
   const SteadyClock clock;
   observe::Bus bus;
@@ -172,8 +185,9 @@ int run_train(const TrainFlags& flags) {
     return ended.stopped.empty() ? kDone : kStopped;
   }
   // From here on the input is known to be good: nothing was written before.
-  const RunFolder folder = before ? *before : folder_for(plan);
-  const observe::RunLock lock(folder);
+  bool begun = plan.folder.has_value();  // then it has things of others
+  if (!begun) plan.write_in(new_folder(plan.recipe));
+  const RunFolder& folder = *plan.folder;
   if (!cluster.job.empty()) folder.mark(cluster.job);
   write_atomically(folder.recipe(), plan.recipe.config().toml());
 
@@ -186,7 +200,6 @@ int run_train(const TrainFlags& flags) {
   if (!flags.quiet)  // the last, since it says in the end which of the records there are
     bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
 
-  bool begun = before || plan.resume_from;  // then the folder has things of others
   bus.add(std::make_unique<FirstStep>(begun));
   try {
     const observe::RunEnded ended = workers.run(folder.path());

@@ -46,6 +46,19 @@ class Resuming(CliTest):
         for key in ["workers", "state_hash", "steps", "samples"]:
             self.assertEqual(resumed[key], whole[key], key)
 
+    def test_a_run_that_still_trains_is_left_alone(self):
+        process = self.start("train", *LONG, "train.name=live", "--quiet")
+        self.wait_for_checkpoint(process, "runs/live")
+        process.send_signal(signal.SIGSTOP)  # so that it neither ends nor writes meanwhile
+        # Before anything else is looked at, and so before a checkpoint is chosen: a later one could come, and would be set aside.
+        self.refused("train", "--resume", "runs/live", "model.hidden=[24]", says=["runs/live: ", f"(pid {process.pid}) is training there"])
+        self.run_paceline("train", "--resume", "runs/live", "--print-recipe")
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, STOPPED, err)
+        self.assertFalse([file for file in self.files() if "aside" in file])
+
     def wait_for_checkpoint(self, process, run):
         end = time.monotonic() + DEADLINE_S
         while not self.checkpoints(run):
