@@ -125,7 +125,7 @@ std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::f
   throw InternalError("no checkpoint was tried");
 }
 
-void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep) {
+void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep) try {
   const auto folder = written.parent_path();
   auto files = list_checkpoints(folder);
   keep -= static_cast<std::int64_t>(std::erase(files, written));
@@ -134,6 +134,8 @@ void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep) 
   for (const auto& item : std::filesystem::directory_iterator(folder, ignored))
     if (item.path().extension() == ".part") files.push_back(item.path());  // a writer was killed
   for (const auto& file : files) std::filesystem::remove(file, ignored);
+} catch (const std::filesystem::filesystem_error& problem) {
+  log::warning("old checkpoints beside {} stay: {}", written.string(), problem.code().message());
 }
 
 std::optional<std::filesystem::path> set_aside_behind(std::int64_t step, const std::filesystem::path& folder) {

@@ -64,7 +64,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::filesystem::path& path);
 
 /// Removes all but `keep` from the folder of the one just `written`, which stays with the newest of the others, and what a writer that was
-/// killed left half-written.
+/// killed left half-written. What the disk does not let go stays: that must not end a run.
 void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep);
 
 /// Moves a folder's checkpoints behind a step into a folder of their own in it, where nobody looks who is not told to: another way from

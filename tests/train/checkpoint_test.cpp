@@ -171,6 +171,14 @@ TEST(Prune, NeverRemovesTheOneJustWritten) {
   EXPECT_THAT(list_checkpoints(folder.path()), testing::ElementsAre(file(150)));
 }
 
+TEST(Prune, ADiskThatFailsEndsNoRun) {
+  const Folder folder;
+  std::filesystem::create_symlink("checkpoints", folder / "checkpoints");  // a link to itself: nothing can be asked of it
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(prune_checkpoints(checkpoint_file(folder / "checkpoints", 100), 1));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step-0000000100.safetensors stay: "));
+}
+
 TEST(SetAside, MovesTheLaterOnesEachTimeIntoAFolderOfTheirOwn) {
   const Folder folder;
   const auto file = [&](std::int64_t step) { return checkpoint_file(folder.path(), step); };
