@@ -61,7 +61,10 @@ bool for_each_line(const std::filesystem::path& file, const std::function<void(c
   return whole;
 }
 
-double number(const Json& row, const char* key) { return row.at(key).is_null() ? kUnknown : row.at(key).get<double>(); }
+double number(const Json& row, const char* key) {
+  const auto found = row.find(key);  // not there: an earlier version did not write it; null: a nan
+  return found == row.end() || found->is_null() ? kUnknown : found->get<double>();
+}
 
 }  // namespace
 

@@ -174,6 +174,29 @@ TEST_F(CurveTest, OfAResumedRunItHasWhatWasBefore) {
   EXPECT_EQ(epochs_of(ignorant, 1), std::vector<double>{1});
 }
 
+TEST_F(CurveTest, ARecordOfAnEarlierVersionHasItsEvaluations) {
+  const auto metrics = folder / "metrics.jsonl";
+  std::string record;
+  for (int epoch = 1; epoch <= 3; ++epoch)
+    record += fmt::format(R"({{"event":"step","step":{0},"epoch":{0},"loss":1.0,"accuracy":0.5}}
+{{"event":"evaluation","step":{0},"epoch":{0},"test_loss":0.{0},"test_accuracy":null}}
+)",
+                          epoch);
+  write_atomically(metrics, record);
+  Curve curve(folder / "curve.svg", clock, metrics);
+  RunStarted resumed;
+  resumed.first_step = 3;
+  curve.on(resumed);
+  StepDone step;
+  step.step = 4, step.epoch = 4, step.epoch_step = 1, step.epoch_steps = 1;
+  curve.on(step);
+  curve.on(Evaluated{4, 4, 0.4, 0.8, false});
+  const std::vector<Series> series = curve.figure().panels[0].series;
+  EXPECT_EQ(series[0].x, std::vector<double>{4});
+  EXPECT_EQ(series[1].x, (std::vector<double>{1, 2, 3, 4}));
+  EXPECT_EQ(series[1].y, (std::vector<double>{0.1, 0.2, 0.3, 0.4}));
+}
+
 TEST_F(CurveTest, EpochsThatGrowShorterAreEpochs) {
   Curve curve(folder / "curve.svg", clock);
   curve.on(RunStarted{});
