@@ -70,7 +70,8 @@ TensorBoard::TensorBoard(const std::filesystem::path& folder, const Clock& clock
 void TensorBoard::on(const Event& event) {
   if (const auto* e = std::get_if<RunStarted>(&event)) {
     per_token_ = e->per_token;
-    if (e->first_step > 0) out_.write(tfevents::record(tfevents::restart_event(wall_(), e->first_step + 1)));
+    // In every file: a run may also begin again at its first step, behind the file of one that was killed before its first checkpoint.
+    out_.write(tfevents::record(tfevents::restart_event(wall_(), e->first_step + 1)));
   }
   if (const auto* e = std::get_if<StepDone>(&event)) {
     step_ = e->step;

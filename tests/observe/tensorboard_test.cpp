@@ -92,8 +92,9 @@ TEST(TfEvents, ScalarsDecodeAgain) {
 
 class TensorBoardTest : public TempFolderTest {
  protected:
-  std::vector<std::string> written() {
-    const auto file = *std::filesystem::directory_iterator(folder);
+  std::vector<std::string> written() { return written_in(folder); }
+  static std::vector<std::string> written_in(const std::filesystem::path& run) {
+    const auto file = *std::filesystem::directory_iterator(run);
     EXPECT_TRUE(file.path().filename().string().starts_with("events.out.tfevents.1700000000."));
     return records_of(read_file(file.path()));
   }
@@ -119,28 +120,32 @@ TEST_F(TensorBoardTest, ARunBecomesAFileOfScalars) {
     board.on(Evaluated{1, 200, 0.375, 0.875, false});
   }
   const auto records = written();
-  ASSERT_EQ(records.size(), 4u);
+  ASSERT_EQ(records.size(), 5u);
   EXPECT_EQ(fields_of(records[0]).find(3)->second, "brain.Event:2");
-  EXPECT_EQ(scalars_of(records[1]),
+  EXPECT_EQ(scalars_of(records[2]),
             (std::map<std::string, float>{
                 {"train/loss", 0.5f}, {"train/accuracy", 0.75f}, {"train/rate", 0.1f}, {"train/samples_per_s", 128.0f}}));
-  EXPECT_EQ(fields_of(records[2]).find(2)->second, "200");
-  EXPECT_EQ(scalars_of(records[2]).at("epoch/loss"), 0.625f);
-  EXPECT_EQ(scalars_of(records[3]), (std::map<std::string, float>{{"test/loss", 0.375f}, {"test/accuracy", 0.875f}}));
+  EXPECT_EQ(fields_of(records[3]).find(2)->second, "200");
+  EXPECT_EQ(scalars_of(records[3]).at("epoch/loss"), 0.625f);
+  EXPECT_EQ(scalars_of(records[4]), (std::map<std::string, float>{{"test/loss", 0.375f}, {"test/accuracy", 0.875f}}));
 }
 
-TEST_F(TensorBoardTest, AResumedRunVoidsWhatCameLater) {
-  {
-    TensorBoard board(folder, clock, [] { return 1700000000.5; });
-    RunStarted run;
-    run.first_step = 200;
-    board.on(run);
+TEST_F(TensorBoardTest, ARunThatBeginsAgainVoidsWhatCameLater) {
+  for (const std::int64_t first_step : {0, 200}) {  // 0: it was killed before its first checkpoint
+    const auto run_folder = folder / std::to_string(first_step);
+    std::filesystem::create_directory(run_folder);
+    {
+      TensorBoard board(run_folder, clock, [] { return 1700000000.5; });
+      RunStarted run;
+      run.first_step = first_step;
+      board.on(run);
+    }
+    const auto records = written_in(run_folder);
+    ASSERT_EQ(records.size(), 2u);
+    const auto fields = fields_of(records[1]);
+    EXPECT_EQ(fields.find(2)->second, std::to_string(first_step + 1));
+    EXPECT_EQ(fields_of(fields.find(7)->second).find(1)->second, "1");  // SessionLog.START
   }
-  const auto records = written();
-  ASSERT_EQ(records.size(), 2u);
-  const auto fields = fields_of(records[1]);
-  EXPECT_EQ(fields.find(2)->second, "201");
-  EXPECT_EQ(fields_of(fields.find(7)->second).find(1)->second, "1");  // SessionLog.START
 }
 
 TEST_F(TensorBoardTest, ALanguageModelHasNoAccuracyAndABrokenLossIsKept) {
@@ -154,7 +159,7 @@ TEST_F(TensorBoardTest, ALanguageModelHasNoAccuracyAndABrokenLossIsKept) {
     board.on(step);
     board.on(RunEnded{});
   }
-  const auto scalars = scalars_of(written().at(1));
+  const auto scalars = scalars_of(written().at(2));
   EXPECT_TRUE(std::isnan(scalars.at("train/loss")));
   EXPECT_FALSE(scalars.contains("train/accuracy"));
 }
