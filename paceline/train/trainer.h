@@ -72,7 +72,8 @@ class Trainer {
   void keep(const strategies::StepResult& result);  // of the latest step, until it is reported
   void finish_steps();                              // report(), with what is still under way as part of the latest step
   std::string blame();                              // the first fault that any worker has seen; collective
-  [[noreturn]] void give_up(const std::string& symptom, const std::string& where);
+  /// `aside`: where the checkpoint of this step is, if it was found not to be good.
+  [[noreturn]] void give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside = {});
   bool evaluation_due() const;   // at this place, and not yet made
   bool evaluate();               // false: told to stop before it was done
   std::optional<Score> score();  // the same

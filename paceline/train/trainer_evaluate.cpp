@@ -32,8 +32,9 @@ bool Trainer::evaluate() {
   if (!std::isfinite(last_test_.loss) && datasets_->test->size() > 0) {
     look_into_test();
     const std::string where = blame();
-    if (leads()) set_aside_behind(position_.step - 1, checkpoints());  // it was written before this was known
-    give_up(fmt::format("the test loss is {} after step {}", last_test_.loss, position_.step), where);
+    std::optional<std::filesystem::path> aside;
+    if (leads()) aside = set_aside_behind(position_.step - 1, checkpoints());  // it was written before this was known
+    give_up(fmt::format("the test loss is {} after step {}", last_test_.loss, position_.step), where, aside);
   }
   strategy_->resume_training();
   evaluated_step_ = position_.step;
