@@ -162,6 +162,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   started.engine = comm_->size() > 1 ? comm_->engine() : strategy_->parts() > 1 ? recipe_.ps.executor : "";
   started.first_step = position_.step;
   if (leads()) around_.bus.emit(started);
+  meet();
 
   samples_at_start_ = position_.samples, first_step_ = position_.step;
   bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
@@ -195,6 +196,18 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   ended.views = views_;
   if (leads()) around_.bus.emit(ended);
   return ended;
+}
+
+// Worker 0 reads and writes for all, and a disk may be slow. They may also have found different checkpoints: processes look for themselves,
+// each on the disk of its host, and one that was still being written may have come between.
+void Trainer::meet() {
+  if (comm_->size() == 1) return;
+  std::vector<std::int64_t> steps(static_cast<std::size_t>(comm_->size()));
+  steps[static_cast<std::size_t>(comm_->rank())] = position_.step;
+  comm_->run(comm::all_gather(steps, {.deadline = comm::kUntilTheEnd}));
+  if (const auto other = std::ranges::find_if(steps, [&](std::int64_t step) { return step != steps[0]; }); other != steps.end())
+    throw ConfigError(fmt::format("worker 0 goes on from step {} and worker {} from step {}; give all of them the same checkpoint",
+                                  steps[0], other - steps.begin(), *other));
 }
 
 bool Trainer::train_epoch() {

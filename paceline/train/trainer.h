@@ -66,6 +66,7 @@ class Trainer {
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   bool write(const Checkpoint& checkpoint, Nanoseconds began);
   void check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const;
+  void meet();                                      // waits until worker 0 has read and written what the run has so far
   bool train_epoch();                               // false: told to stop
   bool accepts(std::int64_t step, double loss);     // false: a step to be left out
   void report();                                    // reads the sums of the last steps back, adds them up over the workers and emits them

@@ -44,6 +44,7 @@ bool Trainer::evaluate() {
   if (leads())
     around_.bus.emit(observe::Evaluated{position_.epoch, position_.step, last_test_.loss, last_test_.accuracy,
                                         datasets_->training->info().tokens, training_s});
+  meet();
   if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
   return true;
 }

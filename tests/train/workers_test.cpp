@@ -190,13 +190,37 @@ TEST(Workers, WaitForADiskThatIsSlowerThanTheDeadline) {
   recipe.comm.deadline_s = 0.4;
   recipe.train.epochs = 1;
   observe::Bus bus;
-  bus.add(std::make_unique<On<observe::CheckpointWritten>>(
-      [](const observe::CheckpointWritten&) { std::this_thread::sleep_for(std::chrono::milliseconds(600)); }));
+  const auto rest = [](const auto&) { std::this_thread::sleep_for(std::chrono::milliseconds(500)); };
+  bus.add(std::make_unique<On<observe::RunStarted>>(rest));
+  bus.add(std::make_unique<On<observe::CheckpointWritten>>(rest));
+  bus.add(std::make_unique<On<observe::Evaluated>>(rest));
   const SteadyClock clock;
   const std::atomic<bool> stop = false;
   const Folder folder;
   Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
   EXPECT_GT(workers.run(folder.path()).steps, 0);
+}
+
+TEST(Workers, GoOnFromOnePlace) {
+  Recipe recipe = recipe_of(2);
+  recipe.train.epochs = 1;
+  const Folder folder, other_folder;
+  run_in(folder.path(), recipe);
+  const auto [file, checkpoint] = newest_good_checkpoint(folder.path());
+  observe::Bus bus;
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  auto comms = comm::local_group(2, recipe.comm);
+  std::string messages[2];
+  const auto work = [&](std::size_t rank) {
+    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[rank].get()});
+    if (rank == 1) trainer.resume(checkpoint, file.string());
+    messages[rank] = message_of<ConfigError>([&] { trainer.run(rank == 0 ? other_folder.path() : std::filesystem::path()); });
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("worker 0 goes on from step 0 and worker 1 from step 6"));
 }
 
 TEST(Workers, ReadTheirDataWhenTheyKnowOneAnother) {
