@@ -144,6 +144,14 @@ TEST(Network, KnowsThisHost) {
   EXPECT_FALSE(is_this_host("some-other-host"));
 }
 
+TEST(Network, TellsOthersNoLoopbackAddress) {
+  try {
+    EXPECT_FALSE(names_loopback(address_towards("somebody@localhost")));  // where a host's own name often leads
+  } catch (const ConfigError& error) {                                    // nothing else is there
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("that localhost could reach"), HasSubstr("--master-addr")));
+  }
+}
+
 TEST(Network, ReservesPorts) {
   const ReservedPort one, other;
   EXPECT_GT(one.number(), 0);

@@ -1,10 +1,6 @@
 #include "paceline/comm/engines/address.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <set>
@@ -12,19 +8,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "paceline/base/descriptor.h"
 #include "paceline/base/error.h"
 #include "paceline/base/host.h"
 
 namespace paceline::comm {
 namespace {
-
-std::string numbers(const sockaddr* address) {
-  char text[NI_MAXHOST] = "";
-  const socklen_t length = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  getnameinfo(address, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
-  return text;
-}
 
 std::string address_of_interface(const std::string& variable, const std::string& name) {
   ifaddrs* list = nullptr;
@@ -34,8 +22,8 @@ std::string address_of_interface(const std::string& variable, const std::string&
   for (const ifaddrs* row = list; row; row = row->ifa_next) {
     names.insert(row->ifa_name);
     if (name != row->ifa_name || !row->ifa_addr) continue;
-    if (row->ifa_addr->sa_family == AF_INET && v4.empty()) v4 = numbers(row->ifa_addr);
-    if (row->ifa_addr->sa_family == AF_INET6 && v6.empty()) v6 = numbers(row->ifa_addr);
+    if (row->ifa_addr->sa_family == AF_INET && v4.empty()) v4 = number_of(row->ifa_addr);
+    if (row->ifa_addr->sa_family == AF_INET6 && v6.empty()) v6 = number_of(row->ifa_addr);
   }
   freeifaddrs(list);
   if (!names.contains(name))
@@ -45,28 +33,12 @@ std::string address_of_interface(const std::string& variable, const std::string&
   return v4.empty() ? v6 : v4;
 }
 
-/// Connecting a datagram socket sends nothing; it only asks for the route.
-std::string source_of_route(const addrinfo& to) {
-  const Descriptor probe(socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe) return {};
-  sockaddr_storage own{};
-  socklen_t length = sizeof(own);
-  auto* address = reinterpret_cast<sockaddr*>(&own);
-  const bool found = connect(probe.get(), to.ai_addr, to.ai_addrlen) == 0 && getsockname(probe.get(), address, &length) == 0;
-  return found ? numbers(address) : "";
-}
-
 std::string address_towards(const std::string& peer) {
-  addrinfo hints{}, *candidates = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
-  if (getaddrinfo(peer.c_str(), "9", &hints, &candidates) != 0)
-    throw ConfigError(fmt::format("host {} can not resolve '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
-  std::string address;
-  for (const addrinfo* row = candidates; row && address.empty(); row = row->ai_next) address = source_of_route(*row);
-  freeaddrinfo(candidates);
-  if (address.empty())
+  const std::optional<std::string> address = source_towards(peer);
+  if (!address) throw ConfigError(fmt::format("host {} can not resolve '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
+  if (address->empty())
     throw ConfigError(fmt::format("host {} has no route to '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
-  return address;
+  return *address;
 }
 
 }  // namespace
