@@ -51,8 +51,7 @@ void StrategyConfig::describe(Section& section) {
   section
       .field("bucket_mb", bucket_mb,
              "MiB of gradients that travel together; 0: measured on the CPU, uncompressed, with two workers or train.repeatable=false; "
-             "else 8, "
-             "on a GPU all")
+             "else 8, on a GPU all")
       .at_least(0);
   section.field("overlap", overlap, "send gradients while the backward pass goes on").one_of({"auto", "on", "off"});
   section.field("update", update, "every worker updates all parameters, or a part that it hands round")

@@ -6,7 +6,9 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <functional>
 #include <thread>
 
 #include "paceline/base/affinity.h"
@@ -165,22 +167,32 @@ TEST(Workers, OneThatFailsEndsTheRunWithItsOwnWords) {
   }
 }
 
-TEST(Workers, OnlyTheOneWhoWritesCheckpointsSpeaksOfThemWhenTheRunDiverges) {
-  Recipe recipe = recipe_of(2);
-  recipe.optim.rate = 1e30;
-  const Folder folder;
+/// What each of two trainers says that cannot go on, after `prepare(trainer, rank)`; worker 0 writes in `folder`.
+template <class Problem>
+std::array<std::string, 2> complaints_of_two(const Recipe& recipe, const std::filesystem::path& folder,
+                                             const std::function<void(Trainer&, int)>& prepare = {}) {
   observe::Bus bus;
   const SteadyClock clock;
   const std::atomic<bool> stop = false;
   auto comms = comm::local_group(2, recipe.comm);
-  std::string messages[2];
-  const auto work = [&](std::size_t rank) {
-    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[rank].get()});
-    messages[rank] = message_of<Diverged>([&] { trainer.run(rank == 0 ? folder.path() : std::filesystem::path()); });
+  std::array<std::string, 2> messages;
+  const auto work = [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[at].get()});
+    if (prepare) prepare(trainer, rank);
+    messages[at] = message_of<Problem>([&] { trainer.run(rank == 0 ? folder : std::filesystem::path()); });
   };
   std::thread other(work, 1);
   work(0);
   other.join();
+  return messages;
+}
+
+TEST(Workers, OnlyTheOneWhoWritesCheckpointsSpeaksOfThemWhenTheRunDiverges) {
+  Recipe recipe = recipe_of(2);
+  recipe.optim.rate = 1e30;
+  const Folder folder;
+  const auto messages = complaints_of_two<Diverged>(recipe, folder.path());
   EXPECT_THAT(messages[0], AllOf(HasSubstr("the loss is"), HasSubstr("There is no checkpoint yet")));
   EXPECT_THAT(messages[1], AllOf(HasSubstr("the loss is"), Not(HasSubstr("checkpoint"))));
 }
@@ -207,19 +219,9 @@ TEST(Workers, GoOnFromOnePlace) {
   const Folder folder, other_folder;
   run_in(folder.path(), recipe);
   const auto [file, checkpoint] = newest_good_checkpoint(folder.path());
-  observe::Bus bus;
-  const SteadyClock clock;
-  const std::atomic<bool> stop = false;
-  auto comms = comm::local_group(2, recipe.comm);
-  std::string messages[2];
-  const auto work = [&](std::size_t rank) {
-    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[rank].get()});
+  const auto messages = complaints_of_two<ConfigError>(recipe, other_folder.path(), [&](Trainer& trainer, int rank) {
     if (rank == 1) trainer.resume(checkpoint, file.string());
-    messages[rank] = message_of<ConfigError>([&] { trainer.run(rank == 0 ? other_folder.path() : std::filesystem::path()); });
-  };
-  std::thread other(work, 1);
-  work(0);
-  other.join();
+  });
   for (const std::string& message : messages) EXPECT_THAT(message, HasSubstr("worker 0 goes on from step 0 and worker 1 from step 6"));
 }
 
