@@ -77,18 +77,18 @@ void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.token = flags.job.empty() ? fmt::format("{}:{}", job.address, job.port) : flags.job;
 }
 
-/// NAME as it is here, or NAME=VALUE; PACELINE_… go along by themselves.
+/// NAME as it is here, or NAME=VALUE; PACELINE_… go along by themselves, but what was asked for counts more.
 std::vector<std::string> exported(const std::vector<std::string>& asked) {
   std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (const std::string_view text = *variable; text.starts_with("PACELINE_") && !launch::set_by_launcher(text))
+      variables.emplace_back(text);
   for (const std::string& word : asked) {
     const char* here = std::getenv(word.c_str());
     if (word.find('=') == std::string::npos && here == nullptr)
       throw ConfigError(fmt::format("-x {}: it is not set here; give a value, as in -x {}=…", word, word));
-    variables.push_back(word.find('=') != std::string::npos ? word : word + "=" + here);
+    launch::set_variable(variables, word.find('=') != std::string::npos ? word : word + "=" + here);
   }
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    if (const std::string_view text = *variable; text.starts_with("PACELINE_") && !launch::set_by_launcher(text))
-      variables.emplace_back(text);
   return variables;
 }
 

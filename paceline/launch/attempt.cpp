@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
@@ -102,19 +101,18 @@ Ending Attempt::run() {
 void Attempt::start(Rank& rank) {
   const Place& place = rank.place;
   std::vector<std::string> variables = rank_variables(job_, place, rank.restarts);
-  const char* threads = std::getenv("OMP_NUM_THREADS");
+  const bool threads_set = has_variable(variables, "OMP_NUM_THREADS");
   rank.began = clock_.now();
   if (place.here) {
-    variables.push_back("PACELINE_JOB=" + token_);
-    if (threads == nullptr) variables.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, usable_cores() / place.local_size)));
+    set_variable(variables, "PACELINE_JOB=" + token_);
+    if (!threads_set) variables.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, usable_cores() / place.local_size)));
     // A terminal belongs to the launcher: a rank that read it would be stopped. Anything else is for rank 0.
     const bool reads = place.rank == 0 && !::isatty(0);
     rank.process =
         spawn({job_.program, environment_with(variables, job_), reads ? Command::Input::inherited : Command::Input::none}, here_);
   } else {
     if (!there_) there_.emplace();
-    if (threads != nullptr) variables.push_back(fmt::format("OMP_NUM_THREADS={}", threads));
-    const RemoteRank remote{job_.ssh,    place.host, std::filesystem::current_path(), variables, threads != nullptr ? 0 : place.local_size,
+    const RemoteRank remote{job_.ssh,    place.host, std::filesystem::current_path(), variables, threads_set ? 0 : place.local_size,
                             job_.program};
     rank.process = spawn({ssh_command(remote), environment_with({}, job_), Command::Input::pipe}, *there_);
     tell(rank, token_);

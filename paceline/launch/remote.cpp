@@ -22,7 +22,7 @@ std::vector<std::string> ssh_command(const RemoteRank& rank) {
   // setsid makes the rank the leader of a group of its own, which is what the guard signals. The guard keeps none of the outputs open, or
   // ssh would wait for it.
   const std::string script = fmt::format(
-      "cd {} || exit 2; read -r PACELINE_JOB || exit 1; export PACELINE_JOB{}; {}exec 3<&0; "
+      "cd {} || exit 2; export{}; read -r PACELINE_JOB || exit 1; export PACELINE_JOB; {}exec 3<&0; "
       "setsid{} </dev/null 3<&- & rank=$!; "
       "(while read -r name; do kill -s \"$name\" -- -$rank; done; kill -s KILL -- -$rank) <&3 >/dev/null 2>&1 & guard=$!; "
       "exec 3<&-; wait $rank; code=$?; kill $guard; kill -s KILL -- -$rank 2>/dev/null; exit $code",

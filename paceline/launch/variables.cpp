@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 
 #include "paceline/launch/role.h"
 
@@ -60,21 +61,32 @@ std::vector<std::string> place_among_servers(const Job& job, const Place& place)
 
 }  // namespace
 
+bool has_variable(const std::vector<std::string>& variables, std::string_view name) {
+  return std::ranges::find(variables, name, name_of) != variables.end();
+}
+
+void set_variable(std::vector<std::string>& variables, const std::string& variable) {
+  std::erase_if(variables, [&](const std::string& other) { return name_of(other) == name_of(variable); });
+  variables.push_back(variable);
+}
+
 std::vector<std::string> rank_variables(const Job& job, const Place& place, int restarts) {
-  std::vector<std::string> variables = job.servers > 0 ? place_among_servers(job, place) : place_in_group(job, place);
-  variables.push_back(fmt::format("PACELINE_RESTARTS={}", restarts));
-  variables.insert(variables.end(), job.exported.begin(), job.exported.end());
+  // From what counts least to what counts most: a shell on another host takes the last of a name, getenv() here the first.
+  std::vector<std::string> variables;
+  if (const char* threads = std::getenv("OMP_NUM_THREADS")) set_variable(variables, fmt::format("OMP_NUM_THREADS={}", threads));
+  for (const std::string& exported : job.exported) set_variable(variables, exported);
+  for (const std::string& own : job.servers > 0 ? place_among_servers(job, place) : place_in_group(job, place))
+    set_variable(variables, own);
+  set_variable(variables, fmt::format("PACELINE_RESTARTS={}", restarts));
   return variables;
 }
 
 std::vector<std::string> environment_with(const std::vector<std::string>& variables, const Job& job) {
   std::vector<std::string> all = variables;
-  const auto is_given = [&](std::string_view name) {
-    return std::ranges::any_of(variables, [&](const std::string& given) { return name_of(given) == name; });
-  };
   for (char** inherited = environ; *inherited != nullptr; ++inherited) {
     const std::string_view name = name_of(*inherited);
-    if (!is_given(name) && !contains(kOurs, name) && (job.servers == 0 || !contains(kOfGroups, name))) all.emplace_back(*inherited);
+    if (!has_variable(variables, name) && !contains(kOurs, name) && (job.servers == 0 || !contains(kOfGroups, name)))
+      all.emplace_back(*inherited);
   }
   return all;
 }

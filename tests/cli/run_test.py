@@ -336,11 +336,14 @@ class OtherHosts(RunTest):
 
     def test_hostfile_and_mixed_hosts(self):
         (self.folder / "hosts.txt").write_text("localhost slots=1\nb slots=1  # far\n")
-        out, _ = self.run_ranks("--ssh", self.ssh, "--hostfile", "hosts.txt", "--master-addr", "192.0.2.1", "sh", "-c", "echo ${FAKE_HOST:-here} $PACELINE_JOB")
+        self.environment |= {"PACELINE_DATA": "inherited"}
+        exported = ("-x", "PACELINE_DATA=first", "-x", "PACELINE_DATA=asked")
+        program = "echo ${FAKE_HOST:-here} $PACELINE_DATA $PACELINE_JOB"
+        out, _ = self.run_ranks("--ssh", self.ssh, "--hostfile", "hosts.txt", "--master-addr", "192.0.2.1", *exported, "sh", "-c", program)
         rows = sorted(line.split() for line in out.splitlines())
-        self.assertEqual([row[:2] for row in rows], [["[0]", "here"], ["[1]", "b"]])
-        self.assertEqual(len({row[2] for row in rows}), 1)
-        self.assertNotEqual(rows[0][2], "")
+        self.assertEqual([row[:3] for row in rows], [["[0]", "here", "asked"], ["[1]", "b", "asked"]])
+        self.assertEqual(len({row[3] for row in rows}), 1)
+        self.assertNotEqual(rows[0][3], "")
 
     def test_no_process_list_shows_the_token(self):
         out, _ = self.run_ranks(*self.hosts, "--only-rank-output", 2, "sh", "-c", "echo $PACELINE_JOB; cat /proc/[0-9]*/cmdline | tr '\\0' ' '")

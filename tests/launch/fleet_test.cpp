@@ -217,6 +217,7 @@ TEST(Meeting, TakesWhatTheUserSaysForServerZero) {
 }
 
 TEST(Variables, OfAWorkerOnAnotherHost) {
+  ::unsetenv("OMP_NUM_THREADS");  // which would go along
   Job job;
   job.servers = 1;
   job.server_addresses = {"far:1"};
@@ -226,6 +227,34 @@ TEST(Variables, OfAWorkerOnAnotherHost) {
                                    "PACELINE_RESTARTS=0"));
   EXPECT_TRUE(set_by_launcher("PACELINE_SERVERS=a:1"));
   EXPECT_FALSE(set_by_launcher("PACELINE_DATA=/data"));
+}
+
+/// What a rank here and two on another host (a shell stands in for ssh) find, in the order of ranks.
+std::vector<std::string> found_by_ranks(const std::vector<std::string>& exported, const std::string& script) {
+  Job job;
+  job.plan = make_plan({.hosts = parse_hosts("here:1,far:2")}, kMachine);
+  job.address = "192.0.2.1";
+  job.ssh = {"sh", "-c", "exec sh -c \"$5\""};  // the words before are options and the host
+  job.exported = exported;
+  job.program = {"sh", "-c", script};
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(launch(job).code, 0);
+  std::vector<std::string> lines = lines_of(testing::internal::GetCapturedStdout());
+  std::ranges::sort(lines);
+  return lines;
+}
+
+TEST(Variables, ThatTheUserExportsAreTheSameOnEveryHost) {
+  const std::string script = "echo $OMP_NUM_THREADS $RANK ${#PACELINE_JOB}, $(env | grep -cE '^(OMP_NUM_THREADS|RANK|PACELINE_JOB)=') set";
+  const std::vector<std::string> exported = {"OMP_NUM_THREADS=77", "RANK=5", "PACELINE_JOB=mine"};
+  for (const char* inherited : {"", "3"}) {
+    if (*inherited != '\0') ::setenv("OMP_NUM_THREADS", inherited, 1);
+    else ::unsetenv("OMP_NUM_THREADS");
+    EXPECT_THAT(found_by_ranks(exported, script), ElementsAre("[0] 77 0 32, 3 set", "[1] 77 1 32, 3 set", "[2] 77 2 32, 3 set"))
+        << inherited;
+  }
+  EXPECT_THAT(found_by_ranks({}, "echo $OMP_NUM_THREADS"), ElementsAre("[0] 3", "[1] 3", "[2] 3"));
+  ::unsetenv("OMP_NUM_THREADS");
 }
 
 }  // namespace
