@@ -145,6 +145,21 @@ TEST(Output, KeepsFiles) {
   EXPECT_EQ(read_file(options.folder / "rank-2.log"), "a\rb\n");
 }
 
+TEST(Output, SaysOnceThatAFileCannotBeKept) {
+  OutputOptions options;
+  const TemporaryFolder folder;
+  options.folder = folder.path();
+  std::filesystem::create_directory(options.folder / "rank-2.log");
+  std::filesystem::create_symlink("/dev/full", options.folder / "rank-3.log");
+  testing::internal::CaptureStderr();
+  Screen screen(options);
+  for (int rank : {2, 3, 2, 3}) screen.output.receive(rank, Stream::out, "a\n");
+  const std::string name = (options.folder / "rank-").string(), end = "; from here on the rank's output is not kept\n";
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "warning: " + name + "2.log: Is a directory" + end + "warning: " + name + "3.log: No space left on device" + end);
+  EXPECT_EQ(screen.out, "[2] a\n[3] a\n[2] a\n[3] a\n");
+}
+
 TEST(OutputQueue, WritesInOrderAndSurvivesAReaderThatGoes) {
   Pipe pipe = make_pipe();
   OutputQueue queue;
