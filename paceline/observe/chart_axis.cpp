@@ -61,7 +61,8 @@ Scale::Scale(const Axis& axis, std::span<const double> values, int tick_count, b
   if (!log_ && low > 0 && low < 0.4 * high) low = 0;         // near enough to show where zero is
   if (std::isfinite(axis.least)) low = axis.least;
   if (std::isfinite(axis.most)) high = axis.most;
-  if (!(high > low)) {  // a single value: some room around it
+  // A single value, or as good as one (no double counts the ticks between neighbours): some room around it.
+  if (!(high - low > 1e-9 * std::max(std::abs(low), std::abs(high)))) {
     const double room = std::max(1e-6, 0.05 * std::abs(low));
     high = log_ ? low * 10 : high + room;
     if (!log_ && !std::isfinite(axis.least)) low -= room;

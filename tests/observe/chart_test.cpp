@@ -86,6 +86,15 @@ TEST(Scale, IsSoundForWhateverComes) {
     }
 }
 
+TEST(Scale, NeighboursAreAsGoodAsASingleValue) {
+  for (const double value : {1.0, -2.3, 1e9}) {
+    const double values[] = {value, std::nextafter(value, INFINITY)};
+    EXPECT_EQ(texts_of(Scale(Axis{}, values, 5, true)), texts_of(Scale(Axis{}, std::span(values, 1), 5, true))) << value;
+  }
+  const double apart[] = {1, 1 + 1e-8};
+  EXPECT_GE(Scale(Axis{}, apart, 5, true).place(apart[1]), 0.5);
+}
+
 TEST(Chart, DrawsEverySeriesAndLeavesGaps) {
   Figure figure;
   figure.title = "a < b & c";
