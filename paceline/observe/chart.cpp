@@ -17,6 +17,7 @@ constexpr double kCharacter = 6.7, kLegendRow = 18;
 
 constexpr const char* kColors[] = {"#3a7fc8", "#e0803a", "#3b9e74", "#a35db5", "#c2a02b", "#d0566a"};
 
+// `sub` and `label` look as any text does.
 constexpr std::string_view kStyle = R"(<style>
 text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:12px;fill:#59616b}
 .ground{fill:#ffffff}.title{font-size:17px;font-weight:600;fill:#1c2026}.head{font-size:13px;font-weight:600;fill:#1c2026}
@@ -55,7 +56,6 @@ std::string dash_of(const Series& series, std::size_t index) {
   return index < std::size(kColors) ? "" : " stroke-dasharray=\"1 5\"";
 }
 
-/// One panel; (left, top) is the corner of its plotted area.
 /// Where a name of the legend begins: in which row, how far from the left.
 struct Place {
   int row;
@@ -80,6 +80,7 @@ int legend_rows(const Panel& panel, double width) {
   return places.empty() ? 1 : places.back().row + 1;
 }
 
+/// One panel; (left, top) is the corner of its plotted area.
 class PanelDrawing {
  public:
   PanelDrawing(const Panel& panel, double left, double top, double width, double height)
