@@ -69,16 +69,14 @@ int Trace::lane_of(const Span& span) {
 
 void Trace::flush() {
   if (pending_.empty()) return;
-  const auto size = static_cast<std::int64_t>(pending_.size());
-  pending_ += kClosing;
-  for (std::size_t written = 0; written < pending_.size();) {
-    const ssize_t count =
-        ::pwrite(out_.get(), pending_.data() + written, pending_.size() - written, end_ + static_cast<std::int64_t>(written));
+  const std::string block = pending_ + std::string(kClosing);  // a copy: should it fail, more spans may follow what is pending
+  for (std::size_t written = 0; written < block.size();) {
+    const ssize_t count = ::pwrite(out_.get(), block.data() + written, block.size() - written, end_ + static_cast<std::int64_t>(written));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw DataError(file_.string(), "cannot write: " + reason());
     written += static_cast<std::size_t>(count);
   }
-  end_ += size;
+  end_ += static_cast<std::int64_t>(pending_.size());
   pending_.clear();
 }
 

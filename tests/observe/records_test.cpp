@@ -1,8 +1,10 @@
 // The records of a run for scripts and viewers: metrics.jsonl, summary.json, trace.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 
 #include <nlohmann/json.hpp>
@@ -175,6 +177,25 @@ TEST_F(RecordsTest, TheTraceIsWholeAfterEveryFlush) {
   EXPECT_EQ(events[8]["tid"], 0);  // compute again, not a new lane
   EXPECT_EQ(events[7]["tid"], 1);
   EXPECT_EQ(events[5]["pid"], 1);
+}
+
+TEST_F(RecordsTest, ATraceIsWholeAfterADiskThatWasFull) {
+  Bus bus;
+  const auto file = folder / "trace.json";
+  {
+    Trace trace(file, bus);
+    trace.on(span(0, "compute", "forward", 1000, 2000));
+    rlimit before{};
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit full{std::filesystem::file_size(file) + 10, before.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &full);
+    EXPECT_THROW(trace.on(EpochDone{}), DataError);
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    trace.on(span(0, "compute", "backward", 2000, 3000));
+  }
+  EXPECT_EQ(json::parse(read_file(file))["traceEvents"].size(), 4u);  // two names and two spans
 }
 
 TEST_F(RecordsTest, ManySpansAreWrittenAsTheyCome) {
