@@ -14,6 +14,8 @@ std::string three_digits(double number) {
   return fmt::format("{:.{}f}", number, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
+constexpr const char* kNone = "-";  // ASCII: nothing here knows what the terminal shows
+
 bool starts_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 
 /// The byte where the character number `index` begins.
@@ -35,7 +37,7 @@ std::string show_large(double number) {
 }
 
 std::string show_rate(double per_second) {
-  if (!std::isfinite(per_second)) return "–";
+  if (!std::isfinite(per_second)) return kNone;
   return per_second < 99.95 ? three_digits(per_second) : show_count(std::llround(per_second));
 }
 
@@ -45,7 +47,7 @@ std::string show_bytes(std::int64_t bytes) {
 }
 
 std::string show_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "–";
+  if (!std::isfinite(seconds) || seconds < 0) return kNone;
   if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1000);
   if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
   const std::int64_t whole = std::llround(seconds), minutes = whole / 60, hours = minutes / 60, days = hours / 24;
