@@ -22,7 +22,7 @@ struct Engine {
   /// What to start `ranks` processes with, before the program.
   std::string (*launcher)(int ranks) = paceline_run;
   bool spans_hosts = false;
-  bool on_gpu = false;  // carries memory of GPUs, and of GPUs alone
+  bool on_gpu = false;  // a rank has a GPU of its own, by its number on its host, and its memory travels directly
 };
 
 /// Those of this build.

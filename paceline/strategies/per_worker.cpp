@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/engine.h"
 #include "paceline/strategies/exchange.h"
 #include "paceline/tensor/recorded.h"
 
@@ -50,7 +51,8 @@ void equalise(comm::Communicator& comm, nn::GraphModule& module) {
 
 tensor::Allocate allocate_from(comm::Communicator& comm) {
   return [&comm](std::int64_t elements, const at::TensorOptions& options) {
-    if (!options.device().is_cpu() || comm.size() == 1) return tensor::allocate_pages(elements, options);
+    if (!options.device().is_cpu() || comm.size() == 1 || comm::engine_of(comm.engine()).on_gpu)
+      return tensor::allocate_pages(elements, options);
     const comm::Memory memory = comm.allocate(std::max<std::int64_t>(elements, 1) * static_cast<std::int64_t>(options.dtype().itemsize()));
     return at::from_blob(
         memory.get(), {elements}, [kept = std::make_shared<comm::Memory>(memory)](void*) { kept->reset(); }, options);

@@ -122,8 +122,14 @@ TEST(Nccl, CarriesOneRank) {
   comm->start(all_to_all(memory.buffer(), output.buffer())).wait();
   EXPECT_THROW(comm->start(all_to_all(memory.buffer(), memory.buffer())), ConfigError);
   EXPECT_EQ(output.values(), own);
-  std::vector<float> host(10);
-  EXPECT_THROW(comm->run(allreduce(host)), ConfigError);
+  std::vector<std::int64_t> host = {1, 2, 3}, received(3);  // goes by way of the GPU
+  comm->run(allreduce(host));
+  comm->run(all_gather(host));
+  const Work first = comm->start(broadcast(host)), second = comm->start(all_to_all(host, received));
+  second.wait();
+  first.wait();
+  EXPECT_EQ(host, (std::vector<std::int64_t>{1, 2, 3}));
+  EXPECT_EQ(received, host);
   EXPECT_THROW(comm->run(allreduce(memory.buffer(), {.op = ReduceOp::sum, .root = 0, .algorithm = "ring", .deadline = {}})), ConfigError);
   EXPECT_THROW(comm->run(send(memory.buffer(), 0, 1)), ConfigError);  // it has no tags
   EXPECT_EQ(comm->split(0, 0)->size(), 1);

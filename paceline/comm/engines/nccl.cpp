@@ -1,15 +1,19 @@
 // nccl: memory of GPUs, one rank a GPU. NCCL brings its own algorithms and its own order of additions, which is fixed for a given machine
-// and number of ranks; operations are put on a stream of the communicator's own and waited for with a deadline.
+// and number of ranks; operations are put on a stream of the communicator's own and waited for with a deadline. Memory of the host goes by
+// way of the GPU: the few numbers beside the gradients, such as the sums of losses.
 #if PACELINE_WITH_NCCL
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <thread>
+#include <vector>
 
 #include "paceline/comm/engines/all.h"
 #include "paceline/comm/validate.h"
@@ -50,6 +54,39 @@ ncclRedOp_t op_of(ReduceOp op) {
   return ncclSum;
 }
 
+/// While it lives, this thread speaks to that GPU: threads begin with the first.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    require(cudaGetDevice(&before_));
+    require(cudaSetDevice(device));
+  }
+  ~OnDevice() { cudaSetDevice(before_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+/// Calls that NCCL makes at once.
+class Group {
+ public:
+  Group() { require(ncclGroupStart()); }
+  ~Group() {
+    if (open_) ncclGroupEnd();  // something was thrown; left open, it would hold back whatever comes after
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  void end() {
+    open_ = false;
+    require(ncclGroupEnd());
+  }
+
+ private:
+  bool open_ = true;
+};
+
 /// Who is missing where somebody is; −1: NCCL does not say.
 int other_of(int rank, int size) { return size == 2 ? 1 - rank : -1; }
 
@@ -68,7 +105,7 @@ ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& wh
   int device = 0;
   require(cudaGetDevice(&device));
   std::packaged_task<Made()> task([device, make = std::move(make)] {
-    require(cudaSetDevice(device));  // a thread begins with the first
+    const OnDevice on(device);
     Made made;
     made.result = make(&made.communicator);
     return made;
@@ -88,19 +125,53 @@ ncclComm_t made_in_time(Nanoseconds deadline, int suspect, const std::string& wh
   return made.communicator;
 }
 
-/// A communicator of NCCL with its stream; all splits and works of it hold it.
+/// Memory of the host on its way through the GPU. It is copied on a stream of its own: copying waits for what its stream has to do, and
+/// what the channel's has to do may wait for a rank that never comes.
+class Staged {
+ public:
+  Staged(const Buffer& host, cudaStream_t copies) : host_(host), copies_(copies) {
+    void* memory = nullptr;
+    require(cudaMallocAsync(&memory, std::max<std::size_t>(bytes(), 1), copies));
+    memory_ = Memory(memory, [copies](void* own) { cudaFreeAsync(own, copies); });
+    copy(memory, host.data, cudaMemcpyHostToDevice);
+  }
+
+  Buffer on_gpu() const { return {memory_.get(), host_.count, host_.dtype, nullptr}; }
+  void bring_back() const { copy(host_.data, memory_.get(), cudaMemcpyDeviceToHost); }
+
+ private:
+  std::size_t bytes() const { return static_cast<std::size_t>(host_.bytes()); }
+  void copy(void* to, const void* from, cudaMemcpyKind way) const {
+    require(cudaMemcpyAsync(to, from, bytes(), way, copies_));
+    require(cudaStreamSynchronize(copies_));
+  }
+
+  Buffer host_;
+  cudaStream_t copies_;
+  Memory memory_;
+};
+
+/// A communicator of NCCL with its streams; all splits and works of it hold it.
 struct Channel {
-  Channel(ncclComm_t made) : communicator(made) { require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }
+  explicit Channel(ncclComm_t made) : communicator(made) {
+    require(cudaGetDevice(&device));
+    require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    require(cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking));
+  }
   ~Channel() {
     broken ? ncclCommAbort(communicator) : ncclCommDestroy(communicator);
+    given_up.clear();
     cudaStreamDestroy(stream);
+    cudaStreamDestroy(copies);
   }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   ncclComm_t communicator;
-  cudaStream_t stream = nullptr;
+  int device = 0;
+  cudaStream_t stream = nullptr, copies = nullptr;
   bool broken = false;
+  std::vector<Staged> given_up;  // which NCCL may still fill
 };
 
 class Event {
@@ -118,10 +189,20 @@ class Event {
 class StreamWork final : public Work::State {
  public:
   /// `suspect`: who is missing if it is not done in time; −1: NCCL does not say who.
-  StreamWork(std::shared_ptr<Channel> channel, const Operation& operation, std::int64_t sequence, int suspect)
-      : channel_(std::move(channel)), op_(operation), sequence_(sequence), suspect_(suspect), began_(SteadyClock().now()) {
+  StreamWork(std::shared_ptr<Channel> channel, const Operation& operation, std::vector<Staged> staged, std::int64_t sequence, int suspect)
+      : channel_(std::move(channel)),
+        op_(operation),
+        staged_(std::move(staged)),
+        sequence_(sequence),
+        suspect_(suspect),
+        began_(SteadyClock().now()) {
     require(cudaEventRecord(done_.get(), channel_->stream));
   }
+  ~StreamWork() override {
+    if (!done()) std::ranges::move(staged_, std::back_inserter(channel_->given_up));
+  }
+  StreamWork(const StreamWork&) = delete;
+  StreamWork& operator=(const StreamWork&) = delete;
 
   bool done() override { return cudaEventQuery(done_.get()) != cudaErrorNotReady; }
   void wait() override {
@@ -133,6 +214,7 @@ class StreamWork final : public Work::State {
       std::this_thread::yield();
     }
     require(cudaEventQuery(done_.get()));
+    if (!staged_.empty()) return staged_.front().bring_back();
     // What the caller puts on its stream from now on comes after.
     if (op_.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(op_.buffer.stream), done_.get()));
   }
@@ -149,6 +231,7 @@ class StreamWork final : public Work::State {
 
   std::shared_ptr<Channel> channel_;
   Operation op_;
+  std::vector<Staged> staged_;  // its buffer, and its input
   std::int64_t sequence_;
   int suspect_;
   Nanoseconds began_;
@@ -167,23 +250,28 @@ class NcclCommunicator final : public Communicator {
 
   Work start(const Operation& operation) override {
     Operation op = operation;
-    if (op.kind != Kind::barrier && !op.buffer.on_gpu)
-      throw ConfigError(fmt::format("{}: the nccl engine carries memory of GPUs; for CPU memory use shm, mpi or gloo", describe(op)));
     if (!op.is_collective() && op.tag != 0)
       throw ConfigError(fmt::format("{}: the nccl engine matches messages by their order and has no tags; use tag 0", describe(op)));
     if (!op.algorithm.empty() && op.algorithm != "auto")
       throw ConfigError(fmt::format("{}: the nccl engine has algorithms of its own, not {}; use auto", describe(op), op.algorithm));
     validate(op, rank_, size_);
     if (op.deadline.count() == 0) op.deadline = config_.deadline();
-    // What fills the buffer was put on the caller's stream before.
-    const Event filled;
-    require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
-    require(cudaStreamWaitEvent(channel_->stream, filled.get()));
+    const OnDevice on(channel_->device);
+    std::vector<Staged> staged;
+    if (op.buffer.data && !op.buffer.on_gpu) {
+      for (Buffer* part : {&op.buffer, &op.input})
+        if (part->data) *part = staged.emplace_back(*part, channel_->copies).on_gpu();
+    } else {  // what fills the buffer was put on the caller's stream before
+      const Event filled;
+      require(cudaEventRecord(filled.get(), static_cast<cudaStream_t>(op.buffer.stream)));
+      require(cudaStreamWaitEvent(channel_->stream, filled.get()));
+    }
     enqueue(op);
-    return Work(std::make_shared<StreamWork>(channel_, op, ++sequence_, suspect(op)));
+    return Work(std::make_shared<StreamWork>(channel_, op, std::move(staged), ++sequence_, suspect(op)));
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
+    const OnDevice on(channel_->device);
     run(barrier());           // most who do not come are missed here, where nothing is left behind
     channel_->broken = true;  // unless the split comes to its end
     ncclComm_t made =
@@ -198,6 +286,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   Memory allocate(std::int64_t bytes) override {
+    const OnDevice on(channel_->device);
     void* memory = nullptr;
     require(cudaMalloc(&memory, static_cast<std::size_t>(bytes > 0 ? bytes : 1)));
     require(cudaMemset(memory, 0, static_cast<std::size_t>(bytes)));
@@ -222,8 +311,8 @@ class NcclCommunicator final : public Communicator {
       case Kind::send: return require(ncclSend(data, count, type, op.peer, comm, stream));
       case Kind::receive: return require(ncclRecv(data, count, type, op.peer, comm, stream));
       case Kind::reduce_scatter:
-      case Kind::all_gather:  // parts need not be of one size: one operation a part, all at once
-        require(ncclGroupStart());
+      case Kind::all_gather: {  // parts need not be of one size: one operation a part, all at once
+        Group group;
         for (int index = 0; index < size_; ++index) {
           const Buffer piece = part(index);
           const auto elements = static_cast<std::size_t>(piece.count);
@@ -231,16 +320,17 @@ class NcclCommunicator final : public Communicator {
           require(op.kind == Kind::all_gather ? ncclBroadcast(piece.data, piece.data, elements, type, index, comm, stream)
                                               : ncclReduce(piece.data, piece.data, elements, type, how, index, comm, stream));
         }
-        return require(ncclGroupEnd());
+        return group.end();
+      }
       case Kind::all_to_all: {
         const std::size_t each = count / static_cast<std::size_t>(size_), bytes = each * static_cast<std::size_t>(size_of(op.buffer.dtype));
-        require(ncclGroupStart());
+        Group group;
         for (int peer = 0; peer < size_; ++peer) {
           require(ncclSend(static_cast<const std::byte*>(op.input.data) + static_cast<std::size_t>(peer) * bytes, each, type, peer, comm,
                            stream));
           require(ncclRecv(static_cast<std::byte*>(data) + static_cast<std::size_t>(peer) * bytes, each, type, peer, comm, stream));
         }
-        return require(ncclGroupEnd());
+        return group.end();
       }
       case Kind::barrier:
         if (!token_) token_ = allocate(sizeof(float));
@@ -259,7 +349,7 @@ void refuse_what_nccl_has_not(const CommConfig& config) {
   const auto refuse = [](const std::string& key, const char* why) {
     throw ConfigError(fmt::format("{} does not go with comm.engine=nccl, {}; leave it out", key, why));
   };
-  if (config.check) refuse("comm.check=true", "since ranks would compare their calls through memory that is no GPU's");
+  if (config.check) refuse("comm.check=true", "since ranks compare their calls by an algorithm that it has not");
   if (config.algorithm != "auto") refuse("comm.algorithm=" + config.algorithm, "which has algorithms of its own");
   if (config.per_host != 0) refuse("comm.per_host", "which finds out by itself who shares a host");
   if (config.shapes()) refuse("comm.link_*", "whose messages nobody can hold back");
