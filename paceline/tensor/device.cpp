@@ -13,6 +13,7 @@
 #include "paceline/base/error.h"
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAFunctions.h>
 #endif
 #if defined(__aarch64__)
 #include <asm/hwcap.h>
@@ -30,13 +31,13 @@ bool cuda_available() {
 }
 
 c10::Device parse_device(const std::string& text) {
-  if (text == "auto") return cuda_available() ? c10::Device(c10::kCUDA, 0) : c10::Device(c10::kCPU);
+  if (text == "auto") return parse_device(cuda_available() ? "cuda" : "cpu");
   if (text == "cpu") return c10::Device(c10::kCPU);
   const bool is_cuda = text == "cuda" || text.starts_with("cuda:");
   if (!is_cuda) throw ConfigError(fmt::format("unknown device '{}'; known: auto, cpu, cuda, cuda:N", text));
 #if PACELINE_WITH_CUDA
   if (!cuda_available()) throw ConfigError(fmt::format("device '{}': this machine shows no CUDA device; use cpu", text));
-  int index = 0;
+  int index = at::cuda::current_device();
   if (text != "cuda") {
     const std::string digits = text.substr(5);
     const bool number = !digits.empty() && digits.size() < 4 && digits.find_first_not_of("0123456789") == std::string::npos;
@@ -48,6 +49,12 @@ c10::Device parse_device(const std::string& text) {
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
 #else
   throw ConfigError(fmt::format("device '{}': this build is for the CPU alone; use cpu, or build with -DPACELINE_CUDA=ON", text));
+#endif
+}
+
+void use_gpu([[maybe_unused]] int index) {
+#if PACELINE_WITH_CUDA
+  c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
 #endif
 }
 

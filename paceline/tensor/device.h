@@ -10,8 +10,11 @@ namespace paceline::tensor {
 
 enum class Precision { fp32, tf32, bf16 };
 
-/// "cpu", "cuda", "cuda:1" or "auto" (the GPU where there is one). ConfigError where there is none.
+/// "cpu", "cuda" (the GPU that this thread speaks to), "cuda:1" or "auto" (as "cuda" where there is one). ConfigError where there is none.
 c10::Device parse_device(const std::string& text);
+
+/// The GPU that this thread speaks to from now on; threads begin with the first.
+void use_gpu(int index);
 
 /// ConfigError where the device cannot do it.
 Precision parse_precision(const std::string& text, const c10::Device& device);

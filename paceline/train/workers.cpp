@@ -9,6 +9,7 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
+#include "paceline/tensor/device.h"
 
 namespace paceline::train {
 namespace {
@@ -30,6 +31,20 @@ int usual_threads_of_worker(const Recipe& recipe, const comm::World& world, int 
   if (central && recipe.ps.executor == "processes") return usual_threads(world.cores / workers);  // all of which may be on this host
   const bool one_plays_all = central && recipe.ps.executor == "virtual";
   return std::max(1, usual_threads(world.cores / world.local_size) / (one_plays_all ? 1 : std::max(here, workers / world.size)));
+}
+
+/// How processes are carried: those that train on GPUs have one each.
+comm::CommConfig connection_of_processes(const Recipe& recipe) {
+  comm::CommConfig config = recipe.comm;
+  const bool on_gpu = tensor::parse_device(recipe.train.device).is_cuda();
+  if (config.engine == "auto" && on_gpu) config.engine = "nccl";
+  if (config.engine == "auto" || !comm::engine_of(config.engine).on_gpu) return config;
+  if (!on_gpu || recipe.train.device.starts_with("cuda:"))
+    throw ConfigError(
+        fmt::format("train.device={} with comm.engine={}, where each worker has the GPU of its number on its host; use "
+                    "train.device=cuda",
+                    recipe.train.device, config.engine));
+  return config;
 }
 
 /// What went wrong by itself, rather than because somebody else was missing.
@@ -66,10 +81,11 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
       throw ConfigError(fmt::format("workers of comm.engine={} are processes; start them with: {} paceline train …", engine,
                                     comm::engine_of(engine).launcher(workers)));
     comms_ = comm::local_group(here_, recipe_.comm);
+  } else {
+    const comm::CommConfig connection = connection_of_processes(recipe_);
+    for_each_worker([&](std::size_t i) { comms_[i] = comm::connect(connection, world_.of_thread(static_cast<int>(i), here_)); });
+    own_gpus_ = comm::engine_of(comms_.front()->engine()).on_gpu;
   }
-  for_each_worker([&](std::size_t i) {
-    if (!comms_[i]) comms_[i] = comm::connect(recipe_.comm, world_.of_thread(static_cast<int>(i), here_));
-  });
   // Connected, ranks can wait for one whose data lie on a slower disk, as long as it lives.
   datasets_ = make_datasets(recipe_);
   for_each_worker([&](std::size_t i) {
@@ -98,6 +114,7 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
     const auto [part, parts] = world_.part_of_cores(static_cast<int>(i), here_);
     const OwnCores cores(part, parts);
     try {
+      if (own_gpus_) tensor::use_gpu(world_.of_thread(static_cast<int>(i), here_).local_rank);
       body(i);
     } catch (...) {
       problems[i] = std::current_exception();

@@ -38,6 +38,7 @@ class Workers {
   Surroundings around_;
   int here_ = 1;     // workers of this process
   int threads_ = 1;  // of each
+  bool own_gpus_ = false;
   Datasets datasets_;
   std::vector<std::unique_ptr<comm::Communicator>> comms_;
   std::vector<std::unique_ptr<Trainer>> trainers_;

@@ -1,0 +1,70 @@
+"""Processes that train over NCCL. One GPU is enough: NCCL takes ranks with different NCCL_HOSTID for ranks of different hosts."""
+
+import json
+import socket
+import subprocess
+import unittest
+
+from support import BINARY, CliTest, SMALL
+
+STRATEGIES = [["strategy.name=allreduce"], ["strategy.name=allreduce", "strategy.batch_norm=sync"], ["strategy.name=local_sgd"],
+              ["strategy.name=easgd"], ["strategy.name=diloco", "strategy.period=3"]]
+
+
+def own_address():
+    """Of this host, other than loopback; None where it has no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+            return probe.getsockname()[0]
+        except OSError:
+            return None
+
+
+class Nccl(CliTest):
+    words = [*[word for word in SMALL if not word.startswith("train.device")], "train.device=cuda"]
+
+    def setUp(self):
+        super().setUp()
+        known = self.json_of("doctor")
+        if "nccl" not in known["engines"] or known["devices"] == ["cpu"]:
+            self.skipTest("no GPU here, or no NCCL in this build")
+        self.address = own_address()
+        if not self.address:
+            self.skipTest("this host has no address, so ranks cannot pass for those of two")
+
+    def ranks(self, *words):
+        """What worker 0 of two says."""
+        with socket.socket() as probe:
+            probe.bind((self.address, 0))
+            port = probe.getsockname()[1]
+        processes = []
+        for rank in range(2):
+            variables = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": rank, "MASTER_ADDR": self.address,
+                         "MASTER_PORT": port, "NCCL_HOSTID": f"host{rank}"}
+            environment = self.environment | {key: str(value) for key, value in variables.items()}
+            processes.append(subprocess.Popen([BINARY, "train", *self.words, *words, "--quiet", "--json"], cwd=self.folder, env=environment,
+                                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        said = [process.communicate(timeout=self.deadline_s) for process in processes]
+        for process, (output, problems) in zip(processes, said):
+            self.assertEqual(process.returncode, 0, f"{words}\n{output}\n{problems}")
+        return json.loads(said[0][0])
+
+    def test_ranks_train_as_threads_do(self):
+        for words in STRATEGIES:
+            with self.subTest(words=words):
+                threads = self.json_of("train", *self.words, *words, "--workers", "2", "--quiet")
+                ranks = self.ranks(*words)
+                self.assertEqual((ranks["workers"], ranks["steps"], ranks["samples"]), (2, threads["steps"], threads["samples"]))
+                self.assertAlmostEqual(ranks["test_loss"], threads["test_loss"], delta=1e-3)
+
+    def test_a_run_repeats_and_resumes(self):
+        through = self.ranks("train.name=through", "comm.engine=nccl")
+        self.assertEqual(self.ranks("train.name=again")["state_hash"], through["state_hash"])
+        self.ranks("train.name=half", "train.steps=5")
+        self.words = ["--resume", "runs/half", "train.steps=0"]
+        self.assertEqual(self.ranks()["state_hash"], through["state_hash"])
+
+
+if __name__ == "__main__":
+    unittest.main()
