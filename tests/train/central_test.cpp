@@ -8,7 +8,6 @@
 
 #include "central_runs.h"
 #include "paceline/tensor/device.h"
-#include "paceline/train/comparison.h"
 
 namespace paceline::train {
 namespace {
@@ -279,83 +278,6 @@ TEST(Central, RefusesWhatCannotBe) {
   }
   for (const char* rule : {"dc_asgd", "lc_asgd", "dana", "easgd"})
     EXPECT_THAT(refusal([&](Recipe& r) { r.ps.rule = rule, r.ps.optimizer = "worker"; }, "ps"), HasSubstr("ps.optimizer=server")) << rule;
-}
-
-TEST(Comparison, RunsWhatIsMissingAndNothingElse) {
-  Recipe recipe = recipe_of("auto", "virtual");
-  recipe.data.batch = 8;
-  recipe.train.epochs = 1;
-  recipe.compare.algorithms = "sgd; asgd; half: strategy.name=asgd optim.rate=0.05";
-  recipe.compare.workers = {2}, recipe.compare.seeds = {1, 2};
-  const Folder folder;
-  const std::atomic<bool> stop = false;
-  int started = 0;
-  const auto told = [&](std::size_t, std::size_t all, const Contestant&, const Outcome* outcome) {
-    EXPECT_EQ(all, 6u);
-    started += outcome == nullptr;
-  };
-  const Comparison first = compare(recipe, folder.path(), 2, stop, told);
-  EXPECT_EQ(started, 6);
-  ASSERT_EQ(first.outcomes.size(), 6u);
-  EXPECT_FALSE(first.stopped);
-  EXPECT_EQ(first.outcomes[0].contestant.workers, 1);
-  EXPECT_EQ(first.outcomes[2].contestant.algorithm, "asgd");
-  EXPECT_GT(first.outcomes[2].mean_staleness, 0.5);
-  EXPECT_NE(first.outcomes[2].errors, first.outcomes[3].errors);
-  const Comparison second = compare(recipe, folder.path(), 1, stop, told);
-  EXPECT_EQ(started, 6);
-  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(second.outcomes[i].errors, first.outcomes[i].errors);
-  recipe.optim.weight_decay = 0.01;  // another recipe: what is finished there is not thrown away
-  EXPECT_THAT(message_of<ConfigError>([&] { compare(recipe, folder.path(), 2, stop, told); }), HasSubstr("--folder"));
-  EXPECT_EQ(started, 6);
-}
-
-TEST(Comparison, AnErrorStandsForTheStatisticsItWasMeasuredWith) {
-  Outcome served, alone, diverged;
-  served.errors = {{"async", 2}, {"recomputed", 3}, {"worker", 4}};
-  EXPECT_EQ(served.error_with("async"), 2);
-  EXPECT_EQ(served.error_with("worker"), 4);
-  alone.errors = {{"", 5}};
-  EXPECT_EQ(alone.error_with(""), 5);
-  EXPECT_EQ(alone.error_with("worker"), 5);  // its own running statistics
-  EXPECT_EQ(alone.error_with("async"), std::nullopt);
-  EXPECT_EQ(alone.error_with("recomputed"), std::nullopt);
-  diverged.diverged = "the loss is not a number", diverged.errors = {{"", NAN}};
-  EXPECT_TRUE(std::isnan(diverged.error_with("async").value()));
-}
-
-TEST(Comparison, EachRunHasTheStragglersAmongItsWorkers) {
-  Recipe recipe = recipe_of("auto", "virtual");
-  recipe.data.batch = 8, recipe.train.epochs = 1;
-  recipe.compare.algorithms = "sgd; asgd", recipe.compare.workers = {2, 4};
-  recipe.timing.slow_workers = {1, 3}, recipe.timing.slow_links = {3}, recipe.timing.slow_factor = 5;
-  const Folder folder;
-  const std::atomic<bool> stop = false;
-  const Comparison found = compare(recipe, folder.path(), 1, stop, [](auto&&...) {});
-  ASSERT_EQ(found.outcomes.size(), 3u);
-  EXPECT_EQ(found.outcomes[0].stragglers, "");
-  EXPECT_EQ(found.outcomes[1].stragglers, "worker 1 computes 5×");
-  EXPECT_EQ(found.outcomes[2].stragglers, "worker 1, 3 computes 5×, link of worker 3 takes 1×");
-}
-
-TEST(Comparison, RefusesBadEntries) {
-  const auto refusal = [](const std::string& algorithms, const std::function<void(Recipe&)>& change = nullptr) {
-    Recipe recipe = recipe_of("auto", "virtual");
-    recipe.compare.algorithms = algorithms;
-    if (change) change(recipe);
-    const std::atomic<bool> stop = false;
-    const Folder folder;
-    const auto told = [](auto&&...) { ADD_FAILURE() << "a run was announced"; };
-    return message_of<ConfigError>([&] { compare(recipe, folder.path(), 1, stop, told); });
-  };
-  EXPECT_THAT(refusal(" ; "), HasSubstr("compare.algorithms is empty"));
-  EXPECT_THAT(refusal("asgd; asgd"), HasSubstr("twice"));
-  EXPECT_THAT(refusal("mine: optim.rat=3"), HasSubstr("'mine'"));
-  EXPECT_THAT(refusal("asgd", [](Recipe& r) { r.compare.seeds = {1, 2, 1}; }), HasSubstr("compare.seeds names 1 twice"));
-  EXPECT_THAT(refusal("asgd", [](Recipe& r) { r.compare.workers = {4, 4}; }), HasSubstr("compare.workers names 4 twice"));
-  EXPECT_THAT(refusal("sgd; asgd", [](Recipe& r) { r.timing.slow_workers = {4}; }), HasSubstr("no run of this comparison has a worker 4"));
-  EXPECT_THAT(refusal("sgd; asgd; mine: strategy.name=asgd timing.slow_links=[9]"), HasSubstr("no run of this comparison has a worker 9"));
-  EXPECT_THAT(refusal("asgd; mine: strategy.name=asgd ps.executor=processes"), HasSubstr("ps.executor=virtual or threads"));
 }
 
 }  // namespace
