@@ -89,25 +89,30 @@ std::vector<NamedTensor> Trainer::state() {
 }
 
 // Inside an epoch the place is a number of batches: it means the same samples only where batches and their order are those of the
-// checkpoint.
+// checkpoint. Under a parameter server they are one worker's minibatches.
 void Trainer::check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const {
   const Position& place = checkpoint.position;
   if (place.batch == 0) return;
   Recipe saved;
   saved.config().load_text(checkpoint.recipe, source);
-  const auto check = [&](const char* key, const auto& was, const auto& is) {
-    if (was == is) return;
+  const auto refuse = [&](const std::string& was, const std::string& is) {
     throw ConfigError(
-        fmt::format("{} stands behind batch {} of epoch {} with {}={}, which {}={} would make another place in the data; "
+        fmt::format("{} stands behind batch {} of epoch {} with {}, which {} would make another place in the data; "
                     "resume with the same, or from a checkpoint at the end of an epoch",
-                    source, place.batch, place.epoch + 1, key, was, key, is));
+                    source, place.batch, place.epoch + 1, was, is));
   };
-  const auto batch = [&](const Recipe& recipe) { return optim::batch_at(recipe.schedule, recipe.data.batch, place.epoch); };
-  check("data.batch", batch(saved), batch(recipe_));
-  if (strategies::is_centralised(recipe_.strategy.name)) check("parallel.workers", saved.parallel.workers, recipe_.parallel.workers);
+  const auto check = [&](const char* key, const auto& was, const auto& is) {
+    if (was != is) refuse(fmt::format("{}={}", key, was), fmt::format("{}={}", key, is));
+  };
   check("data.name", saved.data.name, recipe_.data.name);
   check("data.train_samples", saved.data.train_samples, recipe_.data.train_samples);
   check("train.seed", saved.train.seed, recipe_.train.seed);
+  const auto samples = [&](const Recipe& recipe) { return minibatch_of(recipe, datasets_->training->size(), place.epoch); };
+  const auto batches = [&](const Recipe& recipe) {
+    return fmt::format("batches of {} samples (data.batch={}, strategy.name={}, parallel.workers={})", samples(recipe),
+                       optim::batch_at(recipe.schedule, recipe.data.batch, place.epoch), recipe.strategy.name, recipe.parallel.workers);
+  };
+  if (samples(saved) != samples(recipe_)) refuse(batches(saved), batches(recipe_));
 }
 
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {

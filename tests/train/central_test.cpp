@@ -190,6 +190,20 @@ TEST(Central, ThreadsGoOnWithAnotherNumberOfWorkers) {
   EXPECT_EQ(ended.ended.workers, 3);
 }
 
+TEST(Central, AllreduceGoesOnFromTheEndOfAnEpochAlone) {
+  // A server's place in an epoch counts minibatches.
+  Recipe served = recipe_of("asgd", "virtual"), together = recipe_of("allreduce", "auto");
+  served.optim.momentum = together.optim.momentum = 0;  // that of a server lies elsewhere
+  const Folder inside, whole;
+  train_in(inside.path(), served, false, 3);
+  EXPECT_THAT(message_of<ConfigError>([&] { train_in(inside.path(), together, true); }),
+              AllOf(HasSubstr("behind batch 3 of epoch 1"), HasSubstr("6 samples (data.batch=24, strategy.name=asgd, parallel.workers=4)"),
+                    HasSubstr("24 samples (data.batch=24, strategy.name=allreduce, parallel.workers=4)")));
+  served.train.epochs = 1;
+  train_in(whole.path(), served);
+  EXPECT_EQ(train_in(whole.path(), together, true).ended.samples, 480);
+}
+
 TEST(Central, WorkersThatComputeInVainLeaveOff) {
   // Of two workers the first to push makes the update. Were the slow one to finish what it began, it would hardly ever begin anything.
   Recipe recipe = recipe_of("k_sync", "threads", 2);
