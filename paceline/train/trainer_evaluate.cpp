@@ -68,7 +68,8 @@ std::optional<Trainer::Score> Trainer::score() {
   }
   const at::Tensor host = sums.cpu();
   std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets), stop ? 1.0 : 0.0};
-  if (comm_->size() > 1) comm_->run(comm::allreduce(all));
+  // Whoever is slower, or was not told to stop, may come minutes later.
+  if (comm_->size() > 1) comm_->run(comm::allreduce(all, {.deadline = comm::kUntilTheEnd}));
   stopping_ = stopping_ || all[3] > 0;
   if (all[3] > 0) return std::nullopt;
   return Score{all[0] / all[2], all[1] / all[2]};

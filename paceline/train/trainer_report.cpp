@@ -130,7 +130,8 @@ std::string Trainer::blame() {
     const std::int64_t numbers[kNumbers] = {own.step, own.layer, own.parameter};
     std::ranges::copy(numbers, &seen[kNumbers * static_cast<std::size_t>(comm_->rank())]);
   }
-  if (comm_->size() > 1) comm_->run(comm::all_gather(seen));
+  // One may find its fault in the first batch of its test data, another read all of its own and find none.
+  if (comm_->size() > 1) comm_->run(comm::all_gather(seen, {.deadline = comm::kUntilTheEnd}));
   std::optional<Fault> first;
   for (std::size_t i = 0; i < seen.size(); i += kNumbers)
     if (const Fault fault{seen[i], seen[i + 1], seen[i + 2]}; fault.step > 0 && (!first || fault < *first)) first = fault;

@@ -1,8 +1,11 @@
 // Evaluations come after the epoch's checkpoint: whatever goes wrong there, or cuts them short, costs no epoch, and a resumed run makes up
 // for them.
+#include <array>
 #include <cmath>
+#include <thread>
 
 #include "central_runs.h"
+#include "paceline/comm/engine.h"
 
 namespace paceline::train {
 namespace {
@@ -115,6 +118,32 @@ TEST(Evaluation, ACheckpointWhoseTestLossIsNoNumberIsNotKeptAsGood) {
               AllOf(HasSubstr("the test loss is nan after step 12"), HasSubstr(file(kStepsPerEpoch).string()),
                     HasSubstr("that of step 12, which is not good, is in " + (folder / "checkpoints" / "aside-1").string())));
   EXPECT_THAT(list_checkpoints(folder.path()), ElementsAre(file(kStepsPerEpoch)));
+}
+
+TEST(Evaluation, WaitsForAWorkerWhoTakesLongerThanTheDeadline) {
+  Recipe recipe = watched_recipe();
+  recipe.train.steps = 1;
+  recipe.parallel.workers = 2, recipe.comm.deadline_s = 0.3;
+  observe::Bus bus;
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  auto comms = comm::local_group(2, recipe.comm);
+  const Folder folder;
+  std::array<std::string, 2> messages;
+  const auto work = [&](std::size_t rank) {
+    const std::int64_t share = recipe.data.test_samples / 2;
+    Datasets datasets = make_datasets(recipe);
+    datasets.test = std::make_unique<Watched>(std::move(datasets.test), [&](std::int64_t before, float& first) {
+      if (rank == 0) first = NAN;  // so that each then looks for the fault, and this one finds it at once
+      else if (before % share == 0) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    });
+    Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = comms[rank].get(), .datasets = &datasets});
+    messages[rank] = message_of<Error>([&] { trainer.run(rank == 0 ? folder.path() : std::filesystem::path()); });
+  };
+  std::thread other(work, 1);
+  work(0);
+  other.join();
+  for (const std::string& message : messages) EXPECT_THAT(message, AllOf(HasSubstr("the test loss is nan"), HasSubstr("the batch itself")));
 }
 
 struct Way {
