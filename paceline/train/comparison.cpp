@@ -19,6 +19,7 @@
 #include "paceline/observe/metrics.h"
 #include "paceline/observe/predictions.h"
 #include "paceline/observe/run_folder.h"
+#include "paceline/observe/run_lock.h"
 #include "paceline/observe/summary.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/workers.h"
@@ -253,6 +254,8 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
   recipes.reserve(all.size());
   for (const Contestant& contestant : all) recipes.push_back(recipe_of(recipe, contestant, runs));
   tensor::synchronize(tensor::parse_device(recipe.train.device));  // a GPU is set up once, before threads ask for it at the same time
+  ensure_writable_folder(runs);
+  const observe::RunLock alone(observe::RunFolder::open(runs));  // a run that another process is making looks unfinished, and would go
   std::vector<std::optional<Outcome>> outcomes(all.size());
   std::mutex mutex;
   std::size_t next = 0, done = 0;

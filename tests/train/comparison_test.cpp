@@ -87,5 +87,19 @@ TEST(Comparison, RefusesBadEntries) {
   EXPECT_THAT(refusal("asgd; mine: strategy.name=asgd ps.executor=processes"), HasSubstr("ps.executor=virtual or threads"));
 }
 
+TEST(Comparison, HasItsFolderToItself) {
+  Recipe recipe = recipe_of("auto", "virtual");
+  recipe.compare.algorithms = "sgd", recipe.compare.seeds = {1};
+  const Folder folder;
+  const std::atomic<bool> stop = false;
+  const auto nothing = [](auto&&...) { ADD_FAILURE() << "a run was announced"; };
+  const auto told = [&](std::size_t, std::size_t, const Contestant&, const Outcome* outcome) {
+    if (outcome) return;  // it is running: the same command in another terminal
+    EXPECT_THAT(message_of<ConfigError>([&] { compare(recipe, folder.path(), 1, stop, nothing); }),
+                AllOf(HasSubstr(folder.path().string()), HasSubstr("another process")));
+  };
+  EXPECT_EQ(compare(recipe, folder.path(), 1, stop, told).outcomes.size(), 1u);
+}
+
 }  // namespace
 }  // namespace paceline::train
