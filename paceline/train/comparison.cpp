@@ -1,7 +1,9 @@
 #include "paceline/train/comparison.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -31,6 +33,8 @@ namespace fs = std::filesystem;
 
 // The yardsticks. One worker of a server is plain SGD too, under the same clock as the others.
 constexpr const char *kSgd = "sgd", *kSingle = "single";
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(50);  // of whoever waits for the runs: are they to stop?
 
 /// Everything of a run in its folder, nothing on the terminal.
 void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop) {
@@ -258,14 +262,17 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
   const observe::RunLock alone(observe::RunFolder::open(runs));  // a run that another process is making looks unfinished, and would go
   std::vector<std::optional<Outcome>> outcomes(all.size());
   std::mutex mutex;
+  std::condition_variable ended;
   std::size_t next = 0, done = 0;
+  int working = std::max(together, 1);
   std::exception_ptr problem;
-  const auto work = [&] {
+  std::atomic<bool> leave = stop.load();  // or one of the runs failed: the others may have hours to go
+  const auto work_through = [&] {
     while (true) {
       std::size_t i = 0;
       {
         const std::lock_guard lock(mutex);
-        if (next >= all.size() || problem || stop) return;
+        if (next >= all.size() || leave) return;
         i = next++;
       }
       const fs::path folder = runs / all[i].folder();
@@ -277,11 +284,11 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
             const std::lock_guard lock(mutex);
             told(done, all.size(), all[i], nullptr);
           }
-          run_one(recipes[i], folder, stop);
+          run_one(recipes[i], folder, leave);
           outcome = read_outcome(all[i], folder, text);
         }
         const std::lock_guard lock(mutex);
-        if (!outcome && stop) return;
+        if (!outcome && leave) return;
         if (!outcome) throw Error(fmt::format("{} has no summary of its run; is the disk full?", folder.string()));
         outcome->stragglers = stragglers_of(recipes[i]);
         outcomes[i] = std::move(outcome);
@@ -289,12 +296,19 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!problem) problem = std::current_exception();
+        leave = true;
       }
     }
   };
+  const auto work = [&] {
+    work_through();
+    const std::lock_guard lock(mutex);
+    if (--working == 0) ended.notify_one();
+  };
   std::vector<std::jthread> threads;
-  for (int i = 1; i < together; ++i) threads.emplace_back(work);
-  work();
+  for (int i = working; i > 0; --i) threads.emplace_back(work);
+  for (std::unique_lock lock(mutex); !ended.wait_for(lock, kBetweenLooks, [&] { return working == 0; });)
+    if (stop) leave = true;
   threads.clear();
   if (problem) std::rethrow_exception(problem);
   Comparison result;

@@ -60,8 +60,8 @@ struct Comparison {
   bool stopped = false;
 };
 
-/// Runs what is not done yet, `together` runs at a time. `told` hears of each: how many are done, of how many, and which. ConfigError where
-/// another process compares in the same folder.
+/// Runs what is not done yet, `together` runs at a time. `told` hears of each: how many are done, of how many, and which. A run that fails
+/// ends the others, and what it says is thrown. ConfigError where another process compares in the same folder.
 Comparison compare(const Recipe& recipe, const std::filesystem::path& runs, int together, const std::atomic<bool>& stop,
                    const std::function<void(std::size_t done, std::size_t all, const Contestant&, const Outcome*)>& told);
 

@@ -101,5 +101,18 @@ TEST(Comparison, HasItsFolderToItself) {
   EXPECT_EQ(compare(recipe, folder.path(), 1, stop, told).outcomes.size(), 1u);
 }
 
+TEST(Comparison, ARunThatFailsEndsTheOthersToo) {
+  Recipe recipe = recipe_of("auto", "virtual");
+  recipe.compare.algorithms = "long: strategy.name=asgd train.epochs=2000; bad: strategy.name=asgd";
+  recipe.compare.workers = {2}, recipe.compare.seeds = {1};
+  const Folder folder;
+  const std::atomic<bool> stop = false;
+  const auto told = [&](std::size_t, std::size_t, const Contestant& who, const Outcome*) {
+    if (who.algorithm == "bad") throw DataError("cat.jpg", "is damaged");
+  };
+  EXPECT_THAT(message_of<DataError>([&] { compare(recipe, folder.path(), 2, stop, told); }), HasSubstr("cat.jpg"));
+  EXPECT_THAT(bytes_in(folder / "long-2w-seed1" / "summary.json"), HasSubstr("stopped"));
+}
+
 }  // namespace
 }  // namespace paceline::train
