@@ -248,8 +248,8 @@ bool Trainer::train_epoch() {
     ++position_.step, ++position_.batch, position_.samples += share.global_samples;
 
     const bool last = position_.batch >= steps || position_.step >= total_steps_;
-    const bool due = (recipe_.train.checkpoint_every > 0 && position_.step % recipe_.train.checkpoint_every == 0) ||
-                     (recipe_.train.checkpoints && strategy_->wants_checkpoint());
+    const std::int64_t every = recipe_.train.checkpoint_every;
+    const bool due = recipe_.train.checkpoints && ((every > 0 && position_.step % every == 0) || strategy_->wants_checkpoint());
     if (last || due || told_to_stop()) finish_steps();
     else if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 

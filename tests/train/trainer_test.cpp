@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "paceline/tensor/device.h"
-#include "support.h"
+#include "runs.h"
 
 namespace paceline::train {
 namespace {
@@ -144,6 +144,21 @@ TEST(Trainer, CheckpointsAsOftenAsTheRecipeSaysAndKeepsTheNewest) {
   const auto folder_of = folder / "checkpoints";
   EXPECT_THAT(list_checkpoints(folder.path()),
               testing::ElementsAre(checkpoint_file(folder_of, 16), checkpoint_file(folder_of, 12), checkpoint_file(folder_of, 8)));
+}
+
+TEST(Trainer, StepsAreNotBrokenOffForCheckpointsThatAreLeftOut) {
+  Recipe recipe = tiny_recipe();
+  recipe.parallel.workers = 2, recipe.strategy.name = "ad_psgd";  // whose steps are told of together, with one duration
+  recipe.train.epochs = 1, recipe.train.checkpoints = false, recipe.train.checkpoint_every = 1;
+  observe::Bus bus;
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  std::vector<Nanoseconds> durations;
+  bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) { durations.push_back(e.duration); }));
+  const Folder folder;
+  Workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop}).run(folder.path());
+  ASSERT_EQ(std::ssize(durations), kStepsPerEpoch);
+  EXPECT_THAT(durations, testing::Each(durations.front()));
 }
 
 TEST(Divergence, StopsAtTheStepAndNamesTheLayer) {
