@@ -3,6 +3,7 @@
 #if PACELINE_WITH_CUDA
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -85,6 +86,7 @@ std::unique_ptr<Feed> make_resident_feed(const data::Dataset& dataset, const dat
                                          const nn::GraphModule& module) {
   const auto pixels = dataset.pixels();
   if (!module.device().is_cuda() || residency == "host" || !pixels) return nullptr;
+  const c10::DeviceGuard asked(module.device());  // of which cudaMemGetInfo then speaks
   std::size_t free_bytes = 0, total_bytes = 0;
   const bool known = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
   if (residency == "auto" && (!known || pixels->bytes.size() > free_bytes / 4)) return nullptr;
