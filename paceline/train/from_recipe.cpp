@@ -5,6 +5,12 @@
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
+namespace {
+
+/// Workers that a trainer stands for: all of a parameter server's, else itself. `recipe` knows their number.
+std::int64_t played(const Recipe& recipe) { return strategies::is_centralised(recipe.strategy.name) ? recipe.parallel.workers : 1; }
+
+}  // namespace
 
 Datasets make_datasets(const Recipe& recipe) {
   const auto seed = static_cast<std::uint64_t>(recipe.train.seed);
@@ -30,8 +36,7 @@ std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::I
 }
 
 strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus,
-                               const Clock& clock) {
-  const bool plays = strategies::is_centralised(recipe.strategy.name);  // all workers, by itself
+                               const Clock& clock, const ps::Cluster& cluster, int threads) {
   return {.module = module,
           .optim = recipe.optim,
           .comm = comm,
@@ -40,6 +45,7 @@ strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, co
           .compress = recipe.compress,
           .ps = recipe.ps,
           .timing = recipe.timing,
+          .cluster = cluster,
           .terms = terms_of(recipe),
           .compression = recipe.comm.compression,
           .algorithm = recipe.comm.algorithm,
@@ -47,8 +53,8 @@ strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, co
           .seed = static_cast<std::uint64_t>(recipe.train.seed),
           .label_smoothing = recipe.train.label_smoothing,
           .micro_batches = recipe.train.micro_batches,
-          .played = plays ? static_cast<int>(recipe.parallel.workers) : 1,
-          .threads = static_cast<int>(recipe.train.threads),
+          .played = static_cast<int>(played(recipe)),
+          .threads = threads,
           .record_steps = recipe.train.record_steps,
           .repeatable = recipe.train.repeatable};
 }
@@ -66,9 +72,8 @@ data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, cons
 }
 
 std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64_t epoch) {
-  const bool served = strategies::is_centralised(recipe.strategy.name);
-  const std::int64_t parts = served ? recipe.parallel.workers : 1, sharing = served ? 1 : recipe.parallel.workers;
-  const std::int64_t batch = shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / parts;
+  const std::int64_t sharing = recipe.parallel.workers / played(recipe);  // trainers, each with a part of the batch
+  const std::int64_t batch = shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / played(recipe);
   if (batch <= samples) return batch;
   // It has grown past the samples. What is left over is dropped, or is the ragged batch of the epoch.
   return recipe.data.uneven == "refuse" && recipe.data.drop_last ? samples - samples % sharing : samples;

@@ -26,9 +26,9 @@ void configure_libtorch(const Recipe& recipe, int threads);
 /// The recipe's network for the dataset, with its first weights, in memory of `comm`; the same on all its ranks. Collective.
 std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm);
 
-/// What a strategy, or a part of one, is told. The arguments must outlive it.
+/// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it.
 strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus,
-                               const Clock& clock);
+                               const Clock& clock, const ps::Cluster& cluster, int threads);
 
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch);
 

@@ -30,10 +30,8 @@ struct Remote {
     configure_libtorch(recipe, threads);
     datasets = make_datasets(recipe);
     module = make_module(recipe, datasets.training->info(), *alone);
-    context.emplace(context_of(recipe, *module, *alone, bus, clock));
-    context->ps = strategies::paired(recipe.strategy.name, recipe.ps);
-    context->cluster = cluster;
-    context->threads = threads;
+    context.emplace(context_of(recipe, *module, *alone, bus, clock, cluster, threads));
+    ps = strategies::paired(recipe.strategy.name, recipe.ps);
   }
 
   Recipe recipe;
@@ -43,6 +41,7 @@ struct Remote {
   observe::Bus bus;
   SteadyClock clock;
   std::optional<strategies::Context> context;
+  ps::PsConfig ps;
 };
 
 }  // namespace
@@ -73,7 +72,7 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
   const Recipe& recipe = remote.recipe;
   auto connected = ps::join(cluster, strategies::layout_of(*remote.context), strategies::join_options(*remote.context));
   ps::RemoteClient& servers = *connected;
-  strategies::CentralWorker worker(*remote.context, remote.context->ps, std::move(connected), servers.worker());
+  strategies::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
   worker.begin();
 
   const data::Dataset& dataset = *remote.datasets.training;
@@ -100,7 +99,7 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
   Remote remote(given, cluster);
   const auto cuts = strategies::cuts_of(*remote.context, std::ssize(cluster.servers));
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto host = strategies::make_host(*remote.context, remote.context->ps, cuts, index);
+  const auto host = strategies::make_host(*remote.context, remote.ps, cuts, index);
   ServerSnapshots snapshots(remote.recipe, cluster, *host);
   if (cluster.restarts > 0) snapshots.restore();
   else snapshots.begin();
@@ -109,7 +108,7 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
   // Told to stop, it stays for those who finish what is under way, and for the first server's last look.
   const SteadyClock clock;
   for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
-    if (stop && !until) until = clock.now() + remote.context->ps.patience();
+    if (stop && !until) until = clock.now() + remote.ps.patience();
     if (until && (server->workers().empty() || clock.now() > *until)) break;
     std::this_thread::sleep_for(kLook);
   }

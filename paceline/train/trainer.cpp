@@ -22,8 +22,8 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
     comm_ = alone_.get();
   }
   recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, comm_->size());
-  const bool plays = strategies::is_centralised(recipe_.strategy.name);  // all workers, by itself
-  recipe_.parallel.workers = plays ? std::max<std::int64_t>(recipe_.parallel.workers, 1) : comm_->size();
+  recipe_.parallel.workers =
+      strategies::is_centralised(recipe_.strategy.name) ? std::max<std::int64_t>(recipe_.parallel.workers, 1) : comm_->size();
   validate(recipe_);
   recipe_text_ = recipe_.config().toml();
   configure_libtorch(recipe_, threads());
@@ -43,9 +43,7 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
                  recipe_.schedule.warmup_epochs, recipe_.train.epochs);
 
   module_ = make_module(recipe_, datasets_->training->info(), *comm_);
-  strategies::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock);
-  context.cluster = around_.cluster;
-  context.threads = threads();
+  strategies::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock, around_.cluster, threads());
   context.on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
