@@ -136,6 +136,56 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
 
 bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs || position_.step >= total_steps_; }
 
+observe::RunStarted Trainer::started() const {
+  const data::Info& info = datasets_->training->info();
+  observe::RunStarted event;
+  event.run = folder_.string();
+  event.network = module_->graph().network();
+  event.dataset = info.key;
+  event.optimizer = recipe_.optim.name;
+  event.strategy = recipe_.strategy.name;
+  event.device = tensor::device_name(module_->device());
+  event.precision = recipe_.train.precision;
+  event.parameters = module_->arena().count();
+  event.macs = module_->graph().macs();
+  event.train_samples = datasets_->training->size();
+  event.test_samples = datasets_->test->size();
+  event.batch = recipe_.data.batch;
+  event.per_token = info.tokens;
+  event.epochs = recipe_.train.epochs;
+  event.steps_per_epoch = steps_in(0);
+  event.workers = static_cast<int>(recipe_.parallel.workers);
+  event.engine = comm_->size() > 1 ? comm_->engine() : strategy_->parts() > 1 ? recipe_.ps.executor : "";
+  event.first_step = position_.step;
+  return event;
+}
+
+observe::RunEnded Trainer::ended(bool stopped) {
+  observe::RunEnded event;
+  event.workers = static_cast<int>(recipe_.parallel.workers);
+  event.steps = position_.step;
+  event.epochs = position_.epoch;
+  event.samples = position_.samples;
+  event.seconds = position_.seconds;
+  event.samples_per_s = training_seconds_ > 0 ? static_cast<double>(position_.samples - samples_at_start_) / training_seconds_ : 0;
+  event.train_loss = position_.mean_loss();
+  event.test_loss = last_test_.loss;
+  event.test_accuracy = last_test_.accuracy;
+  strategy_->agree();
+  event.state_hash = state_hash(state());
+  event.parameters_hash = state_hash(model_tensors(*module_));
+  strategy_->resume_training();
+  event.run = folder_.string();
+  if (stopped) event.stopped = "on request";
+  if (comm_->size() > 1) event.communication = communication();
+  event.served = strategy_->served();
+  if (!stopped && event.served && event.served->updates == 0)
+    log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
+                 event.steps, recipe_.ps.period, recipe_.ps.group);
+  event.views = views_;
+  return event;
+}
+
 observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   folder_ = folder;
   if (leads())
@@ -144,27 +194,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   configure_libtorch(recipe_, threads());  // again: the trainer may have been made in another thread
   tensor::synchronize(module_->device());  // what was set up was enqueued elsewhere
   const tensor::OwnStream stream(module_->device());
-  const data::Info& info = datasets_->training->info();
-  observe::RunStarted started;
-  started.run = folder_.string();
-  started.network = module_->graph().network();
-  started.dataset = info.key;
-  started.optimizer = recipe_.optim.name;
-  started.strategy = recipe_.strategy.name;
-  started.device = tensor::device_name(module_->device());
-  started.precision = recipe_.train.precision;
-  started.parameters = module_->arena().count();
-  started.macs = module_->graph().macs();
-  started.train_samples = datasets_->training->size();
-  started.test_samples = datasets_->test->size();
-  started.batch = recipe_.data.batch;
-  started.per_token = info.tokens;
-  started.epochs = recipe_.train.epochs;
-  started.steps_per_epoch = steps_in(0);
-  started.workers = static_cast<int>(recipe_.parallel.workers);
-  started.engine = comm_->size() > 1 ? comm_->engine() : strategy_->parts() > 1 ? recipe_.ps.executor : "";
-  started.first_step = position_.step;
-  if (leads()) around_.bus.emit(started);
+  if (leads()) around_.bus.emit(started());
   meet();
 
   samples_at_start_ = position_.samples, first_step_ = position_.step;
@@ -175,30 +205,9 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   if (stopped && last_checkpoint_step_ != position_.step)
     throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
 
-  observe::RunEnded ended;
-  ended.workers = started.workers;
-  ended.steps = position_.step;
-  ended.epochs = position_.epoch;
-  ended.samples = position_.samples;
-  ended.seconds = position_.seconds;
-  ended.samples_per_s = training_seconds_ > 0 ? static_cast<double>(position_.samples - samples_at_start_) / training_seconds_ : 0;
-  ended.train_loss = position_.mean_loss();
-  ended.test_loss = last_test_.loss;
-  ended.test_accuracy = last_test_.accuracy;
-  strategy_->agree();
-  ended.state_hash = state_hash(state());
-  ended.parameters_hash = state_hash(model_tensors(*module_));
-  strategy_->resume_training();
-  ended.run = folder_.string();
-  if (stopped) ended.stopped = "on request";
-  if (comm_->size() > 1) ended.communication = communication();
-  ended.served = strategy_->served();
-  if (!stopped && ended.served && ended.served->updates == 0)
-    log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
-                 ended.steps, recipe_.ps.period, recipe_.ps.group);
-  ended.views = views_;
-  if (leads()) around_.bus.emit(ended);
-  return ended;
+  observe::RunEnded result = ended(stopped);
+  if (leads()) around_.bus.emit(result);
+  return result;
 }
 
 // Worker 0 reads and writes for all, and a disk may be slow. They may also have found different checkpoints: processes look for themselves,

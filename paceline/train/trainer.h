@@ -62,6 +62,8 @@ class Trainer {
   std::int64_t count_steps() const;
   std::vector<NamedTensor> state();  // what was agreed on; collective
   bool leads() const { return comm_->rank() == 0; }
+  observe::RunStarted started() const;
+  observe::RunEnded ended(bool stopped);  // what the run came to; collective
   observe::Communication communication();
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   bool write(const Checkpoint& checkpoint, Nanoseconds began);
