@@ -59,11 +59,8 @@ void Curve::on(const Event& event) {
       for (const Event& earlier : read_events(metrics_)) add(earlier);
   }
   add(event);
-  if (const auto* e = std::get_if<Evaluated>(&event)) {
-    run_.per_token = e->per_token;
-    // Epochs of milliseconds do not each need a picture.
-    if (!written_ || clock_.now() - *written_ >= std::chrono::seconds(1)) write();
-  }
+  // Epochs of milliseconds do not each need a picture.
+  if (std::holds_alternative<Evaluated>(event) && (!written_ || clock_.now() - *written_ >= std::chrono::seconds(1))) write();
   if (std::holds_alternative<RunEnded>(event)) write();
 }
 

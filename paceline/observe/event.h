@@ -57,7 +57,6 @@ struct EpochDone {
 struct Evaluated {
   std::int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
-  bool per_token = false;        // as in RunStarted
   double training_s = kUnknown;  // spent on steps until then, by the virtual clock where the run has one
 };
 
@@ -82,12 +81,12 @@ struct Span {
   Nanoseconds begin{0}, end{0};
 };
 
-/// What it cost the workers to train together; shares of the time of all steps, means over the workers.
+/// What it cost the workers to train together; shares are of the time of all steps.
 struct Communication {
-  double exposed = 0, hidden = 0;  // training waited for it; went on meanwhile
+  double exposed = 0, hidden = 0;  // training waited for it; went on meanwhile. Means over the workers
   double straggler_spread = 0;     // how much less the fastest worker computed than the slowest, as a share of the slowest
-  double bytes_per_step = 0;       // payload that a worker sent
-  double ratio = 1;                // of the bytes without and with compression
+  double bytes_per_step = 0;       // payload, by worker 0
+  double ratio = 1;                // of its bytes without and with compression
 };
 
 /// How a parameter server served a run.

@@ -108,12 +108,11 @@ void Progress::see(const EpochDone& event) {
 }
 
 void Progress::see(const Evaluated& event) {
-  run_.per_token = event.per_token;
-  const auto better = [&] { return event.per_token ? event.loss < best_->loss : event.accuracy > best_->accuracy; };
+  const auto better = [&] { return run_.per_token ? event.loss < best_->loss : event.accuracy > best_->accuracy; };
   if (!best_ || better()) best_ = event;
   if (unprinted_ && unprinted_->epoch == event.epoch) return print_epoch(&event);
   std::string line = fmt::format("step {}: test loss {}", show_count(event.step), show_loss(event.loss));
-  if (!event.per_token) line += fmt::format(", accuracy {}", show_percent(event.accuracy, 2));
+  if (!run_.per_token) line += fmt::format(", accuracy {}", show_percent(event.accuracy, 2));
   print(line + "\n");
 }
 

@@ -89,7 +89,7 @@ void TensorBoard::on(const Event& event) {
     out_.flush();
   }
   if (const auto* e = std::get_if<Evaluated>(&event)) {
-    write(e->step, {{"test/loss", e->loss}, {"test/accuracy", e->per_token ? kUnknown : e->accuracy}});
+    write(e->step, {{"test/loss", e->loss}, {"test/accuracy", per_token_ ? kUnknown : e->accuracy}});
     out_.flush();
   }
   if (std::holds_alternative<RunEnded>(event)) out_.flush();

@@ -41,9 +41,7 @@ bool Trainer::evaluate() {
   if (leads() && recipe_.train.checkpoints) prune_checkpoints(checkpoint_file(checkpoints(), position_.step), recipe_.train.keep);
   const std::optional<observe::Served> served = strategy_->served();
   const double training_s = served && std::isfinite(served->virtual_s) ? served->virtual_s : position_.seconds;
-  if (leads())
-    around_.bus.emit(observe::Evaluated{position_.epoch, position_.step, last_test_.loss, last_test_.accuracy,
-                                        datasets_->training->info().tokens, training_s});
+  if (leads()) around_.bus.emit(observe::Evaluated{position_.epoch, position_.step, last_test_.loss, last_test_.accuracy, training_s});
   meet();
   if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
   return true;

@@ -139,7 +139,7 @@ TEST_F(CurveTest, IsWrittenAtEvaluationsAndAtTheEnd) {
     curve.on(done);
   }
   EXPECT_FALSE(std::filesystem::exists(folder / "curve.svg"));
-  curve.on(Evaluated{1, 4, 0.6, 0.7, false});
+  curve.on(Evaluated{1, 4, 0.6, 0.7});
   const std::string svg = read_file(folder / "curve.svg");
   EXPECT_THAT(svg, HasSubstr("lenet-mnist"));
   EXPECT_THAT(svg, HasSubstr("best test accuracy 70.00% at epoch 1"));
@@ -165,7 +165,7 @@ TEST_F(CurveTest, OfAResumedRunItHasWhatWasBefore) {
   {
     MetricsLog log(metrics, clock);
     for (std::int64_t i : {1, 2}) log.on(step(i));
-    log.on(Evaluated{1, 2, 0.6, 0.7, false});
+    log.on(Evaluated{1, 2, 0.6, 0.7});
   }
   RunStarted resumed;
   resumed.first_step = 2;
@@ -173,7 +173,7 @@ TEST_F(CurveTest, OfAResumedRunItHasWhatWasBefore) {
   Curve curve(folder / "curve.svg", clock, metrics), ignorant(folder / "other.svg", clock);
   for (Curve* drawn : {&curve, &ignorant}) {
     drawn->on(resumed);
-    drawn->on(Evaluated{1, 2, 0.5, 0.8, false});  // made again
+    drawn->on(Evaluated{1, 2, 0.5, 0.8});  // made again
     drawn->on(step(3));
   }
   EXPECT_EQ(epochs_of(curve, 0), (std::vector<double>{0.5, 1, 1.5}));
@@ -199,7 +199,7 @@ TEST_F(CurveTest, ARecordOfAnEarlierVersionHasItsEvaluations) {
   StepDone step;
   step.step = 4, step.epoch = 4, step.epoch_step = 1, step.epoch_steps = 1;
   curve.on(step);
-  curve.on(Evaluated{4, 4, 0.4, 0.8, false});
+  curve.on(Evaluated{4, 4, 0.4, 0.8});
   const std::vector<Series> series = curve.figure().panels[0].series;
   EXPECT_EQ(series[0].x, std::vector<double>{4});
   EXPECT_EQ(series[1].x, (std::vector<double>{1, 2, 3, 4}));

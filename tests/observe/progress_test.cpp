@@ -172,13 +172,13 @@ TEST_F(ProgressTest, AnEpochLeavesARowWithItsEvaluation) {
   start(true);
   step(4);
   EXPECT_THAT(told(epoch(1)), HasSubstr("4/4"));  // the full bar stays while the evaluation lasts
-  EXPECT_EQ(told(Evaluated{1, 4, 0.6, 0.7, false}),
+  EXPECT_EQ(told(Evaluated{1, 4, 0.6, 0.7}),
             "\r\x1b[K"
             "    epoch  train loss  accuracy  test loss  accuracy      time  samples/s\n"
             "      1/2      0.4000    80.00%     0.6000    70.00%     2.0 s       64.0\n");
   step(8);
   told(epoch(2));
-  EXPECT_EQ(told(Evaluated{2, 8, 0.6, 0.7, false}),  // the header comes once
+  EXPECT_EQ(told(Evaluated{2, 8, 0.6, 0.7}),  // the header comes once
             "\r\x1b[K      2/2      0.4000    80.00%     0.6000    70.00%     2.0 s       64.0\n");
 }
 
@@ -192,7 +192,7 @@ TEST_F(ProgressTest, AnEpochThatNobodyEvaluatesIsNotLost) {
 TEST_F(ProgressTest, AnEvaluationInsideAnEpochHasItsOwnLine) {
   start(true);
   step(2);
-  EXPECT_EQ(told(Evaluated{1, 2, 0.6, 0.7, false}), "\r\x1b[Kstep 2: test loss 0.6000, accuracy 70.00%\n");
+  EXPECT_EQ(told(Evaluated{1, 2, 0.6, 0.7}), "\r\x1b[Kstep 2: test loss 0.6000, accuracy 70.00%\n");
 }
 
 TEST_F(ProgressTest, LanguageModelsShowTheLossACharacter) {
@@ -200,7 +200,7 @@ TEST_F(ProgressTest, LanguageModelsShowTheLossACharacter) {
   start(true);
   EXPECT_THAT(step(4), Not(HasSubstr("acc")));
   told(epoch(1));
-  EXPECT_EQ(told(Evaluated{1, 4, 1.6, 0, true}),
+  EXPECT_EQ(told(Evaluated{1, 4, 1.6, 0}),
             "\r\x1b[K"
             "    epoch  train loss/char  test loss/char      time  samples/s\n"
             "      1/2           0.4000          1.6000     2.0 s       64.0\n");
@@ -212,7 +212,7 @@ TEST_F(ProgressTest, ColoursMarkTheBestEpoch) {
   for (const auto& [number, accuracy, best] : {std::tuple{1, 0.7, true}, {2, 0.6, false}, {3, 0.71, true}}) {
     step(4 * number);
     told(epoch(number));
-    const std::string row = told(Evaluated{number, 4 * number, 0.6, accuracy, false});
+    const std::string row = told(Evaluated{number, 4 * number, 0.6, accuracy});
     EXPECT_EQ(row.find("\x1b[32m") != std::string::npos, best) << row;
   }
 }
@@ -231,7 +231,7 @@ TEST_F(ProgressTest, ElsewhereLinesComeSeldomAndNothingIsDrawnOver) {
   EXPECT_EQ(step(3, 0.5, milliseconds(9000)), "");
   EXPECT_NE(step(4), "");
   EXPECT_EQ(told(epoch(1)), "");
-  EXPECT_EQ(told(Evaluated{1, 4, 0.6, 0.7, false}),
+  EXPECT_EQ(told(Evaluated{1, 4, 0.6, 0.7}),
             "epoch 1/2: train loss 0.4000, accuracy 80.00%; test loss 0.6000, accuracy 70.00%; 2.0 s, 64.0 samples/s\n");
   EXPECT_EQ(told(CheckpointWritten{4, "runs/x/c", 2000, milliseconds(3)}), "checkpoint runs/x/c: 2.00 kB in 3 ms\n");
 }

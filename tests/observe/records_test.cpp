@@ -47,7 +47,7 @@ TEST_F(RecordsTest, MetricsAreOneObjectALineAndAResumedRunContinues) {
     log.on(Span{});
     log.on(EpochDone{1, 2, 0.4, 0.8, std::chrono::seconds(2), 128});
   }
-  MetricsLog(file, clock).on(Evaluated{1, 4, 0.6, 0.7, false});
+  MetricsLog(file, clock).on(Evaluated{1, 4, 0.6, 0.7});
   const auto lines = lines_of(file);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["event"], "step");
@@ -82,7 +82,7 @@ TEST_F(RecordsTest, AResumedRunHasEveryLineOnce) {
     for (int i : {1, 2}) log.on(step(i));
     log.on(EpochDone{1, 3, 0.4, 0.8, std::chrono::seconds(2), 128});
     log.on(CheckpointWritten{2, "c", 1, std::chrono::seconds(1)});
-    log.on(Evaluated{1, 2, 0.6, 0.7, false});
+    log.on(Evaluated{1, 2, 0.6, 0.7});
     log.on(EvaluatedView{1, 2, "async", 0.6, 0.7});
     for (int i : {3, 4}) log.on(step(i));
     log.on(EpochDone{2, 3, 0.3, 0.8, std::chrono::seconds(2), 128});
@@ -95,7 +95,7 @@ TEST_F(RecordsTest, AResumedRunHasEveryLineOnce) {
   again.first_step = 2;
   log.on(again);
   EXPECT_EQ(found(), before);
-  log.on(Evaluated{1, 2, 0.5, 0.7, false});  // stood before it, and makes it again
+  log.on(Evaluated{1, 2, 0.5, 0.7});  // stood before it, and makes it again
   EXPECT_THAT(found(), testing::UnorderedElementsAreArray(before));
   EXPECT_EQ(lines_of(file).back()["test_loss"], 0.5);
   log.on(step(3));

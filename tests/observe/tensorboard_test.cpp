@@ -117,7 +117,7 @@ TEST_F(TensorBoardTest, ARunBecomesAFileOfScalars) {
     EpochDone epoch;
     epoch.train_loss = 0.625;
     board.on(epoch);
-    board.on(Evaluated{1, 200, 0.375, 0.875, false});
+    board.on(Evaluated{1, 200, 0.375, 0.875});
   }
   const auto records = written();
   ASSERT_EQ(records.size(), 5u);
