@@ -83,8 +83,14 @@ Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
     // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
     if (!strategies::is_centralised(plan.recipe.strategy.name) && launched.size > 1) plan.recipe.parallel.workers = 0;
   }
-  const std::string strategy = plan.recipe.strategy.name;
+  const train::Recipe saved = plan.recipe;
+  const std::string& strategy = saved.strategy.name;
   read_settings(config, flags.words);
+  if (plan.resume_from && plan.recipe.model.weights != saved.model.weights)
+    throw ConfigError("--resume takes the weights from the checkpoint; leave model.weights out");
+  if (plan.folder && (plan.recipe.train.name != saved.train.name || plan.recipe.train.runs != saved.train.runs))
+    throw ConfigError(fmt::format("{} goes on where it is; leave train.name and train.runs out, or resume from a copy of its checkpoint",
+                                  plan.folder->path().string()));
   if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
   // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`.
@@ -159,6 +165,15 @@ class FirstStep final : public observe::Listener {
   bool& done_;
 };
 
+void add_records(observe::Bus& bus, const RunFolder& folder, const Clock& clock, bool trace) {
+  bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
+  bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
+  bus.add(std::make_unique<observe::Summary>(folder.summary()));
+  bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
+  bus.add(std::make_unique<observe::Curve>(folder.curve(), clock, folder.metrics()));
+  if (trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
+}
+
 int run_train(const TrainFlags& flags) {
   const comm::World launched = comm::discover();
   Plan plan = make_plan(flags, launched);
@@ -177,7 +192,8 @@ int run_train(const TrainFlags& flags) {
   const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself
   const SteadyClock clock;
   observe::Bus bus;
-  train::Workers workers(plan.recipe, world, {.bus = bus, .clock = clock, .stop = stop_requested, .cluster = cluster});
+  train::Workers workers(plan.recipe, world,
+                         {.bus = bus, .clock = clock, .stop = stop_requested, .cluster = cluster, .resumes = plan.resume_from.has_value()});
   if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
   plan.recipe = workers.recipe();
   if (!workers.leads()) {  // whoever has worker 0 shows and writes everything
@@ -188,25 +204,19 @@ int run_train(const TrainFlags& flags) {
   bool begun = plan.folder.has_value();  // then it has things of others
   if (!begun) plan.write_in(new_folder(plan.recipe));
   const RunFolder& folder = *plan.folder;
-  if (!cluster.job.empty()) folder.mark(cluster.job);
-  write_atomically(folder.recipe(), plan.recipe.config().toml());
-
-  bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
-  bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
-  bus.add(std::make_unique<observe::Summary>(folder.summary()));
-  bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
-  bus.add(std::make_unique<observe::Curve>(folder.curve(), clock, folder.metrics()));
-  if (plan.recipe.train.trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
-  if (!flags.quiet)  // the last, since it says in the end which of the records there are
-    bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
-
-  bus.add(std::make_unique<FirstStep>(begun));
   try {
+    if (!cluster.job.empty()) folder.mark(cluster.job);
+    write_atomically(folder.recipe(), plan.recipe.config().toml());
+    add_records(bus, folder, clock, plan.recipe.train.trace);
+    if (!flags.quiet)  // after them, since it says in the end which of the records there are
+      bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
+    bus.add(std::make_unique<FirstStep>(begun));
     const observe::RunEnded ended = workers.run(folder.path());
     if (flags.json) print_json(observe::to_json(ended));
     return ended.stopped.empty() ? kDone : kStopped;
-  } catch (const DataError&) {
-    // A damaged picture shows when its turn comes. Wrong input leaves nothing behind, but what was trained before it showed stays.
+  } catch (const Error&) {
+    // A disk may be full, and a damaged picture shows when its turn comes. Such an error leaves nothing behind; what was trained before it
+    // showed stays.
     std::error_code ignored;
     if (!begun) std::filesystem::remove_all(folder.path(), ignored);
     throw;

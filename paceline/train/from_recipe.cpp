@@ -22,7 +22,8 @@ void configure_libtorch(const Recipe& recipe, int threads) {
   tensor::configure_libtorch(device, tensor::parse_precision(recipe.train.precision, device), threads, recipe.train.repeatable);
 }
 
-std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm) {
+std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm,
+                                             const std::string& weights) {
   nn::GraphModule::Options options;
   options.device = tensor::parse_device(recipe.train.device);
   options.precision = tensor::parse_precision(recipe.train.precision, options.device);
@@ -30,7 +31,7 @@ std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::I
   options.fuse_norms = recipe.strategy.batch_norm != "sync";
   options.allocate = strategies::allocate_from(comm);
   auto module = std::make_shared<nn::GraphModule>(graph_for(recipe.model, info), options);
-  if (!recipe.model.weights.empty()) load_weights(*module, recipe.model.weights);
+  if (!weights.empty()) load_weights(*module, weights);
   strategies::equalise(comm, *module);
   return module;
 }

@@ -23,8 +23,10 @@ Datasets make_datasets(const Recipe& recipe);
 /// tensor::configure_libtorch as the recipe says: in every thread that computes.
 void configure_libtorch(const Recipe& recipe, int threads);
 
-/// The recipe's network for the dataset, with its first weights, in memory of `comm`; the same on all its ranks. Collective.
-std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm);
+/// The recipe's network for the dataset, with the weights of that file or, where it is empty, drawn ones, in memory of `comm`; the same on
+/// all its ranks. Collective.
+std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm,
+                                             const std::string& weights);
 
 /// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it.
 strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus,

@@ -29,7 +29,7 @@ struct Remote {
     const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1);
     configure_libtorch(recipe, threads);
     datasets = make_datasets(recipe);
-    module = make_module(recipe, datasets.training->info(), *alone);
+    module = make_module(recipe, datasets.training->info(), *alone, recipe.model.weights);
     context.emplace(context_of(recipe, *module, *alone, bus, clock, cluster, threads));
     ps = strategies::paired(recipe.strategy.name, recipe.ps);
   }

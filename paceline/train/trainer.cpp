@@ -15,6 +15,20 @@
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
+namespace {
+
+/// Settings that are right, and will not do what they seem to.
+void warn_of_idle_settings(const Recipe& recipe) {
+  if (recipe.schedule.warmup_epochs > static_cast<double>(recipe.train.epochs))
+    log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate", recipe.schedule.warmup_epochs,
+                 recipe.train.epochs);
+  if (recipe.parallel.workers == 1 && recipe.comm.compression != "none")
+    log::warning("comm.compression={} has no effect: one worker sends nothing", recipe.comm.compression);
+  if (recipe.data.cutout > 0 && !recipe.data.augment)
+    log::warning("data.cutout={} has no effect without data.augment=true", recipe.data.cutout);
+}
+
+}  // namespace
 
 Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(recipe), around_(around), comm_(around.comm) {
   if (!comm_) {
@@ -38,11 +52,9 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
       recipe_.data.augment && shape.size() == 3 && recipe_.data.cutout > std::max(shape[1], shape[2]))
     throw ConfigError(fmt::format("data.cutout={} is more than a picture of {}x{}, of which it would blank most; use less",
                                   recipe_.data.cutout, shape[2], shape[1]));
-  if (leads() && recipe_.schedule.warmup_epochs > static_cast<double>(recipe_.train.epochs))
-    log::warning("schedule.warmup_epochs={} is more than train.epochs={}: the rate never reaches optim.rate",
-                 recipe_.schedule.warmup_epochs, recipe_.train.epochs);
+  if (leads()) warn_of_idle_settings(recipe_);
 
-  module_ = make_module(recipe_, datasets_->training->info(), *comm_);
+  module_ = make_module(recipe_, datasets_->training->info(), *comm_, around_.resumes ? "" : recipe_.model.weights);
   strategies::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock, around_.cluster, threads());
   context.on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
@@ -69,14 +81,16 @@ std::int64_t Trainer::steps_in(std::int64_t epoch) const {
 }
 
 std::int64_t Trainer::count_steps() const {
-  // After its last milestone the batch stays as it is; a run that is limited by train.steps may have any number of epochs. Epochs that are
-  // done count as they were: a resumed run may have had other batches.
-  const std::int64_t done = position_.epoch, epochs = std::max(done, recipe_.train.epochs);
-  const auto& milestones = recipe_.schedule.batch_milestones;
-  const double last = milestones.empty() ? 0 : std::min(std::ceil(milestones.back()), static_cast<double>(epochs));
-  const std::int64_t settled = std::max(done, static_cast<std::int64_t>(last));
-  std::int64_t steps = position_.step - position_.batch + (epochs - settled) * steps_in(settled);
-  for (std::int64_t epoch = done; epoch < settled; ++epoch) steps += steps_in(epoch);
+  // Between two milestones the batch stays as it is, and there may be any number of epochs. Those that are done count as they were: a
+  // resumed run may have had other batches.
+  std::int64_t epoch = position_.epoch, steps = position_.step - position_.batch;
+  const std::int64_t epochs = std::max(epoch, recipe_.train.epochs);
+  const auto count_until = [&](std::int64_t next) {
+    if (next > epoch) steps += (next - epoch) * steps_in(epoch), epoch = next;
+  };
+  for (const double milestone : recipe_.schedule.batch_milestones)
+    count_until(static_cast<std::int64_t>(std::min(std::ceil(milestone), static_cast<double>(epochs))));
+  count_until(epochs);
   return recipe_.train.steps > 0 ? std::min(steps, recipe_.train.steps) : steps;
 }
 

@@ -34,6 +34,7 @@ class Trainer {
     const Datasets* datasets = nullptr;  // of a process whose workers share them; null: the trainer makes its own
     int threads = 0;                     // of this worker; 0: as the recipe says
     ps::Cluster cluster = {};            // ps.executor=processes
+    bool resumes = false;                // resume() follows: the checkpoint has the weights, and model.weights is not read
   };
 
   /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.

@@ -96,7 +96,8 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
                                                                             .comm = comms_[i].get(),
                                                                             .datasets = &datasets_,
                                                                             .threads = threads_,
-                                                                            .cluster = around_.cluster});
+                                                                            .cluster = around_.cluster,
+                                                                            .resumes = around_.resumes});
   });
 }
 

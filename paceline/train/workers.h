@@ -16,6 +16,7 @@ class Workers {
     const Clock& clock;
     const std::atomic<bool>& stop;
     ps::Cluster cluster = {};
+    bool resumes = false;
   };
 
   /// Connects the workers and builds their trainers; whatever can be refused is refused here, before anything is written. parallel.workers

@@ -100,6 +100,7 @@ class Resuming(CliTest):
         self.refused("train", "--resume", str(file), "model.hidden=[24]", says=["model.fc1.weight", "16x64", "24x64"])
         self.refused("train", "--resume", "nowhere", says=["nowhere", "no checkpoint"])
         self.refused("train", "r.toml", "--resume", "runs/x", says=["recipe"])
+        self.refused("train", "--resume", "runs/x", "train.name=y", says=["runs/x goes on where it is", "leave train.name"])
         damage(file)
         self.refused("train", "--resume", str(file), says=[str(file), "damaged"])
         self.refused("checkpoint", "show", str(file), says=[str(file), "damaged"])
@@ -122,6 +123,11 @@ class Resuming(CliTest):
         self.assertEqual(header["fc1.weight"]["shape"], [16, 64])
         self.run_paceline("train", *SMALL, "model.weights=w.safetensors", "optim.rate=0", "--quiet")
         self.refused("train", *SMALL, "model.hidden=[8]", "model.weights=w.safetensors", says=["w.safetensors", "'fc1.weight'"])
+        begun = [*SMALL, "model.weights=w.safetensors", "train.name=z"]
+        whole = self.json_of("train", *begun, "--quiet")
+        half = self.json_of("train", *begun, "train.steps=5", "--quiet")
+        weights.unlink()  # the checkpoint has all that a run needs
+        self.assertEqual(self.json_of("train", "--resume", half["run"], "train.steps=0", "--quiet")["state_hash"], whole["state_hash"])
         self.refused("checkpoint", "convert", "runs/x", "no/such/folder/w.safetensors", says=["no/such/folder"])
         shown = self.run_paceline("checkpoint", "show", "runs/x").stdout
         self.assertIn("state hash", shown)

@@ -362,8 +362,8 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.local_size)
     throw ConfigError(
-        fmt::format("comm.engine=nccl needs one GPU a rank, but this host has {} for {} ranks; use comm.engine=local for several "
-                    "workers on one GPU",
+        fmt::format("comm.engine=nccl needs one GPU a rank, but this host has {} for {} ranks; several workers on one GPU are threads: "
+                    "paceline train --workers N",
                     devices, world.local_size));
   require(cudaSetDevice(world.local_rank));
   ncclUniqueId id;
