@@ -46,6 +46,7 @@ class AdPsgd final : public Replicas {
   // Nobody may ask a worker that has not loaded yet.
   void load(std::span<const NamedTensor> state) override {
     Replicas::load(state);
+    if (published_.defined()) published_.copy_(parameters());
     context().comm.run(comm::barrier());
   }
 
@@ -157,7 +158,7 @@ class AdPsgd final : public Replicas {
 
   std::vector<NamedTensor> memory() override {
     if (!change_.defined()) return {};
-    return {{"published", published_}, {"change", change_}};
+    return {{"change", change_}};
   }
   bool remembers_replica() const override { return true; }
 

@@ -97,6 +97,7 @@ std::vector<NamedTensor> Replicas::save() {
 }
 
 void Replicas::load(std::span<const NamedTensor> state) {
+  prepare();  // with what was agreed on, which the module still has: another strategy's checkpoint says nothing of this one's memory
   updater_->load(state);
   statistics_->load(state);
   const auto found = std::ranges::find(state, kParameters, &NamedTensor::name);
@@ -109,9 +110,8 @@ void Replicas::load(std::span<const NamedTensor> state) {
       const std::string name = fmt::format("workers.optim.{}", i);
       take_row(context_->comm, find_saved(state, name), buffer, name);
     }
-  } else {
-    prepare();  // other workers, or another strategy's checkpoint: they begin with what was agreed on
-    if (remembers_replica()) return;
+  } else if (remembers_replica()) {
+    return;
   }
   for (NamedTensor& item : memory()) {
     const auto saved = std::ranges::find(state, "workers." + item.name, &NamedTensor::name);

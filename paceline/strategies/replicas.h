@@ -26,7 +26,7 @@ class Replicas : public Strategy {
   Traffic traffic() const override { return traffic_; }
 
  protected:
-  /// Once, when all is set up.
+  /// While the module has what all workers agree on: when all is set up, and again before a checkpoint's replicas are taken.
   virtual void prepare() {}
   /// After the worker's own update of step `point`.
   virtual void meet(const Point& point) = 0;

@@ -80,28 +80,6 @@ TEST_P(Compressed, GoesOnWithAnotherNumberOfWorkers) {
   });
 }
 
-/// What `workers` have to save after three steps, and their parameters.
-struct Saved {
-  std::vector<NamedTensor> state;
-  at::Tensor parameters;
-  at::Tensor operator[](const std::string& name) const { return saved_or_none(state, name); }
-};
-Saved saved_after(int workers, const Settings& settings, const Saved* resumed = nullptr, std::int64_t steps = 3) {
-  Saved result;
-  with_workers(workers, settings, [&](TestWorker& worker) {
-    if (resumed) {
-      worker.parameters().copy_(resumed->parameters);
-      worker.strategy().load(resumed->state);
-    }
-    worker.train(1, steps);
-    const auto saved = worker.strategy().save();
-    if (worker.comm().rank() != 0) return;
-    for (const NamedTensor& item : saved) result.state.push_back({item.name, item.tensor.clone()});
-    result.parameters = worker.parameters().clone();
-  });
-  return result;
-}
-
 /// Flat, as in the arena.
 at::Tensor momentum_of(const Saved& saved) {
   at::Tensor flat;

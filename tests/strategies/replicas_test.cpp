@@ -104,31 +104,29 @@ TEST(AdPsgd, KeepsTheSumWhateverTheOrder) {
 }
 
 TEST(AdPsgd, AnotherNumberOfWorkersBeginsWithWhatWasAgreedOn) {
-  std::vector<NamedTensor> state;
-  at::Tensor agreed;
-  with_workers(4, meeting_of("ad_psgd"), [&](TestWorker& worker) {
-    worker.train(1, 3);
-    worker.strategy().agree();
-    auto saved = worker.strategy().save();
-    if (worker.comm().rank() == 0) {
-      for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
-      agreed = worker.parameters().clone();
-    }
-    worker.strategy().resume_training();
-  });
+  Saved saved = saved_after(4, meeting_of("ad_psgd"));
   // Answers that had not been taken over yet: they are part of what was agreed on.
-  for (NamedTensor& item : state)
+  for (NamedTensor& item : saved.state)
     if (item.name == "workers.change") item.tensor.fill_(1);
-  ASSERT_TRUE(saved_or_none(state, "workers.change").defined());
+  ASSERT_TRUE(saved["workers.change"].defined());
   at::Tensor resumed;
   with_workers(2, meeting_of("ad_psgd"), [&](TestWorker& worker) {
-    worker.parameters().copy_(agreed);
-    worker.strategy().load(state);
+    worker.resume(saved);
     worker.train(4, 6, /*rate=*/0);
     const at::Tensor mean = worker.agreed();
     if (worker.comm().rank() == 0) resumed = mean;
   });
-  expect_close(resumed, agreed, 1e-5);
+  expect_close(resumed, saved.parameters, 1e-5);
+}
+
+TEST(AdPsgd, AnswersWithTheReplicaOfAnotherStrategysCheckpoint) {
+  const Saved saved = saved_after(2, meeting_of("local_sgd"));
+  with_workers(2, meeting_of("ad_psgd"), [&](TestWorker& worker) {
+    worker.resume(saved);
+    if (worker.comm().rank() != 0) return;  // makes no step, but answers
+    worker.train(4, 4, /*rate=*/0);
+    expect_close(worker.parameters(), saved["workers.parameters"].mean(0));
+  });
 }
 
 TEST(StaleSync, CountsWhatItHides) {
@@ -213,21 +211,10 @@ class Resumed : public testing::TestWithParam<std::string> {};
 TEST_P(Resumed, GoesOnWithTheSameBits) {
   const Settings settings = meeting_of(GetParam());
   const Trained through = train_workers(kReplicas, settings, 7);
-  std::vector<NamedTensor> state, model;
-  with_workers(kReplicas, settings, [&](TestWorker& worker) {
-    worker.train(1, 5);
-    worker.strategy().agree();
-    auto saved = worker.strategy().save();
-    const at::Tensor agreed = worker.parameters().clone();
-    worker.strategy().resume_training();
-    if (worker.comm().rank() != 0) return;
-    for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
-    model = {{"parameters", agreed}};
-  });
+  const Saved saved = saved_after(kReplicas, settings, nullptr, 5);
   std::vector<at::Tensor> resumed(kReplicas);
   with_workers(kReplicas, settings, [&](TestWorker& worker) {
-    worker.parameters().copy_(model[0].tensor);
-    worker.strategy().load(state);
+    worker.resume(saved);
     worker.train(6, 7);
     resumed[static_cast<std::size_t>(worker.comm().rank())] = worker.parameters().clone();
   });
@@ -237,6 +224,27 @@ TEST_P(Resumed, GoesOnWithTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Strategies, Resumed,
                          testing::Values("allreduce", "stale_sync", "local_sgd", "sparknet", "easgd", "diloco", "gossip", "sgp"),
                          [](const auto& item) { return item.param; });
+
+TEST(Replicas, GoOnUnderAnotherStrategy) {
+  // With a rate of 0 nobody moves by itself: a meeting takes nobody further than the replicas were from what was agreed on, which the
+  // memory of a strategy that did not write the checkpoint would.
+  const std::vector<std::string> names = {"local_sgd", "sparknet", "easgd", "diloco", "gossip", "ad_psgd", "sgp"};
+  const auto distance = [](const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); };
+  for (const std::string& from : names) {
+    const Saved saved = saved_after(2, meeting_of(from), nullptr, kPeriod);
+    const at::Tensor rows = saved["workers.parameters"];
+    const double of_mean = distance(rows.mean(0), saved.parameters), of_rows = distance(rows, saved.parameters);
+    for (const std::string& to : names) {
+      if (from == to) continue;
+      with_workers(2, meeting_of(to), [&](TestWorker& worker) {
+        worker.resume(saved);
+        worker.train(kPeriod + 1, 2 * kPeriod, /*rate=*/0);
+        EXPECT_LE(distance(worker.agreed(), saved.parameters), 2 * of_mean + 1e-5) << from << ", then " << to;
+        EXPECT_LE(distance(worker.parameters(), saved.parameters), 2 * of_rows + 1e-5) << from << ", then " << to;
+      });
+    }
+  }
+}
 
 TEST(Replicas, RefuseWhatTheyCannotDo) {
   Settings settings = meeting_of("local_sgd");

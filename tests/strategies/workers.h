@@ -21,6 +21,13 @@ struct Settings {
   std::vector<std::int64_t> hidden = {19};
 };
 
+/// What a checkpoint keeps: the agreed parameters and the strategy's state.
+struct Saved {
+  at::Tensor parameters;
+  std::vector<NamedTensor> state;
+  at::Tensor operator[](const std::string& name) const { return saved_or_none(state, name); }
+};
+
 class TestWorker {
  public:
   TestWorker(comm::Communicator& comm, const Settings& settings) : comm_(comm), settings_(settings), module_(graph(), options(comm)) {
@@ -47,6 +54,11 @@ class TestWorker {
   void train(std::int64_t first, std::int64_t last, double rate = 0.1) {
     for (std::int64_t step = first; step <= last; ++step)
       strategy_->step(batch(step), {.step = step, .rate = rate, .epoch = 0.1 * static_cast<double>(step)});
+  }
+
+  void resume(const Saved& saved) {
+    parameters().copy_(saved.parameters);
+    strategy_->load(saved.state);
   }
 
   at::Tensor parameters() { return module_.arena().parameters(); }
@@ -109,6 +121,23 @@ inline Trained train_workers(int size, const Settings& settings, std::int64_t st
     const at::Tensor agreed = worker.agreed();
     result.own[static_cast<std::size_t>(worker.comm().rank())] = worker.parameters().clone();
     if (worker.comm().rank() == 0) result.agreed = agreed;
+  });
+  return result;
+}
+
+/// What a checkpoint keeps after `steps` steps, from the beginning or from another checkpoint.
+inline Saved saved_after(int size, const Settings& settings, const Saved* resumed = nullptr, std::int64_t steps = 3) {
+  Saved result;
+  with_workers(size, settings, [&](TestWorker& worker) {
+    if (resumed) worker.resume(*resumed);
+    worker.train(1, steps);
+    worker.strategy().agree();
+    const auto state = worker.strategy().save();
+    if (worker.comm().rank() == 0) {
+      for (const NamedTensor& item : state) result.state.push_back({item.name, item.tensor.clone()});
+      result.parameters = worker.parameters().clone();
+    }
+    worker.strategy().resume_training();
   });
   return result;
 }
