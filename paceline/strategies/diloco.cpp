@@ -22,7 +22,7 @@ class DiLoCo final : public Replicas {
   void meet(const Point& point) override {
     if (point.step % config().period != 0) return;
     at::Tensor replica = parameters();
-    average(replica);
+    count_bytes(average(replica));
     const at::Tensor progress = outer_ - replica;
     velocity_.mul_(config().outer_momentum).add_(progress);
     outer_.sub_(progress.add(velocity_, config().outer_momentum), config().outer_rate);

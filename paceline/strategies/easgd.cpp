@@ -26,7 +26,7 @@ class Easgd final : public Replicas {
     at::Tensor replica = parameters();
     at::sub_out(pull_, replica, centre_);
     replica.add_(pull_, -alpha);
-    average(pull_);
+    count_bytes(average(pull_));
     centre_.add_(pull_, alpha * workers);
   }
 

@@ -14,7 +14,7 @@ class LocalSgd final : public Replicas {
  private:
   void meet(const Point& point) override {
     const bool together = point.epoch < config().post_local_epoch;
-    if (together || point.step % config().period == 0) average(parameters());
+    if (together || point.step % config().period == 0) count_bytes(average(parameters()));
   }
 };
 

@@ -57,11 +57,11 @@ StepResult Replicas::step(const Batch& batch, const Point& point) {
   return {sums_, targets};
 }
 
-void Replicas::average(const at::Tensor& flat) {
-  if (context_->workers() == 1 || flat.numel() == 0) return;
+std::int64_t Replicas::average(const at::Tensor& flat) {
+  if (context_->workers() == 1 || flat.numel() == 0) return 0;
   const comm::Buffer buffer = buffer_of(flat, 0, flat.numel());
   context_->comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
-  count_bytes(allreduce_bytes(buffer.bytes(), context_->workers()));
+  return allreduce_bytes(buffer.bytes(), context_->workers());
 }
 
 void Replicas::agree(std::size_t) {

@@ -42,8 +42,8 @@ class Replicas : public Strategy {
   const StrategyConfig& config() const { return config_; }
   Context& context() { return *context_; }
   const at::Tensor& parameters() { return context_->module.arena().parameters(); }  // [length]
-  /// `flat` becomes its mean over the workers.
-  void average(const at::Tensor& flat);
+  /// `flat` becomes its mean over the workers. Returns what this worker sent for it, which counts where it is part of training.
+  std::int64_t average(const at::Tensor& flat);
   void count_bytes(std::int64_t sent) { traffic_.bytes_sent += sent, traffic_.bytes_plain += sent; }
 
  private:

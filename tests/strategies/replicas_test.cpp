@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kReplicas = 3;
 constexpr std::int64_t kPeriod = 4;
+const std::vector<std::string> kReplicaStrategies = {"local_sgd", "sparknet", "easgd", "diloco", "gossip", "ad_psgd", "sgp"};
 
 Settings meeting_of(const std::string& name) {
   Settings settings;
@@ -228,13 +229,12 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Resumed,
 TEST(Replicas, GoOnUnderAnotherStrategy) {
   // With a rate of 0 nobody moves by itself: a meeting takes nobody further than the replicas were from what was agreed on, which the
   // memory of a strategy that did not write the checkpoint would.
-  const std::vector<std::string> names = {"local_sgd", "sparknet", "easgd", "diloco", "gossip", "ad_psgd", "sgp"};
   const auto distance = [](const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); };
-  for (const std::string& from : names) {
+  for (const std::string& from : kReplicaStrategies) {
     const Saved saved = saved_after(2, meeting_of(from), nullptr, kPeriod);
     const at::Tensor rows = saved["workers.parameters"];
     const double of_mean = distance(rows.mean(0), saved.parameters), of_rows = distance(rows, saved.parameters);
-    for (const std::string& to : names) {
+    for (const std::string& to : kReplicaStrategies) {
       if (from == to) continue;
       with_workers(2, meeting_of(to), [&](TestWorker& worker) {
         worker.resume(saved);
@@ -244,6 +244,19 @@ TEST(Replicas, GoOnUnderAnotherStrategy) {
       });
     }
   }
+}
+
+TEST(Replicas, CountNothingThatAnEvaluationSends) {
+  for (const std::string& name : kReplicaStrategies)
+    with_workers(2, meeting_of(name), [&](TestWorker& worker) {
+      worker.train(1, kPeriod);
+      const std::int64_t sent = worker.strategy().traffic().bytes_sent;
+      if (worker.comm().rank() == 0) {
+        EXPECT_GT(sent, 0) << name;
+      }
+      worker.agreed();
+      EXPECT_EQ(worker.strategy().traffic().bytes_sent, sent) << name;
+    });
 }
 
 TEST(Replicas, RefuseWhatTheyCannotDo) {
