@@ -41,7 +41,7 @@ class Allreduce final : public Strategy {
     sharded_ = wants_sharded();
     const bool record = context.record_steps && !statistics_->synchronised();
     backward_.emplace(context.module.device(), record), update_.emplace(context.module.device(), record);
-    lane_.emplace(arena(), context.comm, [this](const Bucket& bucket) { treat(bucket); });
+    lane_.emplace(arena(), context.comm, context.clock, [this](const Bucket& bucket) { return treat(bucket); });
     tuner_.emplace(cuts(), context.comm);
     apply_cut();
   }
@@ -144,20 +144,28 @@ class Allreduce final : public Strategy {
     exchange_->prepare(lane_->buckets());
   }
 
-  void treat(const Bucket& bucket) {
+  /// Returns how long the update took.
+  Nanoseconds treat(const Bucket& bucket) {
     const PhaseSpan span(*context_, "bucket", "communication");
     if (sharded_) return reduce_and_update_shard(bucket);
     exchange_->average(bucket);
-    if (!updates_at_the_end()) updater_->update(bucket.begin, bucket.end);
+    return updates_at_the_end() ? Nanoseconds(0) : update(bucket.begin, bucket.end);
   }
 
-  void reduce_and_update_shard(const Bucket& bucket) {
+  Nanoseconds update(std::int64_t begin, std::int64_t end) {
+    const Nanoseconds began = context_->clock.now();
+    updater_->update(begin, end);
+    return context_->clock.now() - began;
+  }
+
+  Nanoseconds reduce_and_update_shard(const Bucket& bucket) {
     comm::Communicator& comm = context_->comm;
     comm.run(comm::reduce_scatter(buffer_of(arena().gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
     const schedule::Range mine = schedule::part(bucket.count(), comm.size(), comm.rank());
-    updater_->update(bucket.begin + mine.begin, bucket.begin + mine.end);
+    const Nanoseconds spent = update(bucket.begin + mine.begin, bucket.begin + mine.end);
     comm.run(comm::all_gather(buffer_of(arena().parameters(), bucket.begin, bucket.end)));
     sharded_bytes_ += allreduce_bytes(bucket.count() * 4, comm.size());
+    return spent;
   }
 
   /// Every worker gets the optimizer's state of all shards.

@@ -39,8 +39,8 @@ std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const
   return result;
 }
 
-BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, Treat treat)
-    : arena_(arena), comm_(comm), treat_(std::move(treat)), order_(arena.entries().size()) {
+BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat)
+    : arena_(arena), comm_(comm), clock_(clock), treat_(std::move(treat)), order_(arena.entries().size()) {
   std::iota(order_.rbegin(), order_.rend(), 0);  // until it is learned: the last layers first
   configure(0, false);
 }
@@ -95,7 +95,7 @@ void BucketLane::launch() {
 }
 
 void BucketLane::finish() {
-  const Nanoseconds began = clock_.now();
+  const Nanoseconds began = clock_.now(), computed = computed_so_far();
   if (overlap_) {
     std::fill(missing_.begin(), missing_.end(), 0);
     launch();
@@ -105,7 +105,8 @@ void BucketLane::finish() {
   } else {
     for (std::size_t index : turns_) treat(buckets_[index]);
   }
-  exposed_s_ += seconds(clock_.now() - began);
+  const Nanoseconds waited = clock_.now() - began, computing = computed_so_far() - computed;
+  exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was under way when the wait began
   if (!learned_) learn();
   begin_pass();
 }
@@ -126,8 +127,15 @@ void BucketLane::learn() {
 
 void BucketLane::treat(const Bucket& bucket) {
   const Nanoseconds began = clock_.now();
-  treat_(bucket);
-  busy_s_ += seconds(clock_.now() - began);
+  const Nanoseconds computed = treat_(bucket);
+  busy_ += clock_.now() - began - computed;
+  const std::lock_guard lock(mutex_);
+  computed_ += computed;
+}
+
+Nanoseconds BucketLane::computed_so_far() {
+  const std::lock_guard lock(mutex_);
+  return computed_;
 }
 
 void BucketLane::loop() {

@@ -38,10 +38,10 @@ std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const
 
 class BucketLane {
  public:
-  /// Blocks until the bucket is done.
-  using Treat = std::function<void(const Bucket&)>;
+  /// Blocks until the bucket is done, and says how much of that time was no communication.
+  using Treat = std::function<Nanoseconds(const Bucket&)>;
 
-  BucketLane(const tensor::Arena& arena, comm::Communicator& comm, Treat treat);
+  BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat);
   ~BucketLane();
   BucketLane(const BucketLane&) = delete;
   BucketLane& operator=(const BucketLane&) = delete;
@@ -56,20 +56,21 @@ class BucketLane {
   /// The pass is over: whatever was not announced leaves as it is. Returns when all buckets are done, and throws what went wrong.
   void finish();
 
-  double exposed_s() const { return exposed_s_; }  // the training thread spent in finish()
-  double busy_s() const { return busy_s_; }        // buckets were treated
+  double exposed_s() const { return seconds(exposed_); }  // the training thread waited in finish() for communication
+  double busy_s() const { return seconds(busy_); }        // buckets were under way
 
  private:
   void begin_pass();
   void learn();
   void launch();  // all buckets whose turn has come
   void treat(const Bucket& bucket);
+  Nanoseconds computed_so_far();
   void loop();
 
   const tensor::Arena& arena_;
   comm::Communicator& comm_;
+  const Clock& clock_;
   Treat treat_;
-  SteadyClock clock_;
   bool overlap_ = false;
   std::vector<std::size_t> order_;  // of entries; learned
   std::vector<std::size_t> seen_;   // the order of the first pass, while it is learned
@@ -87,7 +88,8 @@ class BucketLane {
   bool treating_ = false, stopping_ = false;
   std::exception_ptr problem_;
   std::thread thread_;
-  double exposed_s_ = 0, busy_s_ = 0;
+  Nanoseconds exposed_{0}, busy_{0};
+  Nanoseconds computed_{0};  // of the treatment, what was no communication
 };
 
 }  // namespace paceline::strategies

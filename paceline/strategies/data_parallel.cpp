@@ -24,8 +24,9 @@ struct DataParallel::State {
         own(workers.size() > 1 ? workers.split(0, workers.rank()) : nullptr),
         comm(own ? *own : workers),
         arena(tensor::adopt(adopted, strategies::allocate_from(comm))),
-        lane(arena, comm, [this](const Bucket& bucket) {
+        lane(arena, comm, clock, [this](const Bucket& bucket) {
           comm.run(comm::allreduce(strategies::buffer_of(arena.gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
+          return Nanoseconds(0);
         }) {
     // On a GPU the lane's thread would not know the stream of the pass.
     lane.configure(static_cast<std::int64_t>(options.bucket_mb * (1 << 20)), options.overlap && arena.gradients().is_cpu());
@@ -87,6 +88,7 @@ struct DataParallel::State {
   std::unique_ptr<comm::Communicator> own;  // of this module alone: its buckets leave while those of another do, and while the user talks
   comm::Communicator& comm;
   tensor::Arena arena;
+  SteadyClock clock;
   strategies::BucketLane lane;
   std::vector<torch::Tensor> parameters;  // by entry of the arena
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;

@@ -12,6 +12,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
+#include "paceline/strategies/buckets.h"
 
 namespace paceline {
 namespace {
@@ -202,6 +203,26 @@ TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
   }
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+TEST(BucketLane, CountsAnUpdateNeitherAsCommunicationNorAsExposed) {
+  constexpr std::chrono::milliseconds kExchange(3), kUpdate(5);
+  for (const bool overlap : {false, true}) {
+    Net net;
+    const auto alone = std::move(comm::local_group(1).front());
+    const tensor::Arena arena = tensor::adopt(net);
+    VirtualClock clock;
+    strategies::BucketLane lane(arena, *alone, clock, [&](const strategies::Bucket&) {
+      clock.advance(kExchange + kUpdate);
+      return kUpdate;
+    });
+    lane.configure(/*bytes=*/1, overlap);
+    lane.finish();
+    const double expected = seconds(kExchange) * static_cast<double>(lane.buckets().size());
+    EXPECT_GT(lane.buckets().size(), 1u);
+    EXPECT_DOUBLE_EQ(lane.exposed_s(), expected) << "overlap " << overlap;
+    EXPECT_DOUBLE_EQ(lane.busy_s(), expected) << "overlap " << overlap;
+  }
 }
 
 }  // namespace
