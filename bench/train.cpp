@@ -61,7 +61,7 @@ class Worker {
     module_ = std::make_shared<nn::GraphModule>(graph_of(item), made);
     strategies::equalise(comm, *module_);
     optim_.name = "sgd", optim_.momentum = 0.9, optim_.rate = kRate;
-    strategy_ = strategies::make_strategy({}, comm.size());
+    strategy_ = strategies::make_strategy({.name = strategies::resolve("auto", comm.size())});
     strategy_->setup({.module = *module_, .optim = optim_, .comm = comm, .bus = bus_, .clock = clock_, .compress = compress_});
     batch_.inputs = at::randn({batch, 3, 32, 32});
     batch_.targets = at::randint(10, {batch}, at::kLong);

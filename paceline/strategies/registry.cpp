@@ -40,9 +40,7 @@ std::string resolve(const std::string& name, int workers) {
   return workers > 1 ? "allreduce" : "single";
 }
 
-std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config, int workers) {
-  return find(strategies(), "strategy", resolve(config.name, workers)).make(config);
-}
+std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config) { return find(strategies(), "strategy", config.name).make(config); }
 
 void StrategyConfig::describe(Section& section) {
   std::vector<std::string_view> keys = {"auto"};

@@ -149,10 +149,11 @@ class Strategy {
 
 using MakeStrategy = std::unique_ptr<Strategy> (*)(const StrategyConfig&);
 std::span<const Entry<MakeStrategy>> strategies();
-std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config, int workers = 1);
-/// Whether the strategy has a parameter server, and plays all workers of a run by itself.
-bool is_centralised(const std::string& name);
+/// The strategy of that key; "auto" is none until resolve() has made it one.
+std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config);
 /// The key that "auto" stands for.
 std::string resolve(const std::string& name, int workers);
+/// Whether the strategy has a parameter server, and plays all workers of a run by itself.
+bool is_centralised(const std::string& name);
 
 }  // namespace paceline::strategies

@@ -67,7 +67,7 @@ at::Tensor train(comm::Communicator& comm, const TrainingCase& wanted, const std
   strategies::StrategyConfig config;
   config.name = comm.size() > 1 ? "allreduce" : "single";
   config.update = wanted.update, config.overlap = wanted.overlap, config.bucket_mb = wanted.bucket_mb;
-  const auto strategy = strategies::make_strategy(config, comm.size());
+  const auto strategy = strategies::make_strategy(config);
   strategy->setup({.module = module,
                    .optim = optim,
                    .comm = comm,

@@ -37,7 +37,7 @@ Batch batch_of(std::int64_t step) {
 /// A strategy with what it needs around it.
 struct Worker {
   explicit Worker(const optim::OptimConfig& config, std::int64_t micro_batches = 1, double label_smoothing = 0, double dropout = -1)
-      : module(small_graph(dropout), options()), optim(config), strategy(make_strategy({})) {
+      : module(small_graph(dropout), options()), optim(config), strategy(make_strategy({.name = "single"})) {
     strategy->setup({.module = module,
                      .optim = optim,
                      .comm = *comm,
@@ -254,14 +254,19 @@ TEST(Single, DropoutIsDrawnByTheNumberOfTheStep) {
 }
 
 TEST(Registry, NamesTheNearestStrategy) {
-  StrategyConfig config;
-  config.name = "singel";
   try {
-    make_strategy(config);
+    make_strategy({.name = "singel"});
     FAIL() << "no error";
   } catch (const ConfigError& problem) {
     EXPECT_THAT(problem.what(), testing::HasSubstr("did you mean 'single'"));
   }
+}
+
+TEST(Registry, MakesNoStrategyBeforeAutoIsResolved) {
+  EXPECT_THROW(make_strategy({}), ConfigError);
+  EXPECT_EQ(resolve("auto", 1), "single");
+  EXPECT_EQ(resolve("auto", 2), "allreduce");
+  EXPECT_EQ(resolve("gossip", 2), "gossip");
 }
 
 }  // namespace

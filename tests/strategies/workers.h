@@ -31,7 +31,8 @@ struct Saved {
 class TestWorker {
  public:
   TestWorker(comm::Communicator& comm, const Settings& settings) : comm_(comm), settings_(settings), module_(graph(), options(comm)) {
-    strategy_ = make_strategy(settings_.strategy, comm.size());
+    settings_.strategy.name = resolve(settings_.strategy.name, comm.size());
+    strategy_ = make_strategy(settings_.strategy);
     strategy_->setup({.module = module_,
                       .optim = settings_.optim,
                       .comm = comm_,
