@@ -20,11 +20,12 @@ class BucketTuner {
   BucketTuner(std::vector<Cut> candidates, comm::Communicator& comm) : candidates_(std::move(candidates)), comm_(comm) {}
 
   Cut cut() const { return candidates_[now_]; }
-  bool settled() const { return candidates_.size() == 1; }
   /// Tells how long the last step took. True: another cut is to be used from now on. Collective when a choice is made.
   bool measured(double seconds);
 
  private:
+  bool settled() const { return candidates_.size() == 1; }
+
   std::vector<Cut> candidates_;
   comm::Communicator& comm_;
   std::size_t now_ = 0;

@@ -9,6 +9,7 @@
 
 #include "paceline/ps/client.h"
 #include "paceline/strategies/central.h"
+#include "paceline/strategies/norm_reports.h"
 #include "paceline/strategies/updater.h"
 
 namespace paceline::strategies {

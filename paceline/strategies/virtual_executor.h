@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "paceline/strategies/central.h"
+#include "paceline/strategies/norm_reports.h"
 #include "paceline/strategies/updater.h"
 #include "paceline/tensor/read_back.h"
 

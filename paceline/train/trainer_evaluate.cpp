@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "paceline/nn/loss.h"
-#include "paceline/strategies/central.h"
+#include "paceline/strategies/norm_reports.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {
