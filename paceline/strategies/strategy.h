@@ -131,8 +131,9 @@ class Strategy {
   virtual void agree(std::size_t view = 0) { static_cast<void>(view); }
   virtual void resume_training() {}
 
-  /// Everything beyond the agreed module that the next step depends on. Collective; all workers get the whole. load() is given these back,
-  /// perhaps by another number of workers, and throws ConfigError, before anything has changed, where they do not fit.
+  /// Everything beyond the agreed module that the next step depends on. Collective; all workers get the whole. load() is given these back
+  /// after setup(), when the module has what was agreed on, perhaps by another number of workers or another strategy. ConfigError where
+  /// they do not fit; part of them may then be loaded, and no step is to be made.
   virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
 
