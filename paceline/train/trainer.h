@@ -41,7 +41,8 @@ class Trainer {
   Trainer(const Recipe& recipe, const Surroundings& surroundings);
   ~Trainer();
 
-  /// Goes on from a checkpoint. ConfigError where this recipe does not fit it; then nothing has changed.
+  /// Goes on from a checkpoint. ConfigError where this recipe does not fit it; then the module is as it was, but the strategy may have
+  /// loaded a part: the trainer is not to be run.
   void resume(const Checkpoint& checkpoint, const std::string& source);
   /// Trains to the end, or to the next step after any worker's `stop` was set; checkpoints go into the run's `folder`, which worker 0
   /// writes. Diverged where the loss is no longer a number, Error where the run was stopped and no checkpoint could be written.
