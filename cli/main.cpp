@@ -85,6 +85,6 @@ int main(int argc, char** argv) {
     const int code = run(argc, argv);
     if (std::cout.flush()) return code;
     if (code != cli::kDone) return code;
-    throw Error("standard output could not be written to; is the disk full?");
+    throw Error("standard output could not be written to; is it closed, or the disk full?");
   });
 }
