@@ -58,6 +58,9 @@ void read_settings(Config& config, const std::vector<std::string>& words) {
 
 void add_json_flag(CLI::App& app, bool& json) { app.add_flag("--json", json, "print one JSON document on standard output"); }
 
-void print_json(const nlohmann::ordered_json& document) { std::cout << document.dump(2) << std::endl; }
+// The name of a file may be any bytes; what is not UTF-8 in it is replaced, as in summary.json.
+void print_json(const nlohmann::ordered_json& document) {
+  std::cout << document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << std::endl;
+}
 
 }  // namespace paceline::cli

@@ -1,6 +1,7 @@
 """What the program tells about itself: lists, layer tables, help, completions, the machine, benchmarks."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -150,6 +151,12 @@ class Looking(CliTest):
         for fit in fits:
             self.assertGreaterEqual(fit["alpha_us"], 0)
             self.assertTrue(fit["B_gb_per_s"] is None or fit["B_gb_per_s"] > 0, fit)
+
+    def test_json_of_names_that_are_not_utf8(self):
+        file = os.fsdecode(b"step-\xff.safetensors")
+        (self.folder / file).write_bytes(b"damaged")
+        report = self.json_of("checkpoint", "verify", file, code=FAILED)
+        self.assertEqual([row["file"] for row in report["checkpoints"]], ["step-\ufffd.safetensors"])
 
     def test_output_that_cannot_be_written(self):
         with open("/dev/full", "w") as full:
