@@ -1,6 +1,8 @@
 // paceline checkpoint show | verify | convert
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -86,13 +88,27 @@ int verify(const CheckpointFlags& flags) {
   return all_good ? kDone : kFailed;
 }
 
+/// Throws ConfigError where the output is something of the run that it is made from, by whatever links it is named. Weights may lie beside
+/// the run's records, and be written again.
+void refuse_own_files(const std::filesystem::path& checkpoint, const std::string& output) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  const auto real = [&](const fs::path& path) { return fs::weakly_canonical(fs::absolute(path, none), none); };
+  const auto lies_in = [](const fs::path& path, const fs::path& folder) {
+    return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+  };
+  const fs::path target = real(output), from = real(checkpoint), folder = from.parent_path(), run = folder.parent_path();
+  const bool of_run = folder.filename() == "checkpoints";
+  if (target == from || (of_run && lies_in(target, folder)))
+    throw ConfigError(fmt::format("{} would lie among the checkpoints that it is made from; write it to another folder", output));
+  const bool weights = target.parent_path() == run && target.extension() == ".safetensors";
+  if (of_run && lies_in(target, run) && !weights && fs::is_regular_file(target, none))
+    throw ConfigError(fmt::format("{} is a record of the run that it is made from; write it to another file", output));
+}
+
 int convert(const CheckpointFlags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
-  const auto folder_of = [](const std::filesystem::path& path) { return std::filesystem::absolute(path).lexically_normal().parent_path(); };
-  std::error_code none;
-  const bool among = folder_of(flags.output) == folder_of(file) && folder_of(file).filename() == "checkpoints";
-  if (among || std::filesystem::equivalent(flags.output, file, none))
-    throw ConfigError(fmt::format("{} would lie among the checkpoints that it is made from; write it to another folder", flags.output));
+  refuse_own_files(file, flags.output);
   const FileStamp stamp = train::export_weights(checkpoint, flags.output);
   if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", stamp.bytes}});
   else

@@ -28,6 +28,17 @@ std::string reason() { return std::system_category().message(errno); }
 
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
 
+/// The file that a target names, a link followed to its end, there or not: what a link leads to is replaced, and not the link. Throws
+/// where the target is something else, because a rename would put a file in the place of a device or a FIFO.
+fs::path file_named(fs::path target) {
+  struct stat status {};
+  const bool there = ::stat(target.c_str(), &status) == 0;
+  if (!there && errno == ELOOP) fail(target, "write");
+  if (there && !S_ISREG(status.st_mode)) throw DataError(target.string(), "is no regular file; write to another name");
+  for (std::error_code none; fs::is_symlink(target, none);) target = folder_of(target) / fs::read_symlink(target, none);
+  return target;
+}
+
 /// A name beside the file that no other process or thread uses.
 fs::path name_beside(const fs::path& file) {
   static std::atomic<unsigned> count{0};
@@ -57,7 +68,8 @@ class Input {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path target) : target_(std::move(target)), beside_(name_beside(target_)), descriptor_(open_new(beside_)) {
+AtomicFile::AtomicFile(fs::path target)
+    : target_(file_named(std::move(target))), beside_(name_beside(target_)), descriptor_(open_new(beside_)) {
   if (!descriptor_) fail(target_, "write");
 }
 

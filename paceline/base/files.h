@@ -19,7 +19,8 @@ struct FileStamp {
   std::uint32_t crc32c = 0;
 };
 
-/// A file in the making. Gone without a trace unless committed. Every failure is a DataError with the system's reason.
+/// A file in the making. Gone without a trace unless committed. A target that is a link stays one: what it names is replaced. Every failure
+/// is a DataError with the system's reason; so is a target that is there and no regular file.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path target);

@@ -68,6 +68,38 @@ TEST_F(FilesTest, AFullDiskKeepsTheOldFile) {
   EXPECT_EQ(entries(), 1u);
 }
 
+TEST_F(FilesTest, ALinkStaysAndWhatItNamesIsReplaced) {
+  fs::create_directory(folder / "there");
+  write_atomically(folder / "there/a", "old");
+  fs::create_symlink("there/a", folder / "link");
+  fs::create_symlink("link", folder / "again");
+  fs::create_symlink("there/none", folder / "dangling");
+  write_atomically(folder / "again", "new");
+  write_atomically(folder / "dangling", "made");
+  for (const char* link : {"link", "again", "dangling"}) EXPECT_TRUE(fs::is_symlink(folder / link)) << link;
+  EXPECT_EQ(read_file(folder / "there/a"), "new");
+  EXPECT_EQ(read_file(folder / "there/none"), "made");
+}
+
+TEST_F(FilesTest, WhatIsNoRegularFileIsNotReplaced) {
+  const auto refused = [&](const char* name, const char* why) {
+    try {
+      write_atomically(folder / name, "x");
+      ADD_FAILURE() << name << " was written";
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(std::string(name) + ": " + why));
+    }
+  };
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  fs::create_symlink("fifo", folder / "link");
+  fs::create_directory(folder / "folder");
+  fs::create_symlink("loop", folder / "loop");
+  for (const char* name : {"fifo", "link", "folder"}) refused(name, "is no regular file");
+  refused("loop", "cannot write: Too many levels of symbolic links");
+  EXPECT_TRUE(fs::is_fifo(folder / "fifo"));
+  EXPECT_EQ(entries(), 4u);
+}
+
 TEST_F(FilesTest, ErrorsNameTheFileAndTheReason) {
   const auto message_of = [](auto&& act) -> std::string {
     try {

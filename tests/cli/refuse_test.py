@@ -1,5 +1,6 @@
 """Wrong input: one line that says what is wrong, exit code 2, and nothing written."""
 
+import os
 import struct
 import unittest
 import zlib
@@ -144,6 +145,19 @@ class WrongFiles(CliTest):
             self.assertRegex(done.stderr, "^error: .*pictures/val/.*1.jpg.*\n$")
         self.assertIn('"step":2', (self.folder / "runs/x/metrics.jsonl").read_text())
         self.assertEqual([file.name for file in self.checkpoints("runs/x-2")], ["step-0000000002.safetensors"])
+
+    def test_outputs(self):
+        self.run_paceline("train", *SMALL, "train.name=x", "--quiet")
+        recipe = (self.folder / "runs/x/recipe.toml").read_bytes()
+        (self.folder / "link").symlink_to("runs/x/recipe.toml")
+        for output in ["runs/x/recipe.toml", "link"]:
+            self.refused("checkpoint", "convert", "runs/x", output, says=[output, "record of the run"])
+        self.assertEqual((self.folder / "runs/x/recipe.toml").read_bytes(), recipe)
+        os.mkfifo(self.folder / "fifo")
+        self.refused("checkpoint", "convert", "runs/x", "fifo", says=["fifo", "is no regular file"])
+        self.refused("checkpoint", "convert", "runs/x", "runs/x/checkpoints/w.safetensors", says=["among the checkpoints"])
+        for _ in range(2):
+            self.run_paceline("checkpoint", "convert", "runs/x", "runs/x/w.safetensors")
 
     def test_text(self):
         (self.folder / "t.txt").write_text("too short")
