@@ -13,17 +13,22 @@
 namespace paceline {
 namespace {
 
-Value to_value(const toml::node& node) {
+/// Throws where a message that quotes the text, or a path made from it, would end in its middle.
+void refuse_nul(std::string_view text, const std::string& whose) {
+  if (text.find('\0') != text.npos) throw ConfigError(whose + " holds the character \\u0000; leave it out");
+}
+
+Value to_value(const toml::node& node, const std::string& key) {
   if (const auto* v = node.as_boolean()) return v->get();
   if (const auto* v = node.as_integer()) return v->get();
   if (const auto* v = node.as_floating_point()) return v->get();
-  if (const auto* v = node.as_string()) return v->get();
+  if (const auto* v = node.as_string()) return refuse_nul(v->get(), key), v->get();
   const auto* list = node.as_array();
-  if (!list) throw ConfigError("must be a boolean, a number, text or a list");
+  if (!list) throw ConfigError(key + " must be a boolean, a number, text or a list");
   std::vector<std::int64_t> integers;
   std::vector<double> numbers;
   for (const auto& item : *list) {
-    if (!item.is_number()) throw ConfigError("must be a list of numbers");
+    if (!item.is_number()) throw ConfigError(key + " must be a list of numbers");
     if (item.is_integer()) integers.push_back(item.as_integer()->get());
     numbers.push_back(*item.value<double>());
   }
@@ -36,17 +41,27 @@ Value to_value(const toml::node& node) {
 void Config::load_text(const std::string& text, const std::string& name) {
   const toml::parse_result parsed = toml::parse(text);
   if (!parsed) throw ConfigError(fmt::format("{}, line {}: {}", name, parsed.error().source().begin.line, parsed.error().description()));
+  const auto with_line = [&](const toml::node& node, auto&& read) {
+    try {
+      read();
+    } catch (const ConfigError& problem) {
+      throw ConfigError(fmt::format("{}, line {}: {}", name, node.source().begin.line, problem.what()));
+    }
+  };
   for (const auto& [section, node] : parsed.table()) {
+    const std::string above(section.str());
     const auto* table = node.as_table();
-    if (!table)
-      throw ConfigError(fmt::format("{}, line {}: '{}' stands outside a section; write [section] above it", name, node.source().begin.line,
-                                    section.str()));
+    with_line(node, [&] {
+      refuse_nul(above, "the name of a section");
+      if (!table) throw ConfigError(fmt::format("'{}' stands outside a section; write [section] above it", above));
+    });
     for (const auto& [key, value] : *table) {
-      try {
-        assign(section.str(), key.str(), to_value(value));
-      } catch (const ConfigError& problem) {
-        throw ConfigError(fmt::format("{}, line {}: {}", name, value.source().begin.line, problem.what()));
-      }
+      const std::string below(key.str());
+      with_line(value, [&, &item = value] {
+        refuse_nul(below, fmt::format("a key in [{}]", above));
+        at(above).at(below);  // first: where there is no such key, no value is right
+        assign(above, below, to_value(item, fmt::format("{}.{}", above, below)));
+      });
     }
   }
 }

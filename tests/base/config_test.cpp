@@ -9,6 +9,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/registry.h"
 #include "paceline/base/temporary_folder.h"
+#include "tests/message_of.h"
 
 namespace paceline {
 namespace {
@@ -131,6 +132,22 @@ TEST_F(ConfigTest, AFileIsReadAndItsMistakesCarryTheLine) {
   EXPECT_THROW(config.load(file("[optim\n")), ConfigError);
   EXPECT_THROW(config.load(file("rate = 1\n")), ConfigError);
   EXPECT_THROW(config.load("/no/such/file.toml"), ConfigError);
+}
+
+TEST_F(ConfigTest, AMistakeInAFileNamesItsKey) {
+  const auto error_in = [&](const std::string& text) { return message_of<ConfigError>([&] { config.load_text(text, "r"); }); };
+  EXPECT_EQ(error_in("[optim.rate]\na = 1"), "r, line 1: optim.rate must be a boolean, a number, text or a list");
+  EXPECT_EQ(error_in("[optim]\nrate = 1979-05-27"), "r, line 2: optim.rate must be a boolean, a number, text or a list");
+  EXPECT_EQ(error_in("[optim]\nbetas = [\"a\"]"), "r, line 2: optim.betas must be a list of numbers");
+  EXPECT_THAT(error_in("[optim.rat]\na = 1"), HasSubstr("unknown key in [optim] 'rat'; did you mean 'rate'?"));
+}
+
+// It would end the message that quotes it.
+TEST_F(ConfigTest, NulIsRefusedInAFile) {
+  const auto error_in = [&](const std::string& text) { return message_of<ConfigError>([&] { config.load_text(text, "r"); }); };
+  EXPECT_EQ(error_in("[optim]\nname = \"a\\u0000b\""), "r, line 2: optim.name holds the character \\u0000; leave it out");
+  EXPECT_EQ(error_in("[optim]\n\"a\\u0000b\" = 1"), "r, line 2: a key in [optim] holds the character \\u0000; leave it out");
+  EXPECT_EQ(error_in("\"a\\u0000b\" = 1"), "r, line 1: the name of a section holds the character \\u0000; leave it out");
 }
 
 TEST_F(ConfigTest, WhatItPrintsReadsBackTheSame) {
