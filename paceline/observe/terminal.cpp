@@ -68,8 +68,10 @@ std::string box(const Terminal& terminal, std::string_view title, Ink ink, const
     value_width = std::max(value_width, columns(row.value));
   }
   const int around = 2 + 2 + 2 + label_width + 2;  // sides, margins, the gap behind the label
-  const int width = std::min(terminal.width(), std::max({least, around + value_width, columns(title) + 8}));
-  value_width = std::max(1, width - around);
+  const int wished = std::min(terminal.width(), std::max({least, around + value_width, columns(title) + 8}));
+  // Where the terminal is too narrow for the labels or the title, the borders and the rows still fit each other.
+  const int width = std::max({wished, around + 1, columns(title) + 5});
+  value_width = width - around;
 
   const auto dim = [&](const std::string& text) { return terminal.ink(text, Ink::dim); };
   std::string out = dim(std::string(frame.top_left) + frame.line) + " " + terminal.ink(title, ink) + " " +

@@ -82,6 +82,19 @@ TEST(Box, KeepsItsWidthAndNeverLeavesTheTerminal) {
             "+----------------------+\n");
 }
 
+TEST(Box, IsEvenWhereTheTerminalIsTooNarrowForIt) {
+  Terminal terminal;
+  terminal.width = [] { return 10; };
+  EXPECT_EQ(box(terminal, "done", Ink::plain, {{"test accuracy", "9"}}),
+            "╭─ done ─────────────╮\n"
+            "│  test accuracy  9  │\n"
+            "╰────────────────────╯\n");
+  EXPECT_EQ(box(terminal, "stopped: by a signal", Ink::plain, {{"a", "1"}}),
+            "╭─ stopped: by a signal ╮\n"
+            "│  a  1                 │\n"
+            "╰───────────────────────╯\n");
+}
+
 TEST(Box, ColoursOnlyWhereTheyAreWanted) {
   EXPECT_EQ(paint("x", Ink::good, true), "\x1b[32mx\x1b[0m");
   EXPECT_EQ(paint("x", Ink::good, false), "x");
