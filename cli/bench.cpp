@@ -22,7 +22,7 @@ namespace paceline::cli {
 namespace {
 
 std::string cell(const nlohmann::ordered_json& value) {
-  if (value.is_null()) return "–";
+  if (value.is_null()) return "-";
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_number_float()) return value.dump();
   const double number = value.get<double>();

@@ -134,7 +134,7 @@ std::string table(const std::vector<Scaled>& rows) {
   std::string text = "  scaling  workers    batch   samples/s  speed-up  efficiency  exposed  hidden  stragglers\n";
   for (const Scaled& row : rows) {
     const bench::Measured& m = row.measured;
-    const auto share = [&](double value) { return row.workers == 1 || std::isnan(value) ? std::string("–") : show_percent(value, 1); };
+    const auto share = [&](double value) { return row.workers == 1 || std::isnan(value) ? std::string("-") : show_percent(value, 1); };
     const auto right = [](const std::string& cell, int width) { return observe::fit(cell, width, observe::Align::right); };
     text += fmt::format("  {:<7}  {:>7}  {:>7}  {:>10}  {:>7.2f}×  {}  {}  {}  {}  {}\n", row.mode, row.workers, row.batch,
                         observe::show_rate(m.samples_per_s), row.speed_up, right(show_percent(row.efficiency(), 1), 10),

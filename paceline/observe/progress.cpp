@@ -218,11 +218,11 @@ void Progress::print_epoch(const Evaluated* test) {
     return print(fmt::format("{}; {}, {} samples/s\n", line, show_duration(duration), samples_per_s));
   }
 
-  const std::string none = terminal_.unicode ? "–" : "-";
+  constexpr const char* kNone = "-";
   std::vector<std::string> cells = {fmt::format("{}/{}", epoch.epoch, epoch.epochs), show_loss(epoch.train_loss)};
   if (!run_.per_token) cells.push_back(show_percent(epoch.train_accuracy, 2));
-  cells.push_back(test ? show_loss(test->loss) : none);
-  if (!run_.per_token) cells.push_back(test ? show_percent(test->accuracy, 2) : none);
+  cells.push_back(test ? show_loss(test->loss) : kNone);
+  if (!run_.per_token) cells.push_back(test ? show_percent(test->accuracy, 2) : kNone);
   const std::size_t judged = cells.size() - 1;  // the figure by which epochs are compared
   cells.push_back(show_duration(duration));
   cells.push_back(samples_per_s);

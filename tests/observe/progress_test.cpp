@@ -186,7 +186,7 @@ TEST_F(ProgressTest, AnEpochThatNobodyEvaluatesIsNotLost) {
   start(true);
   step(4);
   told(epoch(1));
-  EXPECT_THAT(step(5), HasSubstr("1/2      0.4000    80.00%          –         –     2.0 s       64.0\n\repoch 2/2"));
+  EXPECT_THAT(step(5), HasSubstr("1/2      0.4000    80.00%          -         -     2.0 s       64.0\n\repoch 2/2"));
 }
 
 TEST_F(ProgressTest, AnEvaluationInsideAnEpochHasItsOwnLine) {
