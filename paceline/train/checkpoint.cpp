@@ -101,12 +101,21 @@ Checkpoint read_checkpoint(const std::filesystem::path& file) {
 }
 
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& path) {
-  if (std::filesystem::is_regular_file(path)) return {path};
-  const auto folder = std::filesystem::is_directory(path / "checkpoints") ? path / "checkpoints" : path;
+  std::error_code code;
+  const auto type_of = [&](const std::filesystem::path& place) {
+    const auto type = std::filesystem::status(place, code).type();
+    if (type == std::filesystem::file_type::none) throw DataError(place.string(), "cannot look at it: " + code.message());
+    return type;
+  };
+  if (type_of(path) == std::filesystem::file_type::regular) return {path};
+  const bool has_own = type_of(path / "checkpoints") == std::filesystem::file_type::directory;
+  const auto folder = has_own ? path / "checkpoints" : path;
   std::vector<std::filesystem::path> files;
-  std::error_code ignored;
-  for (const auto& item : std::filesystem::directory_iterator(folder, ignored))
-    if (item.path().extension() == kExtension && item.path().filename().string().starts_with("step-")) files.push_back(item.path());
+  if (type_of(folder) != std::filesystem::file_type::directory) return files;
+  std::filesystem::directory_iterator item(folder, code);
+  for (const std::filesystem::directory_iterator end; !code && item != end; item.increment(code))
+    if (item->path().extension() == kExtension && item->path().filename().string().starts_with("step-")) files.push_back(item->path());
+  if (code) throw DataError(folder.string(), "cannot read the folder: " + code.message());
   std::sort(files.rbegin(), files.rend());  // steps are padded with zeros: the order of names is the order of steps
   return files;
 }
@@ -134,6 +143,8 @@ void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep) 
   for (const auto& item : std::filesystem::directory_iterator(folder, ignored))
     if (item.path().extension() == ".part") files.push_back(item.path());  // a writer was killed
   for (const auto& file : files) std::filesystem::remove(file, ignored);
+} catch (const DataError& problem) {
+  log::warning("old checkpoints beside {} stay: {}", written.string(), problem.what());
 } catch (const std::filesystem::filesystem_error& problem) {
   log::warning("old checkpoints beside {} stay: {}", written.string(), problem.code().message());
 }

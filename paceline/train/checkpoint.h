@@ -57,7 +57,7 @@ bool is_checkpoint(const safetensors::Metadata& metadata);
 /// Reads and checks. DataError says what is damaged.
 Checkpoint read_checkpoint(const std::filesystem::path& file);
 
-/// The checkpoints of a folder, newest first. `path` may be a run, its checkpoint folder or a file.
+/// The checkpoints of a folder, newest first. `path` may be a run, its checkpoint folder or a file. DataError where nobody may look.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& path);
 
 /// The newest checkpoint that is whole; warns about those that are not. DataError where there is none.

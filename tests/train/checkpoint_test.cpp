@@ -1,5 +1,6 @@
 // Checkpoints: what goes in comes out, damage anywhere is noticed, and a strange one is refused with the difference.
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <set>
 
@@ -177,6 +178,31 @@ TEST(Prune, ADiskThatFailsEndsNoRun) {
   testing::internal::CaptureStderr();
   EXPECT_NO_THROW(prune_checkpoints(checkpoint_file(folder / "checkpoints", 100), 1));
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step-0000000100.safetensors stay: "));
+}
+
+TEST(ListCheckpoints, SaysWhyItCannotLook) {
+  const Folder folder;
+  std::filesystem::create_symlink("loop", folder / "loop");
+  const auto why = [](const std::filesystem::path& path) { return message_of<DataError>([&] { list_checkpoints(path); }); };
+  EXPECT_THAT(why(folder / "loop"), HasSubstr("loop: cannot look at it: Too many levels"));
+  EXPECT_THAT(why(folder / std::string(5000, 'x')), HasSubstr("cannot look at it: File name too long"));
+  EXPECT_TRUE(list_checkpoints(folder / "none").empty());
+
+  const auto run = folder / "run", inside = run / "checkpoints";
+  std::filesystem::create_directories(inside);
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::all);
+  const bool root = ::geteuid() == 0;  // who may enter everything
+  constexpr uid_t kNobody = 65534;
+  const auto barred = [&](const std::filesystem::path& place) {
+    std::filesystem::permissions(place, std::filesystem::perms::none);
+    if (root && ::seteuid(kNobody) != 0) return std::string("no other user");
+    const std::string message = why(run);
+    if (root && ::seteuid(0) != 0) ADD_FAILURE() << "cannot be root again";
+    std::filesystem::permissions(place, std::filesystem::perms::all);
+    return message;
+  };
+  EXPECT_THAT(barred(inside), HasSubstr("run/checkpoints: cannot read the folder: Permission denied"));
+  EXPECT_THAT(barred(run), HasSubstr("run/checkpoints: cannot look at it: Permission denied"));
 }
 
 TEST(SetAside, MovesTheLaterOnesEachTimeIntoAFolderOfTheirOwn) {
