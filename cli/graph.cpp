@@ -1,9 +1,12 @@
 // paceline graph NETWORK [model.key=value …]
+#include <fmt/format.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "paceline/base/config.h"
+#include "paceline/base/error.h"
 #include "paceline/graph/registry.h"
 #include "paceline/graph/table.h"
 
@@ -26,8 +29,11 @@ Action add_graph(CLI::App& app) {
     graph::ModelConfig model;
     Config config;
     config.bind("model", "the network", model);
-    for (const std::string& setting : flags->settings) config.set(setting);
     model.network = flags->network;
+    for (const std::string& setting : flags->settings) config.set(setting);
+    if (model.network != flags->network)
+      throw ConfigError(
+          fmt::format("model.network={} is not the network '{}' that is asked for; leave it out", model.network, flags->network));
     const graph::Graph graph = graph::make_graph(model);
     if (flags->json) print_json(graph::to_json(graph));
     else std::cout << graph::layer_table(graph);
