@@ -74,11 +74,26 @@ std::string bash_script(const CLI::App& root) {
     cases += fmt::format("    {}) words=\"{}{}\" ;;\n", sub->get_name(), flags_of(*sub), own == more.end() ? "" : own->second);
   }
   return fmt::format(R"(# bash completions of paceline; use: source <(paceline completions bash)
+# Adds the files that begin with $2, behind $1. Readline quotes names, but every = too, so it may only where there is nothing else.
+_paceline_files() {{
+  local name
+  local -a names
+  mapfile -t names < <(compgen -f -- "$2")
+  if [ -z "$1" ] && [ "${{#COMPREPLY[@]}}" -eq 0 ]; then
+    COMPREPLY=("${{names[@]}}")
+    compopt -o filenames
+  else
+    for name in "${{names[@]}}"; do
+      printf -v name "%s%q" "$1" "$name"
+      COMPREPLY+=("$name")
+    done
+  fi
+}}
 _paceline() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words="" key="" prefix=""
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "{}" -- "$current"))
+    mapfile -t COMPREPLY < <(compgen -W "{}" -- "$current")
     return
   fi
   # A word with "=" in it comes in three pieces, unless COMP_WORDBREAKS was changed.
@@ -88,15 +103,15 @@ _paceline() {{
   fi
   if [ -n "$key" ]; then
     case "$key" in
-{}      {}) COMPREPLY=($(compgen -P "$prefix" -f -- "$current")); return ;;
+{}      {}) _paceline_files "$prefix" "$current"; return ;;
     esac
-    COMPREPLY=($(compgen -P "$prefix" -W "$words" -- "$current"))
+    mapfile -t COMPREPLY < <(compgen -P "$prefix" -W "$words" -- "$current")
     return
   fi
   case "${{COMP_WORDS[1]}}" in
 {}  esac
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
-  case "${{COMP_WORDS[1]}}" in train|compare|scale|run|checkpoint) COMPREPLY+=($(compgen -f -- "$current")) ;; esac
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+  case "${{COMP_WORDS[1]}}" in train|compare|scale|run|checkpoint) _paceline_files "" "$current" ;; esac
   if [ "${{#COMPREPLY[@]}}" -eq 1 ] && [[ "${{COMPREPLY[0]}}" == *= ]]; then compopt -o nospace; fi
 }}
 complete -F _paceline paceline

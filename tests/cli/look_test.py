@@ -83,7 +83,7 @@ class Looking(CliTest):
             script = f"set -e; source ./script.bash; set +e; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _paceline; "
             done = subprocess.run(["bash", "-c", script + 'printf "%s\\n" "${COMPREPLY[@]}"'], capture_output=True, text=True,
                                   cwd=self.folder, timeout=DEADLINE_S, check=True)
-            return done.stdout.split()
+            return done.stdout.splitlines()
 
         self.assertEqual(complete("paceline", "tr"), ["train"])
         self.assertIn("checkpoint", complete("paceline", ""))
@@ -105,6 +105,13 @@ class Looking(CliTest):
         self.assertEqual(complete("paceline", "train", "train.trace", "=", "t"), ["true"])
         (self.folder / "weights.safetensors").touch()
         self.assertEqual(complete("paceline", "train", "model.weights", "=", "wei"), ["weights.safetensors"])
+        # A name with a space is one word: quoted by readline, or here where other words are offered with it.
+        (self.folder / "my file.toml").touch()
+        (self.folder / "train me").touch()
+        self.assertEqual(complete("paceline", "train", "my"), ["my file.toml"])
+        self.assertEqual(complete("paceline", "train", "data.root", "=", "my"), ["my file.toml"])
+        self.assertEqual(complete("paceline", "train", "data.root=my"), ["data.root=my\\ file.toml"])
+        self.assertIn("train\\ me", complete("paceline", "run", "train"))
 
     def test_doctor(self):
         report = self.json_of("doctor")
