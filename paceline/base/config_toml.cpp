@@ -83,7 +83,8 @@ void Config::load_text(const std::string&, const std::string& source) {
 namespace paceline {
 
 void Config::load(const std::filesystem::path& toml_file) {
-  if (!std::filesystem::is_regular_file(toml_file))
+  std::error_code code;  // what stands in the way of one that is there, read_file tells
+  if (std::filesystem::status(toml_file, code).type() == std::filesystem::file_type::not_found)
     throw ConfigError(toml_file.string() + ": no such recipe; `ls recipes` shows those that come along");
   load_text(read_file(toml_file), toml_file.string());
 }

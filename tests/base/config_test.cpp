@@ -142,6 +142,14 @@ TEST_F(ConfigTest, AMistakeInAFileNamesItsKey) {
   EXPECT_THAT(error_in("[optim.rat]\na = 1"), HasSubstr("unknown key in [optim] 'rat'; did you mean 'rate'?"));
 }
 
+TEST_F(ConfigTest, AFileThatCannotBeReadSaysWhy) {
+  std::filesystem::create_symlink("loop", folder / "loop");
+  const auto why = [&](const std::filesystem::path& path) { return message_of<DataError>([&] { config.load(path); }); };
+  EXPECT_THAT(why(folder / "loop"), HasSubstr("loop: cannot open: Too many levels"));
+  EXPECT_THAT(why(folder / std::string(5000, 'x')), HasSubstr("cannot open: File name too long"));
+  EXPECT_THAT(why(folder.path()), HasSubstr("is not a file"));
+}
+
 // It would end the message that quotes it.
 TEST_F(ConfigTest, NulIsRefusedInAFile) {
   const auto error_in = [&](const std::string& text) { return message_of<ConfigError>([&] { config.load_text(text, "r"); }); };
