@@ -79,6 +79,7 @@ class JpegReader {
       jpeg_create_decompress(&info_);
       jpeg_mem_src(&info_, const_cast<unsigned char*>(bytes.data()), bytes.size());
       jpeg_read_header(&info_, TRUE);
+      pixels_at_ = bytes.size() - info_.src->bytes_in_buffer;
     });
   }
   ~JpegReader() { jpeg_destroy_decompress(&info_); }
@@ -124,9 +125,10 @@ class JpegReader {
     work();
   }
 
+  /// Behind the header, where a camera's small copy of the picture has an end of its own. Anything may follow.
   bool has_end() const {
     const std::string_view text(reinterpret_cast<const char*>(bytes_.data()), bytes_.size());
-    return text.rfind("\xff\xd9") != std::string_view::npos;
+    return text.substr(pixels_at_).rfind("\xff\xd9") != std::string_view::npos;
   }
 
   void read_rows(Picture& picture) {
@@ -155,6 +157,7 @@ class JpegReader {
 
   const std::string& file_;
   std::span<const std::uint8_t> bytes_;
+  std::size_t pixels_at_ = 0;
   jpeg_decompress_struct info_{};
   ErrorManager errors_{};
 };

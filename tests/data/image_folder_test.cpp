@@ -200,6 +200,24 @@ TEST(Jpeg, ACutFileIsRefusedAtEveryLength) {
   }
 }
 
+TEST(Jpeg, TheEndOfACamerasSmallCopyIsNotThePicturesEnd) {
+  const Bytes small = jpeg_of(slope(16, 12)), plain = jpeg_of(slope(64, 48));
+  Bytes segment = {0xff, 0xe1, 0, 0, 'E', 'x', 'i', 'f', 0, 0};
+  segment.insert(segment.end(), small.begin(), small.end());
+  segment[2] = static_cast<std::uint8_t>((segment.size() - 2) >> 8);
+  segment[3] = static_cast<std::uint8_t>(segment.size() - 2);
+  Bytes whole = plain;
+  whole.insert(whole.begin() + 2, segment.begin(), segment.end());
+  const Box top{20, 0, 20, 10};  // far above the cuts
+  Picture got;
+  for (const std::size_t left_out : {std::size_t{1}, std::size_t{2}, plain.size() / 8})
+    EXPECT_THAT(message_of<DataError>([&] { decode_picture("cut.jpg", first(whole, whole.size() - left_out), 1, got, top); }),
+                HasSubstr("cut.jpg: is damaged or cut short"))
+        << left_out;
+  whole.resize(whole.size() + 100);  // what phones append costs no pixels
+  decode_picture("whole.jpg", whole, 1, got, top);
+}
+
 TEST(Jpeg, DataThatIsLeftOverMeansDamage) {
   for (const bool progressive : {false, true}) {
     const Bytes whole = jpeg_of(slope(64, 48), JCS_YCbCr, progressive);
