@@ -9,18 +9,21 @@ namespace paceline::data {
 
 Images read_cifar(const std::filesystem::path& root, const CifarFiles& files) {
   constexpr std::int64_t kImageBytes = 3 * 32 * 32;
-  const std::int64_t record_bytes = files.label_bytes + kImageBytes;
+  const std::int64_t label_bytes = files.coarse_classes > 0 ? 2 : 1, record_bytes = label_bytes + kImageBytes;
   Images images;
   images.bytes.reserve(files.names.size() * static_cast<std::size_t>(files.records * kImageBytes));
   for (const std::string& name : files.names) {
     const auto file = root / name;
     const std::string content = read_file_of_size(file, files.records * record_bytes);
     const auto bytes = bytes_of(content);
+    const auto check = [&](std::int64_t place, std::int64_t classes, const char* label) {
+      if (bytes[place] >= classes)
+        throw DataError(file.string(), place, fmt::format("{} {} is out of range, expected 0 to {}", label, bytes[place], classes - 1));
+    };
     for (std::int64_t at = 0; at < static_cast<std::int64_t>(bytes.size()); at += record_bytes) {
-      const std::int64_t label_at = at + files.label_bytes - 1;
-      if (bytes[label_at] >= files.classes)
-        throw DataError(file.string(), label_at,
-                        fmt::format("label {} is out of range, expected 0 to {}", bytes[label_at], files.classes - 1));
+      const std::int64_t label_at = at + label_bytes - 1;
+      if (files.coarse_classes > 0) check(at, files.coarse_classes, "coarse label");
+      check(label_at, files.classes, "label");
       images.labels.push_back(bytes[label_at]);
       const auto image = bytes.begin() + label_at + 1;
       images.bytes.insert(images.bytes.end(), image, image + kImageBytes);
@@ -40,7 +43,7 @@ std::unique_ptr<Dataset> make_cifar10(const DataConfig& config, Split split, std
 
 std::unique_ptr<Dataset> make_cifar100(const DataConfig& config, Split split, std::uint64_t) {
   const auto root = find_root(config, "cifar-100", "the folder with train.bin and test.bin");
-  CifarFiles files{.names = {"test.bin"}, .records = 10'000, .label_bytes = 2, .classes = 100};
+  CifarFiles files{.names = {"test.bin"}, .records = 10'000, .classes = 100, .coarse_classes = 20};
   if (split == Split::train) files.names = {"train.bin"}, files.records = 50'000;
   Info info = image_info(config, {3, 32, 32}, files.classes, {0.5071f, 0.4865f, 0.4409f}, {0.2673f, 0.2564f, 0.2762f});
   return std::make_unique<ImageSet>(std::move(info), read_cifar(root, files), config, split);

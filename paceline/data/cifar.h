@@ -14,8 +14,8 @@ namespace paceline::data {
 struct CifarFiles {
   std::vector<std::string> names;
   std::int64_t records = 10'000;  // in each file
-  std::int64_t label_bytes = 1;   // the last of them is the class; CIFAR-100 has its coarse class before
   std::int64_t classes = 10;
+  std::int64_t coarse_classes = 0;  // CIFAR-100: of another label byte, before that of the class
 };
 
 /// Throws DataError for a file of another size and for a label out of range.

@@ -33,11 +33,12 @@ TEST(Cifar, JoinsItsFilesInOrder) {
   EXPECT_EQ(images.bytes[2 * kImageBytes + 5], 6);
 }
 
+const CifarFiles kHundred{.names = {"a.bin"}, .records = 2, .classes = 100, .coarse_classes = 20};
+
 TEST(Cifar, OfTwoLabelsTheSecondIsTheClass) {
   Folder folder;
   folder.write("a.bin", records({{19, 99}, {0, 4}}));
-  const CifarFiles hundred{.names = {"a.bin"}, .records = 2, .label_bytes = 2, .classes = 100};
-  const Images images = read_cifar(folder.path(), hundred);
+  const Images images = read_cifar(folder.path(), kHundred);
   EXPECT_THAT(images.labels, testing::ElementsAre(99, 4));
   EXPECT_EQ(images.bytes[kImageBytes], 2);
 }
@@ -68,6 +69,11 @@ TEST(Cifar, ALabelOutOfRangeIsNamedWithItsPlace) {
   folder.write("b.bin", records({{0}, {7}}));
   EXPECT_THAT(message_of<DataError>([&] { read_cifar(folder.path(), kTwo); }),
               testing::AllOf(testing::HasSubstr("a.bin, byte 3073"), testing::HasSubstr("label 10"), testing::HasSubstr("0 to 9")));
+  for (const auto& [labels, problem] : {std::pair(Bytes{20, 5}, "byte 3074: coarse label 20 is out of range, expected 0 to 19"),
+                                        std::pair(Bytes{19, 100}, "byte 3075: label 100 is out of range, expected 0 to 99")}) {
+    folder.write("a.bin", records({{19, 99}, labels}));
+    EXPECT_THAT(message_of<DataError>([&] { read_cifar(folder.path(), kHundred); }), testing::HasSubstr(problem));
+  }
 }
 
 TEST(Cifar, ThePublishedSizesAreExpected) {
