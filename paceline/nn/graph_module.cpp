@@ -187,13 +187,7 @@ void GraphModule::register_names() {
   }
 }
 
-void GraphModule::restore_gradients() {
-  for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (leaves_[i].grad().defined()) continue;
-    arena_.gradient(i).zero_();
-    leaves_[i].mutable_grad() = arena_.gradient_leaf(i);
-  }
-}
+void GraphModule::restore_gradients() { tensor::restore_gradients(arena_, leaves_); }
 
 at::Tensor GraphModule::run(const at::Tensor& input, const Pass& pass, Trace* trace, const Inspect& inspect) {
   at::NoGradGuard no_grad;

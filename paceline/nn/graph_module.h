@@ -49,7 +49,7 @@ class GraphModule : public torch::nn::Module {
 
   /// Tells the module that the arena's parameters changed: refreshes the copies in lower precision.
   void refresh();
-  /// Gives parameters that lost their .grad (zero_grad() of newer LibTorch drops it) their place in the arena back, zeroed.
+  /// Points the parameters' .grad back into the arena, where they lost it.
   void restore_gradients();
 
   const graph::Graph& graph() const { return graph_; }

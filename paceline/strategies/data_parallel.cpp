@@ -1,9 +1,6 @@
 #include "paceline/strategies/data_parallel.h"
 
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/types.h>
 
 #include <numeric>
@@ -23,7 +20,10 @@ struct DataParallel::State {
       : module(adopted),
         own(workers.size() > 1 ? workers.split(0, workers.rank()) : nullptr),
         comm(own ? *own : workers),
-        arena(tensor::adopt(adopted, strategies::allocate_from(comm))),
+        arena(tensor::adopt(adopted, strategies::allocate_from(comm),
+                            [this](std::size_t index) {
+                              if (comm.size() > 1) gradient_done(index);
+                            })),
         lane(arena, comm, clock, [this](const Bucket& bucket) {
           comm.run(comm::allreduce(strategies::buffer_of(arena.gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
           return Nanoseconds(0);
@@ -34,16 +34,9 @@ struct DataParallel::State {
     for (const tensor::Entry& entry : arena.entries()) parameters.push_back(named[entry.name]);
   }
 
-  /// A gradient was added to parameter `index`: makes sure that it lies in the arena. (zero_grad() of newer LibTorch drops .grad, and
-  /// autograd then makes another.)
+  /// A gradient was added to parameter `index`, in the arena.
   void gradient_done(std::size_t index) {
     refuse_after_failure();
-    torch::Tensor place = arena.gradient(index), gradient = parameters[index].grad();
-    if (gradient.defined() && gradient.data_ptr() != place.data_ptr()) {
-      torch::NoGradGuard no_grad;
-      place.copy_(gradient);
-      parameters[index].mutable_grad() = arena.gradient_leaf(index);
-    }
     if (accumulating) return;
     if (!in_pass) {
       in_pass = true;
@@ -65,13 +58,8 @@ struct DataParallel::State {
 
   /// The end of a backward pass.
   void finish() {
-    torch::NoGradGuard no_grad;
     in_pass = false;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (parameters[i].grad().defined()) continue;  // unused in this pass, but it may hold what was accumulated before
-      arena.gradient(i).zero_();
-      parameters[i].mutable_grad() = arena.gradient_leaf(i);
-    }
+    tensor::restore_gradients(arena, parameters);  // of those that the pass did not use: zeros, or what was accumulated before
     ++passes;
     lane.finish();
   }
@@ -91,46 +79,18 @@ struct DataParallel::State {
   SteadyClock clock;
   strategies::BucketLane lane;
   std::vector<torch::Tensor> parameters;  // by entry of the arena
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
-  std::int64_t passes = 0;  // that the other workers took part in
+  std::int64_t passes = 0;                // that the other workers took part in
   bool in_pass = false, accumulating = false;
   std::weak_ptr<char> pass;  // what autograd holds of ours while it is in it
 };
 
-namespace {
-
-/// Runs after autograd has added a parameter's gradient.
-class AfterGradient final : public torch::autograd::FunctionPostHook {
- public:
-  explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}
-
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
-    call_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> call_;
-};
-
-}  // namespace
-
 DataParallel::DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options)
-    : state_(std::make_shared<State>(module, comm, options)) {
+    : state_(std::make_unique<State>(module, comm, options)) {
   torch::NoGradGuard no_grad;
   state_->broadcast(state_->arena.parameters());
   for (const torch::Tensor& parameter : module.parameters())
     if (!parameter.requires_grad()) state_->broadcast(parameter);
   synchronise_buffers();
-  for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
-    // The node that adds gradients to a parameter lives only as long as somebody holds it.
-    auto accumulator = torch::autograd::impl::grad_accumulator(state_->parameters[i]);
-    const std::weak_ptr<State> weak = state_;
-    accumulator->add_post_hook(std::make_unique<AfterGradient>([weak, i] {
-      if (const auto state = weak.lock(); state && state->comm.size() > 1) state->gradient_done(i);
-    }));
-    state_->accumulators.push_back(std::move(accumulator));
-  }
 }
 
 DataParallel::~DataParallel() = default;

@@ -63,7 +63,7 @@ class DataParallel {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // shared with the hooks on the parameters
+  std::unique_ptr<State> state_;
 };
 
 #if TORCH_VERSION_MAJOR >= 2

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <sys/mman.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <fmt/format.h>
@@ -20,6 +23,42 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   for (std::int64_t dim : shape) count *= dim;
   return count;
 }
+
+bool in_place(const Arena& arena, std::size_t index, const at::Tensor& gradient) {
+  if (!gradient.defined() || gradient.layout() != at::kStrided) return false;  // sparse: of an embedding
+  const std::size_t offset = static_cast<std::size_t>(arena.entries()[index].offset) * arena.gradients().element_size();
+  return gradient.data_ptr() == static_cast<const char*>(arena.gradients().data_ptr()) + offset;
+}
+
+/// What autograd's hooks on an adopted module know. They hold it weakly: it dies with the arena.
+struct Adopted {
+  void gradient_added(std::size_t index) const {
+    // All of them: zero_grad() drops all at once, and one that this pass does not use would keep what it had before.
+    if (!in_place(arena, index, parameters[index].grad())) restore_gradients(arena, parameters);
+    if (added) added(index);
+  }
+
+  Arena arena;
+  std::vector<at::Tensor> parameters;  // by entry
+  GradientAdded added;
+  // The node that adds gradients to a parameter lives only as long as somebody holds it.
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+};
+
+/// Runs after autograd has added a parameter's gradient.
+class AfterGradient final : public torch::autograd::FunctionPostHook {
+ public:
+  AfterGradient(std::weak_ptr<const Adopted> adopted, std::size_t index) : adopted_(std::move(adopted)), index_(index) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+    if (const auto adopted = adopted_.lock()) adopted->gradient_added(index_);
+    return outputs;
+  }
+
+ private:
+  std::weak_ptr<const Adopted> adopted_;
+  std::size_t index_;
+};
 
 }  // namespace
 
@@ -64,7 +103,18 @@ at::Tensor Arena::gradient_leaf(std::size_t index) const {
   return at::empty({0}, place.options()).set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
 }
 
-Arena adopt(torch::nn::Module& module, Allocate allocate) {
+void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters) {
+  torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor gradient = parameters[i].grad();
+    if (in_place(arena, i, gradient)) continue;
+    if (gradient.defined()) arena.gradient(i).copy_(gradient.layout() == at::kStrided ? gradient : gradient.to_dense());
+    else arena.gradient(i).zero_();
+    parameters[i].mutable_grad() = arena.gradient_leaf(i);
+  }
+}
+
+Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added) {
   std::vector<Spec> specs;
   std::vector<at::Tensor> tensors;
   for (const auto& item : module.named_parameters()) {
@@ -88,6 +138,12 @@ Arena adopt(torch::nn::Module& module, Allocate allocate) {
     tensors[i].set_data(home);
     tensors[i].mutable_grad() = arena.gradient_leaf(i);
   }
+  const auto adopted = std::make_shared<Adopted>(Adopted{arena, tensors, std::move(added), {}});
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    adopted->accumulators.push_back(torch::autograd::impl::grad_accumulator(tensors[i]));
+    adopted->accumulators.back()->add_post_hook(std::make_unique<AfterGradient>(adopted, i));
+  }
+  arena.adopted_ = adopted;
   return arena;
 }
 

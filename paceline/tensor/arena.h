@@ -12,6 +12,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,9 @@ using Allocate = std::function<at::Tensor(std::int64_t elements, const at::Tenso
 
 /// Pages of this process; large ones where the system has them.
 at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& options);
+
+/// Called when a backward pass has added to the gradient of an entry.
+using GradientAdded = std::function<void(std::size_t index)>;
 
 class Arena {
  public:
@@ -68,14 +73,22 @@ class Arena {
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
  private:
+  friend Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added);
+
   std::vector<Entry> entries_;
   std::int64_t length_ = 0;
   bool channels_last_ = false;
   at::Tensor parameters_, gradients_;
+  std::shared_ptr<const void> adopted_;  // what keeps an adopted module's gradients here, as long as there is an arena
 };
 
+/// Points the .grad of parameters, one an entry, to their places in the arena: what lies elsewhere is copied there, what is missing counts
+/// as zeros. (zero_grad() of LibTorch 2 drops gradients, and autograd then makes others.)
+void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters);
+
 /// Moves the parameters of a user's module into an arena: same values, same tensors to the user, but their storage and that of their
-/// gradients is the arena's. Parameters of fewer than two dims (norms, biases) are marked as not decaying.
-Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages);
+/// gradients is the arena's: a gradient that autograd makes anew, since zero_grad() dropped the old one, is brought back in the same
+/// backward pass. Parameters of fewer than two dims (norms, biases) are marked as not decaying.
+Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages, GradientAdded added = nullptr);
 
 }  // namespace paceline::tensor

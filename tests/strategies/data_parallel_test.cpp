@@ -37,8 +37,8 @@ void fill(Net& net, float shift = 0) {
     parameter.copy_((torch::arange(parameter.numel(), torch::kFloat) * 0.11).cos().reshape(parameter.sizes()) + shift);
 }
 
-/// Every worker's gradient of in.weight after `passes` backward passes, all but the last held back.
-std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap) {
+/// Every worker's gradient of in.weight after `passes` backward passes, all but the last held back. `drop`: as LibTorch 2 zeroes.
+std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap, bool drop = false) {
   auto group = comm::local_group(workers);
   std::vector<torch::Tensor> result(static_cast<std::size_t>(workers));
   std::vector<std::thread> threads;
@@ -48,7 +48,7 @@ std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap) {
       fill(net, static_cast<float>(rank));  // worker 0's values count
       DataParallel parallel(net, *group[static_cast<std::size_t>(rank)], {.bucket_mb = 0.0001, .overlap = overlap});
       for (int step = 0; step < 2; ++step) {  // twice: the order is learned in the first
-        net.zero_grad();
+        net.zero_grad(drop);
         for (int pass = 1; pass < passes; ++pass) {
           const DataParallel::Accumulate held(parallel);
           net.loss(rank).backward();
@@ -81,6 +81,12 @@ TEST(DataParallel, LeavesTheMeanOfAllWorkersGradients) {
 
 TEST(DataParallel, SendsTheSumOfAccumulatedPasses) {
   for (const torch::Tensor& gradient : gradients_of(2, 3, true)) EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2) * 3, 1e-5, 1e-6));
+}
+
+TEST(DataParallel, ZeroGradMayDropTheGradients) {
+  for (const int passes : {1, 3})
+    for (const torch::Tensor& gradient : gradients_of(2, passes, true, /*drop=*/true))
+      EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2) * passes, 1e-5, 1e-6)) << passes;
 }
 
 TEST(DataParallel, AWorkerThatReachesNoParameterJoinsWithZeros) {

@@ -69,6 +69,53 @@ TEST(Adopt, BackwardAccumulatesIntoTheArena) {
   EXPECT_TRUE(at::allclose(arena.gradients(), 2 * once)) << "as autograd does: adds";
 }
 
+TEST(Adopt, GradientsComeBackToTheArenaWhenZeroGradDroppedThem) {
+  struct Net : torch::nn::Module {
+    Net() : used(register_module("used", make_module())), sometimes(register_module("sometimes", torch::nn::Linear(3, 3))) {}
+    at::Tensor loss(int step) {
+      const at::Tensor out = used->forward(at::sin(at::arange(100, at::kFloat) + step).reshape({2, 2, 5, 5}));
+      return (step % 2 == 0 ? sometimes(out) : out).square().sum();
+    }
+    torch::nn::Sequential used;
+    torch::nn::Linear sometimes;
+  } module, plain;
+  const Arena arena = adopt(module);
+  for (int step = 0; step < 4; ++step) {
+    module.zero_grad(/*set_to_none=*/true);
+    plain.zero_grad(/*set_to_none=*/true);
+    const bool keep_graph = step == 3;  // then autograd adds out of place
+    for (int pass = 0; pass < 2; ++pass)
+      for (Net* net : {&module, &plain}) net->loss(step).backward({}, keep_graph, keep_graph);
+    const auto mine = module.parameters(), expected = plain.parameters();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const at::Tensor wanted = expected[i].grad().defined() ? expected[i].grad() : at::zeros_like(expected[i]);
+      EXPECT_TRUE(at::equal(arena.gradient(i), wanted)) << step << " " << arena.entries()[i].name;
+      EXPECT_EQ(mine[i].grad().data_ptr(), arena.gradient(i).data_ptr()) << step << " " << arena.entries()[i].name;
+    }
+  }
+}
+
+TEST(Adopt, TakesSparseGradientsIn) {
+  torch::nn::Embedding module(torch::nn::EmbeddingOptions(5, 2).sparse(true));
+  const Arena arena = adopt(*module);
+  module->zero_grad(/*set_to_none=*/true);
+  module->forward(at::tensor({3, 1, 3}, at::kLong)).sum().backward();
+  EXPECT_TRUE(at::equal(arena.gradient(0).sum(1), at::tensor({0.f, 2.f, 0.f, 4.f, 0.f})));
+}
+
+TEST(Adopt, AModuleOutlivesItsArena) {
+  torch::nn::Sequential module = make_module(), untouched = make_module();
+  const at::Tensor loss = [&] {
+    const Arena arena = adopt(*module);
+    return sample_loss(module);
+  }();
+  module->zero_grad(/*set_to_none=*/true);
+  loss.backward();
+  sample_loss(untouched).backward();
+  const auto mine = module->parameters(), expected = untouched->parameters();
+  for (std::size_t i = 0; i < mine.size(); ++i) EXPECT_TRUE(at::equal(mine[i].grad(), expected[i].grad())) << i;
+}
+
 TEST(Adopt, AnOptimizerOfTheUserMovesTheArena) {
   torch::nn::Sequential module = make_module();
   const Arena arena = adopt(*module);

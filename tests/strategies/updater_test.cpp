@@ -1,0 +1,40 @@
+// Paceline's optimizers on a user's own module, in the user's own loop.
+#include "paceline/strategies/updater.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+namespace paceline::strategies {
+namespace {
+
+torch::Tensor loss_of(torch::nn::Linear& module, int step) {
+  return module(torch::sin(torch::arange(12, torch::kFloat) + step).reshape({4, 3})).square().mean();
+}
+
+TEST(Updater, FollowsAPlainLoopThatDropsItsGradients) {
+  torch::manual_seed(5);
+  torch::nn::Linear mine(3, 2), plain(3, 2);
+  {
+    const torch::NoGradGuard no_grad;
+    mine->weight.copy_(plain->weight), mine->bias.copy_(plain->bias);
+  }
+  tensor::Arena arena = tensor::adopt(*mine);
+  Updater updater(arena, {.name = "sgd", .rate = 0.1, .momentum = 0});
+  torch::optim::SGD optimizer(plain->parameters(), 0.1);
+  for (int step = 1; step <= 5; ++step) {
+    mine->zero_grad(/*set_to_none=*/true);
+    plain->zero_grad(/*set_to_none=*/true);
+    loss_of(mine, step).backward();
+    loss_of(plain, step).backward();
+    updater.begin_step({.rate = 0.1f, .step = step});
+    updater.update_all();
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(mine->weight, plain->weight, 1e-6, 1e-7)) << step;
+    EXPECT_TRUE(torch::allclose(mine->bias, plain->bias, 1e-6, 1e-7)) << step;
+  }
+}
+
+}  // namespace
+}  // namespace paceline::strategies
