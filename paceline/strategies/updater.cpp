@@ -13,6 +13,11 @@
 namespace paceline::strategies {
 
 Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config) : arena_(arena) {
+  if (arena.parameters().scalar_type() != at::kFloat)
+    throw ConfigError(
+        fmt::format("Paceline's optimizers update parameters in float, and these are in {}; call module->to(torch::kFloat) before adopt(), "
+                    "or use an optimizer of torch::optim",
+                    c10::toString(arena.parameters().scalar_type())));
   for (const tensor::Entry& entry : arena.entries()) segments_.push_back({entry.offset, entry.count, entry.decay || config.decay_norms});
   if (arena.parameters().is_cuda()) {
     auto made = optim::make_cuda_optimizer(config, segments_);

@@ -1,13 +1,18 @@
 // Paceline's optimizers on a user's own module, in the user's own loop.
 #include "paceline/strategies/updater.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include "paceline/base/error.h"
+
 namespace paceline::strategies {
 namespace {
+
+using testing::HasSubstr;
 
 torch::Tensor loss_of(torch::nn::Linear& module, int step) {
   return module(torch::sin(torch::arange(12, torch::kFloat) + step).reshape({4, 3})).square().mean();
@@ -33,6 +38,18 @@ TEST(Updater, FollowsAPlainLoopThatDropsItsGradients) {
     optimizer.step();
     EXPECT_TRUE(torch::allclose(mine->weight, plain->weight, 1e-6, 1e-7)) << step;
     EXPECT_TRUE(torch::allclose(mine->bias, plain->bias, 1e-6, 1e-7)) << step;
+  }
+}
+
+TEST(Updater, RefusesParametersOfAnotherPrecision) {
+  torch::nn::Linear module(3, 2);
+  module->to(torch::kDouble);
+  tensor::Arena arena = tensor::adopt(*module);
+  try {
+    const Updater updater(arena, {});
+    FAIL() << "parameters in double were taken";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("Double"), HasSubstr("module->to(torch::kFloat)")));
   }
 }
 
