@@ -6,6 +6,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include "cases.h"
 #include "paceline/base/error.h"
 #include "paceline/graph/builder.h"
 #include "paceline/nn/graph_module.h"
@@ -174,6 +175,24 @@ TEST(LowerPrecision, FollowsSinglePrecision) {
   for (std::size_t i = 0; i < single.arena().entries().size(); ++i) {
     const at::Tensor actual = half.arena().gradient(i), expected = single.arena().gradient(i);
     EXPECT_LT((actual - expected).norm().item<double>(), 0.03 * expected.norm().item<double>()) << single.arena().entries()[i].name;
+  }
+}
+
+TEST(LowerPrecision, EveryKindOfLayerMakesAStepInIt) {
+  for (const Case& row : cases()) {
+    GraphModule::Options options;
+    options.precision = tensor::Precision::bf16;
+    GraphModule module(graph_of(row), options);
+    Pass pass;
+    pass.training = row.training;
+    at::Tensor sample = sample_of(row);
+    if (sample.is_floating_point()) sample = sample.to(at::kFloat);
+    Trace trace;
+    const at::Tensor out = module.run(sample, pass, &trace);
+    EXPECT_EQ(out.scalar_type(), at::kBFloat16) << row.name;
+    const at::Tensor back = module.back(at::ones_like(out), pass, trace, nullptr, /*wants_input=*/sample.is_floating_point());
+    EXPECT_TRUE(!back.defined() || at::isfinite(back).all().item<bool>()) << row.name;
+    EXPECT_TRUE(at::isfinite(module.arena().gradients()).all().item<bool>()) << row.name;
   }
 }
 

@@ -31,7 +31,7 @@ class Activation final : public Op {
     const at::Tensor& out = saved[0];
     switch (kind_) {
       case Kind::relu: return {at::threshold_backward(gradient, out, 0)};
-      case Kind::relu6: return {at::hardtanh_backward(gradient, out, 0, 6)};
+      case Kind::relu6: return {relu6_backward(gradient, out)};
       case Kind::tanh: return {at::tanh_backward(gradient, out)};
       case Kind::sigmoid: return {at::sigmoid_backward(gradient, out)};
       default: throw InternalError("not an activation");
@@ -39,6 +39,12 @@ class Activation final : public Op {
   }
 
  private:
+  static at::Tensor relu6_backward(const at::Tensor& gradient, const at::Tensor& out) {
+    if (!out.is_cpu() || out.scalar_type() != at::kBFloat16) return at::hardtanh_backward(gradient, out, 0, 6);
+    // LibTorch 1.13 has no such kernel. A gradient passes or does not, so that nothing is rounded.
+    return at::hardtanh_backward(gradient.to(at::kFloat), out.to(at::kFloat), 0, 6).to(at::kBFloat16);
+  }
+
   Kind kind_;
   bool in_place_;
 };
