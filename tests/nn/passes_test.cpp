@@ -90,6 +90,34 @@ TEST(Passes, ABranchFromTheInputNeedsNoGradientOfIt) {
   EXPECT_TRUE(at::allclose(input, probe + probe.mm(module.arena().parameter(0)), 1e-5, 1e-6));
 }
 
+TEST(Training, ABatchNormOfOneValueAChannelIsRefused) {
+  Builder net("tiny", {2, 2, 2}, 3);
+  net.conv("conv", 4, {.kernel = 2}).bn("narrow").relu().flatten();
+  GraphModule module(net.fc("fc", 3).finish(), {});
+  const at::Tensor before = module.statistics().parameters().clone();
+  const auto train = [&](std::int64_t samples, int workers) -> std::string {
+    Pass pass;
+    if (workers > 1) pass.sum_over_workers = [&](at::Tensor& sums) { sums *= workers; };  // all have the same samples
+    try {
+      module.run(at::ones({samples, 2, 2, 2}), pass, nullptr);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "trained";
+  };
+  EXPECT_THAT(train(1, 1), testing::AllOf(HasSubstr("'narrow'"), HasSubstr("data.batch"), HasSubstr("data.drop_last=true")));
+  EXPECT_TRUE(at::equal(module.statistics().parameters(), before));
+  EXPECT_EQ(train(2, 1), "trained");
+  EXPECT_EQ(train(1, 2), "trained") << "together they have two";
+  EXPECT_TRUE(at::isfinite(module.statistics().parameters()).all().item<bool>());
+  Pass alone;
+  alone.sum_over_workers = [](at::Tensor&) {};  // the others have none
+  EXPECT_THROW(module.run(at::ones({1, 2, 2, 2}), alone, nullptr), ConfigError);
+  Pass evaluation;
+  evaluation.training = false;
+  EXPECT_NO_THROW(module.run(at::ones({1, 2, 2, 2}), evaluation, nullptr));
+}
+
 TEST(Evaluation, UsesTheRunningStatistics) {
   GraphModule module(convolutions(), {});
   const Pass training;

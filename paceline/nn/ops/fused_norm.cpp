@@ -4,6 +4,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/nn/norm_cuda.h"
+#include "paceline/nn/ops/ops.h"
 #include "paceline/tensor/recorded.h"
 
 namespace paceline::nn {
@@ -15,7 +16,7 @@ namespace {
 class FusedNormOp final : public Op {
  public:
   FusedNormOp(const graph::Layer& layer, const FusedNorm& with)
-      : with_(with), momentum_(static_cast<float>(layer.momentum)), epsilon_(static_cast<float>(layer.epsilon)) {}
+      : name_(layer.name), with_(with), momentum_(static_cast<float>(layer.momentum)), epsilon_(static_cast<float>(layer.epsilon)) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
     const at::Tensor x = inputs[0].contiguous(at::MemoryFormat::ChannelsLast);
@@ -24,6 +25,7 @@ class FusedNormOp final : public Op {
     void* stream = tensor::current_stream(x.device());
     at::Tensor mean = weights.statistics[0], inverse;
     if (pass.training) {
+      refuse_one_value(name_, shape.rows);
       mean = at::empty_like(weights.statistics[0]);
       inverse = at::empty_like(mean);
       const at::Tensor partial = scratch(mean, shape);
@@ -81,6 +83,7 @@ class FusedNormOp final : public Op {
     return reinterpret_cast<unsigned*>(counter_.data_ptr<int>());
   }
 
+  std::string name_;
   FusedNorm with_;
   float momentum_, epsilon_;
   mutable at::Tensor counter_;

@@ -1,5 +1,7 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include "paceline/base/error.h"
 #include "paceline/nn/ops/ops.h"
 
 namespace paceline::nn {
@@ -9,10 +11,12 @@ namespace {
 // saved along.
 class BatchNorm final : public Op {
  public:
-  explicit BatchNorm(const graph::Layer& layer) : momentum_(layer.momentum), epsilon_(layer.epsilon), scaled_(layer.scale) {}
+  explicit BatchNorm(const graph::Layer& layer)
+      : name_(layer.name), momentum_(layer.momentum), epsilon_(layer.epsilon), scaled_(layer.scale) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
     if (pass.training && pass.sum_over_workers) return forward_together(inputs[0], weights, pass, saved);
+    if (pass.training) refuse_one_value(name_, inputs[0].numel() / inputs[0].size(1));
     auto [out, mean, inverse_deviation, reserve, implementation] =
         at::_batch_norm_impl_index(inputs[0], scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1],
                                    pass.training, momentum_, epsilon_, at::globalContext().userEnabledCuDNN());
@@ -39,6 +43,8 @@ class BatchNorm final : public Op {
     const std::int64_t channels = x.size(1), values = x.numel() / channels;
     at::Tensor sums = at::cat({x.sum(over), at::full({1}, static_cast<double>(values), x.options())});
     pass.sum_over_workers(sums);
+    // Asked only where it can be so: on a GPU, to ask is to wait.
+    if (values <= 1) refuse_one_value(name_, sums[channels].item<std::int64_t>());
     const at::Tensor count = sums[channels], mean = sums.narrow(0, 0, channels) / count;
     at::Tensor squares = (x - as_channels(mean, x)).square().sum(over);
     pass.sum_over_workers(squares);
@@ -82,6 +88,7 @@ class BatchNorm final : public Op {
   /// One where the layer has none: cuDNN wants a tensor there.
   at::Tensor scale(const Weights& weights) const { return scaled_ ? weights.values[0] : at::ones_like(weights.values[0]); }
 
+  std::string name_;
   double momentum_, epsilon_;
   bool scaled_;
 };
@@ -113,6 +120,14 @@ class LayerNorm final : public Op {
 };
 
 }  // namespace
+
+void refuse_one_value(const std::string& norm, std::int64_t values) {
+  if (values == 1)
+    throw ConfigError(fmt::format(
+        "batch norm '{}' has one value a channel to normalise in a training pass, which has no variance; use a larger data.batch, "
+        "data.drop_last=true or fewer train.micro_batches, or larger pictures",
+        norm));
+}
 
 MadeOp make_batch_norm(const graph::Layer& layer, bool) { return std::make_unique<BatchNorm>(layer); }
 MadeOp make_layer_norm(const graph::Layer& layer, bool) { return std::make_unique<LayerNorm>(layer); }

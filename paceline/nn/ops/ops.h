@@ -1,6 +1,9 @@
 // The factories of all kinds, for the table in registry.cpp.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "paceline/nn/op.h"
 
 namespace paceline::nn {
@@ -21,5 +24,8 @@ MadeOp make_concat(const graph::Layer& layer, bool in_place);
 MadeOp make_flatten(const graph::Layer& layer, bool in_place);
 MadeOp make_embedding(const graph::Layer& layer, bool in_place);
 MadeOp make_attention(const graph::Layer& layer, bool in_place);
+
+/// Throws ConfigError where a batch norm in training has one value a channel: that has no variance.
+void refuse_one_value(const std::string& norm, std::int64_t values);
 
 }  // namespace paceline::nn
