@@ -42,10 +42,15 @@ void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
                       file.string(), kWrapped));
     for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
   }
-  for (const NamedTensor& item : saved)
+  for (const NamedTensor& item : saved) {
+    const auto is_item = [&](const NamedTensor& target) { return target.name == item.name; };
+    if (!item.tensor.is_floating_point() && std::ranges::any_of(targets, is_item))
+      throw DataError(file.string(), fmt::format("'{}' holds {} values and the model floating-point ones; save the weights as float32",
+                                                 item.name, c10::toString(item.tensor.scalar_type())));
     if (item.tensor.is_floating_point() && !at::isfinite(item.tensor).all().item<bool>())
       throw DataError(file.string(),
                       fmt::format("'{}' holds values that are not finite; take weights of before the run diverged", item.name));
+  }
   restore(saved, targets, file.string());
   module.refresh();
 }

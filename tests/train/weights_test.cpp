@@ -166,6 +166,21 @@ TEST(Weights, ValuesThatAreNotFiniteAreRefused) {
   }
 }
 
+TEST(Weights, ValuesOfAnotherKindAreRefused) {
+  const Folder folder;
+  const auto file = folder / "w.safetensors";
+  nn::GraphModule module = make_module(plain_graph(), 1);
+  const at::Tensor before = module.arena().parameters().clone();
+  for (const auto& [type, name] : {std::pair(at::kLong, "Long"), std::pair(at::kChar, "Char"), std::pair(at::kBool, "Bool")}) {
+    auto weights = weights_of(module);
+    weights[1].tensor = weights[1].tensor.to(type);
+    write_weights(file, weights);
+    EXPECT_THAT(message_of<DataError>([&] { load_weights(module, file); }),
+                AllOf(HasSubstr(file.string()), HasSubstr("'" + weights[1].name + "' holds " + name + " values"), HasSubstr("float32")));
+  }
+  EXPECT_TRUE(at::equal(module.arena().parameters(), before));
+}
+
 TEST(Weights, NamesOfAWrappedModuleAreRecognised) {
   const Folder folder;
   nn::GraphModule module = make_module(plain_graph(), 1);
