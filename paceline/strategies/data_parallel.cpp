@@ -3,10 +3,12 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/strategies/buckets.h"
 #include "paceline/strategies/exchange.h"
 #include "paceline/strategies/per_worker.h"
@@ -15,9 +17,23 @@ namespace paceline {
 
 using strategies::Bucket;
 
+namespace {
+
+/// A GraphModule computes with the memory of its own arena, whatever its parameters are pointed to.
+torch::nn::Module& without_graphs(torch::nn::Module& module) {
+  const auto is_graph = [](const torch::nn::Module& part) { return dynamic_cast<const nn::GraphModule*>(&part) != nullptr; };
+  if (is_graph(module) || std::ranges::any_of(module.modules(/*include_self=*/false), [&](const auto& part) { return is_graph(*part); }))
+    throw ConfigError(
+        "DataParallel takes modules of LibTorch and not a GraphModule, whose parameters lie in an arena already; train its network with a "
+        "recipe and strategy.name=allreduce");
+  return module;
+}
+
+}  // namespace
+
 struct DataParallel::State {
   State(torch::nn::Module& adopted, comm::Communicator& workers, const Options& options)
-      : module(adopted),
+      : module(without_graphs(adopted)),
         own(workers.size() > 1 ? workers.split(0, workers.rank()) : nullptr),
         comm(own ? *own : workers),
         arena(tensor::adopt(adopted, strategies::allocate_from(comm),

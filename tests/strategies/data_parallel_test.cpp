@@ -12,6 +12,8 @@
 
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
+#include "paceline/graph/builder.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/strategies/buckets.h"
 
 namespace paceline {
@@ -191,6 +193,16 @@ TEST(DataParallel, FrozenParametersTakeWorker0sValuesToo) {
     EXPECT_TRUE(torch::equal(net.spare->weight, expected.spare->weight.to(torch::kDouble))) << "worker " << rank;
     EXPECT_FALSE(net.out->weight.requires_grad());
   });
+}
+
+TEST(DataParallel, RefusesAModuleThatComputesInAnArenaOfItsOwn) {
+  const auto group = comm::local_group(1);
+  const auto graph = std::make_shared<nn::GraphModule>(graph::Builder("tiny", {4}, 2).fc("fc", 2).finish(), nn::GraphModule::Options());
+  struct Wrapper : torch::nn::Module {
+  } wrapper;
+  wrapper.register_module("graph", graph);
+  for (torch::nn::Module* module : {static_cast<torch::nn::Module*>(graph.get()), static_cast<torch::nn::Module*>(&wrapper)})
+    EXPECT_THROW(DataParallel(*module, *group[0]), ConfigError);
 }
 
 TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
