@@ -216,7 +216,7 @@ int show_algorithm(const AlgorithmFlags& flags) {
     return fmt::format("  {:<10}{}; a rank sends {} and reduces {}\n", name, observe::plural(counts.rounds, "round"),
                        observe::plural(counts.sent, "element"), observe::plural(counts.reduced, "element"));
   };
-  std::string text = fmt::format("  {} – {}\n  offers {}\n\n", row.key, row.help, fmt::join(offers(row.make), ", "));
+  std::string text = fmt::format("  {} - {}\n  offers {}\n\n", row.key, row.help, fmt::join(offers(row.make), ", "));
   text += fmt::format("  {} of {} by {}, {} a host, {}; the most that any rank does:\n", flags.collective,
                       observe::plural(problem.count, "element"), observe::plural(problem.size, "rank"), problem.per_host,
                       observe::plural(problem.chunks, "chunk"));

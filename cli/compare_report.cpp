@@ -30,7 +30,7 @@ std::string json_key(const std::string& statistics) {
   return statistics.empty() ? "none" : statistics;
 }
 
-constexpr const char* kNone = "–";  // where nothing was measured
+constexpr const char* kNone = "-";  // where nothing was measured
 
 double overhead(double predictor_ms, double iteration_ms) { return iteration_ms > 0 ? 100 * predictor_ms / iteration_ms : 0; }
 

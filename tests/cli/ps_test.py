@@ -265,7 +265,7 @@ class Comparing(unittest.TestCase):
                 lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report if line.startswith("| ")]
             _, single, asgd = lines
             self.assertRegex(single[2], r"^\d+\.\d+ ± \d+\.\d+$")
-            self.assertEqual((single[4], single[6]), ("–", "–"))
+            self.assertEqual((single[4], single[6]), ("-", "-"))
             self.assertRegex(asgd[5], r"^[+-]\d+\.\d+$")  # against the one error that there is
             self.assertEqual(asgd[8], f"{sum(row['mean_staleness'] for row in rows[2::3]) / 2:.2f}")
             self.assertEqual(asgd[-1], f"{sum(row['seconds'] for row in rows[2::3]) / 2:.1f}")
