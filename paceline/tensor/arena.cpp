@@ -24,17 +24,19 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-bool in_place(const Arena& arena, std::size_t index, const at::Tensor& gradient) {
-  if (!gradient.defined() || gradient.layout() != at::kStrided) return false;  // sparse: of an embedding
-  const std::size_t offset = static_cast<std::size_t>(arena.entries()[index].offset) * arena.gradients().element_size();
-  return gradient.data_ptr() == static_cast<const char*>(arena.gradients().data_ptr()) + offset;
+/// Whether a parameter, or its gradient, lies at its place in the arena.
+bool in_place(const Arena& arena, std::size_t index, const at::Tensor& flat, const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return false;  // sparse: of an embedding
+  const std::size_t offset = static_cast<std::size_t>(arena.entries()[index].offset) * flat.element_size();
+  return tensor.data_ptr() == static_cast<const char*>(flat.data_ptr()) + offset;
 }
 
 /// What autograd's hooks on an adopted module know. They hold it weakly: it dies with the arena.
 struct Adopted {
   void gradient_added(std::size_t index) const {
+    if (!in_place(arena, index, arena.parameters(), parameters[index])) return;  // another arena has adopted it since
     // All of them: zero_grad() drops all at once, and one that this pass does not use would keep what it had before.
-    if (!in_place(arena, index, parameters[index].grad())) restore_gradients(arena, parameters);
+    if (!in_place(arena, index, arena.gradients(), parameters[index].grad())) restore_gradients(arena, parameters);
     if (added) added(index);
   }
 
@@ -107,7 +109,7 @@ void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameter
   torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor gradient = parameters[i].grad();
-    if (in_place(arena, i, gradient)) continue;
+    if (in_place(arena, i, arena.gradients(), gradient)) continue;
     if (gradient.defined()) arena.gradient(i).copy_(gradient.layout() == at::kStrided ? gradient : gradient.to_dense());
     else arena.gradient(i).zero_();
     parameters[i].mutable_grad() = arena.gradient_leaf(i);

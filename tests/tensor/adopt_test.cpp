@@ -95,6 +95,22 @@ TEST(Adopt, GradientsComeBackToTheArenaWhenZeroGradDroppedThem) {
   }
 }
 
+TEST(Adopt, TheLastArenaHasTheGradients) {
+  torch::nn::Sequential module = make_module(), untouched = make_module();
+  int heard = 0;
+  const Arena before = adopt(*module, allocate_pages, [&](std::size_t) { ++heard; });
+  const Arena arena = adopt(*module);
+  sample_loss(module).backward();
+  sample_loss(untouched).backward();
+  EXPECT_EQ(heard, 0);
+  EXPECT_EQ(before.gradients().abs().sum().item<float>(), 0);
+  const auto mine = module->parameters(), expected = untouched->parameters();
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    EXPECT_TRUE(at::equal(arena.gradient(i), expected[i].grad())) << i;
+    EXPECT_EQ(mine[i].grad().data_ptr(), arena.gradient(i).data_ptr()) << i;
+  }
+}
+
 TEST(Adopt, TakesSparseGradientsIn) {
   torch::nn::Embedding module(torch::nn::EmbeddingOptions(5, 2).sparse(true));
   const Arena arena = adopt(*module);
