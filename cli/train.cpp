@@ -156,13 +156,16 @@ nlohmann::ordered_json to_json(const Config& config) {
 }
 
 /// Hears whether a run has come to anything.
-class FirstStep final : public observe::Listener {
+class Beginning final : public observe::Listener {
  public:
-  explicit FirstStep(bool& done) : done_(done) {}
-  void on(const observe::Event& event) override { done_ = done_ || std::holds_alternative<observe::StepDone>(event); }
+  explicit Beginning(bool& begun) : begun_(begun) {}
+  void on(const observe::Event& event) override {
+    begun_ = begun_ || std::holds_alternative<observe::StepDone>(event) || std::holds_alternative<observe::CheckpointWritten>(event) ||
+             std::holds_alternative<observe::Evaluated>(event);
+  }
 
  private:
-  bool& done_;
+  bool& begun_;
 };
 
 void add_records(observe::Bus& bus, const RunFolder& folder, const Clock& clock, bool trace) {
@@ -201,8 +204,8 @@ int run_train(const TrainFlags& flags) {
     return ended.stopped.empty() ? kDone : kStopped;
   }
   // From here on the input is known to be good: nothing was written before.
-  bool begun = plan.folder.has_value();  // then it has things of others
-  if (!begun) plan.write_in(new_folder(plan.recipe));
+  bool begun = plan.folder || !cluster.job.empty();  // then it has things of others
+  if (!plan.folder) plan.write_in(new_folder(plan.recipe));
   const RunFolder& folder = *plan.folder;
   try {
     if (!cluster.job.empty()) folder.mark(cluster.job);
@@ -210,7 +213,7 @@ int run_train(const TrainFlags& flags) {
     add_records(bus, folder, clock, plan.recipe.train.trace);
     if (!flags.quiet)  // after them, since it says in the end which of the records there are
       bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
-    bus.add(std::make_unique<FirstStep>(begun));
+    bus.add(std::make_unique<Beginning>(begun));
     const observe::RunEnded ended = workers.run(folder.path());
     if (flags.json) print_json(observe::to_json(ended));
     return ended.stopped.empty() ? kDone : kStopped;

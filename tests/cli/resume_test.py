@@ -126,6 +126,13 @@ class Resuming(CliTest):
         begun = [*SMALL, "model.weights=w.safetensors", "train.name=z"]
         whole = self.json_of("train", *begun, "--quiet")
         half = self.json_of("train", *begun, "train.steps=5", "--quiet")
+        content = bytearray(weights.read_bytes())  # each number 1e25 times what it was
+        values = struct.unpack(f"<{(len(content) - 8 - size) // 4}f", content[8 + size:])
+        (self.folder / "big.safetensors").write_bytes(content[:8 + size] + struct.pack(f"<{len(values)}f", *[1e25 * v for v in values]))
+        done = self.run_paceline("train", *SMALL, "model.weights=big.safetensors", "strategy.name=asgd", "--workers", "2", "train.name=big",
+                                 "train.checkpoint_every=5", code=WRONG_INPUT)
+        kept = done.stderr.split("The last good checkpoint is ")[1].split()[0]
+        self.assertTrue((self.folder / kept).exists(), done.stderr)
         weights.unlink()  # the checkpoint has all that a run needs
         self.assertEqual(self.json_of("train", "--resume", half["run"], "train.steps=0", "--quiet")["state_hash"], whole["state_hash"])
         self.refused("checkpoint", "convert", "runs/x", "no/such/folder/w.safetensors", says=["no/such/folder"])
