@@ -103,7 +103,7 @@ void refuse_own_files(const std::filesystem::path& checkpoint, const std::string
     throw ConfigError(fmt::format("{} would lie among the checkpoints that it is made from; write it to another folder", output));
   const bool weights = target.parent_path() == run && target.extension() == ".safetensors";
   if (of_run && lies_in(target, run) && !weights && fs::is_regular_file(target, none))
-    throw ConfigError(fmt::format("{} is a record of the run that it is made from; write it to another file", output));
+    throw ConfigError(fmt::format("{} lies among the records of the run that it is made from; write it to another folder", output));
 }
 
 int convert(const CheckpointFlags& flags) {

@@ -46,7 +46,10 @@ class AdPsgd final : public Replicas {
   // Nobody may ask a worker that has not loaded yet.
   void load(std::span<const NamedTensor> state) override {
     Replicas::load(state);
-    if (published_.defined()) published_.copy_(parameters());
+    if (published_.defined()) {
+      const std::lock_guard lock(mutex_);
+      published_.copy_(parameters());
+    }
     context().comm.run(comm::barrier());
   }
 

@@ -306,7 +306,12 @@ Comparison compare(const Recipe& recipe, const fs::path& runs, int together, con
     if (--working == 0) ended.notify_one();
   };
   std::vector<std::jthread> threads;
-  for (int i = working; i > 0; --i) threads.emplace_back(work);
+  try {
+    for (int i = working; i > 0; --i) threads.emplace_back(work);
+  } catch (...) {
+    leave = true;  // those that were started are waited for
+    throw;
+  }
   for (std::unique_lock lock(mutex); !ended.wait_for(lock, kBetweenLooks, [&] { return working == 0; });)
     if (stop) leave = true;
   threads.clear();

@@ -143,10 +143,14 @@ std::string Trainer::blame() {
 
 void Trainer::give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside) {
   std::string message = fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm", symptom, where);
-  if (leads()) {  // the others may know nothing of the run's folder
-    const auto kept = list_checkpoints(folder_);
-    message += kept.empty() ? ". There is no checkpoint yet" : fmt::format(". The last good checkpoint is {}", kept.front().string());
-    if (aside) message += fmt::format("; that of step {}, which is not good, is in {}", position_.step, aside->string());
+  try {
+    if (leads()) {  // the others may know nothing of the run's folder
+      const auto kept = list_checkpoints(folder_);
+      message += kept.empty() ? ". There is no checkpoint yet" : fmt::format(". The last good checkpoint is {}", kept.front().string());
+      if (aside) message += fmt::format("; that of step {}, which is not good, is in {}", position_.step, aside->string());
+    }
+  } catch (const DataError&) {
+    // A folder that cannot be read any more must not hide what happened.
   }
   throw Diverged(message);
 }

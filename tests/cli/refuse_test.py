@@ -152,7 +152,7 @@ class WrongFiles(CliTest):
         recipe = (self.folder / "runs/x/recipe.toml").read_bytes()
         (self.folder / "link").symlink_to("runs/x/recipe.toml")
         for output in ["runs/x/recipe.toml", "link"]:
-            self.refused("checkpoint", "convert", "runs/x", output, says=[output, "record of the run"])
+            self.refused("checkpoint", "convert", "runs/x", output, says=[output, "records of the run"])
         self.assertEqual((self.folder / "runs/x/recipe.toml").read_bytes(), recipe)
         os.mkfifo(self.folder / "fifo")
         self.refused("checkpoint", "convert", "runs/x", "fifo", says=["fifo", "is no regular file"])

@@ -12,6 +12,7 @@
 #include <functional>
 #include <future>
 #include <iterator>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -167,10 +168,16 @@ struct Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
+  void give_up(std::vector<Staged>& staged) {
+    const std::lock_guard lock(mutex);
+    std::ranges::move(staged, std::back_inserter(given_up));
+  }
+
   ncclComm_t communicator;
   int device = 0;
   cudaStream_t stream = nullptr, copies = nullptr;
   bool broken = false;
+  std::mutex mutex;
   std::vector<Staged> given_up;  // which NCCL may still fill
 };
 
@@ -199,7 +206,7 @@ class StreamWork final : public Work::State {
     require(cudaEventRecord(done_.get(), channel_->stream));
   }
   ~StreamWork() override {
-    if (!done()) std::ranges::move(staged_, std::back_inserter(channel_->given_up));
+    if (!staged_.empty() && !done()) channel_->give_up(staged_);
   }
   StreamWork(const StreamWork&) = delete;
   StreamWork& operator=(const StreamWork&) = delete;
@@ -214,7 +221,10 @@ class StreamWork final : public Work::State {
       std::this_thread::yield();
     }
     require(cudaEventQuery(done_.get()));
-    if (!staged_.empty()) return staged_.front().bring_back();
+    if (!staged_.empty()) {
+      if (op_.kind != Kind::send) staged_.front().bring_back();
+      return;
+    }
     // What the caller puts on its stream from now on comes after.
     if (op_.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(op_.buffer.stream), done_.get()));
   }
