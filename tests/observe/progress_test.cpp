@@ -48,8 +48,7 @@ class ProgressTest : public testing::Test {
     out.str("");
   }
 
-  /// What the step writes.
-  std::string step(std::int64_t number, double loss = 0.5, Nanoseconds duration = milliseconds(500)) {
+  StepDone made_step(std::int64_t number, double loss = 0.5, Nanoseconds duration = milliseconds(500)) {
     clock.advance(duration);
     StepDone event;
     event.step = number;
@@ -61,7 +60,12 @@ class ProgressTest : public testing::Test {
     event.accuracy = 0.75;
     event.duration = duration;
     event.communication_share = share;
-    return told(event);
+    return event;
+  }
+
+  /// What the step writes.
+  std::string step(std::int64_t number, double loss = 0.5, Nanoseconds duration = milliseconds(500)) {
+    return told(made_step(number, loss, duration));
   }
 
   std::string told(const Event& event) {
@@ -155,7 +159,7 @@ TEST_F(ProgressTest, LinesOfTheLogComeFromAnyThread) {
   std::thread other([] {
     for (int i = 0; i < 50; ++i) log::info("line {}", i);
   });
-  for (int i = 1; i <= 8; ++i) step(i);
+  for (int i = 1; i <= 8; ++i) progress->on(made_step(i));  // nobody reads what is written meanwhile
   other.join();
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("line 49\n"));
 }
