@@ -15,7 +15,7 @@ namespace {
 
 /// Throws where a message that quotes the text, or a path made from it, would end in its middle.
 void refuse_nul(std::string_view text, const std::string& whose) {
-  if (text.find('\0') != text.npos) throw ConfigError(whose + " holds the character \\u0000; leave it out");
+  if (text.find('\0') != std::string_view::npos) throw ConfigError(whose + " holds the character \\u0000; leave it out");
 }
 
 Value to_value(const toml::node& node, const std::string& key) {

@@ -104,18 +104,19 @@ void Output::make_room(const std::function<void()>& write_lines) {
 
 void Output::log(int rank, std::string_view bytes) {
   if (options_.folder.empty()) return;
-  const auto [file, is_new] = files_.try_emplace(rank);
+  const auto [place, is_new] = files_.try_emplace(rank);
+  Descriptor& file = place->second;
   const std::filesystem::path path = options_.folder / Role::of(rank, options_.servers).file_name();
   const auto give_up = [&] {
     log::warning("{}: {}; from here on the rank's output is not kept", path.string(), std::strerror(errno));
-    file->second.reset();
+    file.reset();
   };
   if (is_new) {
-    file->second = Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (!file->second) give_up();
+    file = Descriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!file) give_up();
   }
-  while (file->second && !bytes.empty()) {
-    const ssize_t count = ::write(file->second.get(), bytes.data(), bytes.size());
+  while (file && !bytes.empty()) {
+    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return give_up();
     bytes.remove_prefix(static_cast<std::size_t>(count));
