@@ -93,9 +93,9 @@ Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
                                   plan.folder->path().string()));
   if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
-  // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`.
-  if (plan.resume_from && strategy == "single" && plan.recipe.strategy.name == strategy &&
-      std::max<std::int64_t>(plan.recipe.parallel.workers, launched.size) > 1)
+  // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`, unless somebody asks for it.
+  const bool asked = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("strategy.name="); });
+  if (plan.resume_from && strategy == "single" && !asked && std::max<std::int64_t>(plan.recipe.parallel.workers, launched.size) > 1)
     plan.recipe.strategy.name = "auto";
   return plan;
 }
@@ -233,7 +233,9 @@ Action add_train(CLI::App& app) {
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, which win over the file");
   app.add_option("--workers", flags->workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
   app.add_option("--seed", flags->seed, "seed of the run (train.seed)")->check(whole_number(0));
-  app.add_option("--resume", flags->resume, "go on from a run's folder or a checkpoint");
+  app.add_option("--resume", flags->resume, "go on from a run's folder or a checkpoint")->check([](const std::string& text) {
+    return text.empty() ? std::string("names no run; is a variable empty?") : std::string();
+  });
   app.add_option("--join", flags->join,
                  "be one more worker of a run with ps.executor=processes: host:port of all its servers, comma-separated");
   app.add_flag("--print-recipe", flags->print_recipe, "print the resolved recipe and do nothing");

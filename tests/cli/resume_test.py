@@ -100,6 +100,8 @@ class Resuming(CliTest):
         self.refused("train", "--resume", str(file), "model.hidden=[24]", says=["model.fc1.weight", "16x64", "24x64"])
         self.refused("train", "--resume", "nowhere", says=["nowhere", "no checkpoint"])
         self.refused("train", "r.toml", "--resume", "runs/x", says=["recipe"])
+        self.refused("train", "--resume", "", says=["--resume", "names no run"])
+        self.refused("train", "--resume", "runs/x", "strategy.name=single", "--workers", "2", says=["parallel.workers=2 needs a strategy"])
         self.refused("train", "--resume", "runs/x", "train.name=y", says=["runs/x goes on where it is", "leave train.name"])
         damage(file)
         self.refused("train", "--resume", str(file), says=[str(file), "damaged"])
