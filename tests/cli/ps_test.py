@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -15,6 +16,11 @@ import unittest
 PACELINE = os.path.abspath(sys.argv.pop(1))
 RECIPES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "recipes")
 
+# Small steps, and enough of them that every run learns as well to within 0.03, on however busy a machine. Where they are larger, or end
+# while much is left to learn, chance alone takes some runs 0.1 below others.
+ASGD = ["train", "strategy.name=asgd", "data.batch=32", "data.train_samples=4000", "data.test_samples=1000", "train.epochs=6",
+        "train.threads=1", "--json"]
+
 
 def run(*words, **options):
     return subprocess.run([PACELINE, *words], capture_output=True, text=True, timeout=240, **options)
@@ -23,8 +29,7 @@ def run(*words, **options):
 class Processes(unittest.TestCase):
     """Two servers and four workers over gRPC."""
 
-    WORDS = ["train", "strategy.name=asgd", "optim.rate=0.01", "data.batch=64", "data.train_samples=6000", "data.test_samples=1000",
-             "train.epochs=5", "train.threads=1", "--json"]
+    WORDS = ASGD
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -128,7 +133,7 @@ class Processes(unittest.TestCase):
             os.kill(victim, signal.SIGKILL)
             stranger = run(*words, "data.batch=96", "--workers", "3", "--join", servers)
             self.assertEqual(stranger.returncode, 2, stranger.stderr)
-            self.assertIn("data.batch is 96 here and 64 there, parallel.workers is 3 here and 4 there", stranger.stderr)
+            self.assertIn("data.batch is 96 here and 32 there, parallel.workers is 3 here and 4 there", stranger.stderr)
             joined.append(subprocess.Popen([PACELINE, *words, "--workers", "4", "--join", servers], stdout=subprocess.PIPE,
                                            stderr=subprocess.PIPE, text=True))
             self.addCleanup(joined[0].kill)
@@ -184,8 +189,7 @@ class Processes(unittest.TestCase):
 class Ranks(unittest.TestCase):
     """Servers and workers under mpirun."""
 
-    WORDS = ["train", "strategy.name=asgd", "optim.rate=0.01", "data.batch=32", "data.train_samples=4000", "data.test_samples=1000",
-             "train.epochs=6", "train.threads=1", "--json", "--quiet"]
+    WORDS = [*ASGD, "--quiet"]
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -276,11 +280,11 @@ class Comparing(unittest.TestCase):
             result = run("compare", "model.network=mlp", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=32",
                          "data.batch=4", "train.epochs=2", "compare.algorithms=" + algorithms, "compare.workers=[2]", "--folder", folder)
             self.assertEqual(result.returncode, 0, result.stderr)
-            report = open(os.path.join(folder, "report.md")).read()
+            report = pathlib.Path(folder, "report.md").read_text()
             self.assertIn("kB sent a step", report)
             self.assertNotIn("staleness", report)  # of servers
             for name in ("loss.svg", "bytes.svg"):
-                picture = open(os.path.join(folder, name)).read()
+                picture = pathlib.Path(folder, name).read_text()
                 for label in ("allreduce", "post-local", "gossip", "ad_psgd", "dgc"):
                     self.assertIn(label, picture)
             sent = {name: sum(event["bytes_sent"] for event in self.steps(folder, name)) for name in ("allreduce", "dgc")}
