@@ -50,14 +50,19 @@ struct Plan {
   }
 };
 
+/// Whether the command line says anything of a section or key.
+bool speaks_of(const std::vector<std::string>& words, std::string_view beginning) {
+  return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(beginning); });
+}
+
 /// The built-in one. Its momentum, and a rate for that, are too much for gradients that come late;
 /// whoever says anything of [optim] is taken at his word.
 train::Recipe demonstration(const std::vector<std::string>& words) {
   train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
   Config config = asked.config();
   read_settings(config, words);
-  const bool told = std::ranges::any_of(words, [](const std::string& word) { return word.starts_with("optim."); });
-  if (!told && strategies::is_asynchronous(asked.strategy.name, asked.ps)) recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
+  if (!speaks_of(words, "optim.") && strategies::is_asynchronous(asked.strategy.name, asked.ps))
+    recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
   return recipe;
 }
 
@@ -84,7 +89,6 @@ Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
     if (!strategies::is_centralised(plan.recipe.strategy.name) && launched.size > 1) plan.recipe.parallel.workers = 0;
   }
   const train::Recipe saved = plan.recipe;
-  const std::string& strategy = saved.strategy.name;
   read_settings(config, flags.words);
   if (plan.resume_from && plan.recipe.model.weights != saved.model.weights)
     throw ConfigError("--resume takes the weights from the checkpoint; leave model.weights out");
@@ -94,8 +98,8 @@ Plan make_plan(const TrainFlags& flags, const comm::World& launched) {
   if (flags.workers > 0) plan.recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) plan.recipe.train.seed = flags.seed;
   // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`, unless somebody asks for it.
-  const bool asked = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("strategy.name="); });
-  if (plan.resume_from && strategy == "single" && !asked && std::max<std::int64_t>(plan.recipe.parallel.workers, launched.size) > 1)
+  if (plan.resume_from && saved.strategy.name == "single" && !speaks_of(flags.words, "strategy.name=") &&
+      std::max<std::int64_t>(plan.recipe.parallel.workers, launched.size) > 1)
     plan.recipe.strategy.name = "auto";
   return plan;
 }
