@@ -11,16 +11,22 @@ namespace paceline::data {
 
 namespace fs = std::filesystem;
 
+bool is_there(const fs::path& path) {
+  std::error_code problem;
+  const bool there = fs::exists(path, problem);
+  if (problem) throw DataError(path.string(), fmt::format("cannot look at it: {}", problem.message()));
+  return there;
+}
+
 fs::path find_root(const DataConfig& config, std::string_view standard, std::string_view holds) {
-  std::error_code ignored;
   if (config.root.empty()) {
     const char* shelf = std::getenv("PACELINE_DATA");
-    if (shelf && !standard.empty() && fs::exists(fs::path(shelf) / standard, ignored)) return fs::path(shelf) / standard;
+    if (shelf && !standard.empty() && is_there(fs::path(shelf) / standard)) return fs::path(shelf) / standard;
     throw ConfigError(fmt::format("dataset '{}' needs files: set data.root=… to {}{}", config.name, holds,
                                   standard.empty() ? "" : fmt::format(", or PACELINE_DATA to the folder that has {} in it", standard)));
   }
-  if (!standard.empty() && fs::exists(fs::path(config.root) / standard, ignored)) return fs::path(config.root) / standard;
-  if (!fs::exists(config.root, ignored)) throw DataError(config.root, fmt::format("no such file or folder; data.root must be {}", holds));
+  if (!standard.empty() && is_there(fs::path(config.root) / standard)) return fs::path(config.root) / standard;
+  if (!is_there(config.root)) throw DataError(config.root, fmt::format("no such file or folder; data.root must be {}", holds));
   return config.root;
 }
 

@@ -14,6 +14,9 @@ namespace paceline::data {
 /// Where a dataset lies: data.root, or `standard` below data.root or below $PACELINE_DATA. `holds` says what the place must hold.
 std::filesystem::path find_root(const DataConfig& config, std::string_view standard, std::string_view holds);
 
+/// Whether something is there. DataError where that cannot be known, as in a folder that may not be entered.
+bool is_there(const std::filesystem::path& path);
+
 /// The whole of a file whose size is known beforehand. Throws DataError with the expected and the actual size.
 std::string read_file_of_size(const std::filesystem::path& file, std::int64_t expected_bytes);
 

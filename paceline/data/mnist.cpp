@@ -15,8 +15,7 @@ constexpr std::int64_t kSide = 28, kClasses = 10;
 std::filesystem::path find_file(const std::filesystem::path& root, const std::string& name) {
   for (const std::string suffix : {"", ".gz"}) {
     auto file = root / (name + suffix);
-    std::error_code ignored;
-    if (std::filesystem::exists(file, ignored)) return file;
+    if (is_there(file)) return file;
   }
   throw DataError((root / name).string(), "no such file, plain or .gz; data.root must be the folder with the four MNIST files");
 }

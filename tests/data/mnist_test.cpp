@@ -140,6 +140,9 @@ TEST(Mnist, MissingPlacesAndFilesSayHowToMendIt) {
   std::filesystem::create_directory(folder / kImages);  // a folder where a file should be
   std::filesystem::create_directory(folder / kLabels);
   EXPECT_THAT(message_of<DataError>([&] { open(folder); }), testing::HasSubstr(kImages + ": is not a file"));
+  std::filesystem::create_symlink("round", folder / "round");  // nobody can enter that, not even root
+  EXPECT_THAT(message_of<DataError>([&] { make_dataset(config_of("mnist", (folder / "round").string()), Split::train, 0); }),
+              testing::HasSubstr("cannot look at it"));
 }
 
 TEST(RealMnist, HasItsKnownPixelsAndMoments) {
