@@ -47,9 +47,10 @@ void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
     if (!item.tensor.is_floating_point() && std::ranges::any_of(targets, is_item))
       throw DataError(file.string(), fmt::format("'{}' holds {} values and the model floating-point ones; save the weights as float32",
                                                  item.name, c10::toString(item.tensor.scalar_type())));
-    if (item.tensor.is_floating_point() && !at::isfinite(item.tensor).all().item<bool>())
-      throw DataError(file.string(),
-                      fmt::format("'{}' holds values that are not finite; take weights of before the run diverged", item.name));
+    if (item.tensor.is_floating_point() && !at::isfinite(item.tensor.to(at::kFloat)).all().item<bool>())
+      throw DataError(file.string(), fmt::format("'{}' holds values that are not finite, or too large for float32; take weights of before "
+                                                 "the run diverged",
+                                                 item.name));
   }
   restore(saved, targets, file.string());
   module.refresh();

@@ -157,13 +157,14 @@ TEST(Weights, WhatDoesNotFitIsNamed) {
 TEST(Weights, ValuesThatAreNotFiniteAreRefused) {
   const Folder folder;
   nn::GraphModule module = make_module(normed_graph(), 1);
-  for (const char* kind : {"weight", "running_mean"}) {
-    auto weights = weights_of(module);
-    const auto spoilt = std::ranges::find_if(weights, [&](const NamedTensor& item) { return item.name.ends_with(kind); });
-    spoilt->tensor = at::full_like(spoilt->tensor, NAN);
-    write_weights(folder / "w.safetensors", weights);
-    EXPECT_THAT(message_of<DataError>([&] { load_weights(module, folder / "w.safetensors"); }), HasSubstr("'" + spoilt->name + "'"));
-  }
+  for (const char* kind : {"weight", "running_mean"})
+    for (const double value : {double{NAN}, 1e300}) {  // which float32 has none for
+      auto weights = weights_of(module);
+      const auto spoilt = std::ranges::find_if(weights, [&](const NamedTensor& item) { return item.name.ends_with(kind); });
+      spoilt->tensor = at::full_like(spoilt->tensor, value, at::kDouble);
+      write_weights(folder / "w.safetensors", weights);
+      EXPECT_THAT(message_of<DataError>([&] { load_weights(module, folder / "w.safetensors"); }), HasSubstr("'" + spoilt->name + "'"));
+    }
 }
 
 TEST(Weights, ValuesOfAnotherKindAreRefused) {
