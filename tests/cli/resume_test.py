@@ -102,6 +102,8 @@ class Resuming(CliTest):
         self.refused("train", "r.toml", "--resume", "runs/x", says=["recipe"])
         self.refused("train", "--resume", "", says=["--resume", "names no run"])
         self.refused("train", "--resume", "runs/x", "strategy.name=single", "--workers", "2", says=["parallel.workers=2 needs a strategy"])
+        for executor in ("virtual", "threads"):
+            self.refused("train", "--resume", "runs/x", "strategy.name=asgd", "ps.executor=" + executor, says=["resume with the strategy"])
         self.refused("train", "--resume", "runs/x", "train.name=y", says=["runs/x goes on where it is", "leave train.name"])
         damage(file)
         self.refused("train", "--resume", str(file), says=[str(file), "damaged"])
