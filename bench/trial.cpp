@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/error.h"
+#include "paceline/base/program.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/base/text.h"
 #include "paceline/launch/capture.h"
@@ -17,8 +18,6 @@ namespace paceline::bench {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kWrongInput = 2;  // exit code of `paceline` for a ConfigError
 
 std::vector<std::string> command_of(const Trial& trial, const fs::path& runs) {
   std::vector<std::string> words = {fs::read_symlink("/proc/self/exe").string(), "train"};

@@ -8,14 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "paceline/base/program.h"
+
 namespace paceline {
 class Config;
 }
 
 namespace paceline::cli {
-
-/// Exit codes that scripts can rely on.
-enum ExitCode { kDone = 0, kFailed = 1, kWrongInput = 2, kStopped = 3 };
 
 /// Runs the subcommand; returns an ExitCode.
 using Action = std::function<int()>;

@@ -70,7 +70,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (argc == 1) {
       std::cerr << app.help();
-      return cli::kWrongInput;
+      return kWrongInput;
     }
     const std::string problem = describe(error, app);
     throw ConfigError(problem.ends_with('?') ? problem : problem + "; `paceline --help` shows what there is");
@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   return run_program([&] {
     const int code = run(argc, argv);
     if (std::cout.flush()) return code;
-    if (code != cli::kDone) return code;
+    if (code != kDone) return code;
     throw Error("standard output could not be written to; is it closed, or the disk full?");
   });
 }

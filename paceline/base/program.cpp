@@ -35,7 +35,6 @@ std::string plain(std::string_view what) {
 }  // namespace
 
 int run_program(const std::function<int()>& body) {
-  constexpr int kFailed = 1, kWrongInput = 2;
   occupy_closed_streams();
   try {
     return body();

@@ -12,6 +12,7 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/entropy.h"
 #include "paceline/base/host.h"
+#include "paceline/base/program.h"
 #include "paceline/launch/network.h"
 #include "paceline/launch/remote.h"
 #include "paceline/launch/variables.h"

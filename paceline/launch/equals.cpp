@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "paceline/base/program.h"
+
 namespace paceline::launch {
 
 /// Of several that ended at once, one that was killed is the cause: the others noticed.

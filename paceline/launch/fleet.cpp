@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "paceline/base/log.h"
+#include "paceline/base/program.h"
 
 namespace paceline::launch {
 namespace {

@@ -26,7 +26,4 @@ struct Job {
   OutputOptions output;
 };
 
-/// Exit codes of our own programs.
-inline constexpr int kWrongInput = 2, kStopped = 3;
-
 }  // namespace paceline::launch

@@ -5,6 +5,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/base/program.h"
 #include "paceline/launch/equals.h"
 #include "paceline/launch/fleet.h"
 #include "paceline/launch/meeting.h"

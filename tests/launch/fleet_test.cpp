@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "paceline/base/files.h"
+#include "paceline/base/program.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/launch/launcher.h"
 #include "paceline/launch/meeting.h"
