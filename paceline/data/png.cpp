@@ -17,6 +17,7 @@ class PngReader {
   PngReader(const std::string& file, std::span<const std::uint8_t> bytes) : file_(file) {
     image_.version = PNG_IMAGE_VERSION;
     check(png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()));
+    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // as those of 8 bits are taken where they do not say; else for linear light
     // The simplified interface stops at the last row; without its end chunk the file is cut short all the same.
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (text.rfind(std::string_view("\0\0\0\0IEND\xae\x42\x60\x82", 12)) == std::string_view::npos) {

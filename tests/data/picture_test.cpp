@@ -237,6 +237,37 @@ TEST(Png, IsWithoutLoss) {
   EXPECT_EQ(got.size.width, 37);
 }
 
+/// With 16 bits a colour, and without a word on what they mean.
+Bytes deep_png_of(const Picture& picture) {
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  Bytes bytes;
+  const auto append = [](png_structp writer, png_bytep data, std::size_t count) {
+    auto& all = *static_cast<Bytes*>(png_get_io_ptr(writer));
+    all.insert(all.end(), data, data + count);
+  };
+  png_set_write_fn(png, &bytes, append, nullptr);
+  png_set_IHDR(png, info, static_cast<unsigned>(picture.size.width), static_cast<unsigned>(picture.size.height), 16, PNG_COLOR_TYPE_RGB,
+               PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  Bytes row;
+  for (auto value = picture.rgb.begin(); value != picture.rgb.end();) {
+    row.clear();
+    for (int i = 0; i < 3 * picture.size.width; ++i, ++value) row.insert(row.end(), 2, *value);
+    png_write_row(png, row.data());
+  }
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
+TEST(Png, IsAsBrightWithSixteenBits) {
+  const Picture picture = slope(37, 23);
+  Picture got;
+  decode_picture("x", deep_png_of(picture), 8, got);
+  EXPECT_EQ(got.rgb, picture.rgb);
+}
+
 TEST(Png, ACutFileIsRefusedAtEveryLength) {
   const Bytes whole = png_of(slope(37, 23));
   Picture got;
