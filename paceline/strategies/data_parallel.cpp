@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
 #include "paceline/nn/graph_module.h"
@@ -165,15 +167,24 @@ Optional<std::vector<std::size_t>> ShardedSampler::next(std::size_t batch_size) 
 }
 
 void ShardedSampler::save(torch::serialize::OutputArchive& archive) const {
-  archive.write("position", torch::tensor({static_cast<std::int64_t>(epoch_), static_cast<std::int64_t>(next_)}, torch::kLong), true);
+  const std::vector<std::int64_t> values = {static_cast<std::int64_t>(epoch_), static_cast<std::int64_t>(next_),
+                                            static_cast<std::int64_t>(size_), static_cast<std::int64_t>(workers_),
+                                            static_cast<std::int64_t>(seed_)};
+  archive.write("position", torch::tensor(values, torch::kLong), true);
 }
 
 void ShardedSampler::load(torch::serialize::InputArchive& archive) {
-  torch::Tensor position = torch::empty({2}, torch::kLong);
+  torch::Tensor position = torch::empty({0}, torch::kLong);
   archive.read("position", position, true);
-  epoch_ = static_cast<std::uint64_t>(position[0].item<std::int64_t>());
+  const auto value = [&](std::int64_t index) { return static_cast<std::uint64_t>(position[index].item<std::int64_t>()); };
+  if (position.numel() != 5 || value(2) != size_ || value(3) != workers_ || value(4) != seed_)
+    throw ConfigError(
+        fmt::format("the sampler's state is not of {} samples among {} workers with seed {}: its place would be another; begin "
+                    "an epoch instead of loading it",
+                    size_, workers_, seed_));
+  epoch_ = value(0);
   draw();
-  next_ = static_cast<std::size_t>(position[1].item<std::int64_t>());
+  next_ = std::min<std::size_t>(value(1), share_.size());
 }
 
 }  // namespace paceline

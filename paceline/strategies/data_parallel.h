@@ -10,7 +10,8 @@
 //
 // The parameters move into an arena whose memory the workers share. They begin with worker 0's values, and so do frozen ones, which stay
 // where they are and are never sent again: thaw a parameter before the module is wrapped. Parameters that a pass does not use count as
-// zeros. Batch norms see their own worker's samples; worker 0's running statistics are the ones to evaluate (synchronise_buffers()).
+// zeros. torch::load() into a wrapped module counts from the next pass on, and must load the same on every worker. Batch norms see their
+// own worker's samples; worker 0's running statistics are the ones to evaluate (synchronise_buffers()).
 #pragma once
 
 #include <torch/data/samplers/base.h>

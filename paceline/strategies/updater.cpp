@@ -38,6 +38,7 @@ Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config) : arena
 }
 
 void Updater::begin_step(const optim::Hyper& hyper) {
+  arena_.take_back();
   hyper_ = hyper;
   if (cuda_) cuda_->set_hyper(hyper, tensor::current_stream(arena_.parameters().device()));
 }

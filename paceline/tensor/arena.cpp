@@ -31,13 +31,33 @@ bool in_place(const Arena& arena, std::size_t index, const at::Tensor& flat, con
   return tensor.data_ptr() == static_cast<const char*>(flat.data_ptr()) + offset;
 }
 
-/// What autograd's hooks on an adopted module know. They hold it weakly: it dies with the arena.
+}  // namespace
+
 struct Adopted {
   void gradient_added(std::size_t index) const {
-    if (!in_place(arena, index, arena.parameters(), parameters[index])) return;  // another arena has adopted it since
+    if (superseded) return;
+    if (!in_place(arena, index, arena.parameters(), parameters[index])) take_back();
     // All of them: zero_grad() drops all at once, and one that this pass does not use would keep what it had before.
     if (!in_place(arena, index, arena.gradients(), parameters[index].grad())) restore_gradients(arena, parameters);
     if (added) added(index);
+  }
+
+  void take_back() const {
+    if (superseded) return;
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor& parameter = parameters[i];
+      if (in_place(arena, i, arena.parameters(), parameter)) continue;
+      const at::Tensor home = arena.parameter(i);
+      if (parameter.sizes() != home.sizes() || parameter.dtype() != home.dtype() || parameter.device() != home.device())
+        throw ConfigError(
+            fmt::format("parameter '{}' was adopted as {} on {}, and is now {} on {}; move and change a module before it is "
+                        "adopted or wrapped",
+                        arena.entries()[i].name, c10::toString(home.scalar_type()), home.device().str(),
+                        c10::toString(parameter.scalar_type()), parameter.device().str()));
+      home.copy_(parameter);
+      parameter.set_data(home);
+    }
   }
 
   Arena arena;
@@ -45,20 +65,26 @@ struct Adopted {
   GradientAdded added;
   // The node that adds gradients to a parameter lives only as long as somebody holds it.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  bool superseded = false;  // another arena has the module now
 };
 
-/// Runs after autograd has added a parameter's gradient.
+namespace {
+
+/// Runs after autograd has added a parameter's gradient. It holds what it knows weakly: that dies with the arena.
 class AfterGradient final : public torch::autograd::FunctionPostHook {
  public:
-  AfterGradient(std::weak_ptr<const Adopted> adopted, std::size_t index) : adopted_(std::move(adopted)), index_(index) {}
+  AfterGradient(std::weak_ptr<Adopted> adopted, std::size_t index) : adopted_(std::move(adopted)), index_(index) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
     if (const auto adopted = adopted_.lock()) adopted->gradient_added(index_);
     return outputs;
   }
+  void supersede() const {
+    if (const auto adopted = adopted_.lock()) adopted->superseded = true;
+  }
 
  private:
-  std::weak_ptr<const Adopted> adopted_;
+  std::weak_ptr<Adopted> adopted_;
   std::size_t index_;
 };
 
@@ -105,6 +131,10 @@ at::Tensor Arena::gradient_leaf(std::size_t index) const {
   return at::empty({0}, place.options()).set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
 }
 
+void Arena::take_back() const {
+  if (adopted_) adopted_->take_back();
+}
+
 void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters) {
   torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -143,6 +173,8 @@ Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added) {
   const auto adopted = std::make_shared<Adopted>(Adopted{arena, tensors, std::move(added), {}});
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     adopted->accumulators.push_back(torch::autograd::impl::grad_accumulator(tensors[i]));
+    for (const auto& hook : adopted->accumulators.back()->post_hooks())
+      if (const auto* earlier = dynamic_cast<const AfterGradient*>(hook.get())) earlier->supersede();
     adopted->accumulators.back()->add_post_hook(std::make_unique<AfterGradient>(adopted, i));
   }
   arena.adopted_ = adopted;

@@ -45,6 +45,8 @@ at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& option
 /// Called when a backward pass has added to the gradient of an entry.
 using GradientAdded = std::function<void(std::size_t index)>;
 
+struct Adopted;  // what keeps a user's module here, as long as there is an arena
+
 class Arena {
  public:
   static constexpr std::int64_t kAlignment = 16;  // elements: a cache line of floats
@@ -72,6 +74,10 @@ class Arena {
   /// The same view into another flat buffer of this length: optimizer state, a copy in another precision.
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
+  /// What an adopted module's parameters hold becomes the arena's again where torch::load() or set_data() gave them other memory.
+  /// ConfigError where they are of another type now, or on another device.
+  void take_back() const;
+
  private:
   friend Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added);
 
@@ -79,7 +85,7 @@ class Arena {
   std::int64_t length_ = 0;
   bool channels_last_ = false;
   at::Tensor parameters_, gradients_;
-  std::shared_ptr<const void> adopted_;  // what keeps an adopted module's gradients here, as long as there is an arena
+  std::shared_ptr<const Adopted> adopted_;  // null where it has no module of a user's
 };
 
 /// Points the .grad of parameters, one an entry, to their places in the arena: what lies elsewhere is copied there, what is missing counts
@@ -88,7 +94,8 @@ void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameter
 
 /// Moves the parameters of a user's module into an arena: same values, same tensors to the user, but their storage and that of their
 /// gradients is the arena's: a gradient that autograd makes anew, since zero_grad() dropped the old one, is brought back in the same
-/// backward pass. Parameters of fewer than two dims (norms, biases) are marked as not decaying.
+/// backward pass, and so are parameters that were loaded into other memory. A module that is adopted again leaves the arena before.
+/// Parameters of fewer than two dims (norms, biases) are marked as not decaying.
 Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages, GradientAdded added = nullptr);
 
 }  // namespace paceline::tensor

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <functional>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -39,17 +41,27 @@ void fill(Net& net, float shift = 0) {
     parameter.copy_((torch::arange(parameter.numel(), torch::kFloat) * 0.11).cos().reshape(parameter.sizes()) + shift);
 }
 
+/// What fill() gives, in new memory, as torch::load() brings it.
+void load_into(Net& net) {
+  Net other;
+  fill(other);
+  const auto loaded = other.parameters();
+  for (std::size_t i = 0; i < loaded.size(); ++i) net.parameters()[i].set_data(loaded[i].detach());
+}
+
 /// Every worker's gradient of in.weight after `passes` backward passes, all but the last held back. `drop`: as LibTorch 2 zeroes.
-std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap, bool drop = false) {
+/// `load`: other parameters are loaded once the module is wrapped.
+std::vector<torch::Tensor> gradients_of(int workers, int passes, bool overlap, bool drop = false, bool load = false) {
   auto group = comm::local_group(workers);
   std::vector<torch::Tensor> result(static_cast<std::size_t>(workers));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < workers; ++rank)
     threads.emplace_back([&, rank] {
       Net net;
-      fill(net, static_cast<float>(rank));  // worker 0's values count
+      fill(net, static_cast<float>(load ? rank + 1 : rank));  // worker 0's values count
       DataParallel parallel(net, *group[static_cast<std::size_t>(rank)], {.bucket_mb = 0.0001, .overlap = overlap});
       for (int step = 0; step < 2; ++step) {  // twice: the order is learned in the first
+        if (load) load_into(net);
         net.zero_grad(drop);
         for (int pass = 1; pass < passes; ++pass) {
           const DataParallel::Accumulate held(parallel);
@@ -89,6 +101,11 @@ TEST(DataParallel, ZeroGradMayDropTheGradients) {
   for (const int passes : {1, 3})
     for (const torch::Tensor& gradient : gradients_of(2, passes, true, /*drop=*/true))
       EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2) * passes, 1e-5, 1e-6)) << passes;
+}
+
+TEST(DataParallel, AveragesTheGradientsOfWhatWasLoaded) {
+  for (const torch::Tensor& gradient : gradients_of(2, 1, true, /*drop=*/false, /*load=*/true))
+    EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2), 1e-5, 1e-6));
 }
 
 TEST(DataParallel, AWorkerThatReachesNoParameterJoinsWithZeros) {
@@ -221,6 +238,29 @@ TEST(ShardedSampler, SharesEverySampleAndShufflesEachEpochAnew) {
   }
   std::sort(seen.begin(), seen.end());
   EXPECT_EQ(seen, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+TEST(ShardedSampler, GoesOnWhereItsStateWasSavedAndNowhereElse) {
+  auto two = comm::local_group(2), four = comm::local_group(4);
+  ShardedSampler sampler(100, *two[0]);
+  sampler.reset(), sampler.next(40);
+  std::stringstream stream;
+  {
+    torch::serialize::OutputArchive archive;
+    sampler.save(archive);
+    archive.save_to(stream);
+  }
+  const auto loaded = [&](ShardedSampler other) {
+    std::stringstream again(stream.str());
+    torch::serialize::InputArchive archive;
+    archive.load_from(again);
+    other.load(archive);
+    return other;
+  };
+  EXPECT_EQ(*loaded(ShardedSampler(100, *two[0])).next(64), *sampler.next(64));
+  EXPECT_THROW(loaded(ShardedSampler(100, *four[0])), ConfigError);
+  EXPECT_THROW(loaded(ShardedSampler(99, *two[0])), ConfigError);
+  EXPECT_THROW(loaded(ShardedSampler(100, *two[0], 7)), ConfigError);
 }
 
 TEST(BucketLane, CountsAnUpdateNeitherAsCommunicationNorAsExposed) {

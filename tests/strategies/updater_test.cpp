@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include <torch/utils.h>
+
+#include <sstream>
 
 #include "paceline/base/error.h"
 
@@ -38,6 +41,35 @@ TEST(Updater, FollowsAPlainLoopThatDropsItsGradients) {
     optimizer.step();
     EXPECT_TRUE(torch::allclose(mine->weight, plain->weight, 1e-6, 1e-7)) << step;
     EXPECT_TRUE(torch::allclose(mine->bias, plain->bias, 1e-6, 1e-7)) << step;
+  }
+}
+
+TEST(Updater, TrainsWhatWasLoadedIntoItsModule) {
+  torch::nn::Linear module(3, 2), saved(3, 2);
+  tensor::Arena arena = tensor::adopt(*module);
+  Updater updater(arena, {.name = "sgd", .rate = 0.1, .momentum = 0});
+  std::stringstream stream;
+  torch::save(saved, stream);
+  torch::load(module, stream);
+  EXPECT_TRUE(torch::equal(module->weight, saved->weight));
+  loss_of(module, 1).backward();
+  updater.begin_step({.rate = 0.1f, .step = 1});
+  updater.update_all();
+  const torch::NoGradGuard no_grad;
+  EXPECT_TRUE(torch::allclose(module->weight, saved->weight - 0.1 * module->weight.grad(), 1e-6, 1e-7));
+  EXPECT_GT((module->weight - saved->weight).abs().sum().item<float>(), 0);
+}
+
+TEST(Updater, RefusesAModuleThatWasMovedSinceItWasAdopted) {
+  torch::nn::Linear module(3, 2);
+  tensor::Arena arena = tensor::adopt(*module);
+  Updater updater(arena, {});
+  module->to(torch::kDouble);
+  try {
+    updater.begin_step({.rate = 0.1f, .step = 1});
+    FAIL() << "parameters that are elsewhere would have been updated";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("'weight'"), HasSubstr("Float"), HasSubstr("Double")));
   }
 }
 
