@@ -221,7 +221,7 @@ int run_train(const TrainFlags& flags) {
     const observe::RunEnded ended = workers.run(folder.path());
     if (flags.json) print_json(observe::to_json(ended));
     return ended.stopped.empty() ? kDone : kStopped;
-  } catch (const Error&) {
+  } catch (...) {
     // A disk may be full, and a damaged picture shows when its turn comes. Such an error leaves nothing behind; what was trained before it
     // showed stays.
     std::error_code ignored;

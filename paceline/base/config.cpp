@@ -175,6 +175,10 @@ void Field::check(double number) const {
   if (low || !(number <= most_)) throw ConfigError(fmt::format("must be {}, not {}", allowed(), number));
 }
 
+Value Field::value() const {
+  return std::visit([](const auto* target) { return Value(*target); }, target_);
+}
+
 void Field::assign(const Value& value) {
   std::visit(
       [&](auto* target) {
@@ -224,6 +228,11 @@ Section& Config::at(std::string_view name) {
     names.push_back(section.name());
   }
   throw ConfigError(unknown_message("section", name, names));
+}
+
+void Config::check() {
+  for (const Section& section : sections_)
+    for (const Field& field : section.fields()) assign(section.name(), field.key(), field.value());
 }
 
 void Config::assign(std::string_view section, std::string_view key, const Value& value) {

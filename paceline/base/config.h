@@ -42,6 +42,7 @@ class Field {
   std::string type() const;         ///< "integer", "list of numbers", …
   std::string toml() const;         ///< the present value as TOML writes it
   std::string allowed() const;      ///< "at least 1", "one of a, b"; empty where anything goes
+  Value value() const;              ///< the present one
   void assign(const Value& value);  ///< throws ConfigError; the message begins after the key's name
 
  private:
@@ -85,6 +86,8 @@ class Config {
   void load(const std::filesystem::path& toml_file);
   void load_text(const std::string& toml, const std::string& source);  ///< `source` stands in the messages
   void set(std::string_view assignment);                               ///< "section.key=value"; a value need not be quoted
+
+  void check();  ///< what was not assigned but written into the structs: ConfigError where assign() would have refused it
 
   std::string toml() const;  ///< the whole recipe, every key with its present value
   const std::deque<Section>& sections() const { return sections_; }

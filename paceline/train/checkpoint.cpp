@@ -22,14 +22,16 @@ constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"}; 
 constexpr const char* kExtension = ".safetensors";
 
 nlohmann::json to_json(const Position& p) {
-  return {{"step", p.step},         {"epoch", p.epoch}, {"batch", p.batch},     {"samples", p.samples},
-          {"loss_sum", p.loss_sum}, {"right", p.right}, {"targets", p.targets}, {"seconds", p.seconds}};
+  return {
+      {"step", p.step},   {"epoch", p.epoch},     {"batch", p.batch},     {"samples", p.samples},           {"loss_sum", p.loss_sum},
+      {"right", p.right}, {"targets", p.targets}, {"seconds", p.seconds}, {"dataset_size", p.dataset_size}, {"vocabulary", p.vocabulary}};
 }
 
 Position position_from(const nlohmann::json& json) {
   Position p;
   p.step = json.at("step"), p.epoch = json.at("epoch"), p.batch = json.at("batch"), p.samples = json.at("samples");
   p.loss_sum = json.at("loss_sum"), p.right = json.at("right"), p.targets = json.at("targets"), p.seconds = json.at("seconds");
+  p.dataset_size = json.value("dataset_size", p.dataset_size), p.vocabulary = json.value("vocabulary", p.vocabulary);
   return p;
 }
 
@@ -138,7 +140,7 @@ void prune_checkpoints(const std::filesystem::path& written, std::int64_t keep) 
   const auto folder = written.parent_path();
   auto files = list_checkpoints(folder);
   keep -= static_cast<std::int64_t>(std::erase(files, written));
-  files.erase(files.begin(), files.begin() + std::min(static_cast<std::ptrdiff_t>(keep), std::ssize(files)));
+  files.erase(files.begin(), files.begin() + std::clamp<std::ptrdiff_t>(keep, 0, std::ssize(files)));
   std::error_code ignored;  // one that cannot be removed does no harm
   for (const auto& item : std::filesystem::directory_iterator(folder, ignored))
     if (item.path().extension() == ".part") files.push_back(item.path());  // a writer was killed

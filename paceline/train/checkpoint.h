@@ -30,7 +30,9 @@ struct Position {
   std::int64_t samples = 0;        // seen in all
   double loss_sum = 0, right = 0;  // of the last epoch that was begun, so that its means do not depend on where it was cut
   std::int64_t targets = 0;
-  double seconds = 0;  // of training so far
+  double seconds = 0;             // of training so far
+  std::int64_t dataset_size = 0;  // training samples that there are; 0: not known
+  std::uint32_t vocabulary = 0;   // checksum of the characters of a text; 0: none, or not known
 
   double mean_loss() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
   double mean_right() const { return targets > 0 ? right / static_cast<double>(targets) : 0; }

@@ -127,6 +127,8 @@ Config Recipe::config() {
 }
 
 void validate(const Recipe& recipe) {
+  Recipe copy = recipe;
+  copy.config().check();  // a program fills the structs itself
   check_threads("train.threads", recipe.train.threads);
   if (const double every = recipe.train.evaluate_every; every > 0 && every < 1)
     throw ConfigError(
@@ -196,6 +198,10 @@ graph::Graph graph_for(const graph::ModelConfig& model, const data::Info& info) 
   if (fitted.input.empty()) fitted.input = info.input;
   if (fitted.classes == 0) fitted.classes = info.classes;
   graph::Graph graph = graph::make_graph(fitted);
+  if (info.tokens && std::ranges::none_of(graph.layers(), [](const graph::Layer& layer) { return layer.kind == graph::Kind::embedding; }))
+    throw ConfigError(
+        fmt::format("network '{}' takes numbers, and dataset '{}' gives tokens; use model.network=gpt, or choose another dataset",
+                    fitted.network, info.key));
   if (graph.input() != info.input)
     throw ConfigError(fmt::format("network '{}' takes {}, but dataset '{}' gives {}; leave model.input out", fitted.network,
                                   graph::to_string(graph.input()), info.key, graph::to_string(info.input)));

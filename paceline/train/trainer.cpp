@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
@@ -32,6 +33,10 @@ void warn_of_idle_settings(const Recipe& recipe) {
 
 Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(recipe), around_(around), comm_(around.comm) {
   if (!comm_) {
+    if (recipe.parallel.workers > 1 && !strategies::is_centralised(recipe.strategy.name))
+      throw ConfigError(
+          fmt::format("parallel.workers={} of a Trainer that knows of no others; use train::Workers, or give each its communicator",
+                      recipe.parallel.workers));
     alone_ = std::move(comm::local_group(1).front());
     comm_ = alone_.get();
   }
@@ -65,9 +70,12 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
   training_feed_ = make_training_feed();
   test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
+  position_.dataset_size = datasets_->training->size(), position_.vocabulary = vocabulary();
 }
 
 Trainer::~Trainer() = default;
+
+std::uint32_t Trainer::vocabulary() const { return crc32c(std::as_bytes(std::span(datasets_->training->vocabulary()))); }
 
 std::unique_ptr<Feed> Trainer::make_training_feed() const {
   return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
@@ -102,8 +110,13 @@ std::vector<NamedTensor> Trainer::state() {
 
 // Inside an epoch the place is a number of batches: it means the same samples only where batches and their order are those of the
 // checkpoint. Under a parameter server they are one worker's minibatches.
-void Trainer::check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const {
+void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source) const {
   const Position& place = checkpoint.position;
+  if (place.vocabulary != 0 && place.vocabulary != vocabulary())
+    throw ConfigError(
+        fmt::format("{} was trained on a text of other characters, and its tokens would mean others here; resume with that text, "
+                    "or begin a new run",
+                    source));
   if (place.batch == 0) return;
   Recipe saved;
   saved.config().load_text(checkpoint.recipe, source);
@@ -125,10 +138,12 @@ void Trainer::check_order_of_data(const Checkpoint& checkpoint, const std::strin
                        optim::batch_at(recipe.schedule, recipe.data.batch, place.epoch), recipe.strategy.name, recipe.parallel.workers);
   };
   if (samples(saved) != samples(recipe_)) refuse(batches(saved), batches(recipe_));
+  if (const std::int64_t now = datasets_->training->size(); place.dataset_size > 0 && place.dataset_size != now)
+    refuse(fmt::format("{} training samples of '{}'", place.dataset_size, saved.data.name), fmt::format("{} of them", now));
 }
 
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
-  check_order_of_data(checkpoint, source);
+  check_data(checkpoint, source);
   const std::vector<NamedTensor> targets = model_tensors(*module_);
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
@@ -144,6 +159,7 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   }
   module_->refresh();
   position_ = checkpoint.position;
+  position_.dataset_size = datasets_->training->size(), position_.vocabulary = vocabulary();
   total_steps_ = count_steps();
   last_checkpoint_step_ = position_.step;
 }

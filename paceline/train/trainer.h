@@ -69,7 +69,8 @@ class Trainer {
   observe::Communication communication();
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   bool write(const Checkpoint& checkpoint, Nanoseconds began);
-  void check_order_of_data(const Checkpoint& checkpoint, const std::string& source) const;
+  void check_data(const Checkpoint& checkpoint, const std::string& source) const;
+  std::uint32_t vocabulary() const;                 // a checksum; 0 where the data is no text
   void meet();                                      // waits until worker 0 has read and written what the run has so far
   bool train_epoch();                               // false: told to stop
   bool accepts(std::int64_t step, double loss);     // false: a step to be left out

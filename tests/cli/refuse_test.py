@@ -164,6 +164,8 @@ class WrongFiles(CliTest):
         (self.folder / "t.txt").write_text("too short")
         self.refused("train", "model.network=gpt", "data.name=text", "data.root=t.txt", says=["t.txt", "data.context"])
         self.refused("train", "model.network=gpt", "data.name=text", "data.root=none.txt", says=["none.txt"])
+        (self.folder / "t.txt").write_text("enough of it " * 100)
+        self.refused("train", "model.network=mlp", "data.name=text", "data.root=t.txt", "data.context=16", says=["mlp", "model.network=gpt"])
 
 
 def png(size):

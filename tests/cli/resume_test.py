@@ -116,6 +116,21 @@ class Resuming(CliTest):
         foreign.unlink()
         self.assertEqual(self.files(), before)
 
+    def test_data_that_changed_is_noticed(self):
+        text = self.folder / "t.txt"
+        words = ["train", "model.network=gpt", "model.layers=1", "model.width=16", "model.heads=2", "data.name=text", "data.root=t.txt",
+                 "data.context=8", "data.batch=4", "train.epochs=3", "train.name=x", "--quiet"]
+        text.write_text("abcdefgh" * 40)
+        self.run_paceline(*words, "train.steps=5")
+        before = self.files()
+        text.write_text("abcdefgh" * 30)
+        self.refused("train", "--resume", "runs/x", "train.steps=0", says=["35 training samples", "26 of them", "another place in the data"])
+        text.write_text("stuvwxyz" * 40)
+        self.refused("train", "--resume", "runs/x", "train.steps=0", says=["other characters"])
+        self.assertEqual(self.files(), before)
+        text.write_text("abcdefgh" * 40)
+        self.run_paceline("train", "--resume", "runs/x", "train.steps=0", "--quiet")
+
     def test_weights_go_out_and_in(self):
         self.run_paceline("train", *SMALL, "train.name=x", "--quiet")
         report = self.json_of("checkpoint", "convert", "runs/x", "w.safetensors")

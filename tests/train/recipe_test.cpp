@@ -72,12 +72,21 @@ TEST(Recipes, LabelSmoothingIsAShare) {
   EXPECT_EQ(recipe.train.label_smoothing, 0.1);
 }
 
+std::string refused(const std::function<void(Recipe&)>& change) {
+  Recipe recipe = tiny_recipe();
+  change(recipe);
+  return message_of<ConfigError>([&] { validate(recipe); });
+}
+
+TEST(Validate, RefusesWhatAProgramWritesOutOfRange) {
+  EXPECT_THAT(refused([](Recipe& r) { r.train.keep = 0; }), HasSubstr("train.keep must be at least 1"));
+  EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 0; }), HasSubstr("train.micro_batches"));
+  EXPECT_THAT(refused([](Recipe& r) { r.optim.rate = -1; }), HasSubstr("optim.rate"));
+  EXPECT_THAT(refused([](Recipe& r) { r.data.residency = "gpu"; }), HasSubstr("data.residency"));
+  EXPECT_THAT(refused([](Recipe& r) { r.schedule.milestones = {-1}; }), HasSubstr("schedule.milestones"));
+}
+
 TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
-  const auto refused = [](const std::function<void(Recipe&)>& change) {
-    Recipe recipe = tiny_recipe();
-    change(recipe);
-    return message_of<ConfigError>([&] { validate(recipe); });
-  };
   EXPECT_THAT(refused([](Recipe& r) {
                 r.parallel.workers = 2;
                 r.strategy.name = "single";
@@ -93,6 +102,14 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
               HasSubstr("nesterov"));
   EXPECT_THAT(refused([](Recipe& r) { r.schedule.name = "multi_step"; }), HasSubstr("milestones"));
   EXPECT_THAT(refused([](Recipe& r) { r.schedule.points_epoch = {0, 1}; }), HasSubstr("points_factor"));
+}
+
+TEST(GraphFor, RefusesTokensWhereNothingReadsThem) {
+  data::Info text = image_info("text", {16}, 65);
+  text.tokens = true;
+  graph::ModelConfig model;
+  model.network = "mlp";
+  EXPECT_THAT(message_of<ConfigError>([&] { graph_for(model, text); }), AllOf(HasSubstr("'mlp'"), HasSubstr("model.network=gpt")));
 }
 
 TEST(GraphFor, TakesFromTheDatasetWhatTheRecipeLeavesOpen) {

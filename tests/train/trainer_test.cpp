@@ -35,6 +35,12 @@ TEST(MicroBatches, AddUpToTheWholeBatch) {
   }
 }
 
+TEST(Trainer, RefusesToPlayManyWorkersAsOne) {
+  Recipe recipe = tiny_recipe();
+  recipe.parallel.workers = 2;
+  EXPECT_THAT(message_of<ConfigError>([&] { const Session run(recipe); }), HasSubstr("parallel.workers=2"));
+}
+
 TEST(Trainer, LearnsTheShapes) {
   Recipe recipe = tiny_recipe();
   recipe.data.train_samples = 640;
