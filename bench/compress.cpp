@@ -78,9 +78,6 @@ void measure_linear(const Compressor& compressor, const Layout& layout, std::vec
 }  // namespace
 
 std::vector<Row> bench_compress(const Options& options, const Say& say) {
-  const Layout layout = layout_of(options.elements);
-  const std::vector<float> gradient = gradient_of(layout.length);
-  std::vector<float> values(gradient.size()), sum(gradient.size()), copy(gradient.size());
   std::vector<std::string> keys = items_of(options.compressors);
   if (keys.empty())
     for (const Listing& row : listing(compress::compressors())) keys.emplace_back(row.key);
@@ -88,6 +85,9 @@ std::vector<Row> bench_compress(const Options& options, const Say& say) {
   chosen.reserve(keys.size());
   for (const std::string& key : keys) chosen.push_back(&find(compress::compressors(), "compressor", key));
 
+  const Layout layout = layout_of(options.elements);
+  const std::vector<float> gradient = gradient_of(layout.length);
+  std::vector<float> values(gradient.size()), sum(gradient.size()), copy(gradient.size());
   std::vector<Row> rows;
   for (const Entry<Compressor>* entry : chosen) {
     say(std::string(entry->key));

@@ -21,6 +21,8 @@
 namespace paceline::cli {
 namespace {
 
+constexpr std::int64_t kMostRanks = 4096, kMostElements = std::int64_t{1} << 31;  // beyond them one waits long, and for an error
+
 std::string cell(const nlohmann::ordered_json& value) {
   if (value.is_null()) return "-";
   if (value.is_string()) return value.get<std::string>();
@@ -100,13 +102,13 @@ Action add_bench(CLI::App& app) {
   app.add_option("--python", flags->options.python, "for peers; left out: the first of python3 and /usr/bin/python3 that has PyTorch");
   app.add_option("--ranks", flags->options.ranks, "of allreduce and its kin; workers of train")
       ->capture_default_str()
-      ->check(whole_number(1));
+      ->check(whole_number(1, kMostRanks));
   app.add_option("--engines", flags->options.engines, "comma-separated, of allreduce, its kin and train")->capture_default_str();
   app.add_option("--algorithms", flags->options.algorithms, "comma-separated; each but auto is also held against its formula");
   app.add_option("--sizes", flags->options.sizes, "comma-separated, as 1024, 64K or 16M; left out: 1 KiB to 256 MiB");
   app.add_option("--elements", flags->options.elements, "values of the gradient, for compress")
       ->capture_default_str()
-      ->check(whole_number(1));
+      ->check(whole_number(1, kMostElements));
   app.add_option("--compressors", flags->options.compressors, "comma-separated; left out: all, for compress");
   app.add_flag("--peers", flags->options.peers, "measure Open MPI, MPICH and Gloo in the same run, those that are installed");
   app.add_option("--peer", flags->options.against, "whom train is held against: pytorch_ddp, which is also the default");

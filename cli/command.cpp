@@ -37,12 +37,13 @@ void add_examples(CLI::App& app, std::initializer_list<const char*> lines) {
   app.footer(text);
 }
 
-CLI::Validator whole_number(std::int64_t least) {
-  const auto check = [least](const std::string& text) {
+CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
+  const auto check = [least, most](const std::string& text) {
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    const bool good = error == std::errc() && end == text.data() + text.size() && number >= least;
-    return good ? std::string() : fmt::format("must be a whole number of at least {}, not '{}'", least, text);
+    const bool good = error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
+    const std::string range = most == std::numeric_limits<std::int64_t>::max() ? "" : fmt::format(" and at most {}", most);
+    return good ? std::string() : fmt::format("must be a whole number of at least {}{}, not '{}'", least, range, text);
   };
   return CLI::Validator(check, "");
 }

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -43,7 +44,7 @@ void catch_signals();
 void add_examples(CLI::App& app, std::initializer_list<const char*> lines);
 
 /// What a flag that takes a count accepts.
-CLI::Validator whole_number(std::int64_t least);
+CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
 /// Whether any of the words of a command line is no assignment: the name of a recipe file.
 bool names_recipe(const std::vector<std::string>& words);

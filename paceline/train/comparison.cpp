@@ -155,6 +155,8 @@ std::vector<Contestant> contestants(const CompareConfig& config) {
   std::vector<Contestant> all;
   const auto entries = items_of(config.algorithms, ';');
   if (entries.empty()) throw ConfigError("compare.algorithms is empty; name strategies, like \"sgd; ssgd; asgd\"");
+  if (config.seeds.empty()) throw ConfigError("compare.seeds is empty; name at least one, like [1]");
+  if (config.workers.empty()) throw ConfigError("compare.workers is empty; name at least one number, like [4]");
   refuse_twice("workers", config.workers), refuse_twice("seeds", config.seeds);
   std::vector<std::string> seen;
   for (const std::string& entry : entries) {

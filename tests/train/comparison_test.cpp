@@ -81,6 +81,8 @@ TEST(Comparison, RefusesBadEntries) {
   EXPECT_THAT(refusal("asgd; asgd"), HasSubstr("twice"));
   EXPECT_THAT(refusal("mine: optim.rat=3"), HasSubstr("'mine'"));
   EXPECT_THAT(refusal("asgd", [](Recipe& r) { r.compare.seeds = {1, 2, 1}; }), HasSubstr("compare.seeds names 1 twice"));
+  EXPECT_THAT(refusal("asgd", [](Recipe& r) { r.compare.seeds = {}; }), HasSubstr("compare.seeds is empty"));
+  EXPECT_THAT(refusal("asgd", [](Recipe& r) { r.compare.workers = {}; }), HasSubstr("compare.workers is empty"));
   EXPECT_THAT(refusal("asgd", [](Recipe& r) { r.compare.workers = {4, 4}; }), HasSubstr("compare.workers names 4 twice"));
   EXPECT_THAT(refusal("sgd; asgd", [](Recipe& r) { r.timing.slow_workers = {4}; }), HasSubstr("no run of this comparison has a worker 4"));
   EXPECT_THAT(refusal("sgd; asgd; mine: strategy.name=asgd timing.slow_links=[9]"), HasSubstr("no run of this comparison has a worker 9"));
