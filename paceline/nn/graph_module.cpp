@@ -183,7 +183,7 @@ void GraphModule::register_names() {
   }
   for (std::size_t i = 0; i < statistics_.entries().size(); ++i) {
     const auto [owner, name] = place(statistics_.entries()[i].name);
-    owner->register_buffer(name, statistics_.parameter(i));
+    running_.push_back(owner->register_buffer(name, statistics_.parameter(i)));
   }
 }
 
@@ -315,6 +315,8 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
 }  // namespace
 
 at::Tensor GraphModule::forward(const at::Tensor& input) {
+  const bool loaded = tensor::take_back(arena_, leaves_), counted = tensor::take_back(statistics_, running_);
+  if (loaded || counted) refresh();
   if (at::GradMode::is_enabled()) return ModuleFunction::apply(input, leaves_.empty() ? input : leaves_.front(), this);
   Pass pass;
   pass.training = is_training();

@@ -38,7 +38,7 @@ class GraphModule : public torch::nn::Module {
 
   GraphModule(graph::Graph graph, const Options& options);
 
-  /// Logits of a batch, differentiable.
+  /// Logits of a batch, differentiable. What torch::load() brought counts from here on.
   at::Tensor forward(const at::Tensor& input);
 
   /// Forward pass without autograd. `trace` null: keep nothing (evaluation).
@@ -80,10 +80,11 @@ class GraphModule : public torch::nn::Module {
   c10::ScalarType compute_;  // of activations and of the products
   bool channels_last_, fuse_norms_;
   tensor::Arena arena_, statistics_;
-  at::Tensor compute_copy_;         // the arena in compute_, where that differs
-  std::vector<at::Tensor> leaves_;  // by arena entry: the parameters that users and their optimizers hold
-  std::vector<Node> nodes_;         // by layer
-  std::vector<int> last_use_;       // by layer: the last layer that reads its output
+  at::Tensor compute_copy_;          // the arena in compute_, where that differs
+  std::vector<at::Tensor> leaves_;   // by arena entry: the parameters that users and their optimizers hold
+  std::vector<at::Tensor> running_;  // the same of the statistics
+  std::vector<Node> nodes_;          // by layer
+  std::vector<int> last_use_;        // by layer: the last layer that reads its output
   bool uses_chance_ = false;
 };
 

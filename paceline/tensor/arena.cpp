@@ -36,28 +36,10 @@ bool in_place(const Arena& arena, std::size_t index, const at::Tensor& flat, con
 struct Adopted {
   void gradient_added(std::size_t index) const {
     if (superseded) return;
-    if (!in_place(arena, index, arena.parameters(), parameters[index])) take_back();
+    if (!in_place(arena, index, arena.parameters(), parameters[index])) take_back(arena, parameters);
     // All of them: zero_grad() drops all at once, and one that this pass does not use would keep what it had before.
     if (!in_place(arena, index, arena.gradients(), parameters[index].grad())) restore_gradients(arena, parameters);
     if (added) added(index);
-  }
-
-  void take_back() const {
-    if (superseded) return;
-    const torch::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const at::Tensor& parameter = parameters[i];
-      if (in_place(arena, i, arena.parameters(), parameter)) continue;
-      const at::Tensor home = arena.parameter(i);
-      if (parameter.sizes() != home.sizes() || parameter.dtype() != home.dtype() || parameter.device() != home.device())
-        throw ConfigError(
-            fmt::format("parameter '{}' was adopted as {} on {}, and is now {} on {}; move and change a module before it is "
-                        "adopted or wrapped",
-                        arena.entries()[i].name, c10::toString(home.scalar_type()), home.device().str(),
-                        c10::toString(parameter.scalar_type()), parameter.device().str()));
-      home.copy_(parameter);
-      parameter.set_data(home);
-    }
   }
 
   Arena arena;
@@ -132,7 +114,27 @@ at::Tensor Arena::gradient_leaf(std::size_t index) const {
 }
 
 void Arena::take_back() const {
-  if (adopted_) adopted_->take_back();
+  if (adopted_ && !adopted_->superseded) tensor::take_back(*this, adopted_->parameters);
+}
+
+bool take_back(const Arena& arena, std::span<const at::Tensor> parameters) {
+  const torch::NoGradGuard no_grad;
+  bool any = false;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& parameter = parameters[i];
+    if (in_place(arena, i, arena.parameters(), parameter)) continue;
+    const at::Tensor home = arena.parameter(i);
+    if (parameter.sizes() != home.sizes() || parameter.dtype() != home.dtype() || parameter.device() != home.device())
+      throw ConfigError(
+          fmt::format("'{}' of the module was {} on {} when it was made or adopted, and is now {} on {}; move and change a module "
+                      "before that",
+                      arena.entries()[i].name, c10::toString(home.scalar_type()), home.device().str(),
+                      c10::toString(parameter.scalar_type()), parameter.device().str()));
+    home.copy_(parameter);
+    parameter.set_data(home);
+    any = true;
+  }
+  return any;
 }
 
 void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters) {

@@ -74,8 +74,7 @@ class Arena {
   /// The same view into another flat buffer of this length: optimizer state, a copy in another precision.
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
-  /// What an adopted module's parameters hold becomes the arena's again where torch::load() or set_data() gave them other memory.
-  /// ConfigError where they are of another type now, or on another device.
+  /// tensor::take_back() of an adopted module's parameters.
   void take_back() const;
 
  private:
@@ -87,6 +86,10 @@ class Arena {
   at::Tensor parameters_, gradients_;
   std::shared_ptr<const Adopted> adopted_;  // null where it has no module of a user's
 };
+
+/// Where torch::load() or set_data() gave parameters, one an entry, other memory, what they hold comes back to their places. Whether any
+/// did. ConfigError where one is of another type or shape now, or on another device.
+bool take_back(const Arena& arena, std::span<const at::Tensor> parameters);
 
 /// Points the .grad of parameters, one an entry, to their places in the arena: what lies elsewhere is copied there, what is missing counts
 /// as zeros. (zero_grad() of LibTorch 2 drops gradients, and autograd then makes others.)

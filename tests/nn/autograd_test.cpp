@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 #include <torch/types.h>
 #include <torch/utils.h>
+
+#include <sstream>
 
 #include "paceline/base/error.h"
 #include "paceline/graph/builder.h"
@@ -80,6 +83,27 @@ TEST(Autograd, AResidualBlockEqualsTheOneWrittenByHand) {
   }
   for (const auto& item : module.named_buffers())
     EXPECT_TRUE(at::allclose(item.value(), by_hand.named_buffers()[item.key()], 1e-4, 1e-5)) << item.key();
+}
+
+TEST(Autograd, ComputesAndTrainsWithWhatLibTorchLoaded) {
+  const auto saved = std::make_shared<GraphModule>(residual_block(), GraphModule::Options{.seed = 1});
+  const auto module = std::make_shared<GraphModule>(residual_block(), GraphModule::Options{.seed = 2});
+  const at::Tensor x = at::linspace(-1, 1, 2 * 3 * 5 * 5).reshape({2, 3, 5, 5});
+  saved->forward(x);  // its running statistics are its own now
+  std::stringstream stream;
+  torch::save(saved, stream);
+  torch::load(module, stream);
+  saved->eval(), module->eval();
+  EXPECT_TRUE(at::equal(module->forward(x), saved->forward(x)));
+
+  const at::Tensor before = module->arena().parameters().clone();
+  torch::optim::SGD optimizer(module->parameters(), 0.1);
+  module->forward(x).square().sum().backward();
+  optimizer.step();
+  EXPECT_FALSE(at::equal(module->arena().parameters(), before));
+
+  module->to(torch::kDouble);
+  EXPECT_THROW(module->forward(x), ConfigError);
 }
 
 TEST(Autograd, AUsersLoopLearns) {
