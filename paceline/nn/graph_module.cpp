@@ -301,6 +301,7 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
     run->module->restore_gradients();
     const bool wants_input = context->saved_data["wants_input"].toBool();
     at::Tensor input = run->module->back(gradients[0], pass, *run->trace, nullptr, wants_input);
+    run->module->restore_gradients();  // frozen parameters got theirs as well
     return {wants_input ? input : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 
@@ -314,10 +315,17 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
 
 }  // namespace
 
+void GraphModule::take_back() {
+  tensor::take_back(arena_, leaves_);
+  tensor::take_back(statistics_, running_);
+}
+
 at::Tensor GraphModule::forward(const at::Tensor& input) {
-  const bool loaded = tensor::take_back(arena_, leaves_), counted = tensor::take_back(statistics_, running_);
-  if (loaded || counted) refresh();
-  if (at::GradMode::is_enabled()) return ModuleFunction::apply(input, leaves_.empty() ? input : leaves_.front(), this);
+  take_back();
+  refresh();  // an optimizer of the user's does not know of it
+  const auto trained = std::ranges::find_if(leaves_, [](const at::Tensor& leaf) { return leaf.requires_grad(); });
+  if (at::GradMode::is_enabled() && (trained != leaves_.end() || input.requires_grad()))
+    return ModuleFunction::apply(input, trained == leaves_.end() ? input : *trained, this);
   Pass pass;
   pass.training = is_training();
   return run(input, pass, nullptr);

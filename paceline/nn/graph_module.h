@@ -38,7 +38,8 @@ class GraphModule : public torch::nn::Module {
 
   GraphModule(graph::Graph graph, const Options& options);
 
-  /// Logits of a batch, differentiable. What torch::load() brought counts from here on.
+  /// Logits of a batch, differentiable. What torch::load() brought, and what an optimizer changed, counts from here on. backward() adds to
+  /// the .grad of parameters that are not frozen; torch::autograd::grad() and hooks see the input alone.
   at::Tensor forward(const at::Tensor& input);
 
   /// Forward pass without autograd. `trace` null: keep nothing (evaluation).
@@ -49,6 +50,8 @@ class GraphModule : public torch::nn::Module {
 
   /// Tells the module that the arena's parameters changed: refreshes the copies in lower precision.
   void refresh();
+  /// Brings what torch::load() put elsewhere back into the arenas.
+  void take_back();
   /// Points the parameters' .grad back into the arena, where they lost it.
   void restore_gradients();
 

@@ -7,7 +7,9 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
 #include "paceline/nn/graph_module.h"
@@ -31,6 +33,27 @@ torch::nn::Module& without_graphs(torch::nn::Module& module) {
   return module;
 }
 
+/// Refuses modules that differ between the workers, whose values would otherwise be taken for each other's. Collective.
+torch::nn::Module& same_on_all(torch::nn::Module& module, comm::Communicator& comm) {
+  if (comm.size() == 1) return module;
+  std::string text;
+  const auto describe = [&](const std::string& name, const torch::Tensor& tensor) {
+    text += fmt::format("{} {} {} {}\n", name, fmt::join(tensor.sizes(), "x"), c10::toString(tensor.scalar_type()), tensor.requires_grad());
+  };
+  for (const auto& item : module.named_parameters()) describe(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) describe(item.key(), item.value());
+  std::vector<double> checksums(static_cast<std::size_t>(comm.size()));
+  checksums[static_cast<std::size_t>(comm.rank())] = crc32c(std::as_bytes(std::span(text)));
+  comm.run(comm::allreduce(checksums));
+  const auto other = std::ranges::find_if(checksums, [&](double checksum) { return checksum != checksums.front(); });
+  if (other != checksums.end())
+    throw ConfigError(
+        fmt::format("DataParallel: worker {}'s module has other parameters or buffers than worker 0's (names, shapes, types, or "
+                    "what is frozen); build the same on all workers",
+                    other - checksums.begin()));
+  return module;
+}
+
 }  // namespace
 
 struct DataParallel::State {
@@ -38,7 +61,7 @@ struct DataParallel::State {
       : module(without_graphs(adopted)),
         own(workers.size() > 1 ? workers.split(0, workers.rank()) : nullptr),
         comm(own ? *own : workers),
-        arena(tensor::adopt(adopted, strategies::allocate_from(comm),
+        arena(tensor::adopt(same_on_all(adopted, comm), strategies::allocate_from(comm),
                             [this](std::size_t index) {
                               if (comm.size() > 1) gradient_done(index);
                             })),
@@ -116,8 +139,11 @@ DataParallel::~DataParallel() = default;
 DataParallel::Accumulate::Accumulate(DataParallel& parallel) : parallel_(parallel) { parallel_.state_->accumulating = true; }
 DataParallel::Accumulate::~Accumulate() { parallel_.state_->accumulating = false; }
 
+tensor::Arena& DataParallel::arena() { return state_->arena; }
+
 void DataParallel::backward(const torch::Tensor& loss) {
   state_->refuse_after_failure();
+  state_->arena.take_back();
   const std::int64_t before = state_->passes;
   if (loss.defined() && loss.requires_grad()) loss.backward();
   if (state_->passes == before && !state_->accumulating && state_->comm.size() > 1) state_->finish();

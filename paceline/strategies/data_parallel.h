@@ -26,6 +26,10 @@
 
 namespace paceline {
 
+namespace tensor {
+class Arena;
+}
+
 class DataParallel {
  public:
   struct Options {
@@ -56,6 +60,9 @@ class DataParallel {
   /// loss.backward() for a loss that may reach no parameter, or that this worker does not have at all (no samples left): then it joins the
   /// others' pass with zeros, or with what it has accumulated. After a plain backward() that reached nothing they would wait for it.
   void backward(const torch::Tensor& loss = {});
+
+  /// Where the module's parameters and gradients lie: for a strategies::Updater in the place of torch::optim.
+  tensor::Arena& arena();
 
   /// All workers take worker 0's buffers (running statistics). Collective; before an evaluation or a save.
   void synchronise_buffers();

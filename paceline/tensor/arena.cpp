@@ -34,7 +34,16 @@ bool in_place(const Arena& arena, std::size_t index, const at::Tensor& flat, con
 }  // namespace
 
 struct Adopted {
+  /// Before autograd adds a gradient. Of a parameter that was moved it then tells nobody.
+  void gradient_comes(std::size_t index) const {
+    const at::Tensor &parameter = parameters[index], &flat = arena.parameters();
+    if (!superseded && (parameter.dtype() != flat.dtype() || parameter.device() != flat.device())) take_back(arena, parameters);
+  }
+
   void gradient_added(std::size_t index) const {
+    if (superseded && added && !successor_listens)
+      throw ConfigError(
+          "the module was adopted again, and its gradients no longer reach who waited for them; adopt it before it is wrapped");
     if (superseded) return;
     if (!in_place(arena, index, arena.parameters(), parameters[index])) take_back(arena, parameters);
     // All of them: zero_grad() drops all at once, and one that this pass does not use would keep what it had before.
@@ -47,7 +56,7 @@ struct Adopted {
   GradientAdded added;
   // The node that adds gradients to a parameter lives only as long as somebody holds it.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
-  bool superseded = false;  // another arena has the module now
+  bool superseded = false, successor_listens = false;  // another arena has the module now
 };
 
 namespace {
@@ -61,8 +70,8 @@ class AfterGradient final : public torch::autograd::FunctionPostHook {
     if (const auto adopted = adopted_.lock()) adopted->gradient_added(index_);
     return outputs;
   }
-  void supersede() const {
-    if (const auto adopted = adopted_.lock()) adopted->superseded = true;
+  void supersede(bool successor_listens) const {
+    if (const auto adopted = adopted_.lock()) adopted->superseded = true, adopted->successor_listens = successor_listens;
   }
 
  private:
@@ -114,7 +123,12 @@ at::Tensor Arena::gradient_leaf(std::size_t index) const {
 }
 
 void Arena::take_back() const {
-  if (adopted_ && !adopted_->superseded) tensor::take_back(*this, adopted_->parameters);
+  if (!adopted_) return;
+  if (adopted_->superseded)
+    throw ConfigError(
+        "the module was adopted again, and this arena no longer has its parameters; use the later one, or DataParallel's arena()");
+  tensor::take_back(*this, adopted_->parameters);
+  restore_gradients(*this, adopted_->parameters);
 }
 
 bool take_back(const Arena& arena, std::span<const at::Tensor> parameters) {
@@ -140,6 +154,11 @@ bool take_back(const Arena& arena, std::span<const at::Tensor> parameters) {
 void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters) {
   torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].requires_grad()) {  // frozen since
+      arena.gradient(i).zero_();
+      parameters[i].mutable_grad() = at::Tensor();
+      continue;
+    }
     const at::Tensor gradient = parameters[i].grad();
     if (in_place(arena, i, arena.gradients(), gradient)) continue;
     if (gradient.defined()) arena.gradient(i).copy_(gradient.layout() == at::kStrided ? gradient : gradient.to_dense());
@@ -176,8 +195,11 @@ Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     adopted->accumulators.push_back(torch::autograd::impl::grad_accumulator(tensors[i]));
     for (const auto& hook : adopted->accumulators.back()->post_hooks())
-      if (const auto* earlier = dynamic_cast<const AfterGradient*>(hook.get())) earlier->supersede();
+      if (const auto* earlier = dynamic_cast<const AfterGradient*>(hook.get())) earlier->supersede(adopted->added != nullptr);
     adopted->accumulators.back()->add_post_hook(std::make_unique<AfterGradient>(adopted, i));
+    tensors[i].register_hook([weak = std::weak_ptr<Adopted>(adopted), i](const at::Tensor&) {
+      if (const auto known = weak.lock()) known->gradient_comes(i);
+    });
   }
   arena.adopted_ = adopted;
   return arena;

@@ -74,7 +74,7 @@ class Arena {
   /// The same view into another flat buffer of this length: optimizer state, a copy in another precision.
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
-  /// tensor::take_back() of an adopted module's parameters.
+  /// take_back() and restore_gradients() of an adopted module. ConfigError where another arena has adopted it since.
   void take_back() const;
 
  private:
@@ -92,13 +92,14 @@ class Arena {
 bool take_back(const Arena& arena, std::span<const at::Tensor> parameters);
 
 /// Points the .grad of parameters, one an entry, to their places in the arena: what lies elsewhere is copied there, what is missing counts
-/// as zeros. (zero_grad() of LibTorch 2 drops gradients, and autograd then makes others.)
+/// as zeros, and one that is frozen by now has none. (zero_grad() of LibTorch 2 drops gradients, and autograd then makes others.)
 void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters);
 
 /// Moves the parameters of a user's module into an arena: same values, same tensors to the user, but their storage and that of their
 /// gradients is the arena's: a gradient that autograd makes anew, since zero_grad() dropped the old one, is brought back in the same
 /// backward pass, and so are parameters that were loaded into other memory. A module that is adopted again leaves the arena before.
-/// Parameters of fewer than two dims (norms, biases) are marked as not decaying.
+/// Parameters that are frozen stay outside, for good: thaw them before. One that is frozen later has no gradient any more, but momentum and
+/// decay still move it. Parameters of fewer than two dims (norms, biases) are marked as not decaying.
 Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages, GradientAdded added = nullptr);
 
 }  // namespace paceline::tensor

@@ -18,6 +18,7 @@ constexpr std::string_view kWrapped = "module.";
 }  // namespace
 
 std::vector<NamedTensor> model_tensors(nn::GraphModule& module) {
+  module.take_back();
   std::vector<NamedTensor> tensors;
   for (const tensor::Arena* arena : {&module.arena(), &module.statistics()})
     for (std::size_t i = 0; i < arena->entries().size(); ++i)

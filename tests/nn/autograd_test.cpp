@@ -106,6 +106,36 @@ TEST(Autograd, ComputesAndTrainsWithWhatLibTorchLoaded) {
   EXPECT_THROW(module->forward(x), ConfigError);
 }
 
+TEST(Autograd, FrozenParametersHaveNoGradientAndTheOthersDo) {
+  GraphModule module(residual_block(), {});
+  const at::Tensor x = at::linspace(-1, 1, 2 * 3 * 5 * 5).reshape({2, 3, 5, 5});
+  auto parameters = module.named_parameters();
+  for (const std::string name : {"conv1.weight", "conv2.weight"}) {  // the first of all, and one in the middle
+    module.zero_grad(/*set_to_none=*/true);
+    parameters[name].set_requires_grad(false);
+    module.forward(x).square().sum().backward();
+    EXPECT_FALSE(parameters[name].grad().defined()) << name;
+    EXPECT_GT(parameters["fc.weight"].grad().abs().sum().item<float>(), 0) << name;
+  }
+  for (at::Tensor& parameter : module.parameters()) parameter.set_requires_grad(false);
+  EXPECT_FALSE(module.forward(x).requires_grad());
+  const at::Tensor input = x.clone().requires_grad_();
+  module.forward(input).square().sum().backward();
+  EXPECT_GT(input.grad().abs().sum().item<float>(), 0);
+  EXPECT_EQ(module.arena().gradients().abs().sum().item<float>(), 0);
+}
+
+TEST(Autograd, AnOptimizerMovesTheCopiesInLowerPrecisionToo) {
+  GraphModule module(perceptron(), {.precision = tensor::Precision::bf16});
+  torch::optim::SGD optimizer(module.parameters(), 0.5);
+  const at::Tensor x = at::linspace(-1, 1, 20).reshape({4, 5});
+  const auto loss = [&] { return module.forward(x).to(at::kFloat).square().sum(); };
+  const at::Tensor first = loss();
+  first.backward();
+  optimizer.step();
+  EXPECT_NE(loss().item<float>(), first.item<float>());
+}
+
 TEST(Autograd, AUsersLoopLearns) {
   GraphModule module(perceptron(), {});
   torch::optim::SGD optimizer(module.parameters(), 0.5);

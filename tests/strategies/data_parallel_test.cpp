@@ -17,6 +17,7 @@
 #include "paceline/graph/builder.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/strategies/buckets.h"
+#include "paceline/strategies/updater.h"
 
 namespace paceline {
 namespace {
@@ -106,6 +107,59 @@ TEST(DataParallel, ZeroGradMayDropTheGradients) {
 TEST(DataParallel, AveragesTheGradientsOfWhatWasLoaded) {
   for (const torch::Tensor& gradient : gradients_of(2, 1, true, /*drop=*/false, /*load=*/true))
     EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2), 1e-5, 1e-6));
+}
+
+/// What each of two workers throws.
+std::vector<std::string> refusals_of(const std::function<void(int rank, comm::Communicator& comm)>& body) {
+  auto group = comm::local_group(2);
+  std::vector<std::string> messages(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank, *group[static_cast<std::size_t>(rank)]);
+      } catch (const ConfigError& error) {
+        messages[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return messages;
+}
+
+TEST(DataParallel, RefusesModulesThatDiffer) {
+  for (const std::string& message : refusals_of([](int rank, comm::Communicator&comm) {
+         torch::nn::Linear module(4, 6 + 2 * rank);  // as long in the arena
+         const DataParallel parallel(*module, comm);
+       }))
+    EXPECT_NE(message.find("worker 1's module"), std::string::npos) << message;
+}
+
+TEST(DataParallel, RefusesAModuleThatWasMovedSinceItWasWrapped) {
+  for (const std::string& message : refusals_of([](int, comm::Communicator& comm) {
+         Net net;
+         const DataParallel parallel(net, comm);
+         net.to(torch::kDouble);
+         net.in(torch::ones({1, 6}, torch::kDouble)).sum().backward();
+       }))
+    EXPECT_NE(message.find("Double"), std::string::npos) << message;
+}
+
+TEST(DataParallel, AnUpdaterOnItsArenaTrainsAllWorkersAlike) {
+  std::vector<torch::Tensor> trained(2);
+  refusals_of([&](int rank, comm::Communicator& comm) {
+    Net net;
+    fill(net);
+    DataParallel parallel(net, comm);
+    strategies::Updater updater(parallel.arena(), {.name = "sgd", .rate = 0.1, .momentum = 0});
+    net.loss(rank).backward();
+    updater.begin_step({.rate = 0.1f, .step = 1});
+    updater.update_all();
+    trained[static_cast<std::size_t>(rank)] = net.in->weight.detach().clone();
+  });
+  Net plain;
+  fill(plain);
+  const torch::Tensor expected = plain.in->weight.detach() - 0.1 * mean_by_hand(2);
+  for (const torch::Tensor& weight : trained) EXPECT_TRUE(torch::allclose(weight, expected, 1e-5, 1e-6));
 }
 
 TEST(DataParallel, AWorkerThatReachesNoParameterJoinsWithZeros) {

@@ -101,7 +101,7 @@ TEST(Adopt, TheLastArenaHasTheGradients) {
   torch::nn::Sequential module = make_module(), untouched = make_module();
   int heard = 0;
   const Arena before = adopt(*module, allocate_pages, [&](std::size_t) { ++heard; });
-  const Arena arena = adopt(*module);
+  const Arena arena = adopt(*module, allocate_pages, [](std::size_t) {});
   sample_loss(module).backward();
   sample_loss(untouched).backward();
   EXPECT_EQ(heard, 0);
@@ -111,6 +111,35 @@ TEST(Adopt, TheLastArenaHasTheGradients) {
     EXPECT_TRUE(at::equal(arena.gradient(i), expected[i].grad())) << i;
     EXPECT_EQ(mine[i].grad().data_ptr(), arena.gradient(i).data_ptr()) << i;
   }
+}
+
+TEST(Adopt, WhoHasLostTheModuleIsTold) {
+  torch::nn::Sequential module = make_module();
+  const Arena wrapped = adopt(*module, allocate_pages, [](std::size_t) { ADD_FAILURE() << "it is told of gradients that it has not"; });
+  const Arena arena = adopt(*module);
+  EXPECT_THROW(wrapped.take_back(), ConfigError);
+  EXPECT_NO_THROW(arena.take_back());
+  EXPECT_THROW(sample_loss(module).backward(), ConfigError);
+}
+
+TEST(Adopt, AParameterThatWasMovedIsNoticedInTheNextPass) {
+  torch::nn::Linear module(2, 3);
+  const Arena arena = adopt(*module);
+  module->to(torch::kDouble);
+  EXPECT_THROW(module(torch::ones({1, 2}, torch::kDouble)).sum().backward(), ConfigError);
+}
+
+TEST(Adopt, AParameterThatIsFrozenLaterHasNoGradient) {
+  torch::nn::Linear module(2, 3);
+  const Arena arena = adopt(*module);
+  module(torch::ones({1, 2})).sum().backward();
+  module->bias.set_requires_grad(false);
+  module->zero_grad(/*set_to_none=*/true);
+  module(torch::ones({1, 2})).sum().backward();
+  arena.take_back();
+  EXPECT_FALSE(module->bias.grad().defined());
+  EXPECT_EQ(arena.gradient(1).abs().sum().item<float>(), 0);
+  EXPECT_EQ(arena.gradient(0).sum().item<float>(), 6);
 }
 
 TEST(Adopt, TakesSparseGradientsIn) {

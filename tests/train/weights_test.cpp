@@ -119,6 +119,16 @@ TEST(Weights, ADamagedCheckpointIsRefused) {
   EXPECT_TRUE(at::equal(fresh.arena().parameters(), before));
 }
 
+TEST(Weights, TheLastOfTwoWaysToLoadCounts) {
+  const Folder folder;
+  nn::GraphModule trained = make_module(plain_graph(), 1), fresh = make_module(plain_graph(), 2);
+  write_weights(folder / "w.safetensors", weights_of(trained));
+  for (at::Tensor& parameter : fresh.parameters()) parameter.set_data(at::zeros_like(parameter));  // as torch::load() does
+  EXPECT_EQ(weights_of(fresh).front().tensor.abs().sum().item<float>(), 0);
+  load_weights(fresh, folder / "w.safetensors");
+  EXPECT_TRUE(at::equal(output_of(trained), output_of(fresh)));
+}
+
 TEST(Weights, OtherPrecisionsAreConverted) {
   const Folder folder;
   nn::GraphModule trained = make_module(plain_graph(), 1), fresh = make_module(plain_graph(), 2);
