@@ -131,9 +131,8 @@ void Arena::take_back() const {
   restore_gradients(*this, adopted_->parameters);
 }
 
-bool take_back(const Arena& arena, std::span<const at::Tensor> parameters) {
+void take_back(const Arena& arena, std::span<const at::Tensor> parameters) {
   const torch::NoGradGuard no_grad;
-  bool any = false;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& parameter = parameters[i];
     if (in_place(arena, i, arena.parameters(), parameter)) continue;
@@ -146,9 +145,7 @@ bool take_back(const Arena& arena, std::span<const at::Tensor> parameters) {
                       c10::toString(parameter.scalar_type()), parameter.device().str()));
     home.copy_(parameter);
     parameter.set_data(home);
-    any = true;
   }
-  return any;
 }
 
 void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters) {

@@ -87,9 +87,9 @@ class Arena {
   std::shared_ptr<const Adopted> adopted_;  // null where it has no module of a user's
 };
 
-/// Where torch::load() or set_data() gave parameters, one an entry, other memory, what they hold comes back to their places. Whether any
-/// did. ConfigError where one is of another type or shape now, or on another device.
-bool take_back(const Arena& arena, std::span<const at::Tensor> parameters);
+/// Where torch::load() or set_data() gave parameters, one an entry, other memory, what they hold comes back to their places. ConfigError
+/// where one is of another type or shape now, or on another device.
+void take_back(const Arena& arena, std::span<const at::Tensor> parameters);
 
 /// Points the .grad of parameters, one an entry, to their places in the arena: what lies elsewhere is copied there, what is missing counts
 /// as zeros, and one that is frozen by now has none. (zero_grad() of LibTorch 2 drops gradients, and autograd then makes others.)
