@@ -70,7 +70,6 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
   training_feed_ = make_training_feed();
   test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
-  position_.dataset_size = datasets_->training->size(), position_.vocabulary = vocabulary();
 }
 
 Trainer::~Trainer() = default;
@@ -159,7 +158,6 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   }
   module_->refresh();
   position_ = checkpoint.position;
-  position_.dataset_size = datasets_->training->size(), position_.vocabulary = vocabulary();
   total_steps_ = count_steps();
   last_checkpoint_step_ = position_.step;
 }
@@ -327,7 +325,9 @@ void Trainer::checkpoint() {
   if (const auto fault = bad_parameter(*module_, position_.step))
     give_up(fmt::format("the update of step {} overflowed", position_.step), describe(module_->graph(), *fault));
   const std::vector<NamedTensor> tensors = state();
-  std::vector<std::int32_t> written = {leads() ? write({position_, recipe_text_, module_->graph().network(), tensors}, began) : 0};
+  Position place = position_;
+  place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
+  std::vector<std::int32_t> written = {leads() ? write({place, recipe_text_, module_->graph().network(), tensors}, began) : 0};
   if (comm_->size() > 1) comm_->run(comm::broadcast(written, {.deadline = comm::kUntilTheEnd}));  // a disk may be slow
   if (written[0]) last_checkpoint_step_ = position_.step;
   strategy_->resume_training();
