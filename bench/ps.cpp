@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "benchmark.h"
+#include "paceline/base/entropy.h"
 #include "paceline/base/text.h"
 #include "paceline/ps/transports/grpc.h"
 
@@ -119,15 +120,17 @@ Row in_process(int workers, int rounds) {
 #if PACELINE_WITH_GRPC
 Row over_grpc(int servers, int workers, int rounds) {
   const Hosts hosts(servers, workers);
+  const std::string secret = hex(random_bytes(kKeyBytes));
   std::vector<std::unique_ptr<ps::GrpcServer>> fleet;
   std::vector<std::string> addresses;
   for (std::size_t i = 0; i < hosts.all.size(); ++i) {
-    fleet.push_back(
-        std::make_unique<ps::GrpcServer>(hosts.all[i], model(), ps::ServiceOptions{.begin = hosts.cuts[i], .end = hosts.cuts[i + 1]}));
+    fleet.push_back(std::make_unique<ps::GrpcServer>(
+        hosts.all[i], model(), ps::ServiceOptions{.begin = hosts.cuts[i], .end = hosts.cuts[i + 1], .security = {.secret = secret}}));
     addresses.push_back(fleet.back()->address());
   }
-  return row_of("grpc", servers, workers,
-                measure(workers, rounds, [&](int worker) { return ps::connect_grpc(addresses, model(), {.worker = worker}); }));
+  return row_of("grpc", servers, workers, measure(workers, rounds, [&](int worker) {
+                  return ps::connect_grpc(addresses, model(), {.worker = worker, .security = {.secret = secret}});
+                }));
 }
 #endif
 

@@ -13,6 +13,7 @@
 #include "paceline/base/clock.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/key_file.h"
 #include "paceline/base/suggest.h"
 #include "paceline/launch/launcher.h"
 #include "paceline/launch/network.h"
@@ -26,7 +27,7 @@ constexpr double kLongestGrace = 86400;  // seconds
 
 struct RunFlags {
   int ranks = 0, servers = 0, workers = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
-  std::string per_node, nodes = "1", hosts, hostfile, address, endpoint, job, ssh = "ssh", log_dir, backend;
+  std::string per_node, nodes = "1", hosts, hostfile, address, endpoint, job, key_file, ssh = "ssh", log_dir, backend;
   std::vector<std::string> exported;
   bool standalone = false, no_prefix = false, no_python = false, json = false;
   double grace_s = 5;
@@ -54,6 +55,17 @@ launch::Request request_of(const RunFlags& flags, const launch::Machine& machine
   return request;
 }
 
+/// Of a job that several launchers start: they need one in common, and a command line is no place for it.
+std::string common_key(const RunFlags& flags) {
+  const char* given = std::getenv("PACELINE_JOB");
+  std::string key = !flags.key_file.empty() ? read_key(flags.key_file) : given != nullptr ? given : "";
+  if (key.empty())
+    throw ConfigError(
+        "--nnodes: the launchers need a key in common, by which their ranks know each other; give all of them --key-file FILE (chmod 600) "
+        "or the same variable: export PACELINE_JOB=$(openssl rand -hex 16)");
+  return flags.job.empty() ? key : fmt::format("{}.{}", key, flags.job);
+}
+
 /// Where rank 0 is to be reached, where the user says so. Several launchers must be told: none of them knows the others.
 void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.address = flags.address;
@@ -74,7 +86,7 @@ void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   if (nodes == 1) return;
   if (job.address.empty()) throw ConfigError("--nnodes needs --master-addr: the address of the host with --node-rank 0");
   if (job.port == 0) job.port = kTorchrunPort;
-  job.token = flags.job.empty() ? fmt::format("{}:{}", job.address, job.port) : flags.job;
+  job.token = common_key(flags);
 }
 
 /// NAME as it is here, or NAME=VALUE; PACELINE_… go along by themselves, but what was asked for counts more.
@@ -199,6 +211,7 @@ Action add_run(CLI::App& app) {
       ->check(CLI::Range(1, 65535));
   app.add_option("--rdzv-endpoint", flags->endpoint, "both as host:port");
   app.add_option("--rdzv-id", flags->job, "what tells jobs apart that meet at one address");
+  app.add_option("--key-file", flags->key_file, "with --nnodes: the key that all launchers have in common; else $PACELINE_JOB");
   app.add_option("--rdzv-backend", flags->backend, "accepted for torchrun's sake")->check(CLI::IsMember({"c10d", "static"}))->group("");
   app.add_flag("--no-python", flags->no_python, "accepted for torchrun's sake")->group("");
   app.add_flag("--standalone", flags->standalone, "this host alone (the default)");

@@ -8,6 +8,7 @@
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/key_file.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
 #include "paceline/comm/world.h"
@@ -32,7 +33,7 @@ using observe::RunFolder;
 struct TrainFlags {
   std::vector<std::string> words;  // the recipe and the assignments
   std::int64_t workers = 0, seed = -1;
-  std::string resume, join;
+  std::string resume, join, key_file;
   bool json = false, quiet = false, print_recipe = false;
 };
 
@@ -127,8 +128,8 @@ int run_remote(const train::Recipe& recipe, const ps::Cluster& cluster) {
 }
 
 /// The processes of a parameter server: those that `paceline run --servers` or mpirun started, or one that joins them.
-ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, const comm::World& world) {
-  if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join);
+ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, const std::string& key_file, const comm::World& world) {
+  if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join, key_file);
   if (!join.empty()) throw ConfigError("ranks of MPI neither come nor go; use ps.transport=grpc with --join");
   comm::CommConfig config = recipe.comm;
   if (config.engine == "auto") config.engine = "mpi";
@@ -191,7 +192,7 @@ int run_train(const TrainFlags& flags) {
     return kDone;
   }
   catch_signals();
-  ps::Cluster cluster = find_cluster(plan.recipe, flags.join, launched);
+  ps::Cluster cluster = find_cluster(plan.recipe, flags.join, flags.key_file, launched);
   cluster.runs = plan.recipe.train.runs;
   plan.recipe = train::recipe_for(plan.recipe, cluster);
   if (!cluster.leads()) return run_remote(plan.recipe, cluster);
@@ -212,7 +213,10 @@ int run_train(const TrainFlags& flags) {
   if (!plan.folder) plan.write_in(new_folder(plan.recipe));
   const RunFolder& folder = *plan.folder;
   try {
-    if (!cluster.job.empty()) folder.mark(cluster.job);
+    if (!cluster.job.empty()) {
+      folder.mark(cluster.job);
+      write_key(folder.key(), cluster.key);
+    }
     write_atomically(folder.recipe(), plan.recipe.config().toml());
     add_records(bus, folder, clock, plan.recipe.train.trace);
     if (!flags.quiet)  // after them, since it says in the end which of the records there are
@@ -242,6 +246,8 @@ Action add_train(CLI::App& app) {
   });
   app.add_option("--join", flags->join,
                  "be one more worker of a run with ps.executor=processes: host:port of all its servers, comma-separated");
+  app.add_option("--key-file", flags->key_file,
+                 "the job's key for --join: RUN/servers/key of the run; without it, $PACELINE_JOB is the key");
   app.add_flag("--print-recipe", flags->print_recipe, "print the resolved recipe and do nothing");
   app.add_flag("--quiet", flags->quiet, "show no progress");
   add_json_flag(app, flags->json);

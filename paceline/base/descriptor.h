@@ -19,6 +19,8 @@ class Descriptor {
   ~Descriptor() { reset(); }
 
   int get() const { return number_; }
+  /// Gives it to somebody who will close it.
+  int release() { return std::exchange(number_, -1); }
   explicit operator bool() const { return number_ >= 0; }
   void reset() {
     if (number_ >= 0) ::close(number_);

@@ -2,9 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace paceline {
 
 std::string random_bytes(std::size_t count);
+
+/// As text.
+std::string hex(std::string_view bytes);
+
+inline constexpr std::size_t kKeyBytes = 16;  // of a job's key: more than anybody can try
 
 }  // namespace paceline

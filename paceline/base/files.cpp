@@ -45,7 +45,9 @@ fs::path name_beside(const fs::path& file) {
   return folder_of(file) / fmt::format(".{}.{}-{}.part", file.filename().string(), ::getpid(), count++);
 }
 
-int open_new(const fs::path& file) { return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }
+int open_new(const fs::path& file, AtomicFile::Readers readers) {
+  return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, readers == AtomicFile::Readers::owner ? 0600 : 0666);
+}
 
 /// A regular file to read. O_NONBLOCK: to open a FIFO would wait for somebody who writes into it.
 class Input {
@@ -68,8 +70,8 @@ class Input {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path target)
-    : target_(file_named(std::move(target))), beside_(name_beside(target_)), descriptor_(open_new(beside_)) {
+AtomicFile::AtomicFile(fs::path target, Readers readers)
+    : target_(file_named(std::move(target))), beside_(name_beside(target_)), descriptor_(open_new(beside_, readers)) {
   if (!descriptor_) fail(target_, "write");
 }
 
@@ -129,7 +131,7 @@ void ensure_writable_folder(const fs::path& folder) {
   if (!fs::is_directory(folder, code)) throw ConfigError(fmt::format("{} is a file, not a folder; choose another place", folder.string()));
   // Only trying tells: permissions, read-only mounts and quotas each have their own say.
   const fs::path probe = name_beside(folder / "probe");
-  const int descriptor = open_new(probe);
+  const int descriptor = open_new(probe, AtomicFile::Readers::everybody);
   if (descriptor < 0)
     throw ConfigError(
         fmt::format("cannot write in the folder {}: {}; choose another place or change its permissions", folder.string(), reason()));

@@ -23,7 +23,8 @@ struct FileStamp {
 /// is a DataError with the system's reason; so is a target that is there and no regular file.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path target);
+  enum class Readers { everybody, owner };  // as far as the umask lets them
+  explicit AtomicFile(std::filesystem::path target, Readers readers = Readers::everybody);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "paceline/base/entropy.h"
+#include "paceline/base/hmac.h"
 #include "paceline/base/host.h"
 #include "paceline/comm/tcp_store.h"
 #include "paceline/comm/world.h"
@@ -24,9 +25,20 @@ wire::Hello hello_of(const World& world) {
   return hello;
 }
 
-/// A name that all processes of the job on this host find, and that does not show the token: names are public in /proc/net/unix.
-SocketAddress local_address(const std::string& job) {
-  return abstract_address(fmt::format("paceline-{}-{:016x}", ::geteuid(), wire::siphash({3, 0}, job)));
+constexpr std::size_t kShortestSecret = 16;  // characters: shorter ones can be found by trying
+
+/// A name that all processes of the job on this host find, and that does not show the key: names are public in /proc/net/unix. Variables
+/// that were set by hand, and torchrun's, may tell jobs apart by their port alone.
+SocketAddress local_address(const World& world) {
+  return abstract_address(fmt::format("paceline-{}-{}", ::geteuid(), public_name(world.job, fmt::format("store {}", world.port))));
+}
+
+void check_secret(const World& world) {
+  if (world.secret && world.job.size() >= kShortestSecret) return;
+  throw ConfigError(
+      fmt::format("{} ranks on several hosts meet over TCP, where anybody could join who knows the job's key, and {}; give all ranks the "
+                  "same secret of at least {} characters: export PACELINE_JOB=$(openssl rand -hex 16)",
+                  world.size, world.secret ? "PACELINE_JOB is too short" : "PACELINE_JOB is not set", kShortestSecret));
 }
 
 std::vector<SocketAddress> tcp_candidates(const World& world) {
@@ -35,11 +47,11 @@ std::vector<SocketAddress> tcp_candidates(const World& world) {
         fmt::format("{} ranks on several hosts, but nobody says where rank 0 is; set MASTER_ADDR and MASTER_PORT for all ranks "
                     "(mpirun -x MASTER_ADDR=… -x MASTER_PORT=…), or use the mpi engine",
                     world.size));
+  check_secret(world);
   std::vector<SocketAddress> candidates;
   for (int port = world.port; port <= world.port + world.more_ports; ++port) {
-    // On one host nobody else needs to reach the store, whatever the address says.
-    const SocketAddress endpoint = tcp_address(world.one_host() ? "127.0.0.1" : world.address, port);
-    if (!world.one_host() && endpoint.is_loopback())
+    const SocketAddress endpoint = tcp_address(world.address, port);
+    if (endpoint.is_loopback())
       throw ConfigError(fmt::format(
           "MASTER_ADDR={} is {} on host {}, which reaches this host alone, but {} of the {} ranks are on others; set it to an "
           "address of rank 0's host that all can reach",
@@ -50,8 +62,7 @@ std::vector<SocketAddress> tcp_candidates(const World& world) {
 }
 
 std::vector<SocketAddress> candidates(const World& world) {
-  const bool local = world.one_host() && !world.job.empty() && world.source != "torchrun";
-  return local ? std::vector{local_address(world.job)} : tcp_candidates(world);
+  return world.one_host() ? std::vector{local_address(world)} : tcp_candidates(world);
 }
 
 /// Where rank 0 listens if it is on this host too and thinks that all ranks are, where this one does not, or the other way round.

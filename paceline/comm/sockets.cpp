@@ -56,6 +56,19 @@ void wait_for(const Socket& socket, short events, const Deadline& deadline) {
   }
 }
 
+std::string describe_peer(const Socket& socket, const sockaddr_storage& address, socklen_t length) {
+  if (address.ss_family == AF_UNIX) {
+    ucred peer{};
+    socklen_t size = sizeof(peer);
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return "this host";
+    return fmt::format("pid {} (user {})", peer.pid, peer.uid);
+  }
+  char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+  ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port, sizeof(port),
+                NI_NUMERICHOST | NI_NUMERICSERV);
+  return address.ss_family == AF_INET6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+}
+
 }  // namespace
 
 int Deadline::poll_ms() const {
@@ -134,6 +147,24 @@ Socket dial(const SocketAddress& endpoint, const Deadline& deadline) {
   }
   no_delay(socket);
   return socket;
+}
+
+std::pair<Socket, std::string> accept_from(const Socket& listener) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  Socket socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!socket) return {};
+  no_delay(socket);
+  std::string peer = describe_peer(socket, address, length);
+  return {std::move(socket), std::move(peer)};
+}
+
+int port_of(const Socket& listener) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) fail("getsockname");
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
 std::pair<Socket, Socket> socket_pair() {

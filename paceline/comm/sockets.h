@@ -51,6 +51,10 @@ Socket listen_at(const SocketAddress& endpoint);
 /// Asking keeps no other rank from it.
 std::error_code obstacle_at(const SocketAddress& endpoint);
 Socket dial(const SocketAddress& endpoint, const Deadline& deadline);
+/// The next connection that waits at a listener, and where it comes from; no socket where none waits or there is none to be had (errno).
+std::pair<Socket, std::string> accept_from(const Socket& listener);
+/// Where a listener really listens: the port that the system chose.
+int port_of(const Socket& listener);
 std::pair<Socket, Socket> socket_pair();
 
 /// True where the other end of a unix socket is a process of this user; TCP has no such knowledge and is always true.

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "paceline/base/log.h"
+#include "paceline/comm/handshake.h"
 #include "paceline/comm/tcp_store_server.h"
 
 namespace paceline::comm {
@@ -17,16 +18,9 @@ using namespace std::chrono_literals;
 using wire::Op;
 using wire::Reply;
 
-constexpr Nanoseconds kGreetingTime = 2s;      // a server of ours greets at once; over a slow link this is plenty
 constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may sit at our address: a job that is about to end, perhaps
 constexpr Nanoseconds kProbeTime = 500ms;      // to find out whom a taken address belongs to, on this host
 constexpr Nanoseconds kSlack = 1s;             // the server ends a wait; only where it is gone does the client
-
-/// Somebody else's server, or another job's.
-class StrangerError : public Error {
- public:
-  using Error::Error;
-};
 
 [[noreturn]] void raise(const Reply& reply) {
   if (reply.status == Reply::Status::lost) throw PeerError(static_cast<int>(reply.number), "rendezvous", 0, reply.text);
@@ -41,22 +35,15 @@ Reply receive_reply(const Socket& socket, const Deadline& deadline) {
   return *reply;
 }
 
+void say_hello(const Socket& socket, const StoreJob& job, const Deadline& deadline) {
+  send_all(socket, wire::frame(wire::encode(job.hello)), deadline);
+  if (const Reply reply = receive_reply(socket, deadline); reply.status != Reply::Status::ok) raise(reply);
+}
+
 /// Makes itself known on a fresh connection. Throws StrangerError where the other end is none of ours.
 void introduce(const Socket& socket, const StoreJob& job, const Deadline& deadline) {
-  if (!same_user(socket)) throw StrangerError("a process of another user");
-  std::string greeting;
-  try {
-    greeting = receive_exactly(socket, wire::kGreetingBytes, deadline.or_sooner(kGreetingTime));
-  } catch (const std::system_error&) {
-    if (deadline.passed()) throw;
-    throw StrangerError("another program, which does not greet like Paceline's store");
-  }
-  if (!greeting.starts_with(wire::kMagic)) throw StrangerError("another program, or another version of Paceline");
-  const std::string_view nonce = std::string_view(greeting).substr(wire::kMagic.size());
-  send_all(socket, wire::frame(wire::encode(job.hello, job.token, nonce)), deadline);
-  const Reply reply = receive_reply(socket, deadline);
-  if (reply.status == Reply::Status::stranger) throw StrangerError("another job of Paceline");
-  if (reply.status != Reply::Status::ok) raise(reply);
+  authenticate(socket, job.key, kForStore, deadline);
+  say_hello(socket, job, deadline);
 }
 
 class TcpStore final : public Store {
@@ -215,10 +202,10 @@ void try_elsewhere(const StoreJob& job, const Deadline& deadline) {
 std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline) {
   auto [listener, endpoint] = listen_at_first(job);
   if (endpoint.address.ss_family != AF_UNIX) log::info("rank 0 serves the store at {}", endpoint.name);
-  const auto server = std::make_shared<StoreServer>(std::move(listener), job.token, job.hello, endpoint.is_loopback());
+  const auto server = std::make_shared<StoreServer>(std::move(listener), job.key, job.hello, endpoint.is_loopback());
   const auto connect = [server, job](const Deadline& until) {
     Socket socket = server->connect();
-    introduce(socket, job, until);
+    say_hello(socket, job, until);
     return socket;
   };
   const auto store = std::make_shared<TcpStore>(connect, connect(Deadline(deadline)), endpoint.name);

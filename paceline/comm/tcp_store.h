@@ -17,7 +17,7 @@ namespace paceline::comm {
 /// host would listen that was told otherwise about the hosts; it is asked where nobody is at the candidates, to find that out.
 struct StoreJob {
   wire::Hello hello;
-  std::string token;
+  std::string key;
   std::vector<SocketAddress> candidates;
   std::function<std::vector<SocketAddress>()> elsewhere = [] { return std::vector<SocketAddress>(); };
 };

@@ -11,8 +11,6 @@
 #include <optional>
 #include <system_error>
 
-#include "paceline/base/entropy.h"
-
 namespace paceline::comm {
 namespace {
 
@@ -20,24 +18,22 @@ using namespace std::chrono_literals;
 using wire::Reply;
 
 constexpr std::size_t kMaxStored = 64 << 20;
-constexpr std::size_t kMaxGuests = 64;        // connections that have not said who they are; the oldest leaves first
 constexpr int kMaxConnections = 32;           // of one rank
-constexpr Nanoseconds kGuestTime = 2s;        // in which a guest says who it is
+constexpr Nanoseconds kHelloTime = 2s;        // in which whoever was let in says who it is
 constexpr Nanoseconds kFarewell = 1s;         // in which clients may leave before the server does
 constexpr std::size_t kReadBytes = 64 << 10;  // at a time
 
 }  // namespace
 
 struct StoreServer::Connection {
-  enum class State { guest, idle, waiting, joining };
+  enum class State { arrived, idle, waiting, joining };
 
   Socket socket;
-  std::string nonce;
-  State state = State::guest;
+  State state = State::arrived;
   int rank = -1;
   std::string in, out;
   std::string key;                // waiting: for whom
-  std::optional<Deadline> until;  // of a guest, a wait, a join
+  std::optional<Deadline> until;  // of a hello, a wait, a join
   bool closed = false;
 
   void reply(const Reply& with) {
@@ -47,13 +43,10 @@ struct StoreServer::Connection {
   }
 };
 
-StoreServer::StoreServer(Socket listener, std::string job, wire::Hello host, bool one_host)
-    : listener_(std::move(listener)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      job_(std::move(job)),
-      host_(std::move(host)),
-      one_host_(one_host) {
+StoreServer::StoreServer(Socket listener, const std::string& key, wire::Hello host, bool one_host)
+    : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), host_(std::move(host)), one_host_(one_host) {
   if (!wake_) throw std::system_error(errno, std::system_category(), "eventfd");
+  reception_.emplace(std::move(listener), key, kForStore, [this](Socket socket, const std::string&) { arrive(std::move(socket)); });
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -68,12 +61,16 @@ StoreServer::~StoreServer() {
 
 Socket StoreServer::connect() {
   auto [ours, theirs] = socket_pair();
+  arrive(std::move(theirs));
+  return std::move(ours);
+}
+
+void StoreServer::arrive(Socket socket) {
   {
     const std::lock_guard lock(mutex_);
-    arriving_.push_back(std::move(theirs));
+    arriving_.push_back(std::move(socket));
   }
   ::eventfd_write(wake_.get(), 1);
-  return std::move(ours);
 }
 
 void StoreServer::serve() {
@@ -107,7 +104,6 @@ void StoreServer::poll_once(int timeout_ms) {
   for (const Connection& connection : connections_)
     entries.push_back({connection.socket.get(), static_cast<short>(connection.out.empty() ? POLLIN : POLLIN | POLLOUT), 0});
   entries.push_back({wake_.get(), POLLIN, 0});
-  entries.push_back({listener_.get(), POLLIN, 0});
   if (::poll(entries.data(), entries.size(), timeout_ms) <= 0) return;
 
   for (std::size_t i = 0; i < connections_.size(); ++i) {
@@ -119,31 +115,13 @@ void StoreServer::poll_once(int timeout_ms) {
     if (!connection.closed && !connection.out.empty()) connection.closed = !send_pending(connection);
   eventfd_t count = 0;
   ::eventfd_read(wake_.get(), &count);
-  if (entries.back().revents & POLLIN) accept_all();
-}
-
-void StoreServer::accept_all() {
-  for (;;) {
-    Socket socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) {
-      // Out of descriptors: the caller stays in the queue, and the loop must not spin on it.
-      if (errno == EMFILE || errno == ENFILE) std::this_thread::sleep_for(10ms);
-      return;
-    }
-    if (same_user(socket)) admit(std::move(socket));
-  }
 }
 
 void StoreServer::admit(Socket socket) {
-  const auto is_guest = [](const Connection& c) { return c.state == Connection::State::guest && !c.closed; };
-  if (std::ranges::count_if(connections_, is_guest) >= static_cast<std::ptrdiff_t>(kMaxGuests))
-    std::ranges::find_if(connections_, is_guest)->closed = true;
-  Connection guest;
-  guest.socket = std::move(socket);
-  guest.nonce = random_bytes(wire::kNonceBytes);
-  guest.out = std::string(wire::kMagic) + guest.nonce;
-  guest.until.emplace(kGuestTime);
-  if (send_pending(guest)) connections_.push_back(std::move(guest));
+  Connection arrived;
+  arrived.socket = std::move(socket);
+  arrived.until.emplace(kHelloTime);
+  connections_.push_back(std::move(arrived));
 }
 
 bool StoreServer::receive(Connection& connection) {
@@ -157,7 +135,7 @@ bool StoreServer::receive(Connection& connection) {
   const bool busy = connection.state == Connection::State::waiting || connection.state == Connection::State::joining;
   if (busy || connection.in.size() < wire::kHeaderBytes) return !busy;
   const std::size_t length = wire::frame_length(connection.in);
-  if (length > (connection.state == Connection::State::guest ? wire::kMaxHello : wire::kMaxFrame)) return false;
+  if (length > (connection.state == Connection::State::arrived ? wire::kMaxHello : wire::kMaxFrame)) return false;
   if (connection.in.size() < wire::kHeaderBytes + length) return true;
   if (connection.in.size() > wire::kHeaderBytes + length) return false;
   const std::string frame = std::exchange(connection.in, {});
@@ -172,19 +150,15 @@ bool StoreServer::send_pending(Connection& connection) {
 }
 
 bool StoreServer::handle(Connection& connection, std::string_view payload) {
-  if (connection.state == Connection::State::guest) return greet(connection, payload);
+  if (connection.state == Connection::State::arrived) return greet(connection, payload);
   const std::optional<wire::Request> request = wire::decode_request(payload);
   if (request) answer(connection, *request);
   return request.has_value();
 }
 
 bool StoreServer::greet(Connection& connection, std::string_view payload) {
-  const std::optional<wire::Hello> hello = wire::decode_hello(payload, job_, connection.nonce);
-  if (!hello) {
-    connection.reply({Reply::Status::stranger, 0, ""});
-    send_pending(connection);
-    return false;
-  }
+  const std::optional<wire::Hello> hello = wire::decode_hello(payload);
+  if (!hello) return false;
   if (const Reply no = objection(*hello); no.status != Reply::Status::ok) {
     connection.reply(no);
     send_pending(connection);
@@ -293,7 +267,7 @@ void StoreServer::expire() {
   for (Connection& connection : connections_) {
     if (connection.closed || !connection.until || !connection.until->passed()) continue;
     switch (connection.state) {
-      case Connection::State::guest: connection.closed = true; break;
+      case Connection::State::arrived: connection.closed = true; break;
       case Connection::State::waiting: connection.reply({Reply::Status::none, 0, ""}); break;
       case Connection::State::joining: fail_all(late()); break;
       case Connection::State::idle: break;

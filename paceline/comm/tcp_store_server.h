@@ -1,15 +1,18 @@
 // The server of a store of processes: one thread in rank 0, one poll(), a table of keys.
 //
 // It also holds the ranks against one another as they arrive. Until the last of them is there, whatever makes the job impossible (a number
-// given twice, another world size, a rank that leaves again) is told to everybody at once; afterwards a stranger is sent away and the job
-// does not notice. Memory is bounded: a frame by kMaxFrame, what is stored by kMaxStored, strangers by kMaxGuests and kGuestTime.
+// given twice, another world size, a rank that leaves again) is told to everybody at once; afterwards whoever does not fit is sent away and
+// the job does not notice. Strangers do not come this far (reception.h). Memory is bounded: a frame by kMaxFrame, what is stored by
+// kMaxStored.
 #pragma once
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "paceline/comm/reception.h"
 #include "paceline/comm/sockets.h"
 #include "paceline/comm/store.h"
 #include "paceline/comm/tcp_store_wire.h"
@@ -19,7 +22,7 @@ namespace paceline::comm {
 class StoreServer {
  public:
   /// `host` is the hello of rank 0 itself. `one_host`: the listener reaches this host alone, so nobody else can belong to the job.
-  StoreServer(Socket listener, std::string job, wire::Hello host, bool one_host);
+  StoreServer(Socket listener, const std::string& key, wire::Hello host, bool one_host);
   /// Waits a moment for the clients to leave first: they may still be writing down what went wrong.
   ~StoreServer();
 
@@ -36,7 +39,6 @@ class StoreServer {
   void serve();
   void poll_once(int timeout_ms);
   int next_timeout_ms() const;
-  void accept_all();
   void admit(Socket socket);
   void expire();
   void drop_closed();
@@ -54,8 +56,9 @@ class StoreServer {
   void release(const std::string& key);  // whoever waits for it
   wire::Reply late() const;              // names the ranks that are not there
 
-  Socket listener_, wake_;
-  const std::string job_;
+  void arrive(Socket socket);  // from any thread
+
+  Socket wake_;
   const wire::Hello host_;
   const bool one_host_;
 
@@ -69,7 +72,8 @@ class StoreServer {
   std::mutex mutex_;  // guards the two below
   std::vector<Socket> arriving_;
   bool stop_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;                  // after what it uses
+  std::optional<Reception> reception_;  // last: it brings guests to all of the above
 };
 
 }  // namespace paceline::comm

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <bit>
 #include <cstring>
 
 namespace paceline::comm::wire {
@@ -37,7 +36,6 @@ class Reader {
     return value;
   }
   std::string text() { return std::string(take(number<std::uint32_t>())); }
-  std::string_view rest() const { return left_; }
   bool done() const { return good_ && left_.empty(); }
 
  private:
@@ -53,16 +51,7 @@ class Reader {
   bool good_ = true;
 };
 
-/// The token as a key of 128 bits.
-std::array<std::uint64_t, 2> key_of(std::string_view job) { return {siphash({1, 0}, job), siphash({2, 0}, job)}; }
-
-std::uint64_t tag_of(std::string_view body, std::string_view job, std::string_view nonce) {
-  return siphash(key_of(job), std::string(nonce).append(body));
-}
-
 }  // namespace
-
-std::string public_name(std::string_view job) { return fmt::format("{:016x}", siphash(key_of(job), "public name")); }
 
 std::string Hello::who() const { return fmt::format("rank {} (pid {} on host {})", rank, pid, host_name); }
 
@@ -70,17 +59,14 @@ std::string frame(std::string_view payload) { return Writer().number(static_cast
 
 std::uint32_t frame_length(std::string_view header) { return Reader(header).number<std::uint32_t>(); }
 
-std::string encode(const Hello& hello, std::string_view job, std::string_view nonce) {
+std::string encode(const Hello& hello) {
   Writer body;
   body.number(hello.rank).number(hello.size).number(hello.pid).number(hello.instance).text(hello.host_id).text(hello.host_name);
-  body.number(hello.local_size);
-  return Writer().number(tag_of(body.bytes, job, nonce)).bytes.append(body.bytes);
+  return body.number(hello.local_size).bytes;
 }
 
-std::optional<Hello> decode_hello(std::string_view payload, std::string_view job, std::string_view nonce) {
+std::optional<Hello> decode_hello(std::string_view payload) {
   Reader reader(payload);
-  const auto tag = reader.number<std::uint64_t>();
-  if (tag != tag_of(reader.rest(), job, nonce)) return std::nullopt;
   Hello hello;
   hello.rank = reader.number<std::int32_t>();
   hello.size = reader.number<std::int32_t>();
@@ -114,37 +100,7 @@ std::optional<Reply> decode_reply(std::string_view payload) {
   reply.status = reader.number<Reply::Status>();
   reply.number = reader.number<std::int64_t>();
   reply.text = reader.text();
-  return reader.done() && reply.status <= Reply::Status::stranger ? std::optional(reply) : std::nullopt;
-}
-
-std::uint64_t siphash(std::array<std::uint64_t, 2> key, std::string_view data) {
-  std::uint64_t v0 = key[0] ^ 0x736f6d6570736575, v1 = key[1] ^ 0x646f72616e646f6d;
-  std::uint64_t v2 = key[0] ^ 0x6c7967656e657261, v3 = key[1] ^ 0x7465646279746573;
-  const auto rounds = [&](int count) {
-    for (int i = 0; i < count; ++i) {
-      v0 += v1, v1 = std::rotl(v1, 13) ^ v0, v0 = std::rotl(v0, 32);
-      v2 += v3, v3 = std::rotl(v3, 16) ^ v2;
-      v0 += v3, v3 = std::rotl(v3, 21) ^ v0;
-      v2 += v1, v1 = std::rotl(v1, 17) ^ v2, v2 = std::rotl(v2, 32);
-    }
-  };
-  const auto mix = [&](std::uint64_t word) {
-    v3 ^= word;
-    rounds(2);
-    v0 ^= word;
-  };
-  std::string_view left = data;
-  for (; left.size() >= 8; left.remove_prefix(8)) {
-    std::uint64_t word;
-    std::memcpy(&word, left.data(), 8);
-    mix(word);
-  }
-  std::uint64_t last = static_cast<std::uint64_t>(data.size()) << 56;
-  std::memcpy(&last, left.data(), left.size());
-  mix(last);
-  v2 ^= 0xff;
-  rounds(4);
-  return v0 ^ v1 ^ v2 ^ v3;
+  return reader.done() && reply.status <= Reply::Status::lost ? std::optional(reply) : std::nullopt;
 }
 
 }  // namespace paceline::comm::wire

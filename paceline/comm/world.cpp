@@ -10,10 +10,10 @@
 #include <iterator>
 #include <sstream>
 
+#include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
 #include "paceline/base/host.h"
 #include "paceline/base/text.h"
-#include "paceline/comm/tcp_store_wire.h"
 
 namespace paceline::comm {
 namespace {
@@ -196,12 +196,14 @@ World from_slurm(const Reader& reader) {
     read_address(reader, world, "the other of MASTER_ADDR and MASTER_PORT is");
   } else if (const auto nodes = reader.text("SLURM_STEP_NODELIST"); nodes && !world.one_host()) {
     world.address = first_node(*nodes);
-    world.port = 20000 + static_cast<int>(wire::siphash({4, 0}, world.job) % 10000);  // the same on all nodes, another for another step
+    world.port = port_for(world.job);
   }
   return world;
 }
 
 }  // namespace
+
+int port_for(const std::string& job) { return 20000 + static_cast<int>(crc32c(std::as_bytes(std::span(job))) % 10000); }
 
 Environment process_environment() {
   return [](const std::string& name) -> std::optional<std::string> {
@@ -238,6 +240,7 @@ World discover(const Environment& environment) {
   }
   if (const auto job = reader.text("PACELINE_JOB"); job && !job->empty()) {
     world.job = *job;
+    world.secret = true;
     if (world.source == "torchrun") world.source = "paceline run";
   }
   if (const pid_t launcher = world.local_size > 1 ? launcher_of(rank) : 0; launcher > 0) {

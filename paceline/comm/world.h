@@ -20,7 +20,8 @@ struct World {
   std::string address;                 // where rank 0 can be reached; empty: unknown (MPI finds its ranks by itself)
   int port = 0;
   int more_ports = 0;            // rank 0 may listen at one of so many ports after `port` where others hold it
-  std::string job;               // what no other job on these hosts has: names and guards the store; empty: nobody gave one
+  std::string job;               // what no other job on these hosts has: names the store, and is the key to it; empty: nobody gave one
+  bool secret = false;           // nobody else knows the job's name (PACELINE_JOB); the names that other launchers give are no secrets
   std::string source = "alone";  // who said so: "torchrun", "paceline run", "mpi", "slurm", "alone"
 
   bool one_host() const { return local_size == size; }
@@ -42,6 +43,9 @@ Environment process_environment();
 /// Throws ConfigError: RANK ≥ WORLD_SIZE, a set of variables half there, something that is not a number.
 World discover(const Environment& environment = process_environment());
 
+/// A port that all ranks of a job choose alike, and ranks of other jobs most likely not.
+int port_for(const std::string& job);
+
 /// The same for processes that can share memory, another for all others: the boot, the process namespace and the network namespace, so that
 /// two network namespaces of one machine count as two hosts.
 std::string host_id();
@@ -50,9 +54,9 @@ std::string host_id();
 /// the same job: two ranks with one number, different world sizes, a port in use and several hosts that resolve to loopback are a
 /// ConfigError within two seconds on the ranks that see them; a rank that has not come by the deadline is a PeerError on all others.
 ///
-/// Where all ranks are on one host and the job has a name (`paceline run`, mpirun, srun), the store is an abstract unix socket and needs no
-/// port; else it is TCP at address:port, on loopback where all ranks are on one host. Call it once for each rank; several ranks may be
-/// threads of one process.
+/// Every connection begins with a proof on both sides that the job's key is known (handshake.h). Where all ranks are on one host the store
+/// is an abstract unix socket: it needs no port, and the system vouches for the user. Between hosts it is TCP at address:port, and the
+/// job's name must be a secret. Call it once for each rank; several ranks may be threads of one process.
 std::shared_ptr<Store> connect_store(const World& world, Nanoseconds deadline);
 
 }  // namespace paceline::comm

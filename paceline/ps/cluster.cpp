@@ -9,8 +9,9 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
+#include "paceline/base/hmac.h"
+#include "paceline/base/key_file.h"
 #include "paceline/base/text.h"
-#include "paceline/comm/tcp_store_wire.h"
 
 namespace paceline::ps {
 namespace {
@@ -39,6 +40,12 @@ std::vector<std::string> addresses_of(const std::string& list, const char* what)
   return addresses;
 }
 
+/// The job's name is a hash of its key, and may be shown to anybody.
+void set_key(Cluster& cluster, const std::string& key) {
+  cluster.key = key;
+  if (!key.empty()) cluster.job = public_name(key, "job");
+}
+
 }  // namespace
 
 Cluster discover() {
@@ -52,8 +59,7 @@ Cluster discover() {
   if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number("PACELINE_WORKER", 0, 1 << 13);
   if (!variable("PACELINE_RESTARTS").empty()) cluster.restarts = number("PACELINE_RESTARTS", 0, 1 << 20);
   if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number("PACELINE_WORKERS", 1, 1 << 20);
-  // By the job's token ranks know each other, so it stays out of files: a hash under it names the job there.
-  if (const std::string token = variable("PACELINE_JOB"); !token.empty()) cluster.job = comm::wire::public_name(token);
+  set_key(cluster, variable("PACELINE_JOB"));
   return cluster;
 }
 
@@ -77,10 +83,13 @@ std::string difference(const std::string& here, const std::string& there) {
   return fmt::format("{}", fmt::join(differences, ", "));
 }
 
-Cluster joining(const std::string& addresses) {
+Cluster joining(const std::string& addresses, const std::string& key_file) {
   Cluster cluster;
   cluster.role = Cluster::Role::worker;
   cluster.servers = addresses_of(addresses, "--join");
+  cluster.key = key_file.empty() ? variable("PACELINE_JOB") : read_key(key_file);
+  if (cluster.key.empty())
+    throw ConfigError("--join needs the job's key; give --key-file RUN/servers/key, or set PACELINE_JOB to what is in it");
   return cluster;
 }
 

@@ -214,7 +214,7 @@ ps::PushCompression push_compression(const Context& context) {
 ps::ServiceOptions service_options(const Context& context, std::span<const std::int64_t> cuts, std::size_t index) {
   ps::ServiceOptions options;
   options.begin = cuts[index], options.end = cuts[index + 1];
-  options.security = ps::security_of(context.ps);
+  options.security = ps::security_of(context.ps, context.cluster);
   options.compression = push_compression(context);
   options.terms = context.terms;
   return options;
@@ -222,7 +222,7 @@ ps::ServiceOptions service_options(const Context& context, std::span<const std::
 
 ps::JoinOptions join_options(const Context& context) {
   return {.worker = context.cluster.index,
-          .security = ps::security_of(context.ps),
+          .security = ps::security_of(context.ps, context.cluster),
           .compression = push_compression(context),
           .terms = context.terms,
           .deadline = context.ps.patience(),

@@ -1,6 +1,7 @@
 """Processes that train over NCCL. One GPU is enough: NCCL takes ranks with different NCCL_HOSTID for ranks of different hosts."""
 
 import json
+import os
 import socket
 import subprocess
 import unittest
@@ -41,7 +42,7 @@ class Nccl(CliTest):
         processes = []
         for rank in range(2):
             variables = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1, "GROUP_RANK": rank, "MASTER_ADDR": self.address,
-                         "MASTER_PORT": port, "NCCL_HOSTID": f"host{rank}"}
+                         "MASTER_PORT": port, "NCCL_HOSTID": f"host{rank}", "PACELINE_JOB": f"gpu_test of {os.getpid()} at {port}"}
             environment = self.environment | {key: str(value) for key, value in variables.items()}
             processes.append(subprocess.Popen([BINARY, "train", *self.words, *words, "--quiet", "--json"], cwd=self.folder, env=environment,
                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))

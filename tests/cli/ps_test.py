@@ -131,16 +131,28 @@ class Processes(unittest.TestCase):
             victim, servers = self.find(job, "PACELINE_WORKER", "2")
             time.sleep(3)  # it computes by then
             os.kill(victim, signal.SIGKILL)
-            stranger = run(*words, "data.batch=96", "--workers", "3", "--join", servers)
+            self.kept("servers/key")
+            (key,) = glob.glob(os.path.join(self.folder.name, "*", "servers", "key"))
+            self.assertEqual(os.stat(key).st_mode & 0o777, 0o600)
+            other_key = os.path.join(self.folder.name, "other key")
+            with open(os.open(other_key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                file.write("0" * 32)
+            for uninvited, says in [((), "--key-file"), (("--key-file", other_key), "key")]:
+                stranger = run(*words, "--workers", "4", "--join", servers, *uninvited)
+                self.assertEqual(stranger.returncode, 2, stranger.stderr)
+                self.assertIn(says, stranger.stderr)
+            invited = ("--join", servers, "--key-file", key)
+            stranger = run(*words, "data.batch=96", "--workers", "3", *invited)
             self.assertEqual(stranger.returncode, 2, stranger.stderr)
             self.assertIn("data.batch is 96 here and 32 there, parallel.workers is 3 here and 4 there", stranger.stderr)
-            joined.append(subprocess.Popen([PACELINE, *words, "--workers", "4", "--join", servers], stdout=subprocess.PIPE,
+            joined.append(subprocess.Popen([PACELINE, *words, "--workers", "4", *invited], stdout=subprocess.PIPE,
                                            stderr=subprocess.PIPE, text=True))
             self.addCleanup(joined[0].kill)
 
         disturbed, err = self.train(disturb)
         _, comer = joined[0].communicate(timeout=60)
         self.assertIn("worker 2", err)  # who died is told
+        self.assertRegex(err, r"refused a connection from 127\.0\.0\.1:\d+")
         finished = re.search(r"finished (\d+) minibatches", comer)
         self.assertTrue(finished and int(finished.group(1)) > 0, comer)
         self.check_against_undisturbed(disturbed)

@@ -180,9 +180,10 @@ class Variables(RunTest):
         self.assertEqual(self.show("-np", 2)[0][8], "7")
 
     def test_torchruns_flags(self):
+        self.environment["PACELINE_JOB"] = "secret"
         rows = self.show("--nnodes=2", "--node_rank", 1, "--nproc_per_node=2", "--rdzv_endpoint", "10.0.0.1:1234", "--rdzv-id", "x", "--max_restarts", 0)
         self.assertEqual([row[:8] for row in rows], [[str(2 + r), "4", str(r), "2", "1", "1", "10.0.0.1", "1234"] for r in range(2)])
-        self.assertEqual(rows[0][-1], "x")
+        self.assertEqual(rows[0][-1], "secret.x")
         self.assertEqual(self.show("--nnodes", 2, "--node-rank", 0, "--nproc-per-node", 1, "--master_addr", "a")[0][6:8], ["a", "29500"])
         self.assertEqual(len(self.show("--standalone", "--nproc-per-node", "cpu")), len(os.sched_getaffinity(0)))
 
@@ -212,6 +213,12 @@ class WrongInput(RunTest):
         self.refused("--nnodes", "2", "true", says="--node-rank")
         self.refused("--nnodes", "1:4", "true", says="not supported yet; give one number of hosts")
         self.refused("--nnodes", 2, "--node-rank", 0, "true", says="--master-addr")
+        several = ("--nnodes", 2, "--node-rank", 0, "--master-addr", "a")
+        self.refused(*several, "true", says="PACELINE_JOB")
+        key = self.folder / "key"
+        key.write_text("secret\n")
+        key.chmod(0o644)
+        self.refused(*several, "--key-file", key, "true", says="chmod 600")
         self.refused("-x", "NOT_SET_ANYWHERE", "true", says="NOT_SET_ANYWHERE")
         self.refused("--only-rank-output", 2, "-np", 2, "true", says="ranks 0 to 1")
 

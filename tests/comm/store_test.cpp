@@ -13,6 +13,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/comm/engines/address.h"
+#include "paceline/comm/handshake.h"
 #include "paceline/comm/sockets.h"
 #include "paceline/comm/tcp_store.h"
 #include "paceline/comm/tcp_store_wire.h"
@@ -52,19 +53,33 @@ World world_of(int rank, int size, int port, const std::string& job = "job") {
   return world;
 }
 
+/// One rank's way to a store over TCP on loopback, as between hosts.
+StoreJob tcp_job(int rank, int size, int port, const std::string& key = "job", int more_ports = 0) {
+  static std::atomic<std::uint64_t> instances{1};
+  StoreJob job{{rank, size, ::getpid(), instances++, host_id(), "host", size}, key, {}};
+  for (int i = 0; i <= more_ports; ++i) job.candidates.push_back(tcp_address("127.0.0.1", port + i));
+  return job;
+}
+
+std::shared_ptr<Store> open_store(const World& world, Nanoseconds deadline) { return connect_store(world, deadline); }
+std::shared_ptr<Store> open_store(const StoreJob& job, Nanoseconds deadline) {
+  return job.hello.rank == 0 ? serve_store(job, deadline) : reach_store(job, deadline);
+}
+
 void on_threads(int count, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
   for (std::thread& thread : threads) thread.join();
 }
 
-/// What connect_store says on each of these worlds, started together; empty where all is well. "config: " or "peer N: " in front.
-std::vector<std::string> outcomes(const std::vector<World>& worlds, Nanoseconds deadline = kLong) {
-  std::vector<std::string> said(worlds.size());
-  on_threads(static_cast<int>(worlds.size()), [&](int i) {
+/// What each of these says, started together; empty where all is well. "config: " or "peer N: " in front.
+template <class Way>
+std::vector<std::string> outcomes_of(const std::vector<Way>& ways, Nanoseconds deadline) {
+  std::vector<std::string> said(ways.size());
+  on_threads(static_cast<int>(ways.size()), [&](int i) {
     const auto index = static_cast<std::size_t>(i);
     try {
-      connect_store(worlds[index], deadline);
+      open_store(ways[index], deadline);
     } catch (const ConfigError& error) {
       said[index] = std::string("config: ") + error.what();
     } catch (const PeerError& error) {
@@ -72,6 +87,10 @@ std::vector<std::string> outcomes(const std::vector<World>& worlds, Nanoseconds 
     }
   });
   return said;
+}
+std::vector<std::string> outcomes(const std::vector<World>& worlds, Nanoseconds deadline = kLong) { return outcomes_of(worlds, deadline); }
+std::vector<std::string> tcp_outcomes(const std::vector<StoreJob>& jobs, Nanoseconds deadline = kLong) {
+  return outcomes_of(jobs, deadline);
 }
 
 enum class Kind { memory, local, tcp };
@@ -86,7 +105,9 @@ class AnyStore : public testing::TestWithParam<Kind> {
     const std::string job = fresh_job();
     const int port = GetParam() == Kind::tcp ? free_port() : 0;
     on_threads(kRanks, [&](int rank) {
-      const auto store = GetParam() == Kind::memory ? shared : connect_store(world_of(rank, kRanks, port, job), kLong);
+      const auto store = GetParam() == Kind::memory ? shared
+                         : GetParam() == Kind::tcp  ? open_store(tcp_job(rank, kRanks, port, job), kLong)
+                                                    : connect_store(world_of(rank, kRanks, 0, job), kLong);
       body(rank, *store);
     });
   }
@@ -207,14 +228,14 @@ TEST(Rendezvous, NamesTheRanksThatDoNotCome) {
 }
 
 TEST(Rendezvous, SaysThatRankZeroCannotBeReached) {
-  const auto said = outcomes({world_of(1, 2, free_port())}, 200ms);
-  EXPECT_THAT(said[0], AllOf(HasSubstr("peer 0: "), HasSubstr("cannot reach rank 0 at 127.0.0.1:"), HasSubstr("refused")));
+  const auto said = tcp_outcomes({tcp_job(1, 2, free_port())}, 200ms);
+  EXPECT_THAT(said[0], AllOf(HasSubstr("peer 0: "), HasSubstr("127.0.0.1:"), HasSubstr("refused")));
 }
 
 TEST(Rendezvous, NamesAPortInUse) {
   const int port = free_port();
   const Socket stranger = listen_at(tcp_address("127.0.0.1", port));
-  const auto said = outcomes({world_of(0, 2, port)});
+  const auto said = tcp_outcomes({tcp_job(0, 2, port)});
   EXPECT_THAT(said[0], AllOf(HasSubstr("config: 127.0.0.1:" + std::to_string(port)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
 }
 
@@ -225,8 +246,22 @@ TEST(Rendezvous, NamesAPortThatIsHeldWithoutAListener) {
   ASSERT_EQ(::bind(stranger.get(), raw, address.length), 0);
   ASSERT_EQ(::getsockname(stranger.get(), raw, &address.length), 0);
   const int port = ntohs(reinterpret_cast<sockaddr_in&>(address.address).sin_port);
-  for (const std::string& one : outcomes({world_of(0, 2, port), world_of(1, 2, port)}))
+  for (const std::string& one : tcp_outcomes({tcp_job(0, 2, port), tcp_job(1, 2, port)}))
     EXPECT_THAT(one, AllOf(HasSubstr("config: 127.0.0.1:" + std::to_string(port)), HasSubstr("in use"), HasSubstr("MASTER_PORT")));
+}
+
+TEST(Rendezvous, NeedsNoPortOnOneHost) {
+  const int port = free_port();
+  const Socket stranger = listen_at(tcp_address("127.0.0.1", port));
+  EXPECT_THAT(outcomes({world_of(0, 2, port), world_of(1, 2, port)}), testing::Each(""));
+}
+
+TEST(Rendezvous, WantsASecretAmongSeveralHosts) {
+  World world = world_of(0, 2, free_port(), "a name that anybody can guess");
+  world.local_size = 1, world.local_rank = 0;
+  EXPECT_THAT(outcomes({world})[0], AllOf(HasSubstr("config: "), HasSubstr("PACELINE_JOB"), HasSubstr("openssl rand")));
+  world.secret = true, world.job = "short";
+  EXPECT_THAT(outcomes({world})[0], AllOf(HasSubstr("config: "), HasSubstr("PACELINE_JOB"), HasSubstr("16")));
 }
 
 // Who thinks that all ranks are on one host looks for rank 0 on loopback, the others at the host's address.
@@ -240,7 +275,7 @@ TEST(Rendezvous, NamesRanksThatDisagreeAboutTheHosts) {
   for (const int mistaken : {0, 1}) {
     const int port = free_port();
     std::vector<World> worlds{world_of(0, 2, port), world_of(1, 2, port)};
-    for (World& world : worlds) world.address = address;
+    for (World& world : worlds) world.address = address, world.secret = true, world.job = std::string(32, 'k');
     worlds[static_cast<std::size_t>(mistaken)].local_size = 1, worlds[static_cast<std::size_t>(mistaken)].local_rank = 0;
     for (const std::string& one : outcomes(worlds))
       EXPECT_THAT(one, AllOf(HasSubstr("config: "), HasSubstr("of the 2 ranks are on its host"), HasSubstr("LOCAL_WORLD_SIZE")))
@@ -251,14 +286,12 @@ TEST(Rendezvous, NamesRanksThatDisagreeAboutTheHosts) {
 TEST(Rendezvous, TakesTheNextPortWhereTheFirstIsHeld) {
   const int port = free_port();
   const Socket agent = listen_at(tcp_address("127.0.0.1", port));
-  std::vector<World> worlds{world_of(0, 2, port), world_of(1, 2, port)};
-  for (World& world : worlds) world.more_ports = 7;
-  EXPECT_THAT(outcomes(worlds), testing::Each(""));
+  EXPECT_THAT(tcp_outcomes({tcp_job(0, 2, port, "job", 7), tcp_job(1, 2, port, "job", 7)}), testing::Each(""));
 }
 
 TEST(Rendezvous, RefusesLoopbackAmongSeveralHosts) {
   std::vector<World> worlds{world_of(0, 2, free_port()), world_of(1, 2, 1)};
-  for (World& world : worlds) world.local_size = 1, world.local_rank = 0;
+  for (World& world : worlds) world.local_size = 1, world.local_rank = 0, world.secret = true, world.job = std::string(32, 'k');
   for (const std::string& one : outcomes(worlds)) EXPECT_THAT(one, AllOf(HasSubstr("config: MASTER_ADDR=127.0.0.1"), HasSubstr("alone")));
   worlds[0].address = "no-such-host.invalid";
   EXPECT_THAT(outcomes({worlds[0]})[0], HasSubstr("config: cannot find the address of 'no-such-host.invalid'"));
@@ -285,64 +318,51 @@ TEST(Rendezvous, RefusesAnotherHostAtALocalAddress) {
 TEST(Rendezvous, SendsAwayAnotherJob) {
   const int port = free_port();
   on_threads(2, [&](int rank) {
-    const auto store = connect_store(world_of(rank, 2, port, "mine"), kLong);
+    const auto store = open_store(tcp_job(rank, 2, port, "mine"), kLong);
     if (rank == 1) {
-      EXPECT_THAT(outcomes({world_of(1, 2, port, "yours")})[0],
+      EXPECT_THAT(tcp_outcomes({tcp_job(1, 2, port, "yours")})[0],
                   AllOf(HasSubstr("config: "), HasSubstr("another job"), HasSubstr("MASTER_PORT")));
-      EXPECT_THAT(outcomes({world_of(1, 2, port, "mine")})[0], HasSubstr("are both rank 1"));
+      EXPECT_THAT(tcp_outcomes({tcp_job(1, 2, port, "mine")})[0], HasSubstr("are both rank 1"));
       store->set("still", "here");
     }
     EXPECT_EQ(store->wait("still", kLong), "here");
   });
 }
 
-/// A hostile peer: the job does not notice.
-TEST(Rendezvous, OutlivesStrangers) {
+/// A peer that knows the key and does not speak as a rank does: the job does not notice.
+TEST(Rendezvous, OutlivesNonsense) {
   const int port = free_port();
   const SocketAddress endpoint = tcp_address("127.0.0.1", port);
   const Deadline deadline(kLong);
   on_threads(2, [&](int rank) {
-    const auto store = connect_store(world_of(rank, 2, port), kLong);
+    const auto store = open_store(tcp_job(rank, 2, port), kLong);
     if (rank == 1) {
-      std::vector<Socket> silent;
-      for (int i = 0; i < 100; ++i) silent.push_back(dial(endpoint, deadline));  // more than it keeps
       const auto dropped = [&](const std::string& bytes) {
         const Socket socket = dial(endpoint, deadline);
-        receive_exactly(socket, wire::kGreetingBytes, deadline);
+        authenticate(socket, "job", kForStore, deadline);
         send_all(socket, bytes, deadline);
-        char byte;
-        for (;;) {
-          const ssize_t got = ::recv(socket.get(), &byte, 1, 0);
-          if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
-          if (deadline.passed()) return false;
-          std::this_thread::sleep_for(1ms);
+        try {
+          receive_exactly(socket, 1, deadline);
+        } catch (const std::system_error& error) {
+          return error.code() == std::errc::connection_reset;
         }
+        return false;
       };
       EXPECT_TRUE(dropped("GET / HTTP/1.1\r\n\r\n"));
       EXPECT_TRUE(dropped(std::string(8, '\xff')));              // a length of 4 GiB
       EXPECT_TRUE(dropped(wire::frame(std::string(100, 'x'))));  // no hello
-      const wire::Hello hello{1, 2, 1, 1, "h", "h"};
-      EXPECT_TRUE(dropped(wire::frame(wire::encode(hello, "job", std::string(16, 'n')))));  // a hello for another nonce
-      EXPECT_TRUE(dropped(std::string(1, '\1')));                                           // and then silence
+      EXPECT_TRUE(dropped(std::string(1, '\1')));                // and then silence
       store->set("still", "here");
     }
     EXPECT_EQ(store->wait("still", kLong), "here");
   });
 }
 
-TEST(Wire, HashesAsPublished) {
-  std::string data;
-  for (char i = 0; i < 15; ++i) data += i;
-  EXPECT_EQ(wire::siphash({0x0706050403020100, 0x0f0e0d0c0b0a0908}, data), 0xa129ca6149be45e5);
-}
-
 TEST(Wire, ReadsWhatItWroteAndNothingElse) {
-  const std::string nonce(16, 'n');
-  const std::string hello = wire::encode(wire::Hello{1, 2, 3, 4, "id", "name"}, "job", nonce);
-  ASSERT_TRUE(wire::decode_hello(hello, "job", nonce));
-  EXPECT_EQ(wire::decode_hello(hello, "job", nonce)->who(), "rank 1 (pid 3 on host name)");
-  EXPECT_FALSE(wire::decode_hello(hello, "other", nonce));
-  EXPECT_FALSE(wire::decode_hello(hello, "job", std::string(16, 'm')));
+  const std::string hello = wire::encode(wire::Hello{1, 2, 3, 4, "id", "name"});
+  ASSERT_TRUE(wire::decode_hello(hello));
+  EXPECT_EQ(wire::decode_hello(hello)->who(), "rank 1 (pid 3 on host name)");
+  for (std::size_t cut = 0; cut < hello.size(); ++cut) EXPECT_FALSE(wire::decode_hello(hello.substr(0, cut))) << cut;
   const std::string request = wire::encode(wire::Request{wire::Op::set, "key", "value", 7});
   for (std::size_t cut = 0; cut < request.size(); ++cut) EXPECT_FALSE(wire::decode_request(request.substr(0, cut))) << cut;
   EXPECT_FALSE(wire::decode_request(request + "x"));

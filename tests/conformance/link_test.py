@@ -52,7 +52,7 @@ def run_ranks(per_host, algorithm, size):
     for rank in range(2 * per_host):
         host = rank // per_host
         variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(2 * per_host), LOCAL_RANK=str(rank % per_host), LOCAL_WORLD_SIZE=str(per_host),
-                         MASTER_ADDR=ADDRESSES[0], MASTER_PORT=port, PACELINE_JOB=f"hosts{os.getpid()}")
+                         MASTER_ADDR=ADDRESSES[0], MASTER_PORT=port, PACELINE_JOB=f"hosts of process {os.getpid()}")
         words = ["ip", "netns", "exec", NAMES[host], PROGRAMS / "bench_rank", "gloo", str(2 * per_host), "allreduce", algorithm, str(size)]
         processes.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     before = sent_bytes(0)

@@ -33,6 +33,7 @@ def ranks(**variables):
             "LOCAL_WORLD_SIZE": PER_HOST,
             "MASTER_ADDR": ADDRESSES[0],
             "MASTER_PORT": 29611,
+            "PACELINE_JOB": f"two hosts of process {os.getpid()}",
             **variables,
         }
         running.append(

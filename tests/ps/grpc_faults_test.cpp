@@ -85,7 +85,7 @@ TEST(Grpc, TasksAreDoneOnce) {
   Fleet fleet({.workers = 3}, 2, work.options());
   {
     std::vector<std::jthread> threads;
-    for (int w = 0; w < 3; ++w) threads.emplace_back([&] { work_until_finished(*connect_grpc(fleet.addresses, layout())); });
+    for (int w = 0; w < 3; ++w) threads.emplace_back([&] { work_until_finished(*connect(fleet.addresses, layout())); });
   }
   const std::scoped_lock lock(work.mutex);
   std::sort(work.done.begin(), work.done.end());
@@ -98,12 +98,12 @@ TEST(Grpc, TasksAreDoneOnce) {
 TEST(Grpc, ATaskOfAWorkerThatLeavesIsHandedBack) {
   Work work(2);
   Fleet fleet({.workers = 2}, 1, work.options());
-  auto leaver = connect_grpc(fleet.addresses, layout());
+  auto leaver = connect(fleet.addresses, layout());
   const auto task = leaver->next();
   ASSERT_TRUE(task);
   leaver.reset();
   EXPECT_TRUE(soon([&] { return std::scoped_lock(work.mutex), !work.lost.empty(); }));
-  const auto other = connect_grpc(fleet.addresses, layout());
+  const auto other = connect(fleet.addresses, layout());
   work_until_finished(*other);
   const std::scoped_lock lock(work.mutex);
   EXPECT_THAT(work.done, testing::UnorderedElementsAre(0, 1));
@@ -115,7 +115,7 @@ TEST(Grpc, ATaskOfAWorkerThatLeavesIsHandedBack) {
 TEST(GrpcProcess, DISABLED_Worker) {
   const char* address = std::getenv("PACELINE_TEST_SERVER");
   ASSERT_NE(address, nullptr);
-  const auto client = connect_grpc({address}, layout());
+  const auto client = connect({address}, layout());
   if (std::getenv("PACELINE_TEST_HOLD") == nullptr) return work_until_finished(*client);
   client->next();
   pulled(*client);
@@ -126,7 +126,7 @@ TEST(GrpcProcess, DISABLED_Worker) {
 TEST(GrpcProcess, DISABLED_Server) {
   const char* address = std::getenv("PACELINE_TEST_SERVER");
   ASSERT_NE(address, nullptr);
-  GrpcServer server(make_large_host({.wait = 500ms}), large_layout(), {.address = address});
+  GrpcServer server(make_large_host({.wait = 500ms}), large_layout(), keyed({.address = address}));
   ::pause();
 }
 
@@ -162,12 +162,12 @@ class Process {
 TEST(GrpcProcess, AKilledWorkerLeavesAndTheRestGoOn) {
   Work work(1'000'000);
   Fleet fleet({.workers = 2}, 1, work.options());
-  const auto mine = connect_grpc(fleet.addresses, layout(), {.worker = 1});
+  const auto mine = connect(fleet.addresses, layout(), {.worker = 1});
   Process process(fleet.addresses[0], Process::Kind::works);
   ASSERT_TRUE(process.runs());
   ASSERT_TRUE(soon([&] { return version(fleet) > 3; }));
   EXPECT_THAT(fleet.servers[0]->workers(), ElementsAre(0, 1));
-  const auto looks = connect_grpc(fleet.addresses, layout(), {.worker = kObserver});
+  const auto looks = connect(fleet.addresses, layout(), {.worker = kObserver});
   testing::internal::CaptureStderr();
   process.end(SIGKILL);
   EXPECT_TRUE(soon([&] { return fleet.servers[0]->workers() == std::vector<int>{1, kObserver}; }));
@@ -183,7 +183,7 @@ TEST(GrpcProcess, AKilledWorkerLeavesAndTheRestGoOn) {
 TEST(GrpcProcess, AStoppedWorkerIsForgottenAndItsTaskHandedBack) {
   Work work(2);
   Fleet fleet({.consistency = "bsp", .workers = 2, .limits = {.wait = 20s, .silence = 400ms}}, 1, work.options());
-  const auto mine = connect_grpc(fleet.addresses, layout(), {.worker = 1});
+  const auto mine = connect(fleet.addresses, layout(), {.worker = 1});
   Process process(fleet.addresses[0], Process::Kind::holds);
   ASSERT_TRUE(process.runs());
   ASSERT_TRUE(soon([&] { return std::scoped_lock(work.mutex), work.given == 1; }));
@@ -201,7 +201,7 @@ TEST(GrpcProcess, AStoppedWorkerIsForgottenAndItsTaskHandedBack) {
 
 TEST(Grpc, WhoeverWaitsForALateWorkerGetsAPeerError) {
   Fleet fleet({.consistency = "bsp", .workers = 2, .limits = {.wait = 200ms, .silence = 30s}}, 1);
-  const auto late = connect_grpc(fleet.addresses, layout()), prompt = connect_grpc(fleet.addresses, layout());
+  const auto late = connect(fleet.addresses, layout()), prompt = connect(fleet.addresses, layout());
   pulled(*late), pulled(*prompt);
   auto gradient = gradient_of(0, 0);
   prompt->push(gradient.data(), {.rate = kRate});
@@ -219,8 +219,8 @@ TEST(Grpc, WhoeverWaitsForALateWorkerGetsAPeerError) {
 
 TEST(Grpc, WhoeverLeavesNoLongerHoldsUpTheOthers) {
   Fleet fleet({.consistency = "bsp", .workers = 2}, 2);
-  auto leaver = connect_grpc(fleet.addresses, layout());
-  const auto stayer = connect_grpc(fleet.addresses, layout());
+  auto leaver = connect(fleet.addresses, layout());
+  const auto stayer = connect(fleet.addresses, layout());
   pulled(*leaver), pulled(*stayer);
   auto gradient = gradient_of(1, 0);
   EXPECT_EQ(stayer->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::gathered);
@@ -231,11 +231,11 @@ TEST(Grpc, WhoeverLeavesNoLongerHoldsUpTheOthers) {
 
 TEST(Grpc, ANewWorkerMayComeAnyTime) {
   Fleet fleet({.workers = 1}, 2);
-  const auto first = connect_grpc(fleet.addresses, layout());
+  const auto first = connect(fleet.addresses, layout());
   pulled(*first);
   auto gradient = gradient_of(0, 0);
   first->push(gradient.data(), {.rate = kRate});
-  const auto second = connect_grpc(fleet.addresses, layout());
+  const auto second = connect(fleet.addresses, layout());
   EXPECT_EQ(second->worker(), 1);
   EXPECT_EQ(pulled(*second), pulled(*first));
   gradient = gradient_of(1, 0);
@@ -245,7 +245,7 @@ TEST(Grpc, ANewWorkerMayComeAnyTime) {
 
 TEST(Grpc, AServerThatComesBackIsJoinedAgain) {
   Fleet fleet({}, 2);
-  const auto client = connect_grpc(fleet.addresses, layout());
+  const auto client = connect(fleet.addresses, layout());
   const auto start = pulled(*client);
   fleet.servers[1].reset();
   auto gradient = gradient_of(0, 0);
@@ -253,7 +253,7 @@ TEST(Grpc, AServerThatComesBackIsJoinedAgain) {
     std::this_thread::sleep_for(100ms);
     fleet.hosts[1] = make_host({}, fleet.cuts[1], fleet.cuts[2]);
     fleet.servers[1] = std::make_unique<GrpcServer>(
-        fleet.hosts[1], layout(), ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
+        fleet.hosts[1], layout(), keyed(ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]}));
   });
   client->push(gradient.data(), {.rate = kRate});  // waits for the second server, which then does not know of the pull
   restart.join();
@@ -286,7 +286,7 @@ std::shared_ptr<Host> restored(Host& lost, const ServerSettings& settings, std::
 TEST(Grpc, ARestoredServerTakesPartInTheOthersRounds) {
   const ServerSettings settings{.rule = "average", .consistency = "bsp", .workers = 2};
   Fleet fleet(settings, 2);
-  const auto early = connect_grpc(fleet.addresses, layout(), {.worker = 0}), late = connect_grpc(fleet.addresses, layout(), {.worker = 1});
+  const auto early = connect(fleet.addresses, layout(), {.worker = 0}), late = connect(fleet.addresses, layout(), {.worker = 1});
   const auto push = [](RemoteClient& client, int step) {
     auto gradient = gradient_of(client.worker(), step);
     return client.push(gradient.data(), {.rate = kRate}).fate;
@@ -298,7 +298,7 @@ TEST(Grpc, ARestoredServerTakesPartInTheOthersRounds) {
   fleet.servers[1].reset();
   fleet.hosts[1] = host;
   fleet.servers[1] = std::make_unique<GrpcServer>(
-      host, layout(), ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]});
+      host, layout(), keyed(ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]}));
   push(*early, 1);  // dropped by the second server, which does not wait for this worker before its next pull
   pulled(*late);
   push(*late, 1);
@@ -316,14 +316,14 @@ TEST(Grpc, ARestoredServerTakesPartInTheOthersRounds) {
 
 TEST(Grpc, PatienceEnds) {
   Fleet fleet({}, 1);
-  const auto client = connect_grpc(fleet.addresses, layout(), {.patience = 300ms});
+  const auto client = connect(fleet.addresses, layout(), {.patience = 300ms});
   fleet.servers.clear();
   EXPECT_THROW(pulled(*client), PeerError);
 }
 
 TEST(Grpc, AServerThatEndsLetsGoOfWhoeverWaits) {
   Fleet fleet({.consistency = "bsp", .workers = 2}, 1);
-  const auto client = connect_grpc(fleet.addresses, layout(), {.patience = 300ms});
+  const auto client = connect(fleet.addresses, layout(), {.patience = 300ms});
   pulled(*client);
   auto gradient = gradient_of(0, 0);
   client->push(gradient.data(), {.rate = kRate});
@@ -334,57 +334,15 @@ TEST(Grpc, AServerThatEndsLetsGoOfWhoeverWaits) {
 
 /// A server that neither answers nor breaks off: what is under way to it sticks in the sockets, and the worker must get its memory back.
 TEST(SlowGrpcProcess, AStoppedServerIsGivenUp) {
-  const std::string address = GrpcServer(make_host({}), layout(), {}).address();  // one that is free
+  const std::string address = GrpcServer(make_host({}), layout(), keyed({})).address();  // one that is free
   Process process(address, Process::Kind::serves);
   ASSERT_TRUE(process.runs());
-  const auto client = connect_grpc({address}, large_layout(), {.deadline = 500ms, .patience = 1s});
+  const auto client = connect({address}, large_layout(), {.deadline = 500ms, .patience = 1s});
   std::vector<float> parameters(kMany), gradient(kMany, 1);
   client->pull(parameters.data(), 1);
   process.send(SIGSTOP);
   EXPECT_THROW(client->push(gradient.data(), {.rate = 1}), PeerError);
   process.end(SIGKILL);
-}
-
-// ---- TLS
-
-class GrpcTls : public testing::Test {
- protected:
-  void SetUp() override {
-    if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "openssl is not installed";
-    make_authority("ca"), make_authority("other");
-    make_certificate("server", "ca"), make_certificate("worker", "ca"), make_certificate("stranger", "other");
-  }
-
-  Security security(const std::string& who) const { return {file(who + ".pem"), file(who + ".key"), file("ca.pem"), false}; }
-
- private:
-  std::string file(const std::string& name) const { return folder_ / name; }
-  void openssl(const std::string& arguments) const {
-    ASSERT_EQ(std::system(("cd " + folder_.path().string() + " && openssl " + arguments + " >/dev/null 2>&1").c_str()), 0) << arguments;
-  }
-  void make_authority(const std::string& name) const {
-    openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name + " -keyout " + name + ".key -out " +
-            name + ".pem");
-  }
-  void make_certificate(const std::string& name, const std::string& authority) const {
-    openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -addext subjectAltName=IP:127.0.0.1 -keyout " +
-            name + ".key -out " + name + ".csr");
-    openssl("x509 -req -in " + name + ".csr -CA " + authority + ".pem -CAkey " + authority +
-            ".key -CAcreateserial -days 2 -copy_extensions copy -out " + name + ".pem");
-  }
-
-  TemporaryFolder folder_;
-};
-
-TEST_F(GrpcTls, BothSidesShowCertificates) {
-  Fleet fleet({}, 1, {.security = security("server")});
-  const auto client = connect_grpc(fleet.addresses, layout(), {.security = security("worker")});
-  const auto before = pulled(*client);
-  auto gradient = gradient_of(0, 0);
-  client->push(gradient.data(), {.rate = kRate});
-  EXPECT_NE(pulled(*client), before);
-  EXPECT_THROW(connect_grpc(fleet.addresses, layout(), {.security = security("stranger"), .patience = 500ms}), PeerError);
-  EXPECT_THROW(connect_grpc(fleet.addresses, layout(), {.patience = 500ms}), PeerError);
 }
 
 }  // namespace

@@ -12,6 +12,16 @@ namespace paceline::ps {
 inline constexpr std::int64_t kLength = 3'000;  // three tensors and a gap
 inline constexpr float kRate = 0.25f;
 
+inline const std::string kSecret = "the key of these tests";
+inline ServiceOptions keyed(ServiceOptions options) {
+  options.security.secret = kSecret;
+  return options;
+}
+inline std::unique_ptr<RemoteClient> connect(const std::vector<std::string>& addresses, const Layout& layout, JoinOptions options = {}) {
+  options.security.secret = kSecret;
+  return connect_grpc(addresses, layout, options);
+}
+
 inline Layout layout() {
   return {.entries = {{"a.weight", {40, 50}, 0, 2000, true}, {"a.bias", {40}, 2000, 40, false}, {"b.weight", {23, 41}, 2048, 943, true}},
           .length = kLength,
@@ -57,7 +67,7 @@ struct Fleet {
     cuts = cut_ranges(segments_of(layout()), kLength, count, true);
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       hosts.push_back(make_host(settings, cuts[i], cuts[i + 1]));
-      ServiceOptions mine = options;
+      ServiceOptions mine = keyed(options);
       mine.begin = cuts[i], mine.end = cuts[i + 1];
       servers.push_back(std::make_unique<GrpcServer>(hosts.back(), layout(), mine));
       addresses.push_back(servers.back()->address());

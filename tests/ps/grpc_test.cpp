@@ -31,7 +31,7 @@ TEST_P(GrpcEqual, InProcess) {
   std::vector<std::unique_ptr<RemoteClient>> remote;
   std::vector<std::unique_ptr<Client>> local;
   for (int w = 0; w < workers; ++w) {
-    remote.push_back(connect_grpc(fleet.addresses, layout()));
+    remote.push_back(connect(fleet.addresses, layout()));
     EXPECT_EQ(remote.back()->worker(), w);
     local.push_back(make_in_process_client({oracle}, {0, kLength}, w));
   }
@@ -70,7 +70,7 @@ TEST(Grpc, WorkersAtTheSameTimeUnderBspGetTheSerialResult) {
     std::vector<std::jthread> threads;
     for (int w = 0; w < kWorkers; ++w)
       threads.emplace_back([&, w] {
-        const auto client = connect_grpc(fleet.addresses, layout(), {.worker = w});
+        const auto client = connect(fleet.addresses, layout(), {.worker = w});
         for (int step = 0; step < kSteps; ++step) {
           pulled(*client);
           auto gradient = gradient_of(w, step);
@@ -98,8 +98,8 @@ TEST(Grpc, WorkersAtTheSameTimeUnderBspGetTheSerialResult) {
 
 TEST(Grpc, LargePayloadsComeInPieces) {
   const auto host = make_large_host();
-  GrpcServer server(host, large_layout(), {});
-  const auto client = connect_grpc({server.address()}, large_layout());
+  GrpcServer server(host, large_layout(), keyed({}));
+  const auto client = connect({server.address()}, large_layout());
   std::vector<float> parameters(kMany, 5), gradient(kMany);
   client->pull(parameters.data(), 1);
   for (std::int64_t i = 0; i < kMany; ++i) gradient[static_cast<std::size_t>(i)] = static_cast<float>(i % 1001);
@@ -112,7 +112,7 @@ TEST(Grpc, ReplicasComeBackChanged) {
   const ServerSettings settings{.rule = "easgd"};
   Fleet fleet(settings, 2);
   const auto oracle = make_host(settings);
-  const auto remote = connect_grpc(fleet.addresses, layout());
+  const auto remote = connect(fleet.addresses, layout());
   const auto local = make_in_process_client({oracle}, {0, kLength}, 0);
   pulled(*remote), pulled(*local);
   auto there = gradient_of(0, 0), here = there;
@@ -127,7 +127,7 @@ TEST(Grpc, ReplicasComeBackChanged) {
 TEST(Grpc, ReportsGetAdviceAndMoveTheStatistics) {
   Fleet fleet({.rule = "lc_asgd"}, 2);
   const auto oracle = make_host({.rule = "lc_asgd"});
-  const auto remote = connect_grpc(fleet.addresses, layout());
+  const auto remote = connect(fleet.addresses, layout());
   const auto local = make_in_process_client({oracle}, {0, kLength}, 0);
   const std::vector<float> statistics = {1, 2, 3, 4, 5, 6, 7, 8};
   for (int i = 0; i < 3; ++i) {
@@ -147,7 +147,7 @@ TEST(Grpc, ReportsGetAdviceAndMoveTheStatistics) {
 
 TEST(Grpc, TellsWhatIsInVain) {
   Fleet fleet({.consistency = "k_sync", .workers = 2}, 1);  // K = 1 of 2: the second gradient of a round is dropped
-  const auto fast = connect_grpc(fleet.addresses, layout()), slow = connect_grpc(fleet.addresses, layout());
+  const auto fast = connect(fleet.addresses, layout()), slow = connect(fleet.addresses, layout());
   pulled(*fast), pulled(*slow);
   EXPECT_FALSE(slow->in_vain());
   auto gradient = gradient_of(0, 0);
@@ -163,59 +163,59 @@ TEST(Grpc, AnotherModelIsRefusedWithTheDifference) {
   Layout other = layout();
   other.entries[2].shape = {41, 23};
   try {
-    connect_grpc(fleet.addresses, other);
+    connect(fleet.addresses, other);
     FAIL() << "the server took a worker with another model";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("b.weight is [41, 23] here and [23, 41] there"));
   }
-  EXPECT_NO_THROW(pulled(*connect_grpc(fleet.addresses, layout())));
+  EXPECT_NO_THROW(pulled(*connect(fleet.addresses, layout())));
 }
 
 TEST(Grpc, AnotherRecipeIsRefusedWithTheDifference) {
   Fleet fleet({}, 1, {.terms = "data.batch=64\nparallel.workers=4\ntrain.seed=1\n"});
   try {
-    connect_grpc(fleet.addresses, layout(), {.terms = "data.batch=128\nparallel.workers=3\ntrain.seed=1\n"});
+    connect(fleet.addresses, layout(), {.terms = "data.batch=128\nparallel.workers=3\ntrain.seed=1\n"});
     FAIL() << "the server took a worker with another recipe";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("data.batch is 128 here and 64 there, parallel.workers is 3 here and 4 there;"));
   }
-  EXPECT_THROW(connect_grpc(fleet.addresses, layout()), ConfigError);
-  EXPECT_NO_THROW(connect_grpc(fleet.addresses, layout(), {.terms = "train.seed=1\nparallel.workers=4\ndata.batch=64\n"}));
+  EXPECT_THROW(connect(fleet.addresses, layout()), ConfigError);
+  EXPECT_NO_THROW(connect(fleet.addresses, layout(), {.terms = "train.seed=1\nparallel.workers=4\ndata.batch=64\n"}));
 }
 
 TEST(Grpc, ANumberIsGivenOnce) {
   Fleet fleet({}, 1);
-  const auto first = connect_grpc(fleet.addresses, layout(), {.worker = 5});
+  const auto first = connect(fleet.addresses, layout(), {.worker = 5});
   EXPECT_EQ(first->worker(), 5);
-  EXPECT_THROW(connect_grpc(fleet.addresses, layout(), {.worker = 5}), ConfigError);
-  EXPECT_THROW(connect_grpc(fleet.addresses, layout(), {.worker = 1 << 20}), ConfigError);
-  EXPECT_EQ(connect_grpc(fleet.addresses, layout())->worker(), 0);
+  EXPECT_THROW(connect(fleet.addresses, layout(), {.worker = 5}), ConfigError);
+  EXPECT_THROW(connect(fleet.addresses, layout(), {.worker = 1 << 20}), ConfigError);
+  EXPECT_EQ(connect(fleet.addresses, layout())->worker(), 0);
 }
 
 TEST(Grpc, AddressesMustBeTheWholeModelInOrder) {
   Fleet fleet({}, 2);
-  EXPECT_THROW(connect_grpc({fleet.addresses[1], fleet.addresses[0]}, layout()), ConfigError);
-  EXPECT_THROW(connect_grpc({fleet.addresses[0]}, layout()), ConfigError);
-  EXPECT_THROW(connect_grpc({}, layout()), ConfigError);
-  EXPECT_THROW(connect_grpc({"nonsense"}, layout()), ConfigError);
+  EXPECT_THROW(connect({fleet.addresses[1], fleet.addresses[0]}, layout()), ConfigError);
+  EXPECT_THROW(connect({fleet.addresses[0]}, layout()), ConfigError);
+  EXPECT_THROW(connect({}, layout()), ConfigError);
+  EXPECT_THROW(connect({"nonsense"}, layout()), ConfigError);
 }
 
 TEST(Grpc, OtherHostsNeedCertificates) {
   const auto host = make_host({});
-  EXPECT_THROW(GrpcServer(host, layout(), {.address = "0.0.0.0:0"}), ConfigError);
-  EXPECT_THROW(GrpcServer(host, layout(), {.security = {.certificate = "half.pem"}}), ConfigError);
-  EXPECT_NO_THROW(GrpcServer(host, layout(), {.address = "0.0.0.0:0", .security = {.allow_insecure = true}}));
-  EXPECT_THROW(connect_grpc({"192.0.2.1:4711"}, layout()), ConfigError);
+  EXPECT_THROW(GrpcServer(host, layout(), keyed({.address = "0.0.0.0:0"})), ConfigError);
+  EXPECT_THROW(GrpcServer(host, layout(), keyed({.security = {.certificate = "half.pem"}})), ConfigError);
+  EXPECT_NO_THROW(GrpcServer(host, layout(), keyed({.address = "0.0.0.0:0", .security = {.allow_insecure = true}})));
+  EXPECT_THROW(connect({"192.0.2.1:4711"}, layout()), ConfigError);
 }
 
 TEST(Grpc, APortThatIsTakenIsAnError) {
   Fleet fleet({}, 1);
-  EXPECT_THROW(GrpcServer(make_host({}), layout(), {.address = fleet.addresses[0]}), ConfigError);
+  EXPECT_THROW(GrpcServer(make_host({}), layout(), keyed({.address = fleet.addresses[0]})), ConfigError);
 }
 
 TEST(Grpc, NoServerIsAPeerErrorThatNamesTheAddress) {
   try {
-    connect_grpc({"127.0.0.1:1"}, layout(), {.patience = 300ms});
+    connect({"127.0.0.1:1"}, layout(), {.patience = 300ms});
     FAIL();
   } catch (const PeerError& error) {
     EXPECT_THAT(error.what(), HasSubstr("127.0.0.1:1"));
@@ -224,7 +224,7 @@ TEST(Grpc, NoServerIsAPeerErrorThatNamesTheAddress) {
 
 TEST(Grpc, AGradientThatIsNotFiniteIsDroppedAndTheWorkerGoesOn) {
   Fleet fleet({}, 1);
-  const auto client = connect_grpc(fleet.addresses, layout());
+  const auto client = connect(fleet.addresses, layout());
   const auto before = pulled(*client);
   auto bad = gradient_of(0, 0);
   bad[1234] = std::numeric_limits<float>::quiet_NaN();
@@ -239,7 +239,7 @@ TEST(Grpc, AGradientThatIsNotFiniteIsDroppedAndTheWorkerGoesOn) {
 TEST(Grpc, AGradientThatIsNotFiniteSomewhereIsUsedNowhere) {
   for (const std::string compression : {"", "fp16", "int8"}) {
     Fleet fleet({}, 2, {.compression = {.name = compression}});
-    const auto client = connect_grpc(fleet.addresses, layout(), {.compression = {.name = compression}});
+    const auto client = connect(fleet.addresses, layout(), {.compression = {.name = compression}});
     const auto before = pulled(*client);
     auto bad = gradient_of(0, 0);
     bad[kLength - 60] = std::numeric_limits<float>::quiet_NaN();
@@ -249,7 +249,7 @@ TEST(Grpc, AGradientThatIsNotFiniteSomewhereIsUsedNowhere) {
   }
   // What only overflows on its way is refused likewise.
   Fleet fleet({}, 2, {.compression = {.name = "fp16"}});
-  const auto client = connect_grpc(fleet.addresses, layout(), {.compression = {.name = "fp16"}});
+  const auto client = connect(fleet.addresses, layout(), {.compression = {.name = "fp16"}});
   const auto before = pulled(*client);
   auto large = gradient_of(0, 0);
   large[kLength - 60] = 1e6f;
@@ -267,7 +267,7 @@ TEST_P(GrpcCompressed, DecodesToWhatTheCodeSays) {
   compression.settings.density = 0.05;
   Fleet fleet({}, 2, {.compression = compression});
   const auto oracle = make_host({});
-  const auto remote = connect_grpc(fleet.addresses, layout(), {.compression = compression});
+  const auto remote = connect(fleet.addresses, layout(), {.compression = compression});
   const auto local = make_in_process_client({oracle}, {0, kLength}, 0);
   const auto& compressor = find(compress::compressors(), "compressor", GetParam()).make;
   std::vector<float> residual(kLength);
@@ -304,7 +304,7 @@ TEST(Grpc, ASpoiltGradientDoesNotSpoilTheResidual) {
   for (const std::string name : {"fp16", "int8", "topk", "dgc"}) {
     const PushCompression compression{.name = name, .momentum = 0.9};
     Fleet fleet({}, 1, {.compression = compression});
-    const auto client = connect_grpc(fleet.addresses, layout(), {.compression = compression});
+    const auto client = connect(fleet.addresses, layout(), {.compression = compression});
     pulled(*client);
     auto bad = gradient_of(0, 0);
     bad[17] = std::numeric_limits<float>::infinity();
@@ -318,7 +318,7 @@ TEST(Grpc, ASpoiltGradientDoesNotSpoilTheResidual) {
 TEST(Grpc, CompressorsThatNeedAllWorkersAreRefused) {
   const PushCompression compression{.name = "powersgd"};
   try {
-    GrpcServer(make_host({}), layout(), {.compression = compression});
+    GrpcServer(make_host({}), layout(), keyed({.compression = compression}));
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("powersgd"), HasSubstr("fp16"), HasSubstr("topk")));
@@ -327,17 +327,17 @@ TEST(Grpc, CompressorsThatNeedAllWorkersAreRefused) {
 
 TEST(Grpc, BothSidesMustCompressAlike) {
   Fleet fleet({}, 1, {.compression = {.name = "topk"}});
-  EXPECT_THROW(connect_grpc(fleet.addresses, layout()), ConfigError);
+  EXPECT_THROW(connect(fleet.addresses, layout()), ConfigError);
   PushCompression denser{.name = "topk"};
   denser.settings.density = 0.5;
-  EXPECT_THROW(connect_grpc(fleet.addresses, layout(), {.compression = denser}), ConfigError);
+  EXPECT_THROW(connect(fleet.addresses, layout(), {.compression = denser}), ConfigError);
 }
 
 #else
 
 TEST(Grpc, SaysHowToGetIt) {
   try {
-    connect_grpc({"127.0.0.1:1"}, {});
+    connect({"127.0.0.1:1"}, {});
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("libgrpc++-dev"));

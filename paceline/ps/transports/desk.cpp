@@ -29,6 +29,11 @@ void check_alike(const wire::Join& join, std::string_view text, const Layout& la
     throw ConfigError(fmt::format("the worker's recipe (here) is not the run's (there): {}; give both the same", what));
 }
 
+std::int64_t longest_introduction(const Layout& layout, const ServiceOptions& options) {
+  constexpr std::int64_t kRoom = 1 << 16;
+  return 2 * std::ssize(serialise(layout)) + std::ssize(options.compression.describe()) + std::ssize(options.terms) + kRoom;
+}
+
 wire::Joined welcome(int worker, Host& host, const ServiceOptions& options) {
   return {.worker = worker,
           .begin = options.begin,

@@ -10,6 +10,8 @@ namespace paceline::ps {
 
 /// Throws ConfigError where a worker that joins with this text has another model, compression or recipe than the server.
 void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const ServiceOptions& options);
+/// Bytes that the text of a worker that joins may have: those of one that fits, and room for one that does not, so that it can be told why.
+std::int64_t longest_introduction(const Layout& layout, const ServiceOptions& options);
 /// What a worker that joins is told.
 wire::Joined welcome(int worker, Host& host, const ServiceOptions& options);
 /// Throws ConfigError where such a service cannot be.

@@ -39,11 +39,14 @@ std::uint64_t random_token() {
 GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options)
     : RemoteWorker(layout), identity_{.options = options, .token = random_token(), .layout = layout, .worker = options.worker} {
   if (addresses.empty()) throw ConfigError("a worker needs the address of at least one server");
+  for (const std::string& address : addresses)
+    links_.push_back(std::make_unique<Link>(static_cast<int>(links_.size()), address, identity_));
+  pulse_ = std::jthread([this](const std::stop_token& stop) { pulse(stop); });  // it also ends a join that is never answered
   std::vector<wire::Joined> places;
   std::int64_t end = 0;
-  for (const std::string& address : addresses) {
-    auto& link = links_.emplace_back(std::make_unique<Link>(static_cast<int>(links_.size()), address, identity_));
-    const wire::Joined& joined = places.emplace_back(link->connect());
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    const std::string& address = addresses[i];
+    const wire::Joined& joined = places.emplace_back(links_[i]->connect());
     if (joined.begin != end || joined.end < end)
       throw ConfigError(
           fmt::format("{} has the elements {} to {} of the model, and {} should come next; give the servers' addresses in order", address,
@@ -54,7 +57,6 @@ GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const Layout& 
   if (end != layout.length)
     throw ConfigError(fmt::format("the servers have {} of the model's {} elements; give the addresses of all of them", end, layout.length));
   begin(identity_.worker, std::move(places), options.compression);
-  pulse_ = std::jthread([this](const std::stop_token& stop) { pulse(stop); });
 }
 
 GrpcWorker::~GrpcWorker() {

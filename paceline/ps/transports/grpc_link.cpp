@@ -3,7 +3,6 @@
 #include "paceline/ps/transports/grpc_link.h"
 
 #include <fmt/format.h>
-#include <grpcpp/create_channel.h>
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/impl/rpc_method.h>
 
@@ -12,6 +11,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/ps/transports/grpc_door.h"
 
 namespace paceline::ps {
 namespace {
@@ -82,7 +82,7 @@ std::string Link::ask_once(const Question& question) {
   std::string answer = receive_head(*stream_);
   asking.broken = false;
   const wire::Head told = question.check(answer, name());
-  if (told.verb == wire::Verb::error) wire::raise(answer, receive_text(*stream_, told.payload));
+  if (told.verb == wire::Verb::error) wire::raise(answer, receive_text(*stream_, told.payload, wire::kMostFailure));
   if (told.payload != 0) receive_payload(*stream_, question.into);
   if (told.verb == wire::Verb::pull) seen_ = wire::unpack<wire::Pulled>(answer).version;
   return answer;
@@ -91,16 +91,18 @@ std::string Link::ask_once(const Question& question) {
 void Link::join_until(Nanoseconds moment) {
   const Introduction introduction(identity_.worker, identity_.layout, identity_.options, identity_.token);
   for (;;) {
-    open(moment);
     try {
+      open(moment);
+      overdue_ = clock_.now() + identity_.options.deadline;
+      answer_challenge(*stream_, *stream_, identity_.options.security);
       const auto now = wire::unpack<wire::Joined>(ask_once(introduction.question()));
       if (joined_.end > 0 && (now.begin != joined_.begin || now.end != joined_.end))
         throw ConfigError(fmt::format("{} came back with another range of the model; start all workers again", name()));
       const std::scoped_lock lock(mutex_);
       joined_ = now;
       return;
-    } catch (const Broken&) {
-      const std::string why = drop();
+    } catch (const Broken& broken) {
+      const std::string why = stream_ ? drop() : broken.what();
       if (clock_.now() + kPause > moment) give_up(why);
       std::this_thread::sleep_for(kPause);
     }
@@ -108,9 +110,11 @@ void Link::join_until(Nanoseconds moment) {
 }
 
 void Link::open(Nanoseconds moment) {
-  auto channel =
-      grpc::CreateCustomChannel(address_, channel_credentials(identity_.options.security), channel_arguments(identity_.options.deadline));
-  if (!channel->WaitForConnected(in(std::max(moment - clock_.now(), kPause)))) give_up("no connection");
+  const Security& security = identity_.options.security;
+  std::string why;
+  const auto channel =
+      connect_through_door(address_, security, identity_.options.deadline, comm::Deadline(std::max(moment - clock_.now(), kPause)), why);
+  if (!channel) throw Broken(why);
   const grpc::internal::RpcMethod session(kSession, grpc::internal::RpcMethod::BIDI_STREAMING, channel);
   const std::scoped_lock lock(mutex_);
   channel_ = channel;
@@ -145,18 +149,20 @@ void Link::give_up(const std::string& why) const {
 
 void Link::tend() {
   std::shared_ptr<grpc::Channel> channel;
+  std::int64_t worker = -1;
   {
     const std::scoped_lock lock(mutex_);
     if (context_ && clock_.now() > overdue_.load()) context_->TryCancel();
-    if (!channel_ || clock_.now() < next_beat_) return;
+    if (!channel_ || joined_.end == 0 || clock_.now() < next_beat_) return;
     next_beat_ = clock_.now() + std::min(Nanoseconds(joined_.silence) / 4, kLongestPeriod);
     channel = channel_;
+    worker = joined_.worker;
   }
   grpc::ClientContext context;
   context.set_deadline(in(kBeatLimit));
   grpc::ByteBuffer answer;
   const grpc::internal::RpcMethod beat(kBeat, grpc::internal::RpcMethod::NORMAL_RPC, channel);
-  const auto bytes = buffer_of(wire::pack(wire::Verb::beat, wire::Beat{identity_.token, identity_.worker}));
+  const auto bytes = buffer_of(wire::pack(wire::Verb::beat, wire::Beat{identity_.token, worker}));
   grpc::internal::BlockingUnaryCall(channel.get(), beat, &context, bytes, &answer);  // a server that does not hear it is met when asked
 }
 

@@ -15,6 +15,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/ps/transports/grpc_door.h"
 #include "paceline/ps/transports/grpc_session.h"
 
 namespace paceline::ps {
@@ -22,6 +23,10 @@ namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 14;
 constexpr Nanoseconds kLook = std::chrono::milliseconds(100);  // how often the keeper looks after cut streams
+constexpr std::size_t kMostGuests = 12;                        // streams that have not joined; whoever comes then tries again
+constexpr Nanoseconds kHelloTime = std::chrono::seconds(2);    // in which a stream joins
+constexpr int kMostStreams = 8;                                // of one connection; a worker has one, and its beats
+constexpr int kTlsHandshakeMs = 5'000;
 
 }  // namespace
 
@@ -37,9 +42,24 @@ class GrpcServer::Impl final : public grpc::Service {
  private:
   using Bytes = grpc::ByteBuffer;
 
+  /// A stream that has not joined yet.
+  class Guest {
+   public:
+    Guest(Impl& server, grpc::ServerContext& context);  // Crowded
+    ~Guest();
+
+   private:
+    Impl& server_;
+    grpc::ServerContext& context_;
+  };
+  class Crowded : public Error {
+   public:
+    using Error::Error;
+  };
+
   grpc::Status visit(grpc::ServerContext& context, Session::Stream& stream);
   grpc::Status beat(const Bytes& request);
-  wire::Join read_join(Session::Stream& stream) const;
+  wire::Join read_join(grpc::ServerContext& context, Session::Stream& stream);
   std::unique_ptr<Session> enter(grpc::ServerContext& context, Session::Stream& stream, const wire::Join& join);
   int number_for(const wire::Join& join, std::unique_lock<std::mutex>& lock);
   void leave(const Session& session);
@@ -53,7 +73,9 @@ class GrpcServer::Impl final : public grpc::Service {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::map<int, Session*> sessions_;  // by worker
+  std::map<grpc::ServerContext*, comm::Deadline> guests_;
   bool closing_ = false;
+  std::optional<Door> door_;
   std::unique_ptr<grpc::Server> server_;
   std::jthread keeper_;
 };
@@ -62,7 +84,6 @@ GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const S
     : host_(std::move(host)), layout_(layout), options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
   check_service(*host_, options_);
-  check_exposure(options_.address, options_.security);
   hear_grpc();
 
   // What the protocol compiler would write for two methods of bytes.
@@ -81,9 +102,13 @@ GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const S
 
   grpc::ServerBuilder builder;
   tune(builder);
-  builder.AddListeningPort(options_.address, server_credentials(options_.security), &port_);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kTlsHandshakeMs);
+  door_.emplace(options_.address, options_.security, builder);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
+  if (server_) door_->open(*server_);
+  port_ = door_->port();
   if (!server_ || port_ == 0)
     throw ConfigError(
         fmt::format("cannot listen at {}; another program may have the port, or the address is not this host's", options_.address));
@@ -93,6 +118,7 @@ GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const S
 
 GrpcServer::Impl::~Impl() {
   keeper_ = {};
+  door_->close();
   {
     const std::scoped_lock lock(mutex_);
     closing_ = true;
@@ -100,6 +126,7 @@ GrpcServer::Impl::~Impl() {
       session->cut();
       host_->leave(worker);  // it may be waiting there
     }
+    for (const auto& [context, until] : guests_) context->TryCancel();
   }
   server_->Shutdown(std::chrono::system_clock::now());
 }
@@ -116,12 +143,14 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
   grpc::Status status;
   try {
     stream.SendInitialMetadata();  // a first message that is only buffered would wait for it
-    const wire::Join join = read_join(stream);
+    const wire::Join join = read_join(context, stream);
     session = enter(context, stream, join);
     Loan none;
     send(stream, wire::pack(wire::Verb::join, welcome(session->worker(), *host_, options_)), {}, none);
     session->serve(*host_, layout_, options_);
   } catch (const Broken&) {
+  } catch (const Crowded& error) {
+    status = {grpc::StatusCode::RESOURCE_EXHAUSTED, error.what()};
   } catch (const DataError& error) {  // whatever follows on the stream cannot be understood either
     status = {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
   } catch (const std::exception& error) {
@@ -136,11 +165,24 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
   return status;
 }
 
-wire::Join GrpcServer::Impl::read_join(Session::Stream& stream) const {
+GrpcServer::Impl::Guest::Guest(Impl& server, grpc::ServerContext& context) : server_(server), context_(context) {
+  const std::scoped_lock lock(server_.mutex_);
+  if (server_.guests_.size() >= kMostGuests) throw Crowded("too many streams that have not joined");
+  server_.guests_.emplace(&context_, comm::Deadline(kHelloTime));
+}
+
+GrpcServer::Impl::Guest::~Guest() {
+  const std::scoped_lock lock(server_.mutex_);
+  server_.guests_.erase(&context_);
+}
+
+wire::Join GrpcServer::Impl::read_join(grpc::ServerContext& context, Session::Stream& stream) {
+  const Guest guest(*this, context);
+  door_->challenge(stream, stream, context.peer());
   const std::string head = receive_head(stream);
   const std::int64_t bytes = wire::unpack_head(head).payload;
   const auto join = wire::unpack<wire::Join>(head);
-  check_alike(join, receive_text(stream, bytes), layout_, options_);
+  check_alike(join, receive_text(stream, bytes, longest_introduction(layout_, options_)), layout_, options_);
   if (join.worker < -1 || join.worker >= kMostWorkers)
     throw ConfigError(fmt::format("no worker has the number {}; there are at most {}", join.worker, kMostWorkers));
   return join;
@@ -149,7 +191,7 @@ wire::Join GrpcServer::Impl::read_join(Session::Stream& stream) const {
 std::unique_ptr<Session> GrpcServer::Impl::enter(grpc::ServerContext& context, Session::Stream& stream, const wire::Join& join) {
   std::unique_lock lock(mutex_);
   const int worker = number_for(join, lock);
-  auto session = std::make_unique<Session>(context, stream, worker, join.token);
+  auto session = std::make_unique<Session>(context, stream, worker, join.token, door_->peer_of(context.peer()));
   sessions_[worker] = session.get();
   host_->join(worker);
   if (closing_) session->cut();
@@ -216,6 +258,8 @@ void GrpcServer::Impl::keep(const std::stop_token& stop) {
       if (const auto found = sessions_.find(worker); found != sessions_.end()) found->second->forget();
     for (const auto& [worker, session] : sessions_)
       if (session->is_cut()) host_->leave(worker);  // ends its waiting, if it waits
+    for (const auto& [context, until] : guests_)
+      if (until.passed()) context->TryCancel();
   }
 }
 

@@ -12,8 +12,8 @@ class Session {
  public:
   using Stream = grpc::ServerReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-  Session(grpc::ServerContext& context, Stream& stream, int worker, std::uint64_t token)
-      : context_(context), stream_(stream), peer_(context.peer()), worker_(worker), token_(token) {}
+  Session(grpc::ServerContext& context, Stream& stream, int worker, std::uint64_t token, std::string peer)
+      : context_(context), stream_(stream), peer_(std::move(peer)), worker_(worker), token_(token) {}
 
   int worker() const { return worker_; }
   std::uint64_t token() const { return token_; }

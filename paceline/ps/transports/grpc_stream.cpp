@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 #include <grpc/support/log.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <algorithm>
 #include <charconv>
@@ -12,14 +14,13 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/log.h"
-#include "paceline/comm/sockets.h"
 
 namespace paceline::ps {
 namespace {
 
 constexpr int kChunk = 4 << 20;  // of a payload, in one message: copied while the next one arrives
 
-// How long a connection may stick that does not take what is written to it. gRPC makes it the sockets' TCP_USER_TIMEOUT too, and nothing
+// How long a connection may stick that does not take what is written to it. It is the sockets' TCP_USER_TIMEOUT too, and nothing
 // else frees a call whose bytes stand in a socket: cancelling it waits for the write. Hence only TCP, not unix sockets.
 constexpr std::chrono::milliseconds kShortestStuck(1'000), kLongestStuck(10'000);
 
@@ -31,8 +32,8 @@ struct Argument {
 // Payloads are large and few. Frames as long as a chunk save headers and copies; the sender may be two chunks ahead of the network (write
 // buffer) and several ahead of the reader (lookahead), so that neither waits for the other. Pings find out that a host is gone.
 constexpr Argument kArguments[] = {
-    {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, -1},
-    {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1},
+    {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kChunk},  // what is longer comes in pieces
+    {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kChunk},
     {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kChunk},
     {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 2 * kChunk},
     {GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 4 * kChunk},
@@ -62,7 +63,9 @@ void for_each_slice(const grpc::ByteBuffer& buffer, const Body& body) {
   for (const grpc::Slice& slice : slices) body(std::as_bytes(std::span(slice.begin(), slice.size())));
 }
 
-bool stays_on_host(const std::string& address) {
+}  // namespace
+
+comm::SocketAddress socket_address(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   int port = -1;
   const char* end = address.data() + address.size();
@@ -70,16 +73,14 @@ bool stays_on_host(const std::string& address) {
   if (!number || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is no address; give it as host:port", address));
   std::string host = address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return comm::tcp_address(host, port).is_loopback();
+  return comm::tcp_address(host, port);
 }
 
-bool has_certificates(const Security& security) {
+bool uses_tls(const Security& security) {
   const int given = !security.certificate.empty() + !security.key.empty() + !security.authority.empty();
   if (given != 0 && given != 3) throw ConfigError("TLS needs all three: certificate, key and authority (files in PEM form)");
   return given == 3;
 }
-
-}  // namespace
 
 grpc::Slice Loan::slice(std::span<const std::byte> memory) {
   {
@@ -133,10 +134,15 @@ void receive_payload(Reader& stream, std::span<std::byte> into) {
   }
 }
 
-std::string receive_text(Reader& stream, std::int64_t bytes) {
-  wire::expect_text(bytes);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  receive_payload(stream, std::as_writable_bytes(std::span(text)));
+std::string receive_text(Reader& stream, std::int64_t bytes, std::int64_t most) {
+  wire::expect_text(bytes, most);
+  std::string text;
+  for (grpc::ByteBuffer buffer; std::ssize(text) < bytes;) {
+    if (!stream.Read(&buffer)) throw Broken("the stream ended within a text");
+    if (buffer.Length() == 0 || std::ssize(text) + static_cast<std::int64_t>(buffer.Length()) > bytes)
+      throw DataError("a text", "its pieces are not as long as its head says");
+    text += bytes_of(buffer);
+  }
   return text;
 }
 
@@ -152,8 +158,12 @@ std::string bytes_of(const grpc::ByteBuffer& buffer) {
 }
 
 void check_exposure(const std::string& address, const Security& security) {
-  const bool stays = stays_on_host(address);
-  if (stays || has_certificates(security) || security.allow_insecure) return;
+  const bool stays = socket_address(address).is_loopback();
+  if (security.secret.empty())
+    throw ConfigError(
+        "parameter servers as processes need the job's key; start them with `paceline run --servers`, or set PACELINE_JOB to the same "
+        "secret for all of them");
+  if (stays || uses_tls(security) || security.allow_insecure) return;
   throw ConfigError(fmt::format(
       "{} can be reached from other hosts, and anybody there could read and change the model; give TLS certificates, or allow it "
       "explicitly on a network that you trust",
@@ -161,7 +171,6 @@ void check_exposure(const std::string& address, const Security& security) {
 }
 
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
-  if (!has_certificates(security)) return grpc::InsecureServerCredentials();
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = read_file(security.authority);
   options.pem_key_cert_pairs.push_back({read_file(security.key), read_file(security.certificate)});
@@ -169,7 +178,6 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& secu
 }
 
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security) {
-  if (!has_certificates(security)) return grpc::InsecureChannelCredentials();
   return grpc::SslCredentials({read_file(security.authority), read_file(security.key), read_file(security.certificate)});
 }
 
@@ -185,9 +193,16 @@ void tune(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error, not a secret sharing
 }
 
+Nanoseconds stuck_limit(Nanoseconds deadline) { return std::clamp<Nanoseconds>(deadline, kShortestStuck, kLongestStuck); }
+
+void limit_stuck(const comm::Socket& socket, Nanoseconds time) {
+  const auto ms = static_cast<unsigned int>(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
+
 grpc::ChannelArguments channel_arguments(Nanoseconds deadline) {
   grpc::ChannelArguments arguments;
-  const auto stuck = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(deadline), kShortestStuck, kLongestStuck);
+  const auto stuck = std::chrono::duration_cast<std::chrono::milliseconds>(stuck_limit(deadline));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(stuck.count()));
   for (const auto& [key, value] : kArguments) arguments.SetInt(key, value);
   for (const auto& [key, value] : kChannelArguments) arguments.SetInt(key, value);

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "paceline/comm/sockets.h"
 #include "paceline/ps/transports/grpc.h"
 #include "paceline/ps/transports/wire.h"
 
@@ -62,14 +63,20 @@ void send(Writer& stream, const std::string& head, std::span<const std::byte> pa
 std::string receive_head(Reader& stream);
 /// Exactly so many bytes; DataError where the pieces do not add up to them.
 void receive_payload(Reader& stream, std::span<std::byte> into);
-/// For texts: refuses sizes that no text has.
-std::string receive_text(Reader& stream, std::int64_t bytes);
+/// For texts: refuses more than `most`, and takes memory as the bytes arrive.
+std::string receive_text(Reader& stream, std::int64_t bytes, std::int64_t most);
 
 grpc::ByteBuffer buffer_of(const std::string& bytes);
 std::string bytes_of(const grpc::ByteBuffer& buffer);
 
-/// Throws ConfigError where `address` is neither on this host nor protected, or is not "host:port".
+/// Of "host:port". Throws ConfigError.
+comm::SocketAddress socket_address(const std::string& address);
+/// Throws ConfigError where `address` is neither on this host nor protected, is not "host:port", or nobody gave the job's key.
 void check_exposure(const std::string& address, const Security& security);
+bool uses_tls(const Security& security);
+/// Streams that are stuck for so long are cut, whoever opened their connection.
+void limit_stuck(const comm::Socket& socket, Nanoseconds time);
+Nanoseconds stuck_limit(Nanoseconds deadline);  // of a connection on which an answer may take so long
 std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security);
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security);
 

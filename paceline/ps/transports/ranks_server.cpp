@@ -153,7 +153,7 @@ void RankServer::receive(Caller& caller) {
     caller.request = caller.asked.get();
     const wire::Head head = wire::unpack_head(caller.request);
     if (head.verb == Verb::join) {
-      wire::expect_text(head.payload);
+      wire::expect_text(head.payload, longest_introduction(layout_, options_));
       caller.text.resize(static_cast<std::size_t>(head.payload));
       room = std::as_writable_bytes(std::span(caller.text));
     } else if (caller.desk) {

@@ -19,7 +19,7 @@ constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, wh
 wire::Head Question::check(std::string_view answer, const std::string& server) const {
   const wire::Head told = wire::unpack_head(answer);
   if (told.verb == Verb::error) {
-    wire::expect_text(told.payload);
+    wire::expect_text(told.payload, wire::kMostFailure);
     return told;
   }
   if (told.verb != verb())

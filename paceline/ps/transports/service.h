@@ -17,15 +17,20 @@
 
 namespace paceline::ps {
 
-/// PEM files of one side. All three: mutual TLS.
+/// Over gRPC: what both sides prove to each other (comm/handshake.h), and the PEM files of one side. All three of these: mutual TLS.
 struct Security {
+  std::string secret = {};  // the job's key
   std::string certificate = {}, key = {}, authority = {};
   bool allow_insecure = false;  // plain text to other hosts
 };
 
-/// As the recipe says.
-inline Security security_of(const PsConfig& config) {
-  return {.certificate = config.certificate, .key = config.key, .authority = config.authority, .allow_insecure = config.allow_insecure};
+/// As the recipe and the job say.
+inline Security security_of(const PsConfig& config, const Cluster& cluster) {
+  return {.secret = cluster.key,
+          .certificate = config.certificate,
+          .key = config.key,
+          .authority = config.authority,
+          .allow_insecure = config.allow_insecure};
 }
 
 struct ServiceOptions {

@@ -11,8 +11,6 @@ namespace {
 
 constexpr std::array<std::string_view, 10> kNames = {"error", "join", "pull", "report", "push", "in_vain", "next", "done", "beat", "leave"};
 
-constexpr std::int64_t kMostText = 1 << 26;  // a model of a million tensors
-
 DataError malformed(const std::string& why) { return {"a message of the parameter server", why}; }
 
 }  // namespace
@@ -36,8 +34,8 @@ void expect_body(std::string_view bytes, std::size_t size) {
     throw malformed(fmt::format("expected {} bytes of head, got {}", sizeof(Head) + size, bytes.size()));
 }
 
-void expect_text(std::int64_t bytes) {
-  if (bytes > kMostText) throw malformed(fmt::format("{} bytes are no text", bytes));
+void expect_text(std::int64_t bytes, std::int64_t most) {
+  if (bytes > most) throw malformed(fmt::format("a text has at most {} bytes here, not {}", most, bytes));
 }
 
 FailureMessage pack_failure(const std::exception& error) {

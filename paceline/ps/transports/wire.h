@@ -98,8 +98,9 @@ std::string pack(Verb verb, const Body& body, std::int64_t payload = 0) {
 /// Throws DataError where the bytes do not begin as a message of this version does.
 Head unpack_head(std::string_view bytes);
 void expect_body(std::string_view bytes, std::size_t size);
-/// Of a payload that is a text: refuses sizes that no text has.
-void expect_text(std::int64_t bytes);
+/// Of a payload that is a text: refuses one that is longer than it can be.
+void expect_text(std::int64_t bytes, std::int64_t most);
+inline constexpr std::int64_t kMostFailure = 1 << 20;  // of an error's text
 
 template <class Body>
 Body unpack(std::string_view bytes) {

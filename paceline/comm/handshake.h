@@ -1,0 +1,83 @@
+// How two processes of a job prove to each other that they know its key, before either believes anything that the other says.
+//
+//   server → client   greeting: magic and version, nonce S
+//   client → server   response: nonce C, HMAC-SHA-256(key; "client", purpose, S, C)
+//   server → client   proof:    HMAC-SHA-256(key; "server", purpose, S, C), or a refusal: as many zeros
+//
+// Nonces are 32 fresh random bytes, so a recorded conversation is of no use; both proofs name their side and the purpose ("store",
+// "parameter server"), so none can be reflected or carried to another transport. The key itself never travels. The server speaks first: a
+// client says nothing to a program that does not greet.
+//
+// All lengths are fixed and nothing is allocated by what a peer claims. This file knows bytes; Reception (reception.h) and authenticate()
+// know sockets, the gRPC transport knows streams.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "paceline/base/error.h"
+#include "paceline/base/hmac.h"
+#include "paceline/comm/sockets.h"
+
+namespace paceline::comm {
+
+/// What a connection is for; a proof for one is worth nothing for another.
+inline constexpr std::string_view kForStore = "store", kForServers = "parameter server";
+
+namespace handshake {
+
+inline constexpr std::string_view kMagic{"PACELINE\3\0\0\0", 12};  // name and version
+inline constexpr std::size_t kNonceBytes = 32;
+inline constexpr std::size_t kGreetingBytes = kMagic.size() + kNonceBytes;
+inline constexpr std::size_t kResponseBytes = kNonceBytes + kHmacBytes;
+inline constexpr std::size_t kProofBytes = kHmacBytes;
+/// To a client with another key, so that it need not try again. One that is only late is hung up on, and may.
+inline const std::string kRefusal(kProofBytes, '\0');
+
+/// The server's side of one connection.
+class Challenge {
+ public:
+  Challenge(std::string_view key, std::string_view purpose);
+
+  std::string greeting() const { return std::string(kMagic) + nonce_; }
+  /// The server's proof; nothing where the response was not made with the key for this greeting.
+  std::optional<std::string> answer(std::string_view response) const;
+
+ private:
+  std::string key_, purpose_, nonce_;
+};
+
+/// The client's side of one connection.
+class Response {
+ public:
+  /// Throws StrangerError where the greeting is not that of a server of this version.
+  Response(std::string_view key, std::string_view purpose, std::string_view greeting);
+
+  const std::string& bytes() const { return bytes_; }
+  /// Throws StrangerError where this is not the proof of a server that knows the key.
+  void check(std::string_view proof) const;
+
+ private:
+  std::string bytes_, expected_;
+};
+
+}  // namespace handshake
+
+/// The other end of a connection is another program, another user's or another job's.
+class StrangerError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The other end does not greet: it waits for us to speak first, as other programs do, or is stopped.
+class SilentError : public StrangerError {
+ public:
+  using StrangerError::StrangerError;
+};
+
+/// The client's side of the handshake on a fresh connection. Throws StrangerError where the other end is not the job's server, and
+/// std::system_error where the connection fails or the deadline passes.
+void authenticate(const Socket& socket, std::string_view key, std::string_view purpose, const Deadline& deadline);
+
+}  // namespace paceline::comm

@@ -1,0 +1,127 @@
+// Who may talk to a parameter server over gRPC: TLS, the job's key, and what strangers can take.
+#if PACELINE_WITH_GRPC
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/impl/rpc_method.h>
+
+#include <cstdlib>
+
+#include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
+#include "paceline/comm/handshake.h"
+#include "paceline/ps/transports/grpc_stream.h"
+#include "tests/ps/grpc_fleet.h"
+
+namespace paceline::ps {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class GrpcTls : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "openssl is not installed";
+    make_authority("ca"), make_authority("other");
+    make_certificate("server", "ca"), make_certificate("worker", "ca"), make_certificate("stranger", "other");
+  }
+
+  Security security(const std::string& who) const { return {kSecret, file(who + ".pem"), file(who + ".key"), file("ca.pem"), false}; }
+
+ private:
+  std::string file(const std::string& name) const { return folder_ / name; }
+  void openssl(const std::string& arguments) const {
+    ASSERT_EQ(std::system(("cd " + folder_.path().string() + " && openssl " + arguments + " >/dev/null 2>&1").c_str()), 0) << arguments;
+  }
+  void make_authority(const std::string& name) const {
+    openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name + " -keyout " + name + ".key -out " +
+            name + ".pem");
+  }
+  void make_certificate(const std::string& name, const std::string& authority) const {
+    openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -addext subjectAltName=IP:127.0.0.1 -keyout " +
+            name + ".key -out " + name + ".csr");
+    openssl("x509 -req -in " + name + ".csr -CA " + authority + ".pem -CAkey " + authority +
+            ".key -CAcreateserial -days 2 -copy_extensions copy -out " + name + ".pem");
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(GrpcTls, BothSidesShowCertificates) {
+  Fleet fleet({}, 1, {.security = security("server")});
+  const auto client = connect(fleet.addresses, layout(), {.security = security("worker")});
+  const auto before = pulled(*client);
+  auto gradient = gradient_of(0, 0);
+  client->push(gradient.data(), {.rate = kRate});
+  EXPECT_NE(pulled(*client), before);
+}
+
+/// With a patience of a minute: what waiting cannot mend is said at once.
+TEST_F(GrpcTls, NamesAMismatch) {
+  const auto refusal = [&](const Fleet& fleet, JoinOptions options) -> std::string {
+    try {
+      if (options.security.secret.empty()) options.security.secret = kSecret;
+      connect_grpc(fleet.addresses, layout(), options);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  const Fleet with({}, 1, {.security = security("server")}), without({}, 1);
+  EXPECT_THAT(refusal(with, {}), AllOf(HasSubstr(with.addresses[0]), HasSubstr("TLS"), HasSubstr("ps.certificate")));
+  EXPECT_THAT(refusal(without, {.security = security("worker")}), AllOf(HasSubstr(without.addresses[0]), HasSubstr("does not use TLS")));
+  EXPECT_THAT(refusal(with, {.security = security("stranger")}), AllOf(HasSubstr("TLS handshake"), HasSubstr("ps.authority")));
+  Security wrong_key = security("worker");
+  wrong_key.secret = "another job's";
+  EXPECT_THAT(refusal(with, {.security = wrong_key}), HasSubstr("key"));
+}
+
+// ---- strangers
+
+TEST(GrpcStrangers, AreRefusedWithoutTheKey) {
+  const Fleet fleet({}, 1);
+  const auto refusal = [&](const std::string& secret) -> std::string {
+    try {
+      connect_grpc(fleet.addresses, layout(), {.security = {.secret = secret}});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  EXPECT_THAT(refusal("another job's"), AllOf(HasSubstr(fleet.addresses[0]), HasSubstr("key"), HasSubstr("--key-file")));
+  EXPECT_THAT(refusal(""), HasSubstr("PACELINE_JOB"));
+  EXPECT_TRUE(fleet.servers[0]->workers().empty());
+  EXPECT_THROW(GrpcServer(make_host({}), layout(), {}), ConfigError) << "a server without a key";
+  EXPECT_NO_THROW(pulled(*connect(fleet.addresses, layout())));
+}
+
+/// Whoever knows the key still gets no more than its part: streams that do not join are few and end soon.
+TEST(GrpcStrangers, StreamsThatDoNotJoinAreFew) {
+  const Fleet fleet({}, 1);
+  const std::string address = fleet.addresses[0];
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>>> streams;
+  for (int i = 0; i < 40; ++i) {
+    comm::Socket socket = comm::dial(socket_address(address), comm::Deadline(20s));
+    comm::authenticate(socket, kSecret, comm::kForServers, comm::Deadline(20s));
+    channels.push_back(grpc::CreateCustomInsecureChannelFromFd(address, socket.release(), channel_arguments(10s)));
+    const grpc::internal::RpcMethod session(kSession, grpc::internal::RpcMethod::BIDI_STREAMING, channels.back());
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    streams.emplace_back(grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+        channels.back().get(), session, contexts.back().get()));
+  }
+  EXPECT_NO_THROW(pulled(*connect(fleet.addresses, layout()))) << "a worker of ours waits for its turn, and gets it";
+  for (const auto& stream : streams) {
+    grpc::ByteBuffer nothing;
+    EXPECT_FALSE(stream->Read(&nothing));
+    EXPECT_FALSE(stream->Finish().ok());
+  }
+}
+
+}  // namespace
+}  // namespace paceline::ps
+
+#endif
