@@ -22,6 +22,8 @@
 namespace paceline::comm {
 
 /// [comm] of a recipe.
+struct World;
+
 struct CommConfig {
   std::string engine = "auto";
   std::string algorithm = "auto";
@@ -35,8 +37,9 @@ struct CommConfig {
   bool repeatable = true;  // auto chooses by built-in costs, not by measured ones: the same in every run. A recipe's is train.repeatable
 
   Nanoseconds deadline() const { return Nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9)); }
-  /// For ranks that have not come to the start yet: longer than a short deadline, since programs take their time to load.
-  Nanoseconds connect_deadline() const { return std::max<Nanoseconds>(deadline(), std::chrono::seconds(30)); }
+  /// For ranks that have not come to the start yet: longer than a short deadline, since programs take their time to load, the more of
+  /// them share a core the longer.
+  Nanoseconds connect_deadline(const World& world) const;
   bool shapes() const { return link_gbit_per_s > 0 || link_latency_us > 0 || link_jitter_us > 0; }
   void describe(Section& section);
   /// Throws ConfigError for what cannot be with so many ranks.

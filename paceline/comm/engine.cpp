@@ -98,7 +98,7 @@ std::unique_ptr<Communicator> connect(const CommConfig& config, const World& wor
   if (!engine.spans_hosts && !world.one_host())
     throw ConfigError(fmt::format("comm.engine={} needs all ranks on one host, but only {} of {} are on this one; use comm.engine={}", key,
                                   world.local_size, world.size, engine_for(world)));
-  const std::shared_ptr<Store> store = alone ? nullptr : engine.meet(world, config.connect_deadline());
+  const std::shared_ptr<Store> store = alone ? nullptr : engine.meet(world, config.connect_deadline(world));
   return decorated(engine.connect(config, world, store), config, store);
 }
 
@@ -117,6 +117,12 @@ std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicat
   if (config.record && communicator->size() > 1) communicator = record(std::move(communicator), store);
   if (!config.fail_at.empty()) communicator = fault(std::move(communicator), static_cast<int>(config.fail_at[0]), config.fail_at[1]);
   return communicator;
+}
+
+Nanoseconds CommConfig::connect_deadline(const World& world) const {
+  using namespace std::chrono_literals;
+  constexpr Nanoseconds kLeast = 30s, kEach = 10s;  // a rank loads its libraries in about a second of a core
+  return std::max({deadline(), kLeast, kEach * world.local_size / std::max(world.cores, 1)});
 }
 
 void CommConfig::check_for(int ranks) const {

@@ -11,6 +11,8 @@
 #include <optional>
 #include <system_error>
 
+#include "paceline/base/log.h"
+
 namespace paceline::comm {
 namespace {
 
@@ -20,6 +22,7 @@ using wire::Reply;
 constexpr std::size_t kMaxStored = 64 << 20;
 constexpr int kMaxConnections = 32;           // of one rank
 constexpr Nanoseconds kHelloTime = 2s;        // in which whoever was let in says who it is
+constexpr Nanoseconds kNews = 2s;             // between two lines about how many ranks have come
 constexpr Nanoseconds kFarewell = 1s;         // in which clients may leave before the server does
 constexpr std::size_t kReadBytes = 64 << 10;  // at a time
 
@@ -44,7 +47,7 @@ struct StoreServer::Connection {
 };
 
 StoreServer::StoreServer(Socket listener, const std::string& key, wire::Hello host, bool one_host)
-    : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), host_(std::move(host)), one_host_(one_host) {
+    : wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), host_(std::move(host)), one_host_(one_host), news_(kNews) {
   if (!wake_) throw std::system_error(errno, std::system_category(), "eventfd");
   reception_.emplace(std::move(listener), key, kForStore, [this](Socket socket, const std::string&) { arrive(std::move(socket)); });
   thread_ = std::thread([this] { serve(); });
@@ -89,11 +92,15 @@ void StoreServer::serve() {
     poll_once(!farewell ? timeout : timeout < 0 ? farewell->poll_ms() : std::min(timeout, farewell->poll_ms()));
     expire();
     drop_closed();
+    if (is_gathering() && news_.passed()) {
+      log::info("{} of {} ranks have come", peers_.size(), host_.size);
+      news_ = Deadline(kNews);
+    }
   }
 }
 
 int StoreServer::next_timeout_ms() const {
-  int soonest = -1;
+  int soonest = is_gathering() ? news_.poll_ms() : -1;
   for (const Connection& connection : connections_)
     if (connection.until) soonest = soonest < 0 ? connection.until->poll_ms() : std::min(soonest, connection.until->poll_ms());
   return soonest;

@@ -55,6 +55,7 @@ class StoreServer {
   void fail_all(wire::Reply why);
   void release(const std::string& key);  // whoever waits for it
   wire::Reply late() const;              // names the ranks that are not there
+  bool is_gathering() const { return !complete_ && fault_.status == wire::Reply::Status::ok; }
 
   void arrive(Socket socket);  // from any thread
 
@@ -68,6 +69,7 @@ class StoreServer {
   std::size_t stored_bytes_ = 0;
   wire::Reply fault_;      // other than ok: the job cannot be, and why
   bool complete_ = false;  // all ranks have been there together
+  Deadline news_;          // when to say how many have come
 
   std::mutex mutex_;  // guards the two below
   std::vector<Socket> arriving_;

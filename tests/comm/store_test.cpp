@@ -207,6 +207,13 @@ TEST(Rendezvous, NamesTwoRanksWithOneNumber) {
   for (const std::string& one : said) EXPECT_THAT(one, AllOf(HasSubstr("config: "), HasSubstr("are both rank 1"), HasSubstr("pid ")));
 }
 
+TEST(Rendezvous, SaysHowManyHaveComeWhileItWaits) {
+  testing::internal::CaptureStderr();
+  const auto said = outcomes({world_of(0, 3, 0, fresh_job())}, 2500ms);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("1 of 3 ranks"));
+  EXPECT_THAT(said.front(), HasSubstr("missing: 1, 2"));
+}
+
 TEST(Rendezvous, NamesTwoRankZeros) {
   const int port = free_port();
   const auto said = outcomes({world_of(0, 2, port), world_of(0, 2, port)});

@@ -385,7 +385,7 @@ std::string agreed_address(const World& world, const Places& places, const share
 }  // namespace
 
 std::unique_ptr<Endpoint> connect_gloo(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
-  const shared::Exchange exchange = exchange_through(store, world, "gloo", config.connect_deadline());
+  const shared::Exchange exchange = exchange_through(store, world, "gloo", config.connect_deadline(world));
   return two_level("gloo", config, world, exchange, [&](const Places& places, const shared::Group& host) {
     const std::string address = agreed_address(world, places, exchange);
     Members everyone{.mesh = std::make_shared<Mesh>(world, places, address, exchange), .names = {}, .number = 0, .host = host};

@@ -381,7 +381,7 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   if (store) {  // a world of one needs nobody to tell
     // All tell something, though rank 0 alone has something to say: who is missing is missed here, by name.
     const std::string own = world.rank == 0 ? std::string(id.internal, sizeof(id.internal)) : "here";
-    const std::string told = exchange_through(store, world, "nccl", config.connect_deadline())(own).front();
+    const std::string told = exchange_through(store, world, "nccl", config.connect_deadline(world))(own).front();
     ensure(told.size() == sizeof(id.internal), "rank 0 tells NCCL's address");
     std::memcpy(id.internal, told.data(), sizeof(id.internal));
   }

@@ -13,7 +13,7 @@ std::unique_ptr<Endpoint> connect_shm(const CommConfig& config, const World& wor
   using shared::SharedEndpoint;
   SharedEndpoint::Plan plan{
       .engine = "shm", .host_ranks = {}, .hosts = shared::played_hosts(world.size, config.per_host), .cores = world.cores, .block = {}};
-  const auto neighbours = shared::meet_neighbours(world.rank, exchange_through(store, world, "shm", config.connect_deadline()),
+  const auto neighbours = shared::meet_neighbours(world.rank, exchange_through(store, world, "shm", config.connect_deadline(world)),
                                                   [&](int) { return SharedEndpoint::block_bytes(plan.hosts); });
   if (static_cast<int>(neighbours.ranks.size()) != world.size)
     throw ConfigError(fmt::format("comm.engine=shm needs all ranks on one host, but they sit on {}; use comm.engine=gloo or mpi",
