@@ -1,5 +1,8 @@
 // paceline: the command line. Reads the flags, runs one subcommand, turns errors into one line and an exit code.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <iostream>
@@ -77,6 +80,26 @@ int run(int argc, char** argv) {
   }
   return actions.at(app.get_subcommands().front())();
 }
+
+// Before the constructors of the libraries, of which OpenBLAS's waits for ever and LibTorch's abort where a limit leaves them too little.
+// No other code has run yet, so nothing but system calls is used.
+void refuse_small_address_space() {
+  constexpr unsigned long kNeeded = 160ul << 20;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  char text[64] = {};
+  const int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0 || ::read(file, text, sizeof(text) - 1) <= 0) return;
+  ::close(file);
+  unsigned long pages = 0;
+  for (const char* digit = text; *digit >= '0' && *digit <= '9'; ++digit) pages = pages * 10 + static_cast<unsigned long>(*digit - '0');
+  if (pages * static_cast<unsigned long>(::sysconf(_SC_PAGESIZE)) + kNeeded <= limit.rlim_cur) return;
+  constexpr char kLine[] = "error: ulimit -v leaves too little memory to load the libraries; raise it\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine, sizeof(kLine) - 1);
+  ::_exit(kFailed);
+}
+
+[[gnu::section(".preinit_array"), gnu::used]] void (*const kBeforeLibraries)() = refuse_small_address_space;
 
 }  // namespace
 

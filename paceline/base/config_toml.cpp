@@ -81,11 +81,18 @@ void Config::load_text(const std::string&, const std::string& source) {
 #endif
 
 namespace paceline {
+namespace {
+constexpr std::uintmax_t kLargestRecipe = 1 << 20;
+}  // namespace
 
 void Config::load(const std::filesystem::path& toml_file) {
   std::error_code code;  // what stands in the way of one that is there, read_file tells
   if (std::filesystem::status(toml_file, code).type() == std::filesystem::file_type::not_found)
     throw ConfigError(toml_file.string() + ": no such recipe; `ls recipes` shows those that come along");
+  // A file of data, given by mistake, would be read and parsed for minutes.
+  if (const auto bytes = std::filesystem::file_size(toml_file, code); !code && bytes > kLargestRecipe)
+    throw ConfigError(
+        fmt::format("{}: has {} bytes, and a recipe has {} at most; is it another file?", toml_file.string(), bytes, kLargestRecipe));
   load_text(read_file(toml_file), toml_file.string());
 }
 

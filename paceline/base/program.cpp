@@ -1,11 +1,17 @@
 #include "paceline/base/program.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -22,35 +28,86 @@ void occupy_closed_streams() {
     if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free number: its own
 }
 
-constexpr const char* kLower = "lower data.batch, or take a smaller model or fewer workers";
+constexpr std::string_view kNoMemory = "there is not enough memory for this; lower data.batch, or take a smaller model or fewer workers";
 
-/// What LibTorch throws carries the stack behind its message, for those who debug it. Without memory its messages say so, and no more.
+/// Without memory a message cannot be put together: this one lies ready.
+void say_no_memory() noexcept {
+  for (const std::string_view part : {std::string_view("error: "), kNoMemory, std::string_view("\n")})
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, part.data(), part.size());
+}
+
+std::uint64_t limit_of(decltype(RLIMIT_NOFILE) resource) {
+  rlimit limit{};
+  return ::getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+/// What LibTorch throws carries the stack behind its message, for those who debug it. Where something ran out, the line says what to do.
 std::string plain(std::string_view what) {
   for (const char* stack : {"\nException raised from ", "\nframe #0: "}) what = what.substr(0, what.find(stack));
   const auto says = [&](std::string_view words) { return what.find(words) != std::string_view::npos; };
-  const bool no_memory = says("can't allocate memory") || says("CUDA out of memory");
-  return no_memory ? fmt::format("{}; {}", what, kLower) : std::string(what);
+  if (says("can't allocate memory") || says("Cannot allocate memory") || says("std::bad_alloc")) return std::string(kNoMemory);
+  if (says("CUDA out of memory")) return fmt::format("{}; lower data.batch, or take a smaller model or fewer workers", what);
+  if (says("Too many open files"))
+    return fmt::format("{}; raise the limit of open files, which is {} (ulimit -n)", what, limit_of(RLIMIT_NOFILE));
+  if (says("Resource temporarily unavailable"))
+    return fmt::format("no further thread or process could be started ({}); raise the limits (ulimit -u, ulimit -v) or use fewer workers",
+                       what);
+  return std::string(what);
+}
+
+/// One line about the exception that is being handled, and the exit code for it.
+int report_exception() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const ConfigError& error) {
+      log::error("{}", plain(error.what()));
+      return kWrongInput;
+    } catch (const DataError& error) {
+      log::error("{}", plain(error.what()));
+      return kWrongInput;
+    } catch (const std::bad_alloc&) {
+      say_no_memory();
+    } catch (const std::exception& error) {
+      log::error("{}", plain(error.what()));
+    } catch (...) {
+      log::error("internal error, please report it: an exception of an unknown type");
+    }
+  } catch (...) {
+    say_no_memory();
+  }
+  return kFailed;
+}
+
+/// For a thread that nobody waits for: the runtime would print its own words and dump core.
+[[noreturn]] void end_in_one_line() {
+  if (std::current_exception()) std::_Exit(report_exception());
+  std::abort();
 }
 
 }  // namespace
 
 int run_program(const std::function<int()>& body) {
   occupy_closed_streams();
+  std::set_terminate(end_in_one_line);
   try {
     return body();
-  } catch (const ConfigError& error) {
-    log::error("{}", error.what());
-    return kWrongInput;
-  } catch (const DataError& error) {
-    log::error("{}", error.what());
-    return kWrongInput;
-  } catch (const std::bad_alloc&) {
-    log::error("there is not enough memory for this; {}", kLower);
-    return kFailed;
-  } catch (const std::exception& error) {
-    log::error("{}", plain(error.what()));
-    return kFailed;
+  } catch (...) {
+    return report_exception();
   }
+}
+
+void ensure_address_space(std::uint64_t bytes) {
+  const std::uint64_t limit = limit_of(RLIMIT_AS);
+  if (limit == RLIM_INFINITY) return;
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const std::uint64_t used = pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)), left = limit - std::min(used, limit);
+  if (left < bytes)
+    throw Error(
+        fmt::format("of the {} MiB of memory that ulimit -v allows, {} MiB are left, and at least {} MiB more are needed to compute; "
+                    "raise it, or use fewer workers or threads",
+                    limit >> 20, left >> 20, bytes >> 20));
 }
 
 }  // namespace paceline

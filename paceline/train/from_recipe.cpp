@@ -1,5 +1,8 @@
 #include "paceline/train/from_recipe.h"
 
+#include <algorithm>
+
+#include "paceline/base/program.h"
 #include "paceline/strategies/per_worker.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/weights.h"
@@ -20,6 +23,11 @@ Datasets make_datasets(const Recipe& recipe) {
 void configure_libtorch(const Recipe& recipe, int threads) {
   const c10::Device device = tensor::parse_device(recipe.train.device);
   tensor::configure_libtorch(device, tensor::parse_precision(recipe.train.precision, device), threads, recipe.train.repeatable);
+}
+
+void ensure_memory_for(int threads) {
+  constexpr std::uint64_t kEach = 48 << 20, kOnce = 64 << 20;  // a buffer of OpenBLAS, a stack and an arena of malloc
+  ensure_address_space(kOnce + kEach * static_cast<std::uint64_t>(std::max(threads, 1)));
 }
 
 std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm,

@@ -23,6 +23,9 @@ Datasets make_datasets(const Recipe& recipe);
 /// tensor::configure_libtorch as the recipe says: in every thread that computes.
 void configure_libtorch(const Recipe& recipe, int threads);
 
+/// Throws Error where a limit of memory leaves too little for so many threads to begin with. OpenBLAS asks for its buffers for ever.
+void ensure_memory_for(int threads);
+
 /// The recipe's network for the dataset, with the weights of that file or, where it is empty, drawn ones, in memory of `comm`; the same on
 /// all its ranks. Collective.
 std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm,

@@ -31,6 +31,7 @@ struct Remote {
     datasets = make_datasets(recipe);
     module = make_module(recipe, datasets.training->info(), *alone, recipe.model.weights);
     context.emplace(context_of(recipe, *module, *alone, bus, clock, cluster, threads));
+    ensure_memory_for(threads);
     ps = strategies::paired(recipe.strategy.name, recipe.ps);
   }
 

@@ -58,6 +58,8 @@ class WrongWords(CliTest):
         self.refused("train", recipe("[optimizer]\nrate = 1\n"), says=["r.toml", "'optimizer'", "optim"])
         self.refused("train", recipe("rate = 1\n"), says=["r.toml, line 1", "section"])
         self.refused("train", recipe("[optim\n"), says=["r.toml, line 1"])
+        os.truncate(self.folder / recipe(""), 1 << 30)
+        self.refused("train", "r.toml", says=["r.toml", str(1 << 30), str(1 << 20)])
 
     def test_places(self):
         (self.folder / "file").write_text("in the way")
