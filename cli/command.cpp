@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/config.h"
+#include "paceline/base/suggest.h"
 
 namespace paceline::cli {
 
@@ -28,7 +29,28 @@ std::atomic<bool> stop_requested = false;
 void catch_signals() {
   struct sigaction action = {};
   action.sa_handler = request_stop;
-  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    // Whoever was started by nohup goes on when its terminal is gone.
+    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
+}
+
+std::string parse_problem(const CLI::ParseError& error, const CLI::App& app) {
+  const CLI::App* used = &app;
+  for (const CLI::App* sub : app.get_subcommands()) used = sub;
+  for (const CLI::App* sub : used->get_subcommands()) used = sub;
+  const std::vector<std::string> left = used->remaining(true);
+  const std::string hint = "; `paceline --help` shows what there is";
+  if (left.empty() || used->get_prefix_command()) return error.what() + hint;  // what is left of `run` is the program's
+  std::vector<std::string> names;
+  for (const CLI::Option* option : used->get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  for (const CLI::App* sub : used->get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::string problem = unknown_message(left.front().starts_with('-') ? "flag" : "command", left.front(), known);
+  return problem.ends_with('?') ? problem : problem + hint;
 }
 
 void add_examples(CLI::App& app, std::initializer_list<const char*> lines) {

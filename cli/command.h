@@ -36,7 +36,14 @@ Action add_completions(CLI::App& app);
 /// knows.
 void spell_out_run(const CLI::App& app, std::vector<std::string>& words);
 
-/// Set by SIGINT, SIGTERM and SIGUSR1 once catch_signals() was called; asked twice, the program ends at once.
+/// What was wrong with a command line: "unknown flag '--worker'; did you mean '--workers'?"
+std::string parse_problem(const CLI::ParseError& error, const CLI::App& app);
+
+/// Throws ConfigError where so many processes, of which `servers` are parameter servers, could not run `paceline train` with these words:
+/// for a launcher, before it starts any. Data and devices are looked at where the processes run.
+void check_train(std::vector<std::string> words, int processes, int servers);
+
+/// Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 once catch_signals() was called; asked twice, the program ends at once.
 extern std::atomic<bool> stop_requested;
 void catch_signals();
 

@@ -11,7 +11,6 @@
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/base/program.h"
-#include "paceline/base/suggest.h"
 
 namespace {
 
@@ -37,21 +36,6 @@ constexpr Row kCommands[] = {
     {"completions", "print completions for a shell", cli::add_completions},
 };
 
-/// "unknown flag '--worker'; did you mean '--workers'?"
-std::string describe(const CLI::ParseError& error, const CLI::App& app) {
-  const CLI::App* used = &app;
-  for (const CLI::App* sub : app.get_subcommands()) used = sub;
-  for (const CLI::App* sub : used->get_subcommands()) used = sub;
-  const std::vector<std::string> left = used->remaining(true);
-  if (left.empty() || used->get_prefix_command()) return error.what();  // what is left of `run` is the program's
-  std::vector<std::string> names;
-  for (const CLI::Option* option : used->get_options())
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  for (const CLI::App* sub : used->get_subcommands([](const CLI::App*) { return true; })) names.push_back(sub->get_name());
-  const std::vector<std::string_view> known(names.begin(), names.end());
-  return unknown_message(left.front().starts_with('-') ? "flag" : "command", left.front(), known);
-}
-
 int run(int argc, char** argv) {
   CLI::App app("Paceline trains deep networks on many workers, from C++, on LibTorch.", "paceline");
   app.set_version_flag("--version", std::string("paceline ") + PACELINE_VERSION);
@@ -75,8 +59,7 @@ int run(int argc, char** argv) {
       std::cerr << app.help();
       return kWrongInput;
     }
-    const std::string problem = describe(error, app);
-    throw ConfigError(problem.ends_with('?') ? problem : problem + "; `paceline --help` shows what there is");
+    throw ConfigError(cli::parse_problem(error, app));
   }
   return actions.at(app.get_subcommands().front())();
 }

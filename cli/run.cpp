@@ -23,15 +23,21 @@ namespace paceline::cli {
 namespace {
 
 constexpr int kTorchrunPort = 29500;
-constexpr double kLongestGrace = 86400;  // seconds
+constexpr double kLongest = 86400;  // seconds
 
 struct RunFlags {
   int ranks = 0, servers = 0, workers = 0, node_rank = -1, port = 0, max_restarts = 0, only = -1;
   std::string per_node, nodes = "1", hosts, hostfile, address, endpoint, job, key_file, ssh = "ssh", log_dir, backend;
   std::vector<std::string> exported;
   bool standalone = false, no_prefix = false, no_python = false, json = false;
-  double grace_s = 5;
+  double grace_s = 5, healthy_s = 300;
 };
+
+Nanoseconds duration_of(const char* flag, double seconds) {
+  if (!(seconds >= 0 && seconds <= kLongest))  // this way round it refuses nan too
+    throw ConfigError(fmt::format("{} {:g}: give seconds from 0 to {:g}", flag, seconds, kLongest));
+  return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(seconds));
+}
 
 launch::Machine this_machine() {
   int gpus = 0;
@@ -104,14 +110,25 @@ std::vector<std::string> exported(const std::vector<std::string>& asked) {
   return variables;
 }
 
+std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
+
 /// This program itself where a recipe or one of its own commands stands in a program's place.
 std::vector<std::string> program_of(std::vector<std::string> words) {
   if (words.empty()) throw ConfigError("what should the ranks run? `paceline run -np 2 -- PROGRAM ARGUMENTS…`, or `-- train my.toml`");
   const bool recipe = words.front().ends_with(".toml");
   if (recipe) words.insert(words.begin(), "train");
-  if (recipe || words.front() == "train" || words.front() == "bench")
-    words.insert(words.begin(), std::filesystem::read_symlink("/proc/self/exe"));
+  if (recipe || words.front() == "train" || words.front() == "bench") words.insert(words.begin(), this_program());
   return words;
+}
+
+/// A recipe that cannot work is refused once, here, and not by each of the ranks. Where none of them is on this host, its files may not be
+/// here either.
+void refuse_wrong_recipe(const launch::Job& job) {
+  std::error_code ignored;
+  const bool trains =
+      job.program.size() > 1 && job.program[1] == "train" && std::filesystem::equivalent(job.program[0], this_program(), ignored);
+  if (trains && std::ranges::any_of(job.plan.places, &launch::Place::here))
+    check_train({job.program.begin() + 2, job.program.end()}, job.plan.size, job.servers);
 }
 
 nlohmann::ordered_json to_json(const launch::Ending& ending, double seconds_in_all) {
@@ -137,18 +154,18 @@ int run(const RunFlags& flags, const std::vector<std::string>& words, const CLI:
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     throw ConfigError(unknown_message("flag", words.front(), std::vector<std::string_view>(names.begin(), names.end())));
   }
-  if (!(flags.grace_s >= 0 && flags.grace_s <= kLongestGrace))  // this way round it refuses nan too
-    throw ConfigError(fmt::format("--grace {:g}: give seconds from 0 to {:g}", flags.grace_s, kLongestGrace));
   const launch::Machine machine = this_machine();
   const launch::Request request = request_of(flags, machine);
   launch::Job job;
   job.plan = launch::make_plan(request, machine);
   job.servers = request.servers;
   job.program = program_of(words);
+  refuse_wrong_recipe(job);
   set_address(flags, request.nodes, job);
   job.exported = exported(flags.exported);
   job.max_restarts = flags.max_restarts;
-  job.grace = std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(flags.grace_s));
+  job.healthy_after = duration_of("--healthy-after", flags.healthy_s);
+  job.grace = duration_of("--grace", flags.grace_s);
   job.ssh.clear();
   std::istringstream ssh(flags.ssh);
   for (std::string word; ssh >> word;) job.ssh.push_back(word);
@@ -216,8 +233,14 @@ Action add_run(CLI::App& app) {
   app.add_flag("--no-python", flags->no_python, "accepted for torchrun's sake")->group("");
   app.add_flag("--standalone", flags->standalone, "this host alone (the default)");
   app.add_option("--max-restarts", flags->max_restarts,
-                 "how often everybody is started again after a rank failed; with --servers, each server by itself")
+                 "how often everybody is started again after a rank failed, and goes on from the newest checkpoint; with --servers, each "
+                 "server by itself")
       ->check(whole_number(0))
+      ->capture_default_str();
+  app.add_option(
+         "--healthy-after", flags->healthy_s,
+         "seconds after which a start counts as healthy: --max-restarts counts from 0 again after a rank, or a server, that lived so "
+         "long")
       ->capture_default_str();
   app.add_option("--grace", flags->grace_s, "seconds the other ranks have after one failed, before SIGTERM and again before SIGKILL")
       ->capture_default_str();

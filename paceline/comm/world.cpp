@@ -12,6 +12,7 @@
 
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
+#include "paceline/base/hmac.h"
 #include "paceline/base/host.h"
 #include "paceline/base/text.h"
 
@@ -239,8 +240,13 @@ World discover(const Environment& environment) {
       if (reader.has(stray)) throw ConfigError(fmt::format("{} is set, but RANK and WORLD_SIZE are not; set them too, or unset it", stray));
   }
   if (const auto job = reader.text("PACELINE_JOB"); job && !job->empty()) {
-    world.job = *job;
+    // By the key ranks know each other, so it stays out of files that others can read.
+    world.job = *job, world.run = public_name(*job, "job");
     world.secret = true;
+    if (const auto restarts = reader.text("PACELINE_RESTARTS"))
+      world.restarts = reader.number("PACELINE_RESTARTS", *restarts, 0, kMaxRanks, std::to_string(kMaxRanks));
+    // What is left over of an earlier start must not meet this one. Servers start again one by one, and stay one job.
+    if (rank != nullptr && world.restarts > 0) world.job += fmt::format(".{}", world.restarts);
     if (world.source == "torchrun") world.source = "paceline run";
   }
   if (const pid_t launcher = world.local_size > 1 ? launcher_of(rank) : 0; launcher > 0) {

@@ -22,6 +22,8 @@ struct World {
   int more_ports = 0;            // rank 0 may listen at one of so many ports after `port` where others hold it
   std::string job;               // what no other job on these hosts has: names the store, and is the key to it; empty: nobody gave one
   bool secret = false;           // nobody else knows the job's name (PACELINE_JOB); the names that other launchers give are no secrets
+  std::string run;               // names the job in files, the same for all its restarts; empty: not started by `paceline run`
+  int restarts = 0;              // how often `paceline run` had to start this process again
   std::string source = "alone";  // who said so: "torchrun", "paceline run", "mpi", "slurm", "alone"
 
   bool one_host() const { return local_size == size; }

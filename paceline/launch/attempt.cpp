@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "paceline/base/affinity.h"
-#include "paceline/base/entropy.h"
 #include "paceline/base/host.h"
 #include "paceline/base/program.h"
 #include "paceline/launch/network.h"
@@ -26,12 +25,6 @@ constexpr int kSshFailed = 255;
 constexpr int kPatience = 3;  // so many signals, and the ranks are killed
 constexpr std::size_t kReadSize = 16 << 10;
 constexpr int kReadsOfFullPipe = (1 << 20) / kReadSize;
-
-std::string random_token() {
-  std::string token;
-  for (const char byte : random_bytes(16)) token += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  return token;
-}
 
 /// What a remote rank's ssh says of it: the shell there gives 128 + signal.
 Exit seen_through_ssh(const Exit& exit) {
@@ -67,7 +60,7 @@ std::string Rank::end() const { return fmt::format("{} {} after {:.0f} s", who()
 int Rank::code() const { return lost_by_ssh(*this) ? 1 : exit->shell_code(); }
 
 Attempt::Attempt(const Job& job, const Signals& signals, Output& output, OutputQueue& queue, int restarts)
-    : job_(job), signals_(signals), output_(output), queue_(queue), token_(job.token.value_or(random_token())) {
+    : job_(job), signals_(signals), output_(output), queue_(queue) {
   for (const Place& place : job.plan.places) {
     ranks_.push_back({.place = place, .role = Role::of(place.rank, job.servers), .restarts = restarts, .process = {}, .exit = {}});
     start(ranks_.back());
@@ -105,7 +98,7 @@ void Attempt::start(Rank& rank) {
   const bool threads_set = has_variable(variables, "OMP_NUM_THREADS");
   rank.began = clock_.now();
   if (place.here) {
-    set_variable(variables, "PACELINE_JOB=" + token_);
+    set_variable(variables, "PACELINE_JOB=" + job_.token);
     if (!threads_set) variables.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, usable_cores() / place.local_size)));
     // A terminal belongs to the launcher: a rank that read it would be stopped. Anything else is for rank 0.
     const bool reads = place.rank == 0 && !::isatty(0);
@@ -116,7 +109,7 @@ void Attempt::start(Rank& rank) {
     const RemoteRank remote{job_.ssh,    place.host, std::filesystem::current_path(), variables, threads_set ? 0 : place.local_size,
                             job_.program};
     rank.process = spawn({ssh_command(remote), environment_with({}, job_), Command::Input::pipe}, *there_);
-    tell(rank, token_);
+    tell(rank, job_.token);
   }
 }
 

@@ -17,7 +17,8 @@ namespace paceline::launch {
 struct Rank {
   Place place;
   Role role;
-  int restarts = 0;
+  int restarts = 0;          // since the launch; what the process is told
+  int restarts_counted = 0;  // those since it was last healthy for a while, for --max-restarts
   Nanoseconds began{0};
   Process process;
   std::optional<Exit> exit;
@@ -73,7 +74,6 @@ class Attempt {
   Output& output_;
   OutputQueue& queue_;
   const SteadyClock clock_;
-  std::string token_;
   ProcessGroup here_;
   std::optional<ProcessGroup> there_;  // the ssh programs, which must not get the ranks' signals
   std::vector<Rank> ranks_;

@@ -42,9 +42,10 @@ void Fleet::server_ended(Rank& server) {
   }
   if (!failed(server) || cause_ != nullptr) return;
   if (over_) return log::warning("{}, when server 0 had ended", server.end());
-  const bool again = server.restarts < job().max_restarts && !told_to_end() && server.exit->code != kWrongInput && any_worker(runs);
+  if (server.lived >= job().healthy_after) server.restarts_counted = 0;
+  const bool again = server.restarts_counted < job().max_restarts && !told_to_end() && server.exit->code != kWrongInput && any_worker(runs);
   if (!again) return fail(server);
-  log::warning("{}; it is started again, restart {} of {}", server.end(), server.restarts + 1, job().max_restarts);
+  log::warning("{}; it is started again, restart {} of {}", server.end(), ++server.restarts_counted, job().max_restarts);
   start_again(server);
 }
 

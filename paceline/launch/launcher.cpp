@@ -1,8 +1,12 @@
 #include "paceline/launch/launcher.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
+
+#include "paceline/base/entropy.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/base/program.h"
@@ -18,6 +22,11 @@ bool takes_a_line(int descriptor) {
   return ::poll(&entry, 1, 0) > 0;
 }
 
+bool was_healthy(const Ending& ending, Nanoseconds healthy_after) {
+  const auto culprit = std::ranges::find(ending.ranks, ending.culprit.value_or(-1), &RankEnding::rank);
+  return culprit != ending.ranks.end() && culprit->lived >= healthy_after;
+}
+
 }  // namespace
 
 Ending launch(const Job& given) {
@@ -26,6 +35,7 @@ Ending launch(const Job& given) {
          "a job with servers has workers too, and one launcher");
   Job job = given;
   job.output.servers = job.servers;
+  if (job.token.empty()) job.token = hex(random_bytes(kKeyBytes));  // one for all restarts: by it they find the run again
   const Meeting meeting(job);
 
   const Signals signals;
@@ -43,16 +53,17 @@ Ending launch(const Job& given) {
     if (job.servers > 0) return Fleet(job, signals, output, queue, restarts).run();
     return Equals(job, signals, output, queue, restarts).run();
   };
-  for (int restarts = 0;; ++restarts) {
+  for (int restarts = 0, counted = 0;; ++restarts) {
     Ending ending = attempt(restarts);
     if (!ending.failure) return ending;
-    const bool again = job.servers == 0 && restarts < job.max_restarts && ending.stopped_by == 0 && ending.code != kWrongInput;
+    if (was_healthy(ending, job.healthy_after)) counted = 0;
+    const bool again = job.servers == 0 && counted < job.max_restarts && ending.stopped_by == 0 && ending.code != kWrongInput;
     if (!again) {
       // Signals are ours until the end: a line that nobody reads would keep us here whatever comes.
       if (queue.empty() || takes_a_line(STDERR_FILENO)) log::error("{}", *ending.failure);
       return ending;
     }
-    log::warning("{}; start {} of {}", *ending.failure, restarts + 2, job.max_restarts + 1);
+    log::warning("{}; restart {} of {}", *ending.failure, ++counted, job.max_restarts);
   }
 }
 

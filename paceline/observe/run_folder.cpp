@@ -15,7 +15,7 @@ namespace paceline::observe {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr const char* kMark = "job";
+constexpr const char* kMark = ".job";
 constexpr std::size_t kLongestName = 200;  // leaves room for a number behind it
 }  // namespace
 
@@ -41,16 +41,22 @@ RunFolder RunFolder::open(const fs::path& folder) {
 
 std::optional<RunFolder> RunFolder::find(const fs::path& runs, const std::string& job) {
   std::error_code ignored;
-  for (fs::directory_iterator item(runs, ignored), end; item != end; item.increment(ignored)) {
-    std::ifstream mark(RunFolder(item->path()).servers() / kMark);
-    if (std::string text; std::getline(mark, text) && text == job) return RunFolder(item->path());
-  }
+  for (fs::directory_iterator item(runs, ignored), end; item != end; item.increment(ignored))
+    if (const RunFolder run(item->path()); run.is_of(job)) return run;
   return std::nullopt;
 }
 
-void RunFolder::mark(const std::string& job) const {
-  fs::create_directories(servers());
-  write_atomically(servers() / kMark, job + "\n");
+bool RunFolder::is_of(const std::string& job) const {
+  std::ifstream mark(path_ / kMark);
+  std::string text;
+  return !job.empty() && std::getline(mark, text) && text == job;
+}
+
+void RunFolder::mark(const std::string& job) const { write_atomically(path_ / kMark, job + "\n"); }
+
+void RunFolder::forget(const fs::path& runs, const std::string& job) {
+  std::error_code ignored;
+  for (std::optional<RunFolder> run = find(runs, job); run && fs::remove(run->path_ / kMark, ignored);) run = find(runs, job);
 }
 
 fs::path RunFolder::new_trace() const {

@@ -20,8 +20,11 @@ class RunFolder {
 
   /// The run that `job` names, by what mark() has left in its folder; nothing where there is none.
   static std::optional<RunFolder> find(const std::filesystem::path& runs, const std::string& job);
-  /// So that other processes of the run find the folder.
+  /// So that other processes of the run find the folder, and those that are started again after it was interrupted.
   void mark(const std::string& job) const;
+  bool is_of(const std::string& job) const;
+  /// Removes the marks of earlier jobs of that name, whose runs are not to be taken for this one's.
+  static void forget(const std::filesystem::path& runs, const std::string& job);
 
   /// <network>-<dataset>-<yyyymmdd-hhmmss> in local time, with nothing in it that a path or a shell would mind.
   static std::string default_name(std::string_view network, std::string_view dataset, std::time_t now);

@@ -222,6 +222,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   configure_libtorch(recipe_, threads());  // again: the trainer may have been made in another thread
   tensor::synchronize(module_->device());  // what was set up was enqueued elsewhere
   const tensor::OwnStream stream(module_->device());
+  if (leads()) steps_made_.emplace(folder_).set(position_.step);
   if (leads()) around_.bus.emit(started());
   meet();
 
@@ -281,6 +282,7 @@ bool Trainer::train_epoch() {
     latest_ = {point.step, position_.batch + 1, result.targets, share.global_samples, point.rate};
     keep(result);
     ++position_.step, ++position_.batch, position_.samples += share.global_samples;
+    if (steps_made_) steps_made_->set(position_.step);
 
     const bool last = position_.batch >= steps || position_.step >= total_steps_;
     const std::int64_t every = recipe_.train.checkpoint_every;

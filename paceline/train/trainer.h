@@ -11,6 +11,7 @@
 #include "paceline/base/error.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/observe/event.h"
+#include "paceline/observe/step_count.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
@@ -109,6 +110,7 @@ class Trainer {
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
   std::int64_t alarmed_step_ = -1;  // where the last alarm was that no checkpoint could be written
   std::int64_t samples_at_start_ = 0, first_step_ = 0;
+  std::optional<observe::StepCount> steps_made_;  // of worker 0
 
   static constexpr std::int64_t kReportTogether = 25;  // steps
   // Steps not yet reported. On a GPU their sums are read back together, so that steps do not wait for the host.

@@ -65,14 +65,20 @@ std::exception_ptr cause_of(const std::vector<std::exception_ptr>& problems) {
 
 }  // namespace
 
+Recipe resolve_for(const Recipe& given, const comm::World& world) {
+  Recipe recipe = given;
+  const int workers = workers_here(recipe, world) * world.size;
+  recipe.parallel.workers = workers;
+  recipe.comm.repeatable = recipe.train.repeatable;
+  recipe.strategy.name = strategies::resolve(recipe.strategy.name, workers);
+  validate(recipe);
+  return recipe;
+}
+
 Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundings& around)
-    : recipe_(recipe), world_(world), around_(around), here_(workers_here(recipe, world)) {
-  const int workers = here_ * world_.size;
-  recipe_.parallel.workers = workers;
-  recipe_.comm.repeatable = recipe_.train.repeatable;
-  recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, workers);
-  if (strategies::is_centralised(recipe_.strategy.name)) here_ = 1;  // its one trainer plays them all
-  validate(recipe_);
+    : recipe_(resolve_for(recipe, world)), world_(world), around_(around) {
+  const auto workers = static_cast<int>(recipe_.parallel.workers);
+  here_ = strategies::is_centralised(recipe_.strategy.name) ? 1 : workers / world_.size;  // a server's one trainer plays them all
   threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : usual_threads_of_worker(recipe_, world_, here_);
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
   if (world_.size == 1) {
@@ -138,6 +144,7 @@ void Workers::resume(const Checkpoint& checkpoint, const std::string& source) {
 }
 
 observe::RunEnded Workers::run(const std::filesystem::path& folder) {
+  ensure_memory_for(here_ * threads_);
   std::vector<observe::RunEnded> ended(static_cast<std::size_t>(here_));
   for_each_worker([&](std::size_t i) { ended[i] = trainers_[i]->run(folder); });
   return ended.front();

@@ -9,6 +9,9 @@
 
 namespace paceline::train {
 
+/// The recipe as the processes of `world` have it: how many workers, by which strategy. ConfigError where that cannot be.
+Recipe resolve_for(const Recipe& recipe, const comm::World& world);
+
 class Workers {
  public:
   struct Surroundings {

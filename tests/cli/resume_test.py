@@ -1,6 +1,10 @@
 """Runs that were stopped or killed go on to the same bits; checkpoints and weights as files."""
 
 import json
+import os
+import pathlib
+import re
+import shutil
 import signal
 import struct
 import time
@@ -15,7 +19,7 @@ LONG = SMALL + ["data.train_samples=1600", "train.epochs=40", "train.checkpoint_
 class Resuming(CliTest):
     def test_stopped_or_killed(self):
         whole = self.json_of("train", *LONG, "train.name=whole", "--quiet")
-        for number in [signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL]:
+        for number in [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGKILL]:
             name = f"runs/{number.name}"
             process = self.start("train", *LONG, f"train.name={number.name}", "--quiet", "--json")
             self.wait_for_checkpoint(process, name)
@@ -45,6 +49,13 @@ class Resuming(CliTest):
         resumed = self.json_of("train", "--resume", "runs/killed", "--quiet")
         for key in ["workers", "state_hash", "steps", "samples"]:
             self.assertEqual(resumed[key], whole[key], key)
+
+    def test_nohup(self):
+        process = self.start("train", *LONG, "train.name=x", "--quiet", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for_checkpoint(process, "runs/x")
+        process.send_signal(signal.SIGHUP)
+        _, err = process.communicate(timeout=DEADLINE_S)
+        self.assertEqual(process.returncode, 0, err)
 
     def test_a_run_that_still_trains_is_left_alone(self):
         process = self.start("train", *LONG, "train.name=live", "--quiet")
@@ -160,6 +171,94 @@ class Resuming(CliTest):
         self.assertIn("12 (2 epochs done; 192 samples", shown)
         self.run_paceline("train", *SMALL, "train.name=y", "train.steps=8", "--quiet")
         self.assertIn("8 (1 epoch done, up to batch 2 of the next; 128 samples", self.run_paceline("checkpoint", "show", "runs/y").stdout)
+
+
+class Restarts(CliTest):
+    """`paceline run --max-restarts`: the run that was interrupted goes on, in its folder, to the same bits."""
+
+    def wait_until(self, process, condition):
+        end = time.monotonic() + DEADLINE_S
+        while not condition():
+            self.assertIsNone(process.poll(), "the run ended before it could be interrupted")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.002)
+
+    def process_with(self, launcher, variable):
+        """Pid of the process that the launcher started with that variable."""
+        for child in pathlib.Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split():
+            if variable.encode() in pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0"):
+                return int(child)
+        self.fail(f"nobody was started with {variable}")
+
+    def steps(self, run):
+        file = self.folder / run / ".steps"
+        return int(file.read_text()) if file.exists() else 0
+
+    def train(self, launch, words, name):
+        return self.start("run", *launch, "--grace", "1", "--", "train", *words, f"train.name={name}", "--quiet")
+
+    def summary(self, process, run):
+        _, err = process.communicate(timeout=DEADLINE_S)
+        if "built without gRPC" in err or "libgrpc" in err:
+            self.skipTest("this build has no gRPC")
+        self.assertEqual(process.returncode, 0, err)
+        return json.loads((self.folder / run / "summary.json").read_text()), err
+
+    def check(self, launch, victim, words, interrupt, same=("state_hash", "steps", "samples", "workers")):
+        """Kills `victim` with -9 once there is something to lose; everything must be as if nothing had happened."""
+        whole, _ = self.summary(self.train(launch, words, "whole"), "runs/whole")
+        process = self.train([*launch, "--max-restarts", "1"], words, "killed")
+        self.wait_until(process, lambda: interrupt("runs/killed"))
+        pid = self.process_with(process, victim)
+        os.kill(pid, signal.SIGSTOP)
+        before, kept = self.steps("runs/killed"), self.checkpoints("runs/killed")
+        os.kill(pid, signal.SIGKILL)
+        summary, err = self.summary(process, "runs/killed")
+        for key in same:
+            self.assertEqual(summary[key], whole[key], key)
+        self.assertEqual(sorted(path.name for path in (self.folder / "runs").iterdir()), ["killed", "whole"])
+        with open(self.folder / "runs/killed/metrics.jsonl") as lines:
+            steps = [row["step"] for row in map(json.loads, lines) if row["event"] == "step"]
+        self.assertEqual(steps, sorted(set(steps)))
+        told = re.search(r"restart 1: .*runs/killed .* from step (\d+).*; ([\d,]+) steps? .* lost", err)
+        self.assertTrue(told, err)
+        return int(told.group(1)), int(told.group(2).replace(",", "")), before, kept
+
+    def test_a_killed_rank(self):
+        for rank in range(2):
+            with self.subTest(rank):
+                step, lost, made, kept = self.check(["-np", "2"], f"RANK={rank}", LONG, self.checkpoints)
+                self.assertGreater(step, 0)
+                if rank == 0:  # who counts and writes: nothing changed after it was stopped
+                    self.assertIn(f"step-{step:010}", kept[-1].name)
+                    self.assertEqual(lost, made - step)
+                shutil.rmtree(self.folder / "runs")
+
+    def test_before_the_first_checkpoint(self):
+        words = [*LONG, "train.checkpoints=false", "train.epochs=10"]
+        step, lost, made, _ = self.check(["-np", "2"], "RANK=0", words, self.steps)
+        self.assertEqual((step, lost), (0, made))
+
+    def test_a_killed_server(self):
+        words = [*LONG, "train.epochs=10", "strategy.name=ssgd", "optim.momentum=0"]
+        step, lost, made, _ = self.check(["--servers", "1", "--workers", "2"], "PACELINE_SERVER=0", words, self.checkpoints,
+                                        same=["steps", "samples", "workers"])
+        self.assertGreater(step, 0)
+        self.assertEqual(lost, made - step)
+
+    def test_a_resumed_run_goes_on_from_its_newest_checkpoint(self):
+        whole, _ = self.summary(self.train(["-np", "2"], LONG, "whole"), "runs/whole")
+        process = self.train(["-np", "2"], LONG, "x")
+        self.wait_until(process, lambda: self.checkpoints("runs/x"))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_S)
+        first = self.checkpoints("runs/x")[0]
+        process = self.start("run", "-np", "2", "--grace", "1", "--max-restarts", "1", "--", "train", "--resume", str(first), "--quiet")
+        self.wait_until(process, lambda: not first.exists() and len(self.checkpoints("runs/x")) > 1)
+        os.kill(self.process_with(process, "RANK=1"), signal.SIGKILL)
+        summary, err = self.summary(process, "runs/x")
+        self.assertIn("restart 1: ", err)
+        self.assertEqual(summary["state_hash"], whole["state_hash"])
 
 
 def damage(file):

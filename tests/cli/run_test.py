@@ -190,8 +190,6 @@ class Variables(RunTest):
     def test_a_recipe_or_train_runs_this_very_program(self):
         out, _ = self.run_ranks("-np", 2, "--", "train", "--help")
         self.assertEqual(len(re.findall(r"^\[\d\] Usage: paceline train", out, re.MULTILINE)), 2)
-        _, err = self.run_ranks("-np", 1, "nowhere.toml", code=WRONG_INPUT)
-        self.assertIn("[0] error: nowhere.toml", err)
 
 
 class WrongInput(RunTest):
@@ -208,6 +206,7 @@ class WrongInput(RunTest):
         self.refused("-np", 0, "true", says="at least 1")
         self.refused("--nproc-per-node", "many", "true", says="--nproc-per-node")
         self.refused("--grace", "1e300", "true", says="from 0 to 86400")
+        self.refused("--healthy-after", "nan", "true", says="--healthy-after")
         self.refused("--master-port", 70000, "true", says="65535")
         self.refused("--rdzv-endpoint", "a:b", "true", says="host:port")
         self.refused("--nnodes", "2", "true", says="--node-rank")
@@ -221,6 +220,17 @@ class WrongInput(RunTest):
         self.refused(*several, "--key-file", key, "true", says="chmod 600")
         self.refused("-x", "NOT_SET_ANYWHERE", "true", says="NOT_SET_ANYWHERE")
         self.refused("--only-rank-output", 2, "-np", 2, "true", says="ranks 0 to 1")
+
+    def test_a_recipe_that_cannot_work_is_refused_before_any_rank_starts(self):
+        self.refused("-np", 1, "nowhere.toml", says="nowhere.toml")
+        self.refused("-np", 3, "--", "train", "data.batch=64", says="batch of 64")
+        self.refused("-np", 3, "--", BINARY, "train", "data.batch=64", says="3 workers")
+        self.refused("-np", 2, "--", "train", "optim.rat=1", says="did you mean 'rate'")
+        self.refused("-np", 2, "--", "train", "--sead", 1, says="did you mean '--seed'")
+        self.refused("-np", 2, "--", "train", "strategy.name=single", says="parallel.workers=2")
+        self.refused("-np", 2, "--", "train", "--workers", 3, says="parallel.workers=3")
+        self.refused("--servers", 1, "--workers", 2, "--", "train", "strategy.name=allreduce", says="'allreduce' has no parameter server")
+        self.refused("--servers", 1, "--workers", 3, "--", "train", "strategy.name=ssgd", "data.batch=64", says="batch of 64")
 
     def test_hosts(self):
         self.refused("-H", "a:x", "true", says="'a:x'")
@@ -278,13 +288,20 @@ class Deaths(RunTest):
         out, err = self.run_ranks("-np", 2, "--max-restarts", 3, "--grace", 0.1, "sh", "-c", program)
         rows = [line.split()[1:] for line in out.splitlines()]
         self.assertEqual(sorted(row[0] for row in rows), ["0", "0", "1", "1", "2", "2"])
-        self.assertEqual(len({row[1] for row in rows}), 3)  # each start is a job of its own
+        self.assertEqual(len({row[1] for row in rows}), 1)  # by which they find what they were in the middle of
         self.assertEqual(len(err.splitlines()), 2)
-        self.assertIn("start 2 of 4", err)
+        self.assertIn("restart 1 of 3", err)
+        self.assertIn("restart 2 of 3", err)
         _, err = self.run_ranks("-np", 1, "--max-restarts", 1, "sh", "-c", "exit 4", code=4)
         self.assertEqual([line.split(":")[0] for line in err.splitlines()], ["warning", "error"])
         _, err = self.run_ranks("-np", 1, "--max-restarts", 3, "sh", "-c", "exit 2", code=2)  # wrong input stays wrong
         self.assertEqual(len(err.splitlines()), 1)
+
+    def test_restarts_are_counted_from_0_after_a_healthy_while(self):
+        program = "[ $PACELINE_RESTARTS = 4 ] || exit 9"
+        _, err = self.run_ranks("-np", 1, "--max-restarts", 1, "--healthy-after", 0, "sh", "-c", program)
+        self.assertEqual(err.count("restart 1 of 1"), 4)
+        self.run_ranks("-np", 1, "--max-restarts", 1, "--healthy-after", 1000, "sh", "-c", program, code=9)
 
 
 class Signals(RunTest):

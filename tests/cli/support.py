@@ -37,9 +37,9 @@ class CliTest(unittest.TestCase):
     def json_of(self, *arguments, code=DONE):
         return json.loads(self.run_paceline(*arguments, "--json", code=code).stdout)  # anything around the document would not parse
 
-    def start(self, *arguments):
+    def start(self, *arguments, **options):
         process = subprocess.Popen([BINARY, *arguments], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+                                   stderr=subprocess.PIPE, text=True, **options)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())

@@ -8,12 +8,14 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/host.h"
+#include "paceline/comm/communicator.h"
 
 namespace paceline::comm {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using Variables = std::map<std::string, std::string>;
 
 Environment environment_of(Variables variables) {
@@ -103,6 +105,31 @@ TEST(Discover, PacelineRun) {
   const World world = found(with(kTorchrun, {{"PACELINE_JOB", "token"}}));
   expect_ranks(world, 3, 4, 1, 2, "paceline run");
   EXPECT_EQ(world.job, "token");
+  EXPECT_EQ(world.restarts, 0);
+  EXPECT_FALSE(world.run.empty());
+  EXPECT_THAT(world.run, Not(HasSubstr("token")));
+}
+
+TEST(Discover, AStartOfPacelineRunDoesNotMeetAnEarlierOneAndFindsItsRun) {
+  const Variables first = with(kTorchrun, {{"PACELINE_JOB", "token"}, {"PACELINE_RESTARTS", "0"}});
+  const World again = found(with(first, {{"PACELINE_RESTARTS", "2"}}));
+  EXPECT_EQ(again.restarts, 2);
+  EXPECT_EQ(again.run, found(first).run);
+  EXPECT_NE(again.job, found(first).job);
+  // Servers and workers of several starts are one job.
+  EXPECT_EQ(found({{"PACELINE_JOB", "token"}, {"PACELINE_RESTARTS", "2"}}).job, "token");
+  EXPECT_THAT(refusal(with(first, {{"PACELINE_RESTARTS", "x"}})), HasSubstr("PACELINE_RESTARTS='x'"));
+}
+
+TEST(Connecting, MayTakeLongerTheMoreRanksShareACore) {
+  CommConfig config;
+  World world;
+  world.cores = 2, world.size = world.local_size = 2;
+  EXPECT_EQ(config.connect_deadline(world), std::chrono::seconds(30));
+  world.size = world.local_size = 64;
+  EXPECT_GE(config.connect_deadline(world), std::chrono::seconds(300));
+  config.deadline_s = 1000;
+  EXPECT_EQ(config.connect_deadline(world), std::chrono::seconds(1000));
 }
 
 TEST(Discover, TheFourVariablesOfPyTorch) {

@@ -90,7 +90,7 @@ def main():
         same = got is not None and got["state_hash"] == expected["state_hash"] and got["steps"] == expected["steps"]
         good = same and folders == 1
         failures += not good
-        went_on = ", ".join(f"{step} ({lost})" for step, lost in re.findall(r"from step (\d+)\D+(\d+) step", err)) or "–"
+        went_on = ", ".join(f"{step} ({lost})" for step, lost in re.findall(r"from step (\d+)[^;]*; ([\d,]+) steps?", err)) or "–"
         where = ", ".join(f"{rank} at {moment:.1f}" for moment, rank in struck) or "none: it was over"
         print(f"| {number} | {strategy} | {ranks} | {where} | {went_on} | {lasted:.1f} ({usual:.1f}) | "
               f"{'same hash' if good else 'FAILED'} |", flush=True)

@@ -183,6 +183,14 @@ TEST_F(ServersAndWorkers, RestartsAreCountedAndNotForWrongInput) {
   EXPECT_THAT(lines_of(err), ElementsAre(HasSubstr("error: server 0")));
 }
 
+TEST_F(ServersAndWorkers, AServerThatLivedForAWhileHasAllItsRestartsAgain) {
+  job.max_restarts = 1;
+  job.healthy_after = 0s;
+  EXPECT_EQ(run(1, 1, "[ $PACELINE_RESTARTS = 3 ] || exit 5; touch $F/done", "await done"), 0) << err;
+  EXPECT_THAT(lines_of(err), testing::Each(HasSubstr("restart 1 of 1")));
+  EXPECT_EQ(lines_of(err).size(), 3u);
+}
+
 TEST_F(ServersAndWorkers, ASignalFromOutsideIsNotAFailureOfAnybody) {
   // A server that saves takes longer than the grace, and is not asked twice.
   job.grace = 50ms;

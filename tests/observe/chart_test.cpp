@@ -14,6 +14,7 @@
 #include "paceline/observe/metrics.h"
 #include "paceline/observe/run_folder.h"
 #include "paceline/observe/run_lock.h"
+#include "paceline/observe/step_count.h"
 #include "temp_folder.h"
 
 namespace paceline::observe {
@@ -243,6 +244,30 @@ TEST_F(RunFolderTest, ANameIsUsedOnce) {
   EXPECT_EQ(RunFolder::create(runs, "a").path(), runs / "a-2");
   EXPECT_EQ(RunFolder::create(runs, "a").path(), runs / "a-3");
   EXPECT_EQ(RunFolder::open(runs / "a-2").metrics(), runs / "a-2/metrics.jsonl");
+}
+
+TEST_F(RunFolderTest, AJobFindsItsRun) {
+  const RunFolder first = RunFolder::create(folder, "a"), second = RunFolder::create(folder, "b");
+  first.mark("one"), second.mark("two");
+  EXPECT_EQ(RunFolder::find(folder, "two")->path(), second.path());
+  EXPECT_TRUE(first.is_of("one"));
+  EXPECT_FALSE(first.is_of(""));
+  RunFolder::forget(folder, "one");
+  EXPECT_FALSE(RunFolder::find(folder, "one"));
+  EXPECT_TRUE(RunFolder::find(folder, "two"));
+}
+
+TEST_F(RunFolderTest, CountsItsSteps) {
+  const RunFolder run = RunFolder::create(folder, "a");
+  EXPECT_EQ(StepCount::read(run.path()), 0);
+  const StepCount count(run.path());
+  for (const std::int64_t steps : {1000, 7}) {
+    count.set(steps);
+    EXPECT_EQ(StepCount::read(run.path()), steps);
+    EXPECT_EQ(StepCount::read(run.path()), steps);
+  }
+  StepCount(folder / "nowhere").set(1);
+  EXPECT_EQ(StepCount::read(folder / "nowhere"), 0);
 }
 
 TEST_F(RunFolderTest, EveryPartOfARunHasATraceOfItsOwn) {

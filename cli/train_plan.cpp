@@ -1,0 +1,180 @@
+#include "train_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/base/safetensors.h"
+#include "paceline/base/text.h"
+#include "paceline/observe/step_count.h"
+#include "paceline/strategies/central.h"
+#include "paceline/train/remote.h"
+#include "paceline/train/workers.h"
+
+namespace paceline::cli {
+namespace {
+
+using observe::RunFolder;
+
+/// The recipe in a checkpoint that --resume names.
+struct SavedRecipe {
+  std::string text, source;
+};
+
+/// Whether the command line says anything of a section or key.
+bool speaks_of(const std::vector<std::string>& words, std::string_view beginning) {
+  return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(beginning); });
+}
+
+/// The built-in one. Its momentum, and a rate for that, are too much for gradients that come late; whoever says anything of [optim] is
+/// taken at their word.
+train::Recipe demonstration(const std::vector<std::string>& words) {
+  train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
+  Config config = asked.config();
+  read_settings(config, words);
+  if (!speaks_of(words, "optim.") && strategies::is_asynchronous(asked.strategy.name, asked.ps))
+    recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
+  return recipe;
+}
+
+/// What a demonstration, a recipe file or a checkpoint, and the command line say, the later over the earlier. `in_place`: the run that is
+/// resumed in its own folder.
+train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::optional<SavedRecipe>& from, const RunFolder* in_place) {
+  train::Recipe recipe;
+  if (!names_recipe(flags.words)) recipe = demonstration(flags.words);
+  Config config = recipe.config();
+  if (from) {
+    config.load_text(from->text, from->source);
+    // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
+    if (!strategies::is_centralised(recipe.strategy.name) && processes > 1) recipe.parallel.workers = 0;
+  }
+  const train::Recipe saved = recipe;
+  read_settings(config, flags.words);
+  if (from && recipe.model.weights != saved.model.weights)
+    throw ConfigError("--resume takes the weights from the checkpoint; leave model.weights out");
+  if (in_place != nullptr && (recipe.train.name != saved.train.name || recipe.train.runs != saved.train.runs))
+    throw ConfigError(fmt::format("{} goes on where it is; leave train.name and train.runs out, or resume from a copy of its checkpoint",
+                                  in_place->path().string()));
+  if (flags.workers > 0) recipe.parallel.workers = flags.workers;
+  if (flags.seed >= 0) recipe.train.seed = flags.seed;
+  // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`, unless somebody asks for it.
+  if (from && saved.strategy.name == "single" && !speaks_of(flags.words, "strategy.name=") &&
+      std::max<std::int64_t>(recipe.parallel.workers, processes) > 1)
+    recipe.strategy.name = "auto";
+  return recipe;
+}
+
+/// A checkpoint in a run's folder goes on in that.
+std::optional<RunFolder> run_around(const std::filesystem::path& resumed) {
+  const auto files = train::list_checkpoints(resumed);
+  if (files.empty()) return std::nullopt;
+  const auto checkpoints = std::filesystem::absolute(files.front()).parent_path();
+  return checkpoints.filename() == "checkpoints" ? std::optional(RunFolder::open(checkpoints.parent_path())) : std::nullopt;
+}
+
+/// The run around what --resume names, where it is this job's own: the checkpoint itself may have been pruned since the first start.
+std::optional<RunFolder> own_run_around(const std::string& resumed, const std::string& job) {
+  const auto named = std::filesystem::absolute(resumed);
+  for (const auto& folder : {named, named.parent_path(), named.parent_path().parent_path()})
+    if (std::filesystem::is_directory(folder))
+      if (const RunFolder run = RunFolder::open(folder); run.is_of(job)) return run;
+  return std::nullopt;
+}
+
+/// Steps are counted in the run's folder, so that the number is exact after a kill as well.
+void tell_of_restart(const RunFolder& run, const TrainPlan& plan, int restarts) {
+  const std::int64_t kept = plan.resume_from ? plan.resume_from->second.position.step : 0;
+  const std::int64_t behind = std::max<std::int64_t>(observe::StepCount::read(run.path()) - kept, 0);
+  const std::string from = plan.resume_from ? fmt::format("goes on from step {} ({})", kept, plan.resume_from->first.filename().string())
+                                            : std::string("begins again from step 0, since it has no checkpoint yet");
+  const bool in_journal = plan.recipe.ps.replica && ps::discover().role == ps::Cluster::Role::server;
+  log::warning("restart {}: {} {}; {} {} {}", restarts, run.path().string(), from, plural(behind, "step"), behind == 1 ? "is" : "are",
+               in_journal ? "behind that, in the journal" : "lost");
+}
+
+/// The recipe of the newest checkpoint that can be opened; whether the rest of it is whole, those find out who load it.
+std::optional<SavedRecipe> saved_recipe(const std::string& resumed) {
+  for (const auto& file : train::list_checkpoints(resumed)) try {
+      const safetensors::File opened(file);
+      if (const auto found = opened.metadata().find("recipe"); found != opened.metadata().end())
+        return SavedRecipe{found->second, file.string()};
+    } catch (const DataError&) {  // the next one
+    }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void TrainPlan::write_in(RunFolder chosen) {
+  lock.emplace(chosen);
+  folder = std::move(chosen);
+}
+
+TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched) {
+  const bool resumes = !flags.resume.empty();
+  if (resumes && names_recipe(flags.words)) throw ConfigError("--resume takes the recipe from the checkpoint; leave the recipe file out");
+  const bool trains = !flags.print_recipe && flags.join.empty() && ps::discover().leads(), writes = trains && launched.rank == 0;
+  const bool again = trains && launched.restarts > 0;
+
+  TrainPlan plan;
+  std::optional<RunFolder> interrupted = again && resumes ? own_run_around(flags.resume, launched.run) : std::nullopt;
+  std::optional<SavedRecipe> saved;
+  if (resumes) {
+    if (std::optional<RunFolder> run = interrupted || !writes ? interrupted : run_around(flags.resume); run && writes)
+      plan.write_in(std::move(*run));
+    plan.resume_from = train::newest_good_checkpoint(interrupted ? interrupted->path() : std::filesystem::path(flags.resume));
+    saved = SavedRecipe{plan.resume_from->second.recipe, plan.resume_from->first.string()};
+  }
+  plan.recipe = read_recipe(flags, launched.size, saved, plan.folder ? &*plan.folder : nullptr);
+  if (again && !interrupted && (interrupted = RunFolder::find(plan.recipe.train.runs, launched.run))) {
+    if (writes) plan.write_in(*interrupted);
+    const auto run = interrupted->path();
+    if (!train::list_checkpoints(run).empty()) plan.resume_from = train::newest_good_checkpoint(run);
+  }
+  if (interrupted && writes) tell_of_restart(*interrupted, plan, launched.restarts);
+  return plan;
+}
+
+void check_train(std::vector<std::string> words, int processes, int servers) {
+  CLI::App app;
+  TrainFlags flags;
+  add_train_flags(app, flags);
+  try {
+    std::reverse(words.begin(), words.end());  // as CLI11 wants them
+    app.parse(std::move(words));
+  } catch (const CLI::Success&) {
+    return;  // --help is the ranks' to print
+  } catch (const CLI::ParseError& error) {
+    throw ConfigError(parse_problem(error, app));
+  }
+  const std::optional<SavedRecipe> saved = flags.resume.empty() ? std::nullopt : saved_recipe(flags.resume);
+  if (!flags.resume.empty() && !saved) return;  // they say what is wrong with it
+  comm::World world;
+  world.source = "paceline run";
+  if (servers == 0) world.size = world.local_size = processes;
+  train::Recipe recipe = read_recipe(flags, world.size, saved, nullptr);
+  ps::Cluster cluster;
+  if (servers > 0) cluster.role = ps::Cluster::Role::server, cluster.index = 0, cluster.workers = processes - servers;
+  cluster.servers.resize(static_cast<std::size_t>(servers));
+  train::resolve_for(train::recipe_for(recipe, cluster), world);
+}
+
+void add_train_flags(CLI::App& app, TrainFlags& flags) {
+  app.add_option("RECIPE", flags.words, "a recipe file, and any settings as section.key=value, which win over the file");
+  app.add_option("--workers", flags.workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
+  app.add_option("--seed", flags.seed, "seed of the run (train.seed)")->check(whole_number(0));
+  app.add_option("--resume", flags.resume, "go on from a run's folder or a checkpoint")->check([](const std::string& text) {
+    return text.empty() ? std::string("names no run; is a variable empty?") : std::string();
+  });
+  app.add_option("--join", flags.join,
+                 "be one more worker of a run with ps.executor=processes: host:port of all its servers, comma-separated");
+  app.add_option("--key-file", flags.key_file,
+                 "the job's key for --join: RUN/servers/key of the run; without it, $PACELINE_JOB is the key");
+  app.add_flag("--print-recipe", flags.print_recipe, "print the resolved recipe and do nothing");
+  app.add_flag("--quiet", flags.quiet, "show no progress");
+  add_json_flag(app, flags.json);
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,27 @@
+// How many steps a run has made, in a small file that is rewritten after each of them: a write goes to the kernel at once, so the number
+// outlives a kill -9. What a restart costs is the difference to the checkpoint it goes on from. A host that goes down may lose the last
+// ones.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "paceline/base/descriptor.h"
+
+namespace paceline::observe {
+
+class StepCount {
+ public:
+  /// Of the run with that folder. Where the file cannot be opened nothing is counted: no run ends because of it.
+  explicit StepCount(const std::filesystem::path& run);
+
+  void set(std::int64_t steps) const;
+
+  /// What was set last, by whichever process; 0 where nothing was.
+  static std::int64_t read(const std::filesystem::path& run);
+
+ private:
+  Descriptor file_;
+};
+
+}  // namespace paceline::observe
