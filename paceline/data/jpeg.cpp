@@ -54,6 +54,9 @@ void take_message(j_common_ptr info, int level) {
   }
 }
 
+/// Every block of 64 pixels takes at least a bit.
+constexpr std::int64_t kPixelsOfByte = 64 * 8;
+
 /// Chroma that is stored at half the width or height is interpolated, and at the border of what is decoded repeated instead. So far into
 /// it pixels may differ from those of the whole picture.
 constexpr int kBorder = 2;
@@ -89,6 +92,7 @@ class JpegReader {
   PictureSize size() const { return {static_cast<int>(info_.image_width), static_cast<int>(info_.image_height)}; }
 
   void decode(int shrink, const Box& needed, Picture& picture) {
+    expect_room(file_, bytes_, size(), kPixelsOfByte);
     guarded([&] {
       // libjpeg knows no way from the inks of print to RGB.
       const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;

@@ -1,5 +1,7 @@
 #include "paceline/data/picture.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -29,6 +31,12 @@ void Picture::resize(PictureSize to) {
   size = whole = to;
   left = top = 0;
   rgb.resize(bytes);
+}
+
+void expect_room(const std::string& file, std::span<const std::uint8_t> bytes, PictureSize size, std::int64_t most_pixels) {
+  if (std::int64_t{size.width} * size.height <= std::ssize(bytes) * most_pixels) return;
+  throw DataError(file,
+                  fmt::format("claims {}×{} pixels, which {} bytes cannot hold; it is damaged", size.width, size.height, bytes.size()));
 }
 
 PictureSize picture_size(const std::string& file, std::span<const std::uint8_t> bytes) {

@@ -38,6 +38,10 @@ PictureSize picture_size(const std::string& file, std::span<const std::uint8_t> 
 void decode_picture(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture,
                     const Box& needed = kEverything);
 
+/// DataError where no file of so few bytes can hold a picture of that size, each byte standing for `most_pixels` at most: whoever claims it
+/// would cost memory and time out of all proportion.
+void expect_room(const std::string& file, std::span<const std::uint8_t> bytes, PictureSize size, std::int64_t most_pixels);
+
 // One file each.
 PictureSize jpeg_size(const std::string& file, std::span<const std::uint8_t> bytes);
 void decode_jpeg(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, const Box& needed, Picture& picture);

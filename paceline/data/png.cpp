@@ -7,6 +7,7 @@
 
 #include <png.h>
 
+#include <array>
 #include <string_view>
 
 namespace paceline::data {
@@ -14,7 +15,7 @@ namespace {
 
 class PngReader {
  public:
-  PngReader(const std::string& file, std::span<const std::uint8_t> bytes) : file_(file) {
+  PngReader(const std::string& file, std::span<const std::uint8_t> bytes) : file_(file), bytes_(bytes) {
     image_.version = PNG_IMAGE_VERSION;
     check(png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()));
     image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // as those of 8 bits are taken where they do not say; else for linear light
@@ -32,6 +33,7 @@ class PngReader {
   PictureSize size() const { return {static_cast<int>(image_.width), static_cast<int>(image_.height)}; }
 
   void decode(Picture& picture) {
+    expect_room(file_, bytes_, size(), kDeflate * 8 / bits_of_pixel());
     picture.resize(size());
     image_.format = PNG_FORMAT_RGB;
     const png_color black{0, 0, 0};
@@ -43,7 +45,16 @@ class PngReader {
     if (!done) throw DataError(file_, std::string("is damaged or cut short: ") + image_.message);
   }
 
+  /// As the header says, which libpng has checked: the simplified interface does not tell.
+  std::int64_t bits_of_pixel() const {
+    constexpr std::array<int, 7> kChannels = {1, 0, 3, 1, 2, 0, 4};  // by the type of colours
+    return std::int64_t{bytes_[24]} * kChannels.at(bytes_[25]);
+  }
+
+  static constexpr std::int64_t kDeflate = 1032;  // never packs tighter than so many to 1
+
   const std::string& file_;
+  std::span<const std::uint8_t> bytes_;
   png_image image_{};
 };
 
