@@ -133,16 +133,17 @@ std::string job_of_launcher(const char* rank_variable) {
 
 bool in_slurm_step(const Reader& reader) { return reader.has("SLURM_PROCID") && reader.has("SLURM_STEP_ID"); }
 
-/// "2(x3),1": tasks of the nodes 0, 1, 2 and of node 3.
-int tasks_of_node(const Reader& reader, const char* name, const std::string& list, int node) {
+/// "2(x3),1": tasks of the nodes 0, 1, 2 and of node 3. A node has `most` of them, as `why_most` says.
+int tasks_of_node(const Reader& reader, const char* name, const std::string& list, int node, int most, const std::string& why_most) {
+  int left = node;
   for (const std::string& group : split(list, ',')) {
     const auto times = group.find("(x");
     const std::string count = group.substr(0, times);
     const int repeat = times == std::string::npos ? 1
                                                   : reader.number(name, group.substr(times + 2, group.size() - times - 3), 1, kMaxRanks,
                                                                   std::to_string(kMaxRanks));
-    if (node < repeat) return reader.number(name, count, 1, kMaxRanks, std::to_string(kMaxRanks));
-    node -= repeat;
+    if (left < repeat) return reader.number(name, count, 1, most, why_most);
+    left -= repeat;
   }
   throw ConfigError(fmt::format("{}='{}' does not name node {} (SLURM_NODEID)", name, list, node));
 }
@@ -164,7 +165,7 @@ void read_slurm_local(const Reader& reader, World& world) {
   const std::string most = fmt::format("{} (SLURM_NTASKS)", world.size);
   if (const auto tasks = reader.text("SLURM_STEP_TASKS_PER_NODE")) {
     const int node = reader.number("SLURM_NODEID", reader.text("SLURM_NODEID").value_or("0"), 0, kMaxRanks, std::to_string(kMaxRanks));
-    world.local_size = tasks_of_node(reader, "SLURM_STEP_TASKS_PER_NODE", *tasks, node);
+    world.local_size = tasks_of_node(reader, "SLURM_STEP_TASKS_PER_NODE", *tasks, node, world.size, most);
   } else {
     world.local_size = reader.number("SLURM_NTASKS_PER_NODE", reader.needed("SLURM_NTASKS_PER_NODE", because), 1, world.size, most);
   }

@@ -34,8 +34,11 @@ bool is_host_name(std::string_view name) {
 
 void add_host(std::vector<Host>& hosts, const std::string& name, int slots) {
   const auto known = std::ranges::find(hosts, name, &Host::name);
-  if (known == hosts.end()) hosts.push_back({name, slots});
-  else known->slots += slots;
+  if (known == hosts.end()) return hosts.push_back({name, slots});
+  known->slots += slots;
+  if (known->slots > kMaxRanks)
+    throw ConfigError(
+        fmt::format("host {} has {} slots in all, more than the {} ranks that can be started; give fewer", name, known->slots, kMaxRanks));
 }
 
 /// Processes of the whole job, where the request says it.

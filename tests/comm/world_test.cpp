@@ -174,7 +174,9 @@ TEST(Discover, Slurm) {
   EXPECT_EQ(world.port, found(with(variables, {{"SLURM_PROCID", "0"}})).port);
   EXPECT_GE(world.port, 20000);
   EXPECT_EQ(found(with(variables, {{"SLURM_STEP_NODELIST", "alpha,beta[1-2]"}})).address, "alpha");
-  EXPECT_THAT(refusal(with(variables, {{"SLURM_NODEID", "4"}})), HasSubstr("SLURM_STEP_TASKS_PER_NODE"));
+  EXPECT_THAT(refusal(with(variables, {{"SLURM_NODEID", "4"}})), AllOf(HasSubstr("SLURM_STEP_TASKS_PER_NODE"), HasSubstr("node 4")));
+  EXPECT_THAT(refusal(with(variables, {{"SLURM_STEP_TASKS_PER_NODE", "900(x4)"}})),
+              AllOf(HasSubstr("SLURM_STEP_TASKS_PER_NODE"), HasSubstr("900"), HasSubstr("7")));
   EXPECT_THAT(refusal(without(variables, "SLURM_LOCALID")), HasSubstr("SLURM_LOCALID is not set"));
   const Variables one_node =
       with(without(variables, "SLURM_STEP_TASKS_PER_NODE"), {{"SLURM_NTASKS_PER_NODE", "7"}, {"SLURM_LOCALID", "5"}});

@@ -115,6 +115,9 @@ TEST(Hosts, OnTheCommandLine) {
   EXPECT_EQ(hosts[1].slots, 1);
   for (const char* bad : {"", ",", "a:", "a:0", "a:-1", "a:x", "a,,b", ":2", "a b", "-oProxyCommand=x", "a;b", "a:99999999999"})
     EXPECT_THAT(refusal([&] { parse_hosts(bad); }), HasSubstr("host:slots")) << bad;
+  std::string often = "a:100000";
+  for (int i = 0; i < 21'500; ++i) often += ",a:100000";  // more slots than an int can count
+  EXPECT_THAT(refusal([&] { parse_hosts(often); }), AllOf(HasSubstr("host a"), HasSubstr("100000")));
 }
 
 TEST(Hosts, InAFile) {
