@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
@@ -17,39 +16,7 @@
 namespace paceline::train {
 namespace {
 
-constexpr const char* kFormat = "paceline-checkpoint-1";
-constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"};  // other files of safetensors have none of them
 constexpr const char* kExtension = ".safetensors";
-
-nlohmann::json to_json(const Position& p) {
-  return {
-      {"step", p.step},   {"epoch", p.epoch},     {"batch", p.batch},     {"samples", p.samples},           {"loss_sum", p.loss_sum},
-      {"right", p.right}, {"targets", p.targets}, {"seconds", p.seconds}, {"dataset_size", p.dataset_size}, {"vocabulary", p.vocabulary}};
-}
-
-Position position_from(const nlohmann::json& json) {
-  Position p;
-  p.step = json.at("step"), p.epoch = json.at("epoch"), p.batch = json.at("batch"), p.samples = json.at("samples");
-  p.loss_sum = json.at("loss_sum"), p.right = json.at("right"), p.targets = json.at("targets"), p.seconds = json.at("seconds");
-  p.dataset_size = json.value("dataset_size", p.dataset_size), p.vocabulary = json.value("vocabulary", p.vocabulary);
-  return p;
-}
-
-/// What a checkpoint should hold: type, shape and checksum of every tensor.
-nlohmann::json inventory(std::span<const safetensors::Tensor> tensors) {
-  nlohmann::json rows = nlohmann::json::object();
-  for (const safetensors::Tensor& tensor : tensors)
-    rows[tensor.name] = {safetensors::name_of(tensor.dtype), tensor.shape, crc32c(tensor.data)};
-  return rows;
-}
-
-/// Checksum of everything in the metadata but the seal itself.
-std::string seal(const safetensors::Metadata& metadata) {
-  std::uint32_t crc = 0;
-  for (const auto& [key, value] : metadata)
-    if (key != "crc32c") crc = crc32c(bytes_of(fmt::format("{}={}\n", key, value)), crc);
-  return std::to_string(crc);
-}
 
 }  // namespace
 
@@ -59,45 +26,15 @@ std::filesystem::path checkpoint_file(const std::filesystem::path& folder, std::
 
 FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint) {
   const HostTensors host(checkpoint.tensors);
-  safetensors::Metadata metadata = {{"format", kFormat},
-                                    {"position", to_json(checkpoint.position).dump()},
-                                    {"recipe", checkpoint.recipe},
-                                    {"network", checkpoint.network},
-                                    {"tensors", inventory(host.views()).dump()}};
-  metadata["crc32c"] = seal(metadata);
-  return safetensors::write(file, host.views(), metadata);
-}
-
-bool is_checkpoint(const safetensors::Metadata& metadata) {
-  return std::ranges::any_of(kOwnKeys, [&](const char* key) { return metadata.contains(key); });
+  const CheckpointMetadata metadata{checkpoint.position, checkpoint.recipe, checkpoint.network};
+  return safetensors::write(file, host.views(), pack_metadata(metadata, host.views()));
 }
 
 Checkpoint read_checkpoint(const std::filesystem::path& file) {
   const safetensors::File opened(file);
-  const auto& metadata = opened.metadata();
-  const auto entry = [&](const char* key) -> const std::string& {
-    const auto found = metadata.find(key);
-    if (found == metadata.end()) throw DataError(file.string(), fmt::format("no '{}' in its metadata, which is damaged", key));
-    return found->second;
-  };
-  if (!is_checkpoint(metadata)) throw NotACheckpoint(file.string(), "not a checkpoint, but weights, which model.weights= takes");
-  if (entry("format") != kFormat) throw DataError(file.string(), fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
-  if (entry("crc32c") != seal(metadata))
-    throw DataError(file.string(), "its metadata (position, recipe, list of tensors) is damaged: the checksum does not fit");
-  Checkpoint checkpoint;
-  try {
-    checkpoint.position = position_from(nlohmann::json::parse(entry("position")));
-    checkpoint.recipe = entry("recipe");
-    checkpoint.network = entry("network");
-    const auto written = nlohmann::json::parse(entry("tensors")), present = inventory(opened.tensors());
-    if (written.size() != present.size())
-      throw DataError(file.string(), fmt::format("holds {} tensors, expected {}", present.size(), written.size()));
-    for (const auto& [name, row] : present.items())
-      if (!written.contains(name) || written[name] != row)
-        throw DataError(file.string(), fmt::format("tensor '{}' is damaged (its name, type, shape or checksum does not fit)", name));
-  } catch (const nlohmann::json::exception& problem) {
-    throw DataError(file.string(), fmt::format("its metadata is damaged ({})", problem.what()));
-  }
+  CheckpointMetadata metadata = unpack_metadata(file.string(), opened.metadata(), opened.tensors());
+  Checkpoint checkpoint{
+      .position = metadata.position, .recipe = std::move(metadata.recipe), .network = std::move(metadata.network), .tensors = {}};
   for (const safetensors::Tensor& tensor : opened.tensors()) checkpoint.tensors.push_back({tensor.name, to_torch(tensor)});
   return checkpoint;
 }

@@ -13,30 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "paceline/base/error.h"
 #include "paceline/base/files.h"
-#include "paceline/base/safetensors.h"
 #include "paceline/strategies/strategy.h"
+#include "paceline/train/checkpoint_metadata.h"
 
 namespace paceline::train {
 
 using strategies::NamedTensor;
-
-/// Where a run stands between two steps.
-struct Position {
-  std::int64_t step = 0;           // steps done
-  std::int64_t epoch = 0;          // epochs done
-  std::int64_t batch = 0;          // batches done of the present epoch
-  std::int64_t samples = 0;        // seen in all
-  double loss_sum = 0, right = 0;  // of the last epoch that was begun, so that its means do not depend on where it was cut
-  std::int64_t targets = 0;
-  double seconds = 0;             // of training so far
-  std::int64_t dataset_size = 0;  // training samples that there are; 0: not known
-  std::uint32_t vocabulary = 0;   // checksum of the characters of a text; 0: none, or not known
-
-  double mean_loss() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
-  double mean_right() const { return targets > 0 ? right / static_cast<double>(targets) : 0; }
-};
 
 struct Checkpoint {
   Position position;
@@ -46,15 +29,6 @@ struct Checkpoint {
 };
 
 FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint);
-
-/// A file of weights, whole as such, but without a run's position and state.
-class NotACheckpoint : public DataError {
- public:
-  using DataError::DataError;
-};
-
-/// Tells a checkpoint, which may be damaged, from any other file of safetensors.
-bool is_checkpoint(const safetensors::Metadata& metadata);
 
 /// Reads and checks. DataError says what is damaged.
 Checkpoint read_checkpoint(const std::filesystem::path& file);

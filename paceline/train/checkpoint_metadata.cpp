@@ -1,0 +1,96 @@
+#include "paceline/train/checkpoint_metadata.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "paceline/base/checksum.h"
+#include "paceline/base/json_number.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr const char* kFormat = "paceline-checkpoint-1";
+constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"};  // other files of safetensors have none of them
+
+nlohmann::json to_json(const Position& p) {
+  return {
+      {"step", p.step},   {"epoch", p.epoch},     {"batch", p.batch},     {"samples", p.samples},           {"loss_sum", p.loss_sum},
+      {"right", p.right}, {"targets", p.targets}, {"seconds", p.seconds}, {"dataset_size", p.dataset_size}, {"vocabulary", p.vocabulary}};
+}
+
+Position position_from(const std::string& file, const nlohmann::json& json) {
+  const auto count = [&](const char* key, std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
+    const auto number = whole_number(json.at(key), most);
+    if (!number) throw DataError(file, fmt::format("its metadata is damaged: {} is {}, expected a whole number", key, json.at(key).dump()));
+    return *number;
+  };
+  Position p;
+  p.step = count("step"), p.epoch = count("epoch"), p.batch = count("batch"), p.samples = count("samples");
+  p.loss_sum = json.at("loss_sum"), p.right = json.at("right"), p.targets = count("targets"), p.seconds = json.at("seconds");
+  if (json.contains("dataset_size")) p.dataset_size = count("dataset_size");
+  if (json.contains("vocabulary"))
+    p.vocabulary = static_cast<std::uint32_t>(count("vocabulary", std::numeric_limits<std::uint32_t>::max()));
+  return p;
+}
+
+/// What a checkpoint should hold: type, shape and checksum of every tensor.
+nlohmann::json inventory(std::span<const safetensors::Tensor> tensors) {
+  nlohmann::json rows = nlohmann::json::object();
+  for (const safetensors::Tensor& tensor : tensors)
+    rows[tensor.name] = {safetensors::name_of(tensor.dtype), tensor.shape, crc32c(tensor.data)};
+  return rows;
+}
+
+}  // namespace
+
+std::string seal_of(const safetensors::Metadata& metadata) {
+  std::uint32_t crc = 0;
+  for (const auto& [key, value] : metadata)
+    if (key != "crc32c") crc = crc32c(bytes_of(fmt::format("{}={}\n", key, value)), crc);
+  return std::to_string(crc);
+}
+
+bool is_checkpoint(const safetensors::Metadata& metadata) {
+  return std::ranges::any_of(kOwnKeys, [&](const char* key) { return metadata.contains(key); });
+}
+
+safetensors::Metadata pack_metadata(const CheckpointMetadata& content, std::span<const safetensors::Tensor> tensors) {
+  safetensors::Metadata metadata = {{"format", kFormat},
+                                    {"position", to_json(content.position).dump()},
+                                    {"recipe", content.recipe},
+                                    {"network", content.network},
+                                    {"tensors", inventory(tensors).dump()}};
+  metadata["crc32c"] = seal_of(metadata);
+  return metadata;
+}
+
+CheckpointMetadata unpack_metadata(const std::string& file, const safetensors::Metadata& metadata,
+                                   std::span<const safetensors::Tensor> tensors) {
+  const auto entry = [&](const char* key) -> const std::string& {
+    const auto found = metadata.find(key);
+    if (found == metadata.end()) throw DataError(file, fmt::format("no '{}' in its metadata, which is damaged", key));
+    return found->second;
+  };
+  if (!is_checkpoint(metadata)) throw NotACheckpoint(file, "not a checkpoint, but weights, which model.weights= takes");
+  if (entry("format") != kFormat) throw DataError(file, fmt::format("format '{}', expected '{}'", entry("format"), kFormat));
+  if (entry("crc32c") != seal_of(metadata))
+    throw DataError(file, "its metadata (position, recipe, list of tensors) is damaged: the checksum does not fit");
+  CheckpointMetadata content{.position = {}, .recipe = entry("recipe"), .network = entry("network")};
+  try {
+    content.position = position_from(file, nlohmann::json::parse(entry("position")));
+    const auto written = nlohmann::json::parse(entry("tensors")), present = inventory(tensors);
+    if (written.size() != present.size())
+      throw DataError(file, fmt::format("holds {} tensors, expected {}", present.size(), written.size()));
+    for (const auto& [name, row] : present.items())
+      if (!written.contains(name) || written[name] != row)
+        throw DataError(file, fmt::format("tensor '{}' is damaged (its name, type, shape or checksum does not fit)", name));
+  } catch (const nlohmann::json::exception& problem) {
+    throw DataError(file, fmt::format("its metadata is damaged ({})", problem.what()));
+  }
+  return content;
+}
+
+}  // namespace paceline::train

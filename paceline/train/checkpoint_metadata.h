@@ -1,0 +1,54 @@
+// What the metadata of a checkpoint says (docs/checkpoints.md), read and written without LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "paceline/base/error.h"
+#include "paceline/base/safetensors.h"
+
+namespace paceline::train {
+
+/// Where a run stands between two steps.
+struct Position {
+  std::int64_t step = 0;           // steps done
+  std::int64_t epoch = 0;          // epochs done
+  std::int64_t batch = 0;          // batches done of the present epoch
+  std::int64_t samples = 0;        // seen in all
+  double loss_sum = 0, right = 0;  // of the last epoch that was begun, so that its means do not depend on where it was cut
+  std::int64_t targets = 0;
+  double seconds = 0;             // of training so far
+  std::int64_t dataset_size = 0;  // training samples that there are; 0: not known
+  std::uint32_t vocabulary = 0;   // checksum of the characters of a text; 0: none, or not known
+
+  double mean_loss() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
+  double mean_right() const { return targets > 0 ? right / static_cast<double>(targets) : 0; }
+};
+
+struct CheckpointMetadata {
+  Position position;
+  std::string recipe;  // TOML
+  std::string network;
+};
+
+/// A file of weights, whole as such, but without a run's position and state.
+class NotACheckpoint : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+/// Tells a checkpoint, which may be damaged, from any other file of safetensors.
+bool is_checkpoint(const safetensors::Metadata& metadata);
+
+/// With a checksum of every tensor, and the seal.
+safetensors::Metadata pack_metadata(const CheckpointMetadata& content, std::span<const safetensors::Tensor> tensors);
+
+/// Checks the metadata of `file`, and the tensors against it. DataError says what is damaged.
+CheckpointMetadata unpack_metadata(const std::string& file, const safetensors::Metadata& metadata,
+                                   std::span<const safetensors::Tensor> tensors);
+
+/// Checksum of everything in the metadata but the seal itself.
+std::string seal_of(const safetensors::Metadata& metadata);
+
+}  // namespace paceline::train
