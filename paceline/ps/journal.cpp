@@ -11,6 +11,8 @@
 namespace paceline::ps {
 namespace {
 
+constexpr std::int64_t kMostWorkers = 1 << 14;
+
 /// An event in the file; its values follow.
 struct Record {
   Journal::Kind kind = Journal::Kind::joined;
@@ -41,6 +43,22 @@ void play(const Record& record, std::vector<float>& values, std::vector<float>& 
     case Journal::Kind::refused: return server.refuse(worker);
     case Journal::Kind::follows: return;
   }
+}
+
+/// Why an event cannot have happened to a server that is where this one is; empty where it can.
+std::string obstacle_to(const Record& record, const Server& server) {
+  if (record.kind < Journal::Kind::joined || record.kind >= Journal::Kind::follows)
+    return fmt::format("there is no event of kind {}", static_cast<std::int64_t>(record.kind));
+  if (record.kind == Journal::Kind::all_away) return "";
+  if (record.worker < 0 || record.worker >= kMostWorkers) return fmt::format("no worker has the number {}", record.worker);
+  const int worker = static_cast<int>(record.worker);
+  const bool pulls = record.kind == Journal::Kind::granted || record.kind == Journal::Kind::pulled;
+  if (pulls && !server.may_pull(worker)) return fmt::format("worker {} pulled when it might not", worker);
+  if (record.kind == Journal::Kind::pushed && record.values != server.length())
+    return fmt::format("expected gradients of {} values, got {}: it is of another model", server.length(), record.values);
+  if (record.kind == Journal::Kind::reported && record.values != 0 && record.values != server.statistics_length())
+    return fmt::format("expected {} statistics, got {}: it is of another model", server.statistics_length(), record.values);
+  return "";
 }
 
 DataError gap(const std::filesystem::path& file, std::int64_t expected, std::int64_t got) {
@@ -83,9 +101,8 @@ Journal::Played Journal::replay(const std::filesystem::path& file, Server& serve
       played.begun = true;
       continue;
     }
-    if (record.kind == Kind::pushed && record.values != server.length())
-      throw DataError(file.string(),
-                      fmt::format("expected gradients of {} values, got {}: it is of another model", server.length(), record.values));
+    if (const std::string why = obstacle_to(record, server); !why.empty())
+      throw DataError(file.string(), fmt::format("event {}: {}", played.events + 1, why));
     play(record, values, pulled, server);
     ++played.events;
     played.pushes += record.kind == Kind::pushed;

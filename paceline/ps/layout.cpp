@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/error.h"
+#include "paceline/base/json_number.h"
 
 namespace paceline::ps {
 namespace {
@@ -74,11 +75,20 @@ std::string serialise(const Layout& layout) {
 
 Layout parse_layout(std::string_view text) {
   const auto refuse = [](const std::string& why) -> DataError { return {"a model's layout", why}; };
+  const auto whole = [&](const nlohmann::json& value) {
+    const auto number = whole_number(value);
+    if (!number) throw refuse(fmt::format("{} stands where a whole number is expected", value.dump()));
+    return *number;
+  };
   Layout layout;
   try {
     const auto json = nlohmann::json::parse(text);
-    layout.length = json.at("length"), layout.statistics = json.at("statistics");
-    for (const auto& row : json.at("entries")) layout.entries.push_back({row.at(0), row.at(1), row.at(2), row.at(3), row.at(4)});
+    layout.length = whole(json.at("length")), layout.statistics = whole(json.at("statistics"));
+    for (const auto& row : json.at("entries")) {
+      Layout::Entry entry{.name = row.at(0), .shape = {}, .offset = whole(row.at(2)), .count = whole(row.at(3)), .decay = row.at(4)};
+      for (const auto& extent : row.at(1)) entry.shape.push_back(whole(extent));
+      layout.entries.push_back(std::move(entry));
+    }
   } catch (const nlohmann::json::exception& error) {
     throw refuse(error.what());
   }

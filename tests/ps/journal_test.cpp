@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <functional>
 
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
@@ -126,6 +127,31 @@ TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
   file.put('\x5a');
   file.close();
   EXPECT_LT(Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes, whole - 1);
+}
+
+TEST_F(JournalTest, RefusesEventsThatCannotHaveHappened) {
+  using Kind = Journal::Kind;
+  const std::vector<float> one(1), gradient(kLength);
+  const auto refusal = [&](const std::function<void(Journal&)>& write) -> std::string {
+    {
+      Journal journal(folder_ / "one");
+      journal.note(Kind::joined, 0);
+      write(journal);
+    }
+    try {
+      Journal::replay(folder_ / "one", *make_server("asgd", "asp"));
+    } catch (const DataError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const std::int64_t worker : {std::int64_t{-1}, std::int64_t{1} << 20, std::int64_t{1} << 40})
+    EXPECT_THAT(refusal([&](Journal& journal) { journal.note(Kind::joined, worker); }), testing::HasSubstr(std::to_string(worker)));
+  EXPECT_THAT(refusal([](Journal& journal) { journal.note(static_cast<Kind>(99), 0); }), testing::HasSubstr("99"));
+  EXPECT_THAT(refusal([&](Journal& journal) { journal.note(Kind::reported, 0, {}, {}, one); }), testing::HasSubstr("statistics"));
+  EXPECT_THAT(refusal([](Journal& journal) { journal.note(Kind::pulled, 0), journal.note(Kind::pulled, 0); }),
+              testing::HasSubstr("event 3"));
+  EXPECT_EQ(refusal([&](Journal& journal) { journal.note(Kind::pulled, 0), journal.note(Kind::pushed, 0, {}, {}, gradient); }), "");
 }
 
 /// A server whose process ends in the middle of a push, and is started again, twice: what was not written to its end never happened.

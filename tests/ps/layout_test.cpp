@@ -77,6 +77,8 @@ TEST(Layout, RefusesWhatIsNone) {
   EXPECT_THROW(parse_layout(broken([](Layout& l) { l.entries[0].count = 151; })), DataError);
   EXPECT_THROW(parse_layout(broken([](Layout& l) { l.entries[0].shape = {1LL << 62, 4}; })), DataError);
   EXPECT_THROW(parse_layout(broken([](Layout& l) { l.statistics = -1; })), DataError);
+  for (const char* length : {"1e300", "8.5", "true", "\"8\"", "18446744073709551615"})
+    EXPECT_THROW(parse_layout(std::string(R"({"statistics":0,"entries":[],"length":)") + length + "}"), DataError) << length;
 }
 
 TEST(Layout, BecomesSegmentsAndParts) {
