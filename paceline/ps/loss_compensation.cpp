@@ -7,6 +7,11 @@
 #include "paceline/base/error.h"
 
 namespace paceline::ps {
+namespace {
+
+constexpr float kMostReports = 1 << 20;  // a worker that has reported nothing for longer has never done so
+
+}  // namespace
 
 LossCompensation::LossCompensation(const PsConfig& config, int workers, std::uint64_t seed)
     : config_(config),
@@ -63,9 +68,13 @@ std::vector<float> LossCompensation::save() const {
 }
 
 void LossCompensation::load(std::span<const float> state) {
-  const auto length = [&](std::size_t i) { return i < state.size() ? static_cast<std::size_t>(std::max(state[i], 0.0f)) : 0; };
+  const ConfigError damaged("the checkpoint's predictors are damaged");
+  const auto length = [&](std::size_t i) {
+    const bool sound = i < state.size() && state[i] >= 0 && state[i] <= static_cast<float>(state.size());
+    return sound ? static_cast<std::size_t>(state[i]) : throw damaged;
+  };
   const std::size_t workers = length(0), loss = length(1), steps = length(2);
-  if (state.size() != 4 + 2 * workers + loss + steps) throw ConfigError("the checkpoint's predictors are damaged");
+  if (state.size() != 4 + 2 * workers + loss + steps) throw damaged;
   const std::vector<float> before = loss_.save();
   loss_.load(state.subspan(4 + 2 * workers, loss));
   try {
@@ -76,9 +85,9 @@ void LossCompensation::load(std::span<const float> state) {
   }
   predicted_loss_ = state[3];
   last_report_.assign(workers, -1), predicted_steps_.assign(workers, 0);
-  reports_ = 1 << 20;  // only differences matter
+  reports_ = static_cast<std::int64_t>(kMostReports);  // only differences matter
   for (std::size_t m = 0; m < workers; ++m) {
-    if (state[4 + m] >= 0) last_report_[m] = reports_ - static_cast<std::int64_t>(state[4 + m]);
+    if (state[4 + m] >= 0 && state[4 + m] <= kMostReports) last_report_[m] = reports_ - static_cast<std::int64_t>(state[4 + m]);
     predicted_steps_[m] = state[4 + workers + m];
   }
 }

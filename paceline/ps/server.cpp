@@ -12,7 +12,8 @@
 namespace paceline::ps {
 namespace {
 
-constexpr std::int64_t kAlignment = 16;  // elements: a cache line
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;  // of anything: more than any run has
+constexpr std::int64_t kAlignment = 16;                       // elements: a cache line
 
 std::vector<optim::Segment> inside(std::span<const optim::Segment> segments, std::int64_t begin, std::int64_t end) {
   std::vector<optim::Segment> result;
@@ -297,19 +298,24 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const float> 
     if (at >= numbers.size()) throw damaged;
     return numbers[at++];
   };
-  const std::int64_t version = next(), dropped = next(), refused = next();
+  const auto next_count = [&] {
+    const std::int64_t count = next();
+    if (count < 0 || count > kMostCounted) throw damaged;
+    return count;
+  };
+  const std::int64_t version = next_count(), dropped = next_count(), refused = next_count();
   std::map<std::int64_t, std::int64_t> staleness;
-  for (std::int64_t pairs = next(); pairs > 0; --pairs) {
-    const std::int64_t steps = next();
-    staleness[steps] = next();
+  for (std::int64_t pairs = next_count(); pairs > 0; --pairs) {
+    const std::int64_t steps = next_count();
+    staleness[steps] = next_count();
   }
   const bool same_workers = next() == std::ssize(workers_);  // else they begin anew with what the server has
   const auto before = consistency_->save();
   std::vector<std::int64_t> pulled;
   std::int64_t gathered_count = 0, last_gathered = 0, last_rate = 0;
   if (same_workers) {
-    for (std::size_t i = 0; i < workers_.size(); ++i) pulled.push_back(next());
-    gathered_count = next(), last_gathered = next(), last_rate = next();
+    for (std::size_t i = 0; i < workers_.size(); ++i) pulled.push_back(next_count());
+    gathered_count = next_count(), last_gathered = next(), last_rate = next();
     if (gathered_count > 0 && !gathered) throw damaged;
     consistency_->load(numbers.subspan(at));
   }
