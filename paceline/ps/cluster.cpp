@@ -1,7 +1,6 @@
 #include "paceline/ps/cluster.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <sstream>
 
@@ -16,13 +15,7 @@
 namespace paceline::ps {
 namespace {
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
-int number(const char* name, int least, int most) {
-  const std::string text = variable(name);
+int number(const char* name, const std::string& text, int least, int most) {
   try {
     std::size_t end = 0;
     const int value = std::stoi(text, &end);
@@ -40,26 +33,23 @@ std::vector<std::string> addresses_of(const std::string& list, const char* what)
   return addresses;
 }
 
-/// The job's name is a hash of its key, and may be shown to anybody.
-void set_key(Cluster& cluster, const std::string& key) {
-  cluster.key = key;
-  if (!key.empty()) cluster.job = public_name(key, "job");
-}
-
 }  // namespace
 
-Cluster discover() {
+Cluster discover(const comm::Environment& environment) {
+  const auto variable = [&](const char* name) { return environment(name).value_or(""); };
+  const auto number_in = [&](const char* name, int least, int most) { return number(name, variable(name), least, most); };
   const std::string role = variable("PACELINE_ROLE");
   if (role.empty()) return {};
   if (role != "server" && role != "worker") throw ConfigError(fmt::format("PACELINE_ROLE='{}' is neither server nor worker", role));
   Cluster cluster;
   cluster.role = role == "server" ? Cluster::Role::server : Cluster::Role::worker;
   cluster.servers = addresses_of(variable("PACELINE_SERVERS"), "PACELINE_SERVERS");
-  if (role == "server") cluster.index = number("PACELINE_SERVER", 0, static_cast<int>(cluster.servers.size()) - 1);
-  if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number("PACELINE_WORKER", 0, 1 << 13);
-  if (!variable("PACELINE_RESTARTS").empty()) cluster.restarts = number("PACELINE_RESTARTS", 0, 1 << 20);
-  if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number("PACELINE_WORKERS", 1, 1 << 20);
-  set_key(cluster, variable("PACELINE_JOB"));
+  if (role == "server") cluster.index = number_in("PACELINE_SERVER", 0, static_cast<int>(cluster.servers.size()) - 1);
+  if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number_in("PACELINE_WORKER", 0, 1 << 13);
+  if (!variable("PACELINE_RESTARTS").empty()) cluster.restarts = number_in("PACELINE_RESTARTS", 0, 1 << 20);
+  if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number_in("PACELINE_WORKERS", 1, 1 << 20);
+  cluster.key = variable("PACELINE_JOB");
+  if (!cluster.key.empty()) cluster.job = public_name(cluster.key, "job");  // a hash, which may be shown to anybody
   return cluster;
 }
 
@@ -87,7 +77,7 @@ Cluster joining(const std::string& addresses, const std::string& key_file) {
   Cluster cluster;
   cluster.role = Cluster::Role::worker;
   cluster.servers = addresses_of(addresses, "--join");
-  cluster.key = key_file.empty() ? variable("PACELINE_JOB") : read_key(key_file);
+  cluster.key = key_file.empty() ? comm::process_environment()("PACELINE_JOB").value_or("") : read_key(key_file);
   if (cluster.key.empty())
     throw ConfigError("--join needs the job's key; give --key-file RUN/servers/key, or set PACELINE_JOB to what is in it");
   return cluster;

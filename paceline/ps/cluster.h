@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/comm/world.h"
 
 namespace paceline::ps {
 
@@ -27,7 +28,7 @@ struct Cluster {
 
 /// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, PACELINE_WORKERS, PACELINE_RESTARTS and PACELINE_JOB.
 /// ConfigError where they contradict each other.
-Cluster discover();
+Cluster discover(const comm::Environment& environment = comm::process_environment());
 /// What two processes' "key=value" lines do not agree on: "data.batch is 64 here and 32 there, …"; empty: nothing.
 std::string difference(const std::string& here, const std::string& there);
 /// A worker that joins a run: "host:port,host:port", all its servers. The key is in `key_file`, or else in PACELINE_JOB; ConfigError where
