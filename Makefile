@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 # Some tests wait more than they compute.
 TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)
 
-.PHONY: train demo test quick build install lint format asan tsan clean
+.PHONY: train demo test quick build install lint format asan tsan fuzz clean
 
 train: build
 	$(BUILD)/bin/paceline train --workers 2
@@ -36,5 +36,12 @@ asan tsan: install
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@
 
+# FUZZ_SECONDS: how long each target runs.
+fuzz: install
+	@tools/install clang libclang-rt-14-dev libomp-dev
+	cmake --preset $@
+	cmake --build --preset $@ -j $(JOBS)
+	JOBS=$(JOBS) tools/fuzz build-fuzz
+
 clean:
-	rm -rf build build-asan build-tsan
+	rm -rf build build-asan build-tsan build-fuzz

@@ -14,6 +14,13 @@ endif()
 # g++ 12 and 13 see copies past the end in moves of short vectors and strings that cannot happen (GCC bugs 105329, 105651, 107852).
 target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow -Wno-restrict>)
 target_link_libraries(paceline_options INTERFACE Threads::Threads)
+if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+  # Attributes, pragmas and warnings that only g++ knows, and loops that only g++ vectorises. On aarch64 clang has the CRC instructions only for files that are compiled for them.
+  target_compile_options(paceline_options INTERFACE -Wno-unknown-warning-option -Wno-unknown-attributes -Wno-ignored-attributes -Wno-unknown-pragmas -Wno-pass-failed)
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64)
+    target_compile_options(paceline_options INTERFACE -march=armv8-a+crc)
+  endif()
+endif()
 if(PACELINE_SANITIZE)
   target_compile_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE} -fno-omit-frame-pointer -g1 -O1)
   # With the checks in between, g++ takes what an empty std::optional does not hold for something that is read.
