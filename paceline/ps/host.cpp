@@ -158,14 +158,15 @@ Verdict Host::push(int worker, float* gradient, const Push& push) {
   Verdict verdict{.fate = Verdict::Fate::dropped};
   {
     const std::scoped_lock both(state_, memory_);
-    presence(worker).heard = clock_.now();
-    presence(worker).computes = false;
-    if (good) {
+    if (is_duplicate(worker, push)) {
+      if (!server_->rule().needs().replica || server_->repeat_answer(worker, push.number, gradient)) verdict = {};
+    } else if (good) {
+      resume(worker, push);
+      presence(worker).computes = false;
       note(Journal::Kind::pushed, worker, push, Report{}, std::span<const float>(gradient, static_cast<std::size_t>(server_->length())));
       verdict = server_->push(worker, gradient, push);
     } else {
-      note(Journal::Kind::refused, worker);
-      server_->refuse(worker);
+      refuse_now(worker, push);
     }
   }
   server_->settle();
@@ -173,15 +174,59 @@ Verdict Host::push(int worker, float* gradient, const Push& push) {
   return verdict;
 }
 
-void Host::refuse(int worker) {
+void Host::refuse(int worker, const Push& push) {
   {
     const std::scoped_lock both(state_, memory_);
-    presence(worker).heard = clock_.now();
-    presence(worker).computes = false;
-    note(Journal::Kind::refused, worker);
-    server_->refuse(worker);
+    if (!is_duplicate(worker, push)) refuse_now(worker, push);
   }
   changed_.notify_all();
+}
+
+void Host::refuse_now(int worker, const Push& push) {
+  presence(worker).computes = false;
+  note(Journal::Kind::refused, worker, push);
+  server_->refuse(worker, push);
+}
+
+bool Host::is_duplicate(int worker, const Push& push) {
+  presence(worker).heard = clock_.now();
+  if (!server_->handled(push.number)) return false;
+  if (std::exchange(presence(worker).computes, false)) {  // else it retries its own push
+    note(Journal::Kind::duplicate, worker);
+    server_->ignore_duplicate(worker);
+  }
+  return true;
+}
+
+// With a journal no push is lost: one that was computed across a reconnect or a restart is accepted as if the worker had just pulled, but
+// keeps the staleness of its real pull. Without a journal it is dropped, like any push without a pull.
+void Host::resume(int worker, const Push& push) {
+  if (!journal_ || push.number == 0 || presence(worker).computes) return;
+  if (std::exchange(presence(worker).returns, false)) {
+    note(Journal::Kind::returned, worker);
+    server_->returned(worker);
+  }
+  if (!server_->may_resume(worker)) return;
+  note(Journal::Kind::resumed, worker);
+  server_->resume(worker);
+}
+
+void Host::assign(int worker, const Report& report) {
+  const std::scoped_lock both(state_, memory_);
+  note(Journal::Kind::assigned, worker, Push{}, report);
+}
+
+void Host::complete(int worker, const Report& report) {
+  const std::scoped_lock both(state_, memory_);
+  note(Journal::Kind::completed, worker, Push{}, report);
+  server_->complete(report.number);
+}
+
+void Host::begin_journal(std::unique_ptr<Journal> journal) {
+  const std::scoped_lock both(state_, memory_);
+  journal_ = std::move(journal);
+  for (std::size_t i = 0; i < presence_.size(); ++i)
+    if (presence_[i].here && !presence_[i].returns) journal_->note(Journal::Kind::joined, static_cast<std::int64_t>(i));
 }
 
 bool Host::in_vain(int worker) {

@@ -40,7 +40,8 @@ class Host {
   /// Returns the version that it pulled.
   std::int64_t pull(int worker, float* into, float rate);
   Advice report(int worker, const Report& report, const float* statistics);
-  /// A gradient that is not finite is refused: dropped, and counted.
+  /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker's
+  /// push came first, a replica rule has no answer for this one: the verdict is `dropped` and the worker keeps its parameters.
   Verdict push(int worker, float* gradient, const Push& push);
   /// Whether `count` values can be used. Those in host memory are looked at; of those on a GPU the loss tells,
   /// which is no number where the worker found some that are none.
@@ -48,7 +49,11 @@ class Host {
   /// What a pull throws that was not granted within limits().wait; it names whoever computes, or could.
   PeerError overdue(int worker);
   /// A worker has seen that its gradient is not finite, and sends none of it.
-  void refuse(int worker);
+  void refuse(int worker, const Push& push = {});
+  /// Server 0: a minibatch was assigned to a worker, or is complete on all servers. `report` carries its number, and once it is complete
+  /// its sums: the loss, then the correct targets as t_comm_s and all targets as t_comp_s.
+  void assign(int worker, const Report& report);
+  void complete(int worker, const Report& report);
   /// Whether what the worker computes now will be dropped. Waits for nobody: while the server is busy the answer is no.
   bool in_vain(int worker);
 
@@ -62,6 +67,8 @@ class Host {
   void begin_again();
   /// From now on every event is written there before anybody hears of it. Only within with(), or before anybody comes.
   void write_to(std::unique_ptr<Journal> journal) { journal_ = std::move(journal); }
+  /// Starts the first journal of a run. Workers that have joined by now are recorded in it.
+  void begin_journal(std::unique_ptr<Journal> journal);
   /// Hears of every event, in their order, one at a time; in the thread of whoever caused it. Before anybody comes.
   void watch(std::function<void(Journal::Kind, int worker)> watcher) { watcher_ = std::move(watcher); }
   /// Nobody waits any more: everyone who does gets `reason` as an error.
@@ -88,6 +95,10 @@ class Host {
   Presence& presence(int worker);
   PeerError refusal(int worker) const;
   void take_part(int worker);  // where it returns
+  /// These require both locks.
+  bool is_duplicate(int worker, const Push& push);
+  void resume(int worker, const Push& push);
+  void refuse_now(int worker, const Push& push);
   template <class... Rest>
   void note(Journal::Kind kind, int worker, const Rest&... rest) {
     if (journal_) journal_->note(kind, worker, rest...);

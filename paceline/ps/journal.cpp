@@ -12,6 +12,12 @@ namespace paceline::ps {
 namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 14;
+/// File header. Format 1 had none and began with an event.
+struct FileHeader {
+  std::uint32_t magic = 0x4e4a4c50;  // "PLJN"
+  std::uint32_t version = 2;
+  bool operator==(const FileHeader&) const = default;
+};
 
 /// An event in the file; its values follow.
 struct Record {
@@ -40,19 +46,25 @@ void play(const Record& record, std::vector<float>& values, std::vector<float>& 
     case Journal::Kind::pulled: return server.pull(worker, pulled.data(), record.push.rate);
     case Journal::Kind::reported: return static_cast<void>(server.report(worker, record.report, values.empty() ? nullptr : values.data()));
     case Journal::Kind::pushed: return static_cast<void>(server.push(worker, values.data(), record.push));
-    case Journal::Kind::refused: return server.refuse(worker);
+    case Journal::Kind::refused: return server.refuse(worker, record.push);
+    case Journal::Kind::resumed: return server.resume(worker);
+    case Journal::Kind::duplicate: return server.ignore_duplicate(worker);
+    case Journal::Kind::completed: return server.complete(record.report.number);
+    case Journal::Kind::assigned:
     case Journal::Kind::follows: return;
   }
 }
 
 /// Why an event cannot have happened to a server that is where this one is; empty where it can.
 std::string obstacle_to(const Record& record, const Server& server) {
-  if (record.kind < Journal::Kind::joined || record.kind >= Journal::Kind::follows)
+  if (record.kind < Journal::Kind::joined || record.kind > Journal::Kind::completed || record.kind == Journal::Kind::follows)
     return fmt::format("there is no event of kind {}", static_cast<std::int64_t>(record.kind));
   if (record.kind == Journal::Kind::all_away) return "";
   if (record.worker < 0 || record.worker >= kMostWorkers) return fmt::format("no worker has the number {}", record.worker);
   const int worker = static_cast<int>(record.worker);
-  const bool pulls = record.kind == Journal::Kind::granted || record.kind == Journal::Kind::pulled;
+  for (const std::int64_t number : {record.push.number, record.push.complete_below, record.report.number})
+    if (number < 0 || number > kMostMinibatches) return fmt::format("no minibatch has the number {}", number);
+  const bool pulls = record.kind == Journal::Kind::granted || record.kind == Journal::Kind::pulled || record.kind == Journal::Kind::resumed;
   if (pulls && !server.may_pull(worker)) return fmt::format("worker {} pulled when it might not", worker);
   if (record.kind == Journal::Kind::pushed && record.values != server.length())
     return fmt::format("expected gradients of {} values, got {}: it is of another model", server.length(), record.values);
@@ -71,6 +83,8 @@ DataError gap(const std::filesystem::path& file, std::int64_t expected, std::int
 
 Journal::Journal(const std::filesystem::path& file, std::int64_t before) : path_(file), file_(file, std::ios::binary | std::ios::trunc) {
   if (!file_) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
+  const FileHeader header;
+  file_.write(reinterpret_cast<const char*>(&header), sizeof(header));
   note(Kind::follows, before);
   *events_ = 0;
 }
@@ -85,10 +99,16 @@ void Journal::note(Kind kind, std::int64_t worker, const Push& push, const Repor
   if (!file_.flush()) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
 }
 
-Journal::Played Journal::replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before) {
+Journal::Played Journal::replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before,
+                                const Progress& progress) {
   std::ifstream stream(file, std::ios::binary);
   std::vector<float> values, pulled(static_cast<std::size_t>(server.length()));
   Played played;
+  if (FileHeader header; stream.read(reinterpret_cast<char*>(&header), sizeof(header)) && header != FileHeader{})
+    throw DataError(file.string(),
+                    fmt::format("it is not a journal of format {}, the one this version of Paceline writes; use the version that wrote "
+                                "it, or start a new run with model.weights=CHECKPOINT",
+                                FileHeader{}.version));
   const auto longest = static_cast<std::int64_t>(std::filesystem::file_size(file) / sizeof(float));
   for (Record record; stream.read(reinterpret_cast<char*>(&record), sizeof(record));) {
     if (record.values < 0 || record.values > longest) break;
@@ -104,6 +124,8 @@ Journal::Played Journal::replay(const std::filesystem::path& file, Server& serve
     if (const std::string why = obstacle_to(record, server); !why.empty())
       throw DataError(file.string(), fmt::format("event {}: {}", played.events + 1, why));
     play(record, values, pulled, server);
+    if (progress && (record.kind == Kind::assigned || record.kind == Kind::completed))
+      progress(record.kind, static_cast<int>(record.worker), record.report);
     ++played.events;
     played.pushes += record.kind == Kind::pushed;
   }
@@ -118,14 +140,14 @@ std::unique_ptr<Journal> Journals::next() {
   return journal;
 }
 
-std::int64_t Journals::replay(Server& server, std::int64_t from) {
+std::int64_t Journals::replay(Server& server, std::int64_t from, const Journal::Progress& progress) {
   if (from > 0 && !std::filesystem::exists(file(from)))  // what follows it would be played on another state
     throw DataError(file(from).string(),
                     "the journal that follows the snapshot is not there; start a new run with model.weights=CHECKPOINT");
   std::int64_t pushes = 0;
   std::optional<std::int64_t> before;  // events of the last one that was played
   for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) {
-    const Journal::Played played = Journal::replay(file(number_ + 1), server, before);
+    const Journal::Played played = Journal::replay(file(number_ + 1), server, before, progress);
     if (!played.begun) {  // the next one takes its place, unless it was written past already
       if (std::filesystem::exists(file(number_ + 2)))
         throw DataError(file(number_ + 1).string(),

@@ -21,7 +21,24 @@ namespace paceline::ps {
 
 class Journal {
  public:
-  enum class Kind : std::int64_t { joined, left, all_away, returned, granted, pulled, reported, pushed, refused, follows };
+  enum class Kind : std::int64_t {
+    joined,
+    left,
+    all_away,
+    returned,
+    granted,
+    pulled,
+    reported,
+    pushed,
+    refused,
+    follows,
+    resumed,    // a worker pushes what it computed across a reconnect
+    duplicate,  // a worker pushed a minibatch that was handled before
+    assigned,   // server 0: a minibatch was assigned to the worker; `report` has its number
+    completed,  // server 0: a minibatch is complete on all servers; `report` has its number and sums
+  };
+  /// Called during a replay for `assigned` and `completed`.
+  using Progress = std::function<void(Kind kind, int worker, const Report& report)>;
 
   /// `before`: the events of the journal that it follows.
   explicit Journal(const std::filesystem::path& file, std::int64_t before = 0);
@@ -36,9 +53,10 @@ class Journal {
     bool begun = false;  // it has a beginning
     std::int64_t events = 0, pushes = 0;
   };
-  /// Plays the events of a file on `server`, up to one that was not written to its end. DataError where it is no journal, or follows one
-  /// that had not `before` events.
-  static Played replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before = {});
+  /// Plays the events of a file on `server`, up to one that was not written to its end. DataError where it is no journal, has another
+  /// format, or follows one that had not `before` events.
+  static Played replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before = {},
+                       const Progress& progress = {});
 
  private:
   std::filesystem::path path_;
@@ -55,7 +73,7 @@ class Journals {
   std::int64_t number() const { return number_; }  // of the last one
   std::unique_ptr<Journal> next();
   /// Plays all from number `from` on; their pushes.
-  std::int64_t replay(Server& server, std::int64_t from);
+  std::int64_t replay(Server& server, std::int64_t from, const Journal::Progress& progress = {});
   /// There is a snapshot that begins with number `from`.
   void forget_before(std::int64_t from);
 

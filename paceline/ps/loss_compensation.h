@@ -14,8 +14,9 @@ namespace paceline::ps {
 /// What a worker knows when its forward pass is done.
 struct Report {
   double loss = 0;
-  double t_comm_s = 0;  // its last pull
-  double t_comp_s = 0;  // its last gradient
+  double t_comm_s = 0;      // its last pull
+  double t_comp_s = 0;      // its last gradient
+  std::int64_t number = 0;  // sequence number of the minibatch, as in Push
 };
 
 /// What it is told.

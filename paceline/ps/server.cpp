@@ -116,16 +116,26 @@ void Server::read(int index, float* into, float rate) {
   if (puller.pulled) for_each_parallel(setup_.place, length(), Copy{puller.pulled.get(), parameters_});
 }
 
+// A duplicate report, from a worker that retries or from another worker that computes the minibatch again, gets the first answer. The
+// statistics and the predictors have seen this minibatch already.
 Advice Server::report(int index, const Report& report, const float* statistics) {
+  const Advice* first = ledger_.advice(report.number);
+  if (first || handled(report.number)) {
+    Advice again = first ? *first : Advice{};  // its push will be a duplicate, so the factor does not matter
+    again.in_vain = consistency_->in_vain(index);
+    return again;
+  }
   const auto share = static_cast<float>(config_.norm_share);
   if (statistics && setup_.statistics > 0 && std::isfinite(report.loss))  // those of a pass that overflowed would stay for good
     for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
   Advice advice = compensation_ ? compensation_->report(index, report) : Advice{};
+  if (report.number > 0) ledger_.advise(report.number, advice);
   advice.in_vain = consistency_->in_vain(index);
   return advice;
 }
 
 Verdict Server::push(int index, float* gradient, const Push& push) {
+  if (push.number > 0) ledger_.handle(push.number, push.complete_below);
   const Verdict verdict = consistency_->pushed(index, push.loss);
   if (verdict.fate == Verdict::Fate::dropped) {
     ++dropped_;
@@ -146,7 +156,26 @@ Verdict Server::push(int index, float* gradient, const Push& push) {
     gather(gradient, arrival, verdict.gathered == 1);
     if (applied) apply_gathered(verdict.gathered, rate);
   }
+  if (push.number > 0 && rule_->needs().replica) keep_answer(worker(index), gradient, push.number);
   return verdict;
+}
+
+void Server::keep_answer(Worker& worker, const float* answer, std::int64_t number) {
+  if (!worker.answer) worker.answer = setup_.allocate(length());
+  for_each_parallel(setup_.place, length(), Copy{worker.answer.get(), answer});
+  worker.answered = number;
+}
+
+bool Server::repeat_answer(int index, std::int64_t number, float* into) {
+  const Worker& asking = worker(index);
+  if (!asking.answer || asking.answered != number) return false;
+  for_each_parallel(setup_.place, length(), Copy{into, asking.answer.get()});
+  return true;
+}
+
+bool Server::may_resume(int index) const {
+  const bool moved = index >= std::ssize(workers_) || workers_[static_cast<std::size_t>(index)].pulled_version != version_;
+  return consistency_->may_pull(index) && !(consistency_->cancels() && moved);
 }
 
 void Server::joined(int index) {
@@ -173,7 +202,8 @@ void Server::returned(int index) {
   consistency_->joined(index);
 }
 
-void Server::refuse(int index) {
+void Server::refuse(int index, const Push& push) {
+  if (push.number > 0) ledger_.handle(push.number, push.complete_below);
   ++refused_;
   consistency_->refused(index);
 }
@@ -273,6 +303,7 @@ std::vector<Server::Array> Server::arrays() {
   for (std::size_t m = 0; m < workers_.size(); ++m) {
     add("pulled." + std::to_string(m), workers_[m].pulled, length());
     add("kept." + std::to_string(m), workers_[m].kept, length());
+    add("answer." + std::to_string(m), workers_[m].answer, length());
   }
   return result;
 }
@@ -333,6 +364,26 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const float> 
   last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(last_gathered, 0, std::ssize(workers_) - 1));
   last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(last_rate));
   if (gathered_count_ > 0 && !gathered_) gathered_ = setup_.allocate(length());
+}
+
+// The ledger, then for each worker the sequence number of its kept answer.
+std::vector<std::int64_t> Server::ledger() const {
+  std::vector<std::int64_t> all;
+  if (ledger_.empty()) return all;
+  ledger_.save(all);
+  for (const Worker& w : workers_) all.push_back(w.answer ? w.answered : 0);
+  return all;
+}
+
+void Server::load_ledger(std::span<const std::int64_t> saved) {
+  if (saved.empty()) return;
+  ledger_.load(saved);
+  for (std::size_t m = 0; m < saved.size(); ++m) {
+    if (saved[m] == 0) continue;
+    Worker& answered = worker(static_cast<int>(m));
+    answered.answered = saved[m];
+    if (!answered.answer) answered.answer = setup_.allocate(length());
+  }
 }
 
 }  // namespace paceline::ps

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "paceline/optim/cuda_optimizer.h"
-#include "paceline/ps/loss_compensation.h"
+#include "paceline/ps/ledger.h"
 #include "paceline/ps/rule.h"
 
 namespace paceline::ps {
@@ -29,9 +29,11 @@ std::shared_ptr<float[]> allocate_host(std::int64_t count);
 
 /// What a push says beside its gradient.
 struct Push {
-  float rate = 0;   // of the schedule
-  float scale = 1;  // what the server advised
-  double loss = 0;  // NaN: not known
+  float rate = 0;                   // of the schedule
+  float scale = 1;                  // what the server advised
+  double loss = 0;                  // NaN: not known
+  std::int64_t number = 0;          // sequence number of the minibatch, from 1 on, whoever computes it; 0: not numbered
+  std::int64_t complete_below = 0;  // all minibatches below this one are complete on all servers
 };
 
 class Server {
@@ -73,7 +75,22 @@ class Server {
   /// One of those is here again, and begins with a pull.
   void returned(int worker);
   /// Counts a push that was refused because it was not finite; the worker may pull anew.
-  void refuse(int worker);
+  void refuse(int worker, const Push& push = {});
+
+  // ---- duplicates and reconnects
+  /// A push of this minibatch was handled before and must not be used again.
+  bool handled(std::int64_t number) const { return number > 0 && ledger_.handled(number); }
+  /// The worker pushed a duplicate. It may pull again, and has not advanced.
+  void ignore_duplicate(int worker) { consistency_->refused(worker); }
+  /// Copies the answer to the worker's last push, for rules that answer with parameters. Returns false if that push was another one.
+  bool repeat_answer(int worker, std::int64_t number, float* into);
+  /// Whether a push is still welcome from a worker that pulled before it reconnected, or before the server was restarted. False if the
+  /// consistency would have cancelled it meanwhile.
+  bool may_resume(int worker) const;
+  /// Counts the worker as computing again, on the version that it pulled.
+  void resume(int worker) { consistency_->pulled(worker); }
+  /// The minibatch is complete on all servers, whether it had a push of its own or was part of another one.
+  void complete(std::int64_t number) { ledger_.handle(number); }
 
   // ---- what can be seen
   void show(float* into) const { for_each_parallel(setup_.place, length(), Copy{into, parameters_}); }
@@ -102,11 +119,16 @@ class Server {
   std::vector<float> predictor_state() const { return compensation_ ? compensation_->save() : std::vector<float>{}; }
   /// `gathered`: whether there is an array of that name. ConfigError where they do not fit; then nothing has changed.
   void load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered);
+  /// The minibatches that were handled; empty if pushes are not numbered. Load it before arrays(), which it may add to.
+  std::vector<std::int64_t> ledger() const;
+  void load_ledger(std::span<const std::int64_t> saved);
 
  private:
   struct Worker {
     std::int64_t pulled_version = 0;
     std::shared_ptr<float[]> pulled, kept;
+    std::int64_t answered = 0;        // sequence number of the push that `answer` belongs to
+    std::shared_ptr<float[]> answer;  // replica rules: the worker's new parameters; the centre they came from has moved on
   };
 
   Worker& worker(int index);
@@ -114,6 +136,7 @@ class Server {
   void apply_one(float* gradient, const Arrival& arrival);
   void gather(float* gradient, const Arrival& arrival, bool first);
   void apply_gathered(int count, float rate);
+  void keep_answer(Worker& worker, const float* answer, std::int64_t number);
   void update(float* gradient, const optim::Hyper& hyper);
   void adjust_in_blocks(float* gradient, const Arrival& arrival, const optim::Hyper& hyper);
   optim::Buffers buffers(float* gradient) const;
@@ -136,6 +159,7 @@ class Server {
   int last_gathered_ = 0;  // worker
   float last_rate_ = 0;
   std::map<std::int64_t, std::int64_t> staleness_;
+  Ledger ledger_;
 };
 
 /// Cuts an arena of `length` elements into `servers` ranges of about the same length: [i] begins range i, and one past the end. Where

@@ -217,6 +217,7 @@ ps::ServiceOptions service_options(const Context& context, std::span<const std::
   options.security = ps::security_of(context.ps, context.cluster);
   options.compression = push_compression(context);
   options.terms = context.terms;
+  options.durable = context.ps.replica && !context.cluster.ranks;
   return options;
 }
 
@@ -245,6 +246,8 @@ std::vector<NamedTensor> save_server(ps::Server& server, const std::string& pref
     state.push_back({prefix + array.name, as_tensor(array.data, array.count, device).clone()});
   const std::vector<std::int64_t> numbers = server.numbers();
   state.push_back({prefix + "numbers", at::tensor(at::ArrayRef<std::int64_t>(numbers))});
+  if (const std::vector<std::int64_t> ledger = server.ledger(); !ledger.empty())
+    state.push_back({prefix + "ledger", at::tensor(at::ArrayRef<std::int64_t>(ledger))});
   if (const std::vector<float> predictors = server.predictor_state(); !predictors.empty())
     state.push_back({prefix + "predictors", at::tensor(at::ArrayRef<float>(predictors))});
   return state;
@@ -257,7 +260,7 @@ void load_server(ps::Server& server, std::span<const NamedTensor> state, const s
   const auto copy_arrays = [&](bool really) {
     for (const ps::Server::Array& array : server.arrays()) {
       const auto found = std::ranges::find(state, prefix + array.name, &NamedTensor::name);
-      const bool of_worker = array.name.starts_with("pulled.") || array.name.starts_with("kept.");
+      const bool of_worker = array.name.starts_with("pulled.") || array.name.starts_with("kept.") || array.name.starts_with("answer.");
       if (found == state.end() && of_worker) continue;  // a worker that was not there
       if (found == state.end() || found->tensor.numel() != array.count)
         throw ConfigError(
@@ -270,6 +273,9 @@ void load_server(ps::Server& server, std::span<const NamedTensor> state, const s
   server.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())},
               {predictors.data_ptr<float>(), static_cast<std::size_t>(predictors.numel())},
               gathered != state.end() && gathered->tensor.numel() == server.length());
+  const auto ledger = std::ranges::find(state, prefix + "ledger", &NamedTensor::name);
+  if (ledger != state.end())
+    server.load_ledger({ledger->tensor.data_ptr<std::int64_t>(), static_cast<std::size_t>(ledger->tensor.numel())});
   copy_arrays(true);
 }
 

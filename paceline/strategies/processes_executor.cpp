@@ -2,14 +2,19 @@
 // out minibatches by their numbers, has the first range of the arena, and reads the others' ranges when the model is evaluated or saved.
 //
 // Workers come and go: a minibatch whose worker is gone is dealt out again. A server 0 that is started again goes on from the run's last
-// checkpoint, which has its range's state; minibatches that were dealt out after that are dealt out again.
+// checkpoint, which has its range's state, and deals out the minibatches after it, except those that its journal has as complete
+// (ps.replica).
+//
+// A minibatch is complete once its worker has an acknowledgement from every server and has told server 0. Until then it may be assigned
+// again: server 0 cannot know which servers have applied it, but each server ignores duplicates (ps/ledger.h).
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
-#include <set>
+#include <ranges>
 #include <thread>
 #include <utility>
 
@@ -47,23 +52,10 @@ class ProcessesExecutor final : public Executor {
     host_ = make_host(context, config, cuts, 0);
     options_ = service_options(context, cuts, 0);
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
-    options_.task_done = [this](int worker, const ps::Task&, double loss_sum, double right, std::int64_t targets) {
-      {
-        const std::lock_guard lock(mutex_);
-        busy_.erase(worker), ++finished_tasks_;
-        finished_.add(loss_sum, right, targets);
-      }
-      changed_.notify_all();
+    options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
+      task_done(worker, {.loss = loss_sum, .t_comm_s = right, .t_comp_s = static_cast<double>(targets), .number = task.step});
     };
-    options_.task_lost = [this](int worker, const ps::Task& task) {
-      log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
-      {
-        const std::lock_guard lock(mutex_);
-        busy_.erase(worker);
-        tasks_.push_front(task);
-      }
-      changed_.notify_all();
-    };
+    options_.task_lost = [this](int worker, const ps::Task& task) { task_lost(worker, task); };
     options_.failed = [this](const std::exception_ptr& why) {
       {
         const std::lock_guard lock(mutex_);
@@ -91,8 +83,14 @@ class ProcessesExecutor final : public Executor {
     begin_without_checkpoint();
     if (context_.ps.replica && !journals_) begin_journals(0);
     std::unique_lock lock(mutex_);
-    wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
-    tasks_.push_back({.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)});
+    if (!std::exchange(begun_, true)) completed_.insert_all_below(point.step);
+    const ps::Task task{.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)};
+    if (const auto before = replayed_.extract(point.step)) {  // complete before the restart
+      count(before.mapped());
+    } else if (!expect(task)) {
+      wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
+      tasks_.push_back(task);
+    }
     StepResult result = finished_.take();
     lock.unlock();
     changed_.notify_all();
@@ -167,8 +165,10 @@ class ProcessesExecutor final : public Executor {
   void begin_again(std::int64_t journal, const std::string& how) {
     const std::int64_t replayed = context_.ps.replica ? begin_journals(journal) : 0;
     log::warning("server 0 was started again and {}; {}", how,
-                 context_.ps.replica ? fmt::format("{} pushes after it came from its journal, and none is lost", replayed)
-                                     : "updates after it are lost in its range, and the other servers keep theirs");
+                 context_.ps.replica
+                     ? fmt::format("{} pushes after it came from its journal, {} minibatches after it are complete, and none is lost",
+                                   replayed, replayed_.size())
+                     : "updates after it are lost in its range, and the other servers keep theirs");
     host_->begin_again();
     serve();
   }
@@ -182,17 +182,78 @@ class ProcessesExecutor final : public Executor {
     if (!folder) throw ConfigError("ps.replica=true needs the run's folder; start the servers with paceline run");
     journals_.emplace(folder->servers() / "server-0");
     journal_ = journal_before_ = first;
+    if (context_.cluster.restarts == 0) {
+      host_->begin_journal(journals_->next());
+      return 0;
+    }
     return host_->with([&](ps::Server& server) {
-      const std::int64_t replayed = journals_->replay(server, first);
+      const std::int64_t replayed = journals_->replay(server, first, [&](ps::Journal::Kind kind, int worker, const ps::Report& report) {
+        if (kind == ps::Journal::Kind::assigned) assigned_[worker] = report.number;
+        else if (completed_.insert(report.number)) replayed_.emplace(report.number, report);
+      });
       host_->write_to(journals_->next());
       return replayed;
     });
+  }
+
+  void count(const ps::Report& sums) { finished_.add(sums.loss, sums.t_comm_s, static_cast<std::int64_t>(sums.t_comp_s)); }
+
+  /// After a restart: a worker that had this task before may still be computing it, and reconnects when it is done. The task is assigned
+  /// again if the worker asks for work instead, or does not deliver within ps.deadline_s. Returns false if nobody had it.
+  bool expect(const ps::Task& task) {
+    const auto holder = std::ranges::find(assigned_, task.step, [](const auto& entry) { return entry.second; });
+    if (holder == assigned_.end()) return false;
+    busy_[holder->first] = task.step;
+    expected_[holder->first] = {task, context_.clock.now() + context_.ps.deadline()};
+    return true;
+  }
+  void reassign_expected(int asking) {
+    assigned_.erase(asking);  // whoever asks for work has none
+    std::erase_if(expected_, [&](const auto& entry) {
+      const auto& [worker, expected] = entry;
+      const bool complete = completed_.contains(expected.task.step);
+      if (!complete && worker != asking && context_.clock.now() < expected.until) return false;
+      if (!complete) requeue(worker, expected.task);
+      return true;
+    });
+  }
+  void requeue(int worker, const ps::Task& task) {
+    if (const auto given = busy_.find(worker); given != busy_.end() && given->second == task.step) busy_.erase(given);
+    tasks_.push_front(task);
+  }
+
+  /// Only the first completion of a minibatch counts; workers that computed it twice have pushed duplicates. Without journals a worker that
+  /// reconnected has dropped its push, so its completion does not count.
+  void task_done(int worker, const ps::Report& sums) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto given = busy_.find(worker);
+      if (!context_.ps.replica && (given == busy_.end() || given->second != sums.number)) return;
+      std::erase_if(busy_, [&](const auto& one) { return one.second == sums.number; });
+      if (!completed_.insert(sums.number)) return;
+      std::erase_if(tasks_, [&](const ps::Task& task) { return task.step == sums.number; });
+      host_->complete(worker, sums);
+      ++finished_tasks_;
+      count(sums);
+    }
+    changed_.notify_all();
+  }
+
+  void task_lost(int worker, const ps::Task& task) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (completed_.contains(task.step)) return;
+      log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
+      requeue(worker, task);
+    }
+    changed_.notify_all();
   }
 
   std::optional<ps::Task> next_task(int worker, bool visits, bool& finished) {
     // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
     const auto something_to_do = [&] { return (!visits || host_->may_begin(worker, !tasks_.empty())) && !tasks_.empty(); };
     std::unique_lock lock(mutex_);
+    reassign_expected(worker);
     try {
       changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
       if (problem_) std::rethrow_exception(problem_);  // whatever ends the run, all workers are told
@@ -203,9 +264,11 @@ class ProcessesExecutor final : public Executor {
       changed_.notify_all();
       throw;
     }
-    const ps::Task task = tasks_.front();
+    ps::Task task = tasks_.front();
+    task.complete_below = completed_.watermark();
     tasks_.pop_front();
-    busy_.insert(worker);
+    busy_[worker] = task.step;
+    if (journals_) host_->assign(worker, {.number = task.step});
     changed_.notify_all();
     return task;
   }
@@ -237,7 +300,8 @@ class ProcessesExecutor final : public Executor {
       const bool moved =
           changed_.wait_for(lock, context_.ps.patience(), [&] { return condition() || problem_ || finished_tasks_ != before; });
       if (moved) continue;
-      const std::string computing = busy_.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(busy_, ", "));
+      const std::string computing =
+          busy_.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(std::views::keys(busy_), ", "));
       const std::string what = fmt::format("no worker finished a minibatch for {:.1f} s ({})", seconds(context_.ps.patience()), computing);
       if (!busy_.empty() && !context_.cluster.ranks) {
         log::warning("{}; they are heard of, and waited for", what);
@@ -261,7 +325,16 @@ class ProcessesExecutor final : public Executor {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<ps::Task> tasks_;
-  std::set<int> busy_;  // workers that have a task
+  std::map<int, std::int64_t> busy_;  // workers that have a task, and its step
+  ps::SequenceSet completed_;         // steps
+  struct Expected {
+    ps::Task task;
+    Nanoseconds until;
+  };
+  std::map<int, std::int64_t> assigned_;         // after a restart: the last step of each worker, from the journal
+  std::map<int, Expected> expected_;             // those that are still to be completed
+  std::map<std::int64_t, ps::Report> replayed_;  // sums of steps that were completed before the restart
+  bool begun_ = false;
   std::int64_t finished_tasks_ = 0;
   Finished finished_;
   bool over_ = false;

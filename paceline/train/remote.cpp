@@ -113,6 +113,8 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
     if (until && (server->workers().empty() || clock.now() > *until)) break;
     std::this_thread::sleep_for(kLook);
   }
+  const observe::Served served = host->with([](ps::Server& own) { return strategies::served_by(own); });
+  log::info("server {} made {} updates with {} gradients", cluster.index, served.updates, served.gradients);
 }
 
 }  // namespace paceline::train

@@ -33,14 +33,18 @@ bool ServerSnapshots::find_folder() {
   return folder_.has_value();
 }
 
-ps::Journals& ServerSnapshots::open_journals() {
+void ServerSnapshots::await_folder() {
   for (const Nanoseconds until = clock_.now() + recipe_.ps.patience(); !find_folder() && clock_.now() < until;)
-    std::this_thread::sleep_for(kLookForFolder);  // server 0 makes it
+    std::this_thread::sleep_for(kLookForFolder);
   if (!find_folder())
     throw ConfigError(
         fmt::format("ps.replica=true: server {} finds no folder of this run in {}; start it with paceline run, and let all "
                     "hosts share train.runs",
                     cluster_.index, cluster_.runs));
+}
+
+ps::Journals& ServerSnapshots::open_journals() {
+  await_folder();
   return journals_.emplace(stem());
 }
 
@@ -54,6 +58,7 @@ void ServerSnapshots::restore() {
         "server {} was started again, and with ps.snapshot_s=0 its parameters went with the one before; begin the run anew from "
         "its last checkpoint with model.weights=…",
         cluster_.index));
+  if (recipe_.ps.replica) await_folder();  // the servers may have been killed before it was created
   if (!find_folder())
     throw ConfigError(fmt::format("server {} was started again and finds no folder of this run in {}; let all hosts share train.runs",
                                   cluster_.index, cluster_.runs));

@@ -34,6 +34,7 @@ class ServerSnapshots {
   std::filesystem::path stem() const;
   std::int64_t load(const Checkpoint& snapshot);  // returns the number of the journal that follows
   bool find_folder();
+  void await_folder();  // waits until server 0 has created it; ConfigError on timeout
   ps::Journals& open_journals();
 
   const Recipe& recipe_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/ps/ledger.h"
 
 namespace paceline::ps {
 namespace {
@@ -10,6 +11,10 @@ namespace {
 using wire::Verb;
 
 constexpr const char* kMessage = "a worker's message";
+
+void expect_number(std::int64_t number) {
+  if (number < 0 || number > kMostMinibatches) throw DataError(kMessage, fmt::format("no minibatch has the number {}", number));
+}
 
 }  // namespace
 
@@ -40,7 +45,9 @@ wire::Joined welcome(int worker, Host& host, const ServiceOptions& options) {
           .end = options.end,
           .wait = host.limits().wait.count(),
           .silence = host.limits().silence.count(),
-          .version = host.with([](Server& server) { return server.version(); })};
+          .version = host.with([](Server& server) { return server.version(); }),
+          .durable = options.durable,
+          .answers = host.with([](Server& server) { return server.rule().needs().replica; })};
 }
 
 void check_service(Host& host, const ServiceOptions& options) {
@@ -76,6 +83,8 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
     throw DataError(kMessage, fmt::format("who only looks does not ask for '{}'", wire::name(head.verb)));
   switch (head.verb) {
     case Verb::push:
+      expect_number(wire::unpack<wire::PushRequest>(bytes).push.number);
+      expect_number(wire::unpack<wire::PushRequest>(bytes).push.complete_below);
       switch (wire::unpack<wire::PushRequest>(bytes).kind) {
         case wire::PushRequest::plain: return exactly(std::as_writable_bytes(std::span(gradient_.get(), length_)), "a gradient");
         case wire::PushRequest::not_finite: return exactly({}, "a gradient that is not finite");
@@ -86,7 +95,7 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
       if (size > code_.size()) throw DataError(kMessage, fmt::format("expected at most {} bytes of a code, got {}", code_.size(), size));
       return std::span(code_).first(size);
     case Verb::report:
-      wire::expect_body(bytes, sizeof(Report));
+      expect_number(wire::unpack<Report>(bytes).number);
       return exactly(size > 0 ? std::as_writable_bytes(std::span(statistics_)) : std::span<std::byte>{}, "statistics");
     case Verb::pull:
       if (!wire::unpack<wire::PullRequest>(bytes).wanted && worker_ == kObserver)
@@ -137,7 +146,7 @@ Desk::Reply Desk::pull(const wire::PullRequest& request) {
 
 Desk::Reply Desk::push(const wire::PushRequest& request, std::int64_t bytes) {
   if (request.kind == wire::PushRequest::not_finite) {
-    host_.refuse(worker_);
+    host_.refuse(worker_, request.push);
     return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(Verdict::Fate::dropped), 0});
   }
   const auto gradient = std::span(gradient_.get(), length_);
@@ -160,10 +169,9 @@ Desk::Reply Desk::next(const wire::NextRequest& request) {
 }
 
 Desk::Reply Desk::done(const wire::Done& what) {
-  if (task_ == what.task) {  // else it was handed back when this worker was gone, and somebody else has it
-    task_.reset();
-    if (options_.task_done) options_.task_done(worker_, what.task, what.loss_sum, what.right, what.targets);
-  }
+  if (task_ == what.task) task_.reset();
+  // Also for a task that was reassigned when this worker reconnected: whoever assigns tasks drops duplicates.
+  if (options_.task_done) options_.task_done(worker_, what.task, what.loss_sum, what.right, what.targets);
   return reply(Verb::done, wire::Nothing{});
 }
 

@@ -5,7 +5,8 @@
 //
 // Life and death: a worker whose stream breaks has left at once. One that neither speaks nor beats for the host's silence limit is
 // forgotten and its task handed back. A server that is gone is waited for; when it is there again, at the same address, the worker joins
-// again and goes on. A push that was under way then is lost, and never applied twice.
+// again and goes on. A push that was in flight is retried if the server has a journal (ps.replica), else dropped; it is never applied
+// twice.
 //
 // Workers and servers that do not share a host use mutual TLS; without certificates only loopback addresses are served and called.
 #pragma once

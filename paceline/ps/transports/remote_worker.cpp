@@ -38,6 +38,8 @@ Introduction::Introduction(int worker, const Layout& layout, const JoinOptions& 
 void RemoteWorker::begin(int worker, std::vector<wire::Joined> places, const PushCompression& compression) {
   worker_ = worker;
   places_ = std::move(places);
+  if (std::ranges::any_of(places_, [](const wire::Joined& place) { return place.answers != 0; }))
+    answer_.resize(static_cast<std::size_t>(layout_.length));
   for (const wire::Joined& place : places_) {
     if (place.begin < 0 || place.end < place.begin || place.end > layout_.length)
       throw DataError("a server", fmt::format("it has the elements {} to {} of {}", place.begin, place.end, layout_.length));
@@ -58,18 +60,27 @@ void RemoteWorker::pull(float* into, float rate) {
 
 Advice RemoteWorker::report(const Report& report, const float* statistics) {
   const auto payload = std::as_bytes(std::span(statistics, statistics ? static_cast<std::size_t>(layout_.statistics) : 0));
-  return wire::unpack<Advice>(ask_first({.head = wire::pack(Verb::report, report, std::ssize(payload)), .payload = payload}));
+  Report numbered = report;
+  numbered.number = task_.step;
+  return wire::unpack<Advice>(ask_first({.head = wire::pack(Verb::report, numbered, std::ssize(payload)), .payload = payload}));
 }
 
 Verdict RemoteWorker::push(float* gradient, const Push& push) {
-  const std::string first = ask(push_questions(gradient, push)).front();
+  Push numbered = push;
+  numbered.number = task_.step, numbered.complete_below = task_.complete_below;
+  const std::vector<std::string> answers = ask(push_questions(gradient, numbered));
+  for (std::size_t i = 0; i < answers.size() && !answer_.empty(); ++i)
+    if (!answers[i].empty() && wire::unpack_head(answers[i]).payload > 0)
+      std::ranges::copy(range(answer_.data(), places_[i]), range(gradient, places_[i]).begin());
+  const std::string& first = answers.front();
   if (first.empty()) return {.fate = Verdict::Fate::dropped, .gathered = 0};
   const auto pushed = wire::unpack<wire::Pushed>(first);
   return {static_cast<Verdict::Fate>(pushed.fate), static_cast<int>(pushed.gathered)};
 }
 
-/// All servers use a gradient, or none: one that is not finite anywhere, or becomes so by compression, is not sent, and its refusal
-/// counted. Of a server that was lost nobody knows whether it used the gradient; sent again, it might be applied twice.
+/// All servers use a gradient, or none: one that is non-finite anywhere, or becomes so by compression, is not sent, and its refusal
+/// counted. A push is retried after a server with a journal comes back, which recognises a duplicate. A server without one has gone back to
+/// an older snapshot, and the push is dropped.
 std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& push) {
   std::vector<std::span<const std::byte>> payloads(places_.size());
   std::int64_t kind = encoders_.empty() ? wire::PushRequest::plain : wire::PushRequest::coded;
@@ -80,7 +91,7 @@ std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& 
   if (finite)
     at_once(places_.size(), [&](std::size_t i) {
       const auto part = range(gradient, places_[i]);
-      payloads[i] = encoders_.empty() ? std::as_bytes(part) : encoders_[i].encode(part.data(), epoch_);
+      payloads[i] = encoders_.empty() ? std::as_bytes(part) : encoders_[i].encode(part.data(), static_cast<double>(task_.epoch));
     });
   if (!finite || std::ranges::any_of(encoders_, &PushEncoder::spoilt)) {
     kind = wire::PushRequest::not_finite;
@@ -90,13 +101,13 @@ std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& 
   for (std::size_t i = 0; i < places_.size(); ++i)
     questions.push_back({.head = wire::pack(Verb::push, wire::PushRequest{push, kind}, std::ssize(payloads[i])),
                          .payload = payloads[i],
-                         .into = std::as_writable_bytes(range(gradient, places_[i])),
-                         .once = true});
+                         .into = std::as_writable_bytes(range(answer_.empty() ? gradient : answer_.data(), places_[i])),
+                         .once = !places_[i].durable || push.number == 0});
   return questions;
 }
 
 bool RemoteWorker::in_vain() {
-  const std::string answer = ask_first({.head = wire::pack(Verb::in_vain, wire::Nothing{}), .once = true});
+  const std::string answer = ask_first({.head = wire::pack(Verb::in_vain, wire::Nothing{}), .once = !retries()});
   return answer.empty() || wire::unpack<wire::Answer>(answer).yes;  // a server that was lost does not know of the pull any more
 }
 
@@ -105,7 +116,7 @@ std::optional<Task> RemoteWorker::next(bool visits) {
     const auto answer = wire::unpack<wire::Next>(ask_first({.head = wire::pack(Verb::next, wire::NextRequest{visits})}));
     if (answer.kind == wire::Next::finished) return std::nullopt;
     if (answer.kind == wire::Next::task) {
-      epoch_ = static_cast<double>(answer.what.epoch);
+      task_ = answer.what;
       return answer.what;
     }
     std::this_thread::sleep_for(kAskAgain);
@@ -113,7 +124,7 @@ std::optional<Task> RemoteWorker::next(bool visits) {
 }
 
 void RemoteWorker::done(const Task& task, double loss_sum, double right, std::int64_t targets) {
-  ask_first({.head = wire::pack(Verb::done, wire::Done{task, loss_sum, right, targets}), .once = true});
+  ask_first({.head = wire::pack(Verb::done, wire::Done{task, loss_sum, right, targets}), .once = !retries()});
 }
 
 }  // namespace paceline::ps

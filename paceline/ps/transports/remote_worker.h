@@ -80,12 +80,14 @@ class RemoteWorker : public RemoteClient {
     return {arena + place.begin, static_cast<std::size_t>(place.end - place.begin)};
   }
   std::vector<Question> push_questions(float* gradient, const Push& push);
+  bool retries() const { return !places_.empty() && places_[0].durable; }
 
   Layout layout_;
   int worker_ = -1;
   std::vector<wire::Joined> places_;   // by server
   std::vector<PushEncoder> encoders_;  // likewise; none: pushes go as they are
-  double epoch_ = 0;                   // of the last task
+  std::vector<float> answer_;          // to a push; received beside the parameters, so that a retry sends them unchanged
+  Task task_;                          // the last one
 };
 
 }  // namespace paceline::ps

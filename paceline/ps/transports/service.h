@@ -39,10 +39,12 @@ struct ServiceOptions {
   Security security = {};               // gRPC
   PushCompression compression = {};
   std::string terms = {};  // that workers must share (cluster.h)
+  bool durable = false;    // the host has a journal, so that acknowledged pushes survive a restart
   /// Work for a worker, of the first server alone: a task; or none, `finished` or not, where there will be no more, or none for now. May
   /// wait for a while, no longer than a second: the worker asks again. A worker that `visits` begins with a pull, so it gets none before it
   /// may; another one is in the middle of its period. Called by many threads; between ranks by one, which must not wait.
   std::function<std::optional<Task>(int worker, bool visits, bool& finished)> next_task = {};
+  /// May be called more than once per task, and by a worker that had lost it; the task's step identifies it.
   std::function<void(int worker, const Task& task, double loss_sum, double right, std::int64_t targets)> task_done = {};
   /// The worker that had it is gone.
   std::function<void(int worker, const Task& task)> task_lost = {};

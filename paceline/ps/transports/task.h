@@ -7,7 +7,8 @@ namespace paceline::ps {
 
 struct Task {
   std::int64_t epoch = 0, batch = 0, step = 0;
-  float rate = 0;  // of the schedule
+  float rate = 0;                   // of the schedule
+  std::int64_t complete_below = 0;  // all steps below this one are complete on all servers
   bool operator==(const Task&) const = default;
 };
 

@@ -22,7 +22,7 @@ std::string_view name(Verb verb);
 
 struct Head {
   std::uint32_t magic = 0x53504c50;  // "PLPS"
-  std::uint16_t version = 4;
+  std::uint16_t version = 5;
   Verb verb = Verb::error;
   std::int64_t payload = 0;  // bytes
 };
@@ -39,6 +39,8 @@ struct Joined {
   std::int64_t begin = 0, end = 0;
   std::int64_t wait = 0, silence = 0;  // nanoseconds, of the host
   std::int64_t version = 0;            // that the server has now
+  std::int64_t durable = false;        // acknowledged pushes survive a restart, and duplicates are recognised: pushes may be retried
+  std::int64_t answers = false;        // pushes are answered with the worker's new parameters
 };
 struct PullRequest {  // the answer's payload: the range, where it is wanted
   float rate = 0;
