@@ -16,10 +16,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMaxGuests = 64;
+constexpr std::size_t kMaxGuests = 128;
 constexpr Nanoseconds kGuestTime = 2s;  // in which a guest proves itself
-constexpr int kBurst = 64;              // connections that are taken before the guests are heard
-constexpr Nanoseconds kBreath = 5ms;    // after a whole burst: a flood must not take a core from the job
+constexpr Nanoseconds kGrace = 25ms;    // before which nobody has to leave for others: a peer of ours may be a long link away
+constexpr int kBurst = 16;              // connections that are taken within kBreath: a flood must not take a core from the job
+constexpr Nanoseconds kBreath = 5ms;
 constexpr Nanoseconds kLineEvery = 1s;  // about refusals
 constexpr Nanoseconds kNoDescriptors = 50ms;
 
@@ -30,7 +31,7 @@ struct Reception::Guest {
   std::string peer;
   handshake::Challenge challenge;
   std::string heard;
-  Deadline until{kGuestTime};
+  Deadline grace{kGrace}, until{kGuestTime};
   bool closed = false;
 };
 
@@ -39,7 +40,8 @@ Reception::Reception(Socket listener, std::string key, std::string_view purpose,
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       key_(std::move(key)),
       purpose_(purpose),
-      admit_(std::move(admit)) {
+      admit_(std::move(admit)),
+      breath_(kBreath) {
   if (!stop_) throw std::system_error(errno, std::system_category(), "eventfd");
   hmac_sha256(key_, purpose_);  // a build that cannot must say so here, not in the thread
   thread_ = std::thread([this] { serve(); });
@@ -79,7 +81,9 @@ void Reception::serve() {
 int Reception::next_timeout_ms() const { return guests_.empty() ? -1 : guests_.front().until.poll_ms(); }
 
 bool Reception::accept_some() {
-  for (int taken = 0; taken < kBurst; ++taken) {
+  if (breath_.passed()) breath_ = Deadline(kBreath), taken_ = 0;
+  for (; taken_ < kBurst; ++taken_) {
+    if (guests_.size() >= kMaxGuests && !guests_.front().grace.passed()) return true;
     auto [socket, peer] = accept_from(listener_);
     if (!socket) {
       // Without descriptors the caller stays in the queue, and the loop must not spin on it.

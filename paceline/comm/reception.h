@@ -1,9 +1,9 @@
 // Takes connections at a listener, and lets in those whose peer proves that it knows the job's key (handshake.h).
 //
 // One thread, one poll(). What a stranger can take is bounded: kMaxGuests connections that have not proved anything yet, a few hundred
-// bytes and kGuestTime each. When they are too many the oldest leaves at once, inside the accept loop, so that a flood holds no descriptors
-// and a peer of ours, which needs a millisecond, still gets through. Whoever is refused costs one line in the log, and a flood one line a
-// second.
+// bytes and kGuestTime each. When they are too many the oldest leaves, inside the accept loop, so that a flood holds no descriptors. It has
+// had kGrace by then, so that a peer of ours, which needs as long as its link, still gets through; the others wait in the system's queue.
+// Whoever is refused costs one line in the log, and a flood one line a second.
 #pragma once
 
 #include <functional>
@@ -37,7 +37,7 @@ class Reception {
   };
 
   void serve();
-  bool accept_some();  // false: nobody waits any more
+  bool accept_some();  // true: others wait, and may for a moment
   void take_in(Socket socket, std::string peer);
   void hear(Guest& guest);
   void drop(Guest& guest, const char* why);
@@ -48,6 +48,8 @@ class Reception {
   const std::string_view purpose_;
   const Admit admit_;
   std::list<Guest> guests_;  // oldest first
+  Deadline breath_;          // until then …
+  int taken_ = 0;            // … so many were taken
   Refusals refusals_;
   std::thread thread_;  // last: it uses all of the above
 };

@@ -15,12 +15,14 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <thread>
 
 namespace paceline::comm {
 namespace {
 
 constexpr int kFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr int kBacklog = 1024;
+constexpr std::chrono::milliseconds kQueuePause(1);
 
 [[noreturn]] void fail(const char* attempt, int number = errno) { throw std::system_error(number, std::system_category(), attempt); }
 
@@ -137,13 +139,18 @@ std::error_code obstacle_at(const SocketAddress& endpoint) {
 
 Socket dial(const SocketAddress& endpoint, const Deadline& deadline) {
   Socket socket = open_socket(endpoint);
-  if (::connect(socket.get(), raw(endpoint), endpoint.length) != 0) {
+  while (::connect(socket.get(), raw(endpoint), endpoint.length) != 0) {
+    if (errno == EAGAIN && !deadline.passed()) {  // the queue of a unix socket is full, and nothing tells when it is not
+      std::this_thread::sleep_for(kQueuePause);
+      continue;
+    }
     if (errno != EINPROGRESS) fail("connect");
     wait_for(socket, POLLOUT, deadline);
     int error = 0;
     socklen_t length = sizeof(error);
     if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) fail("connect");
     if (error != 0) fail("connect", error);
+    break;
   }
   no_delay(socket);
   return socket;

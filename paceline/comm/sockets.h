@@ -7,6 +7,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -20,7 +21,8 @@ namespace paceline::comm {
 /// A moment, as what is left until then.
 class Deadline {
  public:
-  explicit Deadline(Nanoseconds from_now) : moment_(SteadyClock().now() + from_now) {}
+  /// Any number will do: one that a peer sent may be the largest there is.
+  explicit Deadline(Nanoseconds from_now) : Deadline(SteadyClock().now(), from_now) {}
 
   bool passed() const { return SteadyClock().now() >= moment_; }
   Nanoseconds left() const { return std::max(moment_ - SteadyClock().now(), Nanoseconds(0)); }
@@ -28,6 +30,8 @@ class Deadline {
   Deadline or_sooner(Nanoseconds from_now) const { return Deadline(std::min(left(), from_now)); }
 
  private:
+  Deadline(Nanoseconds now, Nanoseconds from_now) : moment_(now + std::clamp(from_now, Nanoseconds(0), Nanoseconds::max() - now)) {}
+
   Nanoseconds moment_;
 };
 

@@ -20,7 +20,8 @@ using wire::Reply;
 
 constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may sit at our address: a job that is about to end, perhaps
 constexpr Nanoseconds kProbeTime = 500ms;      // to find out whom a taken address belongs to, on this host
-constexpr Nanoseconds kSlack = 1s;             // the server ends a wait; only where it is gone does the client
+constexpr Nanoseconds kPushedOutTime = 5s, kRetryPause = 20ms;  // for a connection that a flood pushes out of the reception
+constexpr Nanoseconds kSlack = 1s;                              // the server ends a wait; only where it is gone does the client
 
 [[noreturn]] void raise(const Reply& reply) {
   if (reply.status == Reply::Status::lost) throw PeerError(static_cast<int>(reply.number), "rendezvous", 0, reply.text);
@@ -185,6 +186,20 @@ Try try_candidates(const StoreJob& job, const Deadline& deadline) {
   return result;
 }
 
+/// To where rank 0 was before. A flood of strangers may push this rank out of its reception; then it tries again.
+Socket connect_again(const SocketAddress& endpoint, const StoreJob& job, const Deadline& deadline) {
+  for (const Deadline patience = deadline.or_sooner(kPushedOutTime);;) {
+    try {
+      Socket socket = dial(endpoint, deadline);
+      introduce(socket, job, deadline);
+      return socket;
+    } catch (const std::system_error& error) {
+      if (error.code() != std::errc::connection_reset || patience.passed()) throw;
+    }
+    std::this_thread::sleep_for(kRetryPause);
+  }
+}
+
 /// Rank 0 refuses whoever finds it there, and says why.
 void try_elsewhere(const StoreJob& job, const Deadline& deadline) {
   for (const SocketAddress& endpoint : job.elsewhere()) {
@@ -229,11 +244,7 @@ std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline) {
     std::this_thread::sleep_for(std::min(pause, until.left()));
     found = try_candidates(job, until);
   }
-  const auto connect = [job, endpoint = found.endpoint](const Deadline& limit) {
-    Socket socket = dial(endpoint, limit);
-    introduce(socket, job, limit);
-    return socket;
-  };
+  const auto connect = [job, endpoint = found.endpoint](const Deadline& limit) { return connect_again(endpoint, job, limit); };
   const auto store = std::make_shared<TcpStore>(connect, std::move(found.socket), found.endpoint.name);
   store->join(until.left());
   return store;

@@ -21,6 +21,7 @@ using wire::Reply;
 
 constexpr std::size_t kMaxStored = 64 << 20;
 constexpr int kMaxConnections = 32;           // of one rank
+constexpr int kMaxArrived = 64;               // that know the key and have not said who they are
 constexpr Nanoseconds kHelloTime = 2s;        // in which whoever was let in says who it is
 constexpr Nanoseconds kNews = 2s;             // between two lines about how many ranks have come
 constexpr Nanoseconds kFarewell = 1s;         // in which clients may leave before the server does
@@ -125,6 +126,9 @@ void StoreServer::poll_once(int timeout_ms) {
 }
 
 void StoreServer::admit(Socket socket) {
+  const auto says_nothing = [](const Connection& connection) { return connection.state == Connection::State::arrived; };
+  if (std::ranges::count_if(connections_, says_nothing) >= kMaxArrived)
+    connections_.erase(std::ranges::find_if(connections_, says_nothing));
   Connection arrived;
   arrived.socket = std::move(socket);
   arrived.until.emplace(kHelloTime);
@@ -138,8 +142,9 @@ bool StoreServer::receive(Connection& connection) {
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   connection.in.append(bytes, static_cast<std::size_t>(got));
 
-  // One request at a time: a client that sends more before its answer is not one of ours, and its buffer stays bounded all the same.
-  const bool busy = connection.state == Connection::State::waiting || connection.state == Connection::State::joining;
+  // One request at a time: a client that sends more before it has its answer is not one of ours, and both buffers stay bounded.
+  const bool busy =
+      connection.state == Connection::State::waiting || connection.state == Connection::State::joining || !connection.out.empty();
   if (busy || connection.in.size() < wire::kHeaderBytes) return !busy;
   const std::size_t length = wire::frame_length(connection.in);
   if (length > (connection.state == Connection::State::arrived ? wire::kMaxHello : wire::kMaxFrame)) return false;

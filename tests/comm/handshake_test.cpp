@@ -131,6 +131,28 @@ TEST(Reception, HangsUpOnOtherProtocols) {
   EXPECT_TRUE(hall.lets_in("key"));
 }
 
+/// A peer's number may be anything; with UndefinedBehaviorSanitizer this says more.
+TEST(Deadline, TakesAnyNumber) {
+  const Deadline never(Nanoseconds::max()), long_ago(Nanoseconds::min());
+  EXPECT_FALSE(never.passed());
+  EXPECT_GT(never.left(), std::chrono::hours(24 * 365));
+  EXPECT_TRUE(long_ago.passed());
+  EXPECT_EQ(long_ago.left(), Nanoseconds(0));
+  EXPECT_EQ(long_ago.poll_ms(), 0);
+}
+
+/// A member of the job over a long link, beside a flood: it has its time, whoever comes after it.
+TEST(Reception, PushesNobodyOutAtOnce) {
+  Hall hall;
+  const Socket member = hall.knock();
+  const std::string greeting = receive_exactly(member, handshake::kGreetingBytes, Deadline(kEnough));
+  std::vector<Socket> flood;
+  for (int i = 0; i < 100; ++i) flood.push_back(hall.knock());
+  for (const Socket& socket : flood) receive_exactly(socket, handshake::kGreetingBytes, Deadline(kEnough));
+  send_all(member, Response("key", kForStore, greeting).bytes(), Deadline(kEnough));
+  EXPECT_EQ(receive_exactly(member, handshake::kProofBytes, Deadline(kEnough)).size(), handshake::kProofBytes);
+}
+
 TEST(Reception, HoldsFewOfAFlood) {
   Hall hall;
   std::vector<Socket> flood;

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -112,6 +113,16 @@ class AnyStore : public testing::TestWithParam<Kind> {
     });
   }
 };
+
+TEST_P(AnyStore, RefusesACounterThatWouldOverflow) {
+  with_ranks([](int rank, Store& store) {
+    constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+    const std::string key = "counter/" + std::to_string(rank);
+    EXPECT_EQ(store.add(key, kMost), kMost);
+    EXPECT_THROW(store.add(key, 1), ConfigError);
+    EXPECT_EQ(store.add(key, -1), kMost - 1);
+  });
+}
 
 TEST_P(AnyStore, CarriesValues) {
   with_ranks([](int rank, Store& store) {

@@ -8,6 +8,7 @@
 #include <grpcpp/impl/client_unary_call.h>
 #include <grpcpp/impl/rpc_method.h>
 #include <grpcpp/server_posix.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -22,7 +23,14 @@ using namespace std::chrono_literals;
 namespace handshake = comm::handshake;
 
 constexpr Nanoseconds kAcceptedStuck = 10s;  // a connection that does not take what the server writes
+constexpr std::size_t kMostVisitors = 64;    // connections beside those of the workers that have joined
 constexpr Nanoseconds kPlainLook = 700ms;    // at a server that is silent, or does not shake hands: has it TLS and we have not?
+
+/// 0: there is no such descriptor.
+ino_t inode_of(int descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor, &status) == 0 ? status.st_ino : 0;
+}
 
 void write_message(Writer& stream, const std::string& bytes) {
   if (!stream.Write(buffer_of(bytes), grpc::WriteOptions())) throw Broken("the stream broke while it was written to");
@@ -116,7 +124,7 @@ Door::Door(const std::string& address, const Security& security, grpc::ServerBui
   if (tls_) builder.AddListeningPort(address, server_credentials(security), &port_);
 }
 
-void Door::open(grpc::Server& server) {
+void Door::open(grpc::Server& server, std::function<std::size_t()> workers) {
   if (tls_) return;
   try {
     listener_ = comm::listen_at(socket_address(address_));
@@ -126,20 +134,30 @@ void Door::open(grpc::Server& server) {
                                   error.code().message()));
   }
   reception_.emplace(std::move(listener_), security_.secret, comm::kForServers,
-                     [this, &server](comm::Socket socket, const std::string& peer) {
-                       limit_stuck(socket, kAcceptedStuck);
-                       {
-                         const std::scoped_lock lock(mutex_);
-                         peers_[fmt::format("fd:{}", socket.get())] = peer;
-                       }
-                       grpc::AddInsecureChannelFromFd(&server, socket.release());
+                     [this, &server, workers = std::move(workers)](comm::Socket socket, const std::string& peer) {
+                       let_in(server, std::move(socket), peer, workers());
                      });
+}
+
+void Door::let_in(grpc::Server& server, comm::Socket socket, const std::string& peer, std::size_t workers) {
+  {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(callers_, [](const auto& caller) { return inode_of(caller.first) != caller.second.inode; });
+    if (callers_.size() >= workers + kMostVisitors) {
+      log::warning("refused a connection from {}: {} others know the key and have not joined", peer, callers_.size() - workers);
+      return;
+    }
+    callers_[socket.get()] = {peer, inode_of(socket.get())};
+  }
+  limit_stuck(socket, kAcceptedStuck);
+  grpc::AddInsecureChannelFromFd(&server, socket.release());
 }
 
 std::string Door::peer_of(const std::string& name) const {
   const std::scoped_lock lock(mutex_);
-  const auto found = peers_.find(name);
-  return found == peers_.end() ? name : found->second;
+  for (const auto& [descriptor, caller] : callers_)
+    if (name == fmt::format("fd:{}", descriptor)) return caller.peer;
+  return name;
 }
 
 void Door::challenge(Writer& out, Reader& in, const std::string& peer) const {

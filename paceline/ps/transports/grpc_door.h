@@ -9,6 +9,9 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/server.h>
 
+#include <sys/types.h>
+
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -24,8 +27,8 @@ class Door {
   /// Throws ConfigError where nobody may listen there. Before the server is built.
   Door(const std::string& address, const Security& security, grpc::ServerBuilder& builder);
 
-  /// From now on peers are let in. ConfigError where the port is taken.
-  void open(grpc::Server& server);
+  /// From now on peers are let in, not many more than there are `workers`. ConfigError where the port is taken.
+  void open(grpc::Server& server, std::function<std::size_t()> workers);
   void close() { reception_.reset(); }  ///< before the server is shut down
   int port() const { return port_; }
 
@@ -35,13 +38,20 @@ class Door {
   std::string peer_of(const std::string& name) const;
 
  private:
+  /// A connection that gRPC has, and closes when it likes: a descriptor of that number with another inode is something else.
+  struct Caller {
+    std::string peer;
+    ino_t inode = 0;
+  };
+  void let_in(grpc::Server& server, comm::Socket socket, const std::string& peer, std::size_t workers);
+
   std::string address_;
   Security security_;
   bool tls_;
   int port_ = 0;
   comm::Socket listener_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> peers_;  // by gRPC's name for the connection, which is its descriptor's
+  std::map<int, Caller> callers_;  // by descriptor, of which gRPC makes its name for the connection
   std::optional<comm::Reception> reception_;
 };
 

@@ -7,9 +7,11 @@
 #include <fmt/format.h>
 #include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/support/method_handler.h>
 
+#include <algorithm>
 #include <map>
 #include <thread>
 
@@ -23,10 +25,11 @@ namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 14;
 constexpr Nanoseconds kLook = std::chrono::milliseconds(100);  // how often the keeper looks after cut streams
-constexpr std::size_t kMostGuests = 12;                        // streams that have not joined; whoever comes then tries again
-constexpr Nanoseconds kHelloTime = std::chrono::seconds(2);    // in which a stream joins
+constexpr int kMostGuests = 4;                                 // streams that have not joined, 4 MiB each; others try again
+constexpr int kSpareThreads = kMostGuests + 8;                 // beside those of the workers: guests, beats, whoever waits for calls
+constexpr Nanoseconds kHelloTime = std::chrono::seconds(2);    // in which a stream joins, and a beat is heard
 constexpr int kMostStreams = 8;                                // of one connection; a worker has one, and its beats
-constexpr int kTlsHandshakeMs = 5'000;
+constexpr int kTlsHandshakeMs = 5'000, kIdleMs = 5'000;        // a connection on which nothing is asked; a worker's has its stream
 
 }  // namespace
 
@@ -42,10 +45,11 @@ class GrpcServer::Impl final : public grpc::Service {
  private:
   using Bytes = grpc::ByteBuffer;
 
-  /// A stream that has not joined yet.
+  /// A call that is to be over soon: a stream that has not joined yet, or a beat.
   class Guest {
    public:
-    Guest(Impl& server, grpc::ServerContext& context);  // Crowded
+    enum class Purpose { join, beat };
+    Guest(Impl& server, grpc::ServerContext& context, Purpose purpose);  // Crowded
     ~Guest();
 
    private:
@@ -58,11 +62,13 @@ class GrpcServer::Impl final : public grpc::Service {
   };
 
   grpc::Status visit(grpc::ServerContext& context, Session::Stream& stream);
-  grpc::Status beat(const Bytes& request);
+  grpc::Status beat(grpc::ServerContext& context, Session::Stream& stream);
+  bool has_joined(const grpc::ServerContext& context) const;
   wire::Join read_join(grpc::ServerContext& context, Session::Stream& stream);
   std::unique_ptr<Session> enter(grpc::ServerContext& context, Session::Stream& stream, const wire::Join& join);
   int number_for(const wire::Join& join, std::unique_lock<std::mutex>& lock);
   void leave(const Session& session);
+  void allow_threads();
   void keep(const std::stop_token& stop);
 
   std::shared_ptr<Host> host_;
@@ -73,8 +79,13 @@ class GrpcServer::Impl final : public grpc::Service {
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::map<int, Session*> sessions_;  // by worker
-  std::map<grpc::ServerContext*, comm::Deadline> guests_;
+  struct Visit {
+    Guest::Purpose purpose;
+    comm::Deadline until;
+  };
+  std::map<grpc::ServerContext*, Visit> guests_;
   bool closing_ = false;
+  grpc::ResourceQuota quota_;  // of threads
   std::optional<Door> door_;
   std::unique_ptr<grpc::Server> server_;
   std::jthread keeper_;
@@ -92,22 +103,24 @@ GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const S
       kSession, RpcMethod::BIDI_STREAMING,
       new grpc::internal::BidiStreamingHandler<Impl, Bytes, Bytes>(
           [](Impl* self, grpc::ServerContext* context, Session::Stream* stream) { return self->visit(*context, *stream); }, this)));
-  AddMethod(new grpc::internal::RpcServiceMethod(kBeat, RpcMethod::NORMAL_RPC,
-                                                 new grpc::internal::RpcMethodHandler<Impl, Bytes, Bytes>(
-                                                     [](Impl* self, grpc::ServerContext*, const Bytes* request, Bytes* answer) {
-                                                       *answer = buffer_of("");
-                                                       return self->beat(*request);
-                                                     },
-                                                     this)));
+  // A beat is one message and its answer. As a stream it is read by us, after we have seen who sends it; gRPC would read it first, and keep
+  // 4 MiB of whatever anybody sends on as many calls as it likes.
+  AddMethod(new grpc::internal::RpcServiceMethod(
+      kBeat, RpcMethod::BIDI_STREAMING,
+      new grpc::internal::BidiStreamingHandler<Impl, Bytes, Bytes>(
+          [](Impl* self, grpc::ServerContext* context, Session::Stream* stream) { return self->beat(*context, *stream); }, this)));
 
   grpc::ServerBuilder builder;
   tune(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kTlsHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+  allow_threads();
+  builder.SetResourceQuota(quota_);
   door_.emplace(options_.address, options_.security, builder);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
-  if (server_) door_->open(*server_);
+  if (server_) door_->open(*server_, [this] { return workers().size(); });
   port_ = door_->port();
   if (!server_ || port_ == 0)
     throw ConfigError(
@@ -126,7 +139,7 @@ GrpcServer::Impl::~Impl() {
       session->cut();
       host_->leave(worker);  // it may be waiting there
     }
-    for (const auto& [context, until] : guests_) context->TryCancel();
+    for (const auto& [context, visit] : guests_) context->TryCancel();
   }
   server_->Shutdown(std::chrono::system_clock::now());
 }
@@ -165,10 +178,12 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
   return status;
 }
 
-GrpcServer::Impl::Guest::Guest(Impl& server, grpc::ServerContext& context) : server_(server), context_(context) {
+GrpcServer::Impl::Guest::Guest(Impl& server, grpc::ServerContext& context, Purpose purpose) : server_(server), context_(context) {
   const std::scoped_lock lock(server_.mutex_);
-  if (server_.guests_.size() >= kMostGuests) throw Crowded("too many streams that have not joined");
-  server_.guests_.emplace(&context_, comm::Deadline(kHelloTime));
+  const auto joins = [](const auto& guest) { return guest.second.purpose == Purpose::join; };
+  if (purpose == Purpose::join && std::ranges::count_if(server_.guests_, joins) >= kMostGuests)
+    throw Crowded("too many streams that have not joined");
+  server_.guests_.emplace(&context_, Visit{purpose, comm::Deadline(kHelloTime)});
 }
 
 GrpcServer::Impl::Guest::~Guest() {
@@ -177,7 +192,7 @@ GrpcServer::Impl::Guest::~Guest() {
 }
 
 wire::Join GrpcServer::Impl::read_join(grpc::ServerContext& context, Session::Stream& stream) {
-  const Guest guest(*this, context);
+  const Guest guest(*this, context, Guest::Purpose::join);
   door_->challenge(stream, stream, context.peer());
   const std::string head = receive_head(stream);
   const std::int64_t bytes = wire::unpack_head(head).payload;
@@ -193,6 +208,7 @@ std::unique_ptr<Session> GrpcServer::Impl::enter(grpc::ServerContext& context, S
   const int worker = number_for(join, lock);
   auto session = std::make_unique<Session>(context, stream, worker, join.token, door_->peer_of(context.peer()));
   sessions_[worker] = session.get();
+  allow_threads();
   host_->join(worker);
   if (closing_) session->cut();
   return session;
@@ -224,6 +240,7 @@ void GrpcServer::Impl::leave(const Session& session) {
     const std::scoped_lock lock(mutex_);
     host_->leave(session.worker());
     sessions_.erase(session.worker());
+    allow_threads();
     const std::size_t others = sessions_.size() - sessions_.count(kObserver);
     rest = fmt::format("{} go{} on", others, others == 1 ? "es" : "");
     if (!closing_ && session.task() && options_.task_lost) options_.task_lost(session.worker(), *session.task());
@@ -237,13 +254,28 @@ void GrpcServer::Impl::leave(const Session& session) {
   else log::debug("{} has left; {}", name, rest);
 }
 
-grpc::Status GrpcServer::Impl::beat(const Bytes& request) {
+/// Each worker has a thread of gRPC's, and all others together a few. Whoever calls when there is none gets RESOURCE_EXHAUSTED.
+void GrpcServer::Impl::allow_threads() { quota_.SetMaxThreads(static_cast<int>(sessions_.size()) + kSpareThreads); }
+
+/// Whether a worker's stream is on the connection of this call.
+bool GrpcServer::Impl::has_joined(const grpc::ServerContext& context) const {
+  const std::scoped_lock lock(mutex_);
+  return std::ranges::any_of(sessions_, [name = context.peer()](const auto& entry) { return entry.second->connection() == name; });
+}
+
+grpc::Status GrpcServer::Impl::beat(grpc::ServerContext& context, Session::Stream& stream) {
+  const grpc::Status unknown(grpc::StatusCode::NOT_FOUND, "this worker is not here");
+  if (!has_joined(context)) return unknown;
   try {
-    const auto beat = wire::unpack<wire::Beat>(bytes_of(request));
-    const std::scoped_lock lock(mutex_);
-    const auto found = sessions_.find(static_cast<int>(beat.worker));
-    if (found == sessions_.end() || found->second->token() != beat.token) return {grpc::StatusCode::NOT_FOUND, "this worker is not here"};
-    host_->heard_of(found->first);
+    const Guest guest(*this, context, Guest::Purpose::beat);
+    const auto beat = wire::unpack<wire::Beat>(receive_head(stream));
+    {
+      const std::scoped_lock lock(mutex_);
+      const auto found = sessions_.find(static_cast<int>(beat.worker));
+      if (found == sessions_.end() || found->second->token() != beat.token) return unknown;
+      host_->heard_of(found->first);
+    }
+    stream.Write(buffer_of(""));
     return grpc::Status::OK;
   } catch (const Error& error) {
     return {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
@@ -258,8 +290,8 @@ void GrpcServer::Impl::keep(const std::stop_token& stop) {
       if (const auto found = sessions_.find(worker); found != sessions_.end()) found->second->forget();
     for (const auto& [worker, session] : sessions_)
       if (session->is_cut()) host_->leave(worker);  // ends its waiting, if it waits
-    for (const auto& [context, until] : guests_)
-      if (until.passed()) context->TryCancel();
+    for (const auto& [context, visit] : guests_)
+      if (visit.until.passed()) context->TryCancel();
   }
 }
 

@@ -13,11 +13,12 @@ class Session {
   using Stream = grpc::ServerReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 
   Session(grpc::ServerContext& context, Stream& stream, int worker, std::uint64_t token, std::string peer)
-      : context_(context), stream_(stream), peer_(std::move(peer)), worker_(worker), token_(token) {}
+      : context_(context), stream_(stream), peer_(std::move(peer)), connection_(context.peer()), worker_(worker), token_(token) {}
 
   int worker() const { return worker_; }
   std::uint64_t token() const { return token_; }
   const std::string& peer() const { return peer_; }
+  const std::string& connection() const { return connection_; }                      // gRPC's name for it
   std::optional<Task> task() const { return desk_ ? desk_->task() : std::nullopt; }  // that it has now
 
   /// From any thread.
@@ -34,6 +35,7 @@ class Session {
   grpc::ServerContext& context_;
   Stream& stream_;
   std::string peer_;  // its address
+  std::string connection_;
   int worker_;
   std::uint64_t token_;
   std::atomic<bool> forgotten_ = false;

@@ -1,0 +1,66 @@
+// server_victim KEY: a parameter server and its one worker, over gRPC. In the end the parameters must be, bit for bit, those of a server
+// that had the same pushes and no visitors.
+#include "tests/hostile/victim.h"
+
+#if PACELINE_WITH_GRPC
+
+#include <cstring>
+#include <exception>
+
+#include "tests/ps/grpc_fleet.h"
+
+namespace paceline::hostile {
+namespace {
+
+std::vector<float> parameters_of(ps::Host& host) {
+  return host.with([](ps::Server& server) { return std::vector<float>(server.parameters(), server.parameters() + server.length()); });
+}
+
+/// What nobody disturbed.
+std::vector<float> reference(std::int64_t rounds) {
+  const auto host = ps::make_host({});
+  const auto worker = ps::make_in_process_client({host}, {0, ps::kLength}, 0);
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    ps::pulled(*worker);
+    std::vector<float> gradient = ps::gradient_of(0, static_cast<int>(round % 100));
+    worker->push(gradient.data(), {.rate = ps::kRate});
+  }
+  return parameters_of(*host);
+}
+
+int main(const std::string& key) {
+  const auto host = ps::make_host({});
+  ps::GrpcServer server(host, ps::layout(), {.security = {.secret = key}});
+  say(fmt::format(R"({{"address": "{}"}})", server.address()));
+  auto worker = ps::connect_grpc({server.address()}, ps::layout(), {.worker = 0, .security = {.secret = key}});
+  const std::int64_t rounds = go_on([&](std::int64_t round) {
+    ps::pulled(*worker);
+    std::vector<float> gradient = ps::gradient_of(0, static_cast<int>(round % 100));
+    worker->push(gradient.data(), {.rate = ps::kRate});
+  });
+  worker.reset();
+  const std::int64_t updates = host->with([](ps::Server& state) { return state.version(); });
+  const std::vector<float> ours = parameters_of(*host), expected = reference(rounds);
+  const bool same = std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)) == 0;
+  say(fmt::format(R"({{"rounds": {}, "updates": {}, "same": {}}})", rounds, updates, same));
+  return 0;
+}
+
+}  // namespace
+}  // namespace paceline::hostile
+
+int main(int count, char** words) {
+  if (count != 2) return fmt::print(stderr, "usage: {} KEY\n", words[0]), 2;
+  try {
+    return paceline::hostile::main(words[1]);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+}
+
+#else
+
+int main() { return fmt::print(stderr, "this build has no gRPC\n"), 77; }
+
+#endif
