@@ -4,6 +4,7 @@
 // ConfigError and DataError to exit code 2 and everything else to 1.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -50,6 +51,18 @@ class PeerError : public Error {
   int rank_;
   std::string operation_;
   std::int64_t step_;
+};
+
+/// The rank was given up because nothing was heard of it for so long: stopped, or unreachable.
+class PeerSilent : public PeerError {
+ public:
+  PeerSilent(int rank, const std::string& operation, std::int64_t step, const std::string& what, std::chrono::nanoseconds silent)
+      : PeerError(rank, operation, step, what), silent_(silent) {}
+
+  std::chrono::nanoseconds silent() const { return silent_; }
+
+ private:
+  std::chrono::nanoseconds silent_;
 };
 
 /// A bug of Paceline: an invariant did not hold.

@@ -28,6 +28,7 @@ struct CommConfig {
   std::string engine = "auto";
   std::string algorithm = "auto";
   double deadline_s = 30;
+  double silence_s = 4;
   bool record = true;
   bool check = false;
   std::vector<std::int64_t> fail_at;  // rank, operation
@@ -37,6 +38,7 @@ struct CommConfig {
   bool repeatable = true;  // auto chooses by built-in costs, not by measured ones: the same in every run. A recipe's is train.repeatable
 
   Nanoseconds deadline() const { return Nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9)); }
+  Nanoseconds silence() const { return Nanoseconds(static_cast<std::int64_t>(silence_s * 1e9)); }
   /// For ranks that have not come to the start yet: longer than a short deadline, since programs take their time to load, the more of
   /// them share a core the longer.
   Nanoseconds connect_deadline(const World& world) const;
@@ -56,6 +58,8 @@ class Communicator {
   virtual int size() const = 0;
   virtual Topology topology() const = 0;
   virtual std::string engine() const = 0;
+  /// What the run calls a rank of this group, which may have been split off. Errors name ranks of the run.
+  virtual int name_in_run(int rank) const { return rank; }
 
   virtual Work start(const Operation& operation) = 0;
   /// Starts and waits; quicker than start(…).wait() because the caller's thread does the work.

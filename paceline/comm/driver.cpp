@@ -11,9 +11,6 @@ namespace {
 
 constexpr Nanoseconds kNap = std::chrono::milliseconds(100);  // between two looks at whether the peers live
 
-// Before one looks beyond the rank that one waits for: what the dead have done already may be enough.
-constexpr Nanoseconds kLong = std::chrono::seconds(2);
-
 constexpr int kYields = 4;
 
 Nanoseconds now() { return std::chrono::steady_clock::now().time_since_epoch(); }
@@ -24,68 +21,6 @@ void relax() {
 #elif defined(__aarch64__)
   asm volatile("isb" ::: "memory");  // `yield` does nothing on these cores; this waits a few cycles
 #endif
-}
-
-/// `culprit`: because of whom nothing more comes from the rank that is waited for.
-template <class Problem = PeerError>
-[[noreturn]] void give_up(int waited_for, int culprit, const Call& call, const std::string& why) {
-  throw Problem(
-      culprit, std::string(name_of(call.operation.kind)), call.sequence,
-      fmt::format("rank {} {} in {} (sequence {} of rank {})", waited_for, why, describe(call.operation), call.sequence, call.rank));
-}
-
-/// Goes on; what an engine throws about a peer leaves with the operation it happened in.
-bool advance(Activity& activity, const Call& call) {
-  try {
-    return activity.advance();
-  } catch (const PeerError& error) {
-    if (error.step() != 0) throw;  // it knows
-    throw PeerError(error.rank(), std::string(name_of(call.operation.kind)), call.sequence,
-                    fmt::format("{}, in {} (sequence {} of rank {})", error.what(), describe(call.operation), call.sequence, call.rank));
-  }
-}
-
-/// A rank of the collective that died, and how that is known. Whom one waits for may live and not have come yet, and once it comes it will
-/// wait for the dead as well.
-std::pair<int, std::string> dead_rank(const Call& call, Waiter& waiter) {
-  for (int other = 0; other < call.ranks; ++other)
-    if (other != call.rank)
-      if (std::string reason = waiter.gone(other); !reason.empty() && reason != kLeft) return {other, std::move(reason)};
-  return {-1, {}};
-}
-
-/// Because of whom this peer gave up, −1 where it did not. Ranks whose deadlines pass together each blame the one they wait for: the last
-/// of that chain is the culprit.
-int first_culprit(int peer, const Call& call, Waiter& waiter) {
-  int culprit = waiter.culprit_of(peer);
-  for (int hop = 0; hop < call.ranks && culprit >= 0 && culprit != call.rank; ++hop) {
-    const int next = waiter.culprit_of(culprit);
-    if (next < 0) break;
-    culprit = next;
-  }
-  return culprit;
-}
-
-/// Throws if the activity can never be done: too late, or the rank it waits for is gone or gave up. True if it is done after all.
-bool check(Activity& activity, const Call& call, Nanoseconds waited, Waiter& waiter) {
-  const int peer = activity.waits_for();
-  const std::string reason = peer < 0 ? "" : waiter.gone(peer);
-  const int culprit = peer < 0 ? -1 : first_culprit(peer, call, waiter);
-  if (!reason.empty() || culprit >= 0) {
-    if (advance(activity, call)) return true;        // it did its part before
-    if (activity.waits_for() != peer) return false;  // and this goes on
-    if (culprit >= 0) give_up(peer, culprit, call, culprit == peer ? "gave up" : fmt::format("gave up because of rank {}", culprit));
-    if (reason == kLeft) give_up<PeerLeft>(peer, peer, call, reason);
-    give_up(peer, peer, call, reason);
-  }
-  if (waited > kLong && call.operation.is_collective())
-    if (const auto [dead, how] = dead_rank(call, waiter); dead >= 0) {
-      if (advance(activity, call)) return true;
-      give_up(dead, dead, call, how);
-    }
-  if (waited > call.operation.deadline)
-    give_up(peer, peer, call, fmt::format("did not come within {:.3g} s", seconds(call.operation.deadline)));
-  return false;
 }
 
 /// The rank that an error names, or that it happened on.
@@ -216,7 +151,8 @@ void Driver::run(Activity& activity, const Call& call) {
     if (broken_) std::rethrow_exception(broken_);
   }
   try {
-    wait_until([&] { return advance(activity, call); }, [&](Nanoseconds waited) { return check(activity, call, waited, waiter_); });
+    wait_until([&] { return judge_.advance(activity, call, waiter_); },
+               [&](Nanoseconds waited) { return judge_.check(activity, call, waited, waiter_); });
   } catch (...) {
     const std::lock_guard lock(mutex_);
     fail(std::current_exception(), call);
@@ -315,7 +251,8 @@ void Driver::finish(Task& task, const std::exception_ptr& error) {
 void Driver::fail(const std::exception_ptr& error, const Call& call) {
   if (broken_) return;
   broken_ = error;
-  waiter_.give_up(culprit_of(error, call.rank));
+  waiter_.give_up(culprit_of(error, judge_.name(call.rank)));
+  judge_.tell_launcher(error);
 }
 
 /// Does one thing with a task; true if that ended it, well or not.
@@ -353,11 +290,11 @@ void Driver::sweep(By who, Step step) {
 }
 
 void Driver::advance_all(By who) {
-  sweep(who, [](Task& task) { return advance(*task.activity, task.call); });
+  sweep(who, [this](Task& task) { return judge_.advance(*task.activity, task.call, waiter_); });
 }
 
 void Driver::check_all(By who) {
-  sweep(who, [this](Task& task) { return check(*task.activity, task.call, now() - task.began, waiter_); });
+  sweep(who, [this](Task& task) { return judge_.check(*task.activity, task.call, now() - task.began, waiter_); });
 }
 
 void Driver::fail_all() {

@@ -16,22 +16,15 @@
 #include <thread>
 
 #include "paceline/comm/activity.h"
-#include "paceline/comm/operation.h"
+#include "paceline/comm/judge.h"
 #include "paceline/comm/transport.h"
 #include "paceline/comm/work.h"
 
 namespace paceline::comm {
 
-/// An operation with what messages about it need.
-struct Call {
-  Operation operation;
-  std::int64_t sequence = 0;  // of this rank's operations on this communicator
-  int rank = 0, ranks = 1;
-};
-
 class Driver {
  public:
-  explicit Driver(Waiter& waiter) : waiter_(waiter) {}
+  Driver(Waiter& waiter, const Judge& judge) : waiter_(waiter), judge_(judge) {}
   /// Whoever still waits learns that the communicator is gone.
   ~Driver();
   Driver(const Driver&) = delete;
@@ -72,6 +65,7 @@ class Driver {
   bool idle() const { return ordered_.empty() && free_.empty(); }
 
   Waiter& waiter_;
+  const Judge& judge_;
   std::mutex mutex_;                           // activities share their engine's state: one advances at a time
   std::deque<std::shared_ptr<Task>> ordered_;  // collectives; the first is under way
   std::list<std::shared_ptr<Task>> free_;      // sends and receives

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/base/launcher_line.h"
 #include "paceline/comm/decorators/decorators.h"
 #include "paceline/comm/engines/all.h"
 #include "paceline/comm/rank_communicator.h"
@@ -23,7 +24,7 @@ namespace {
 
 template <auto end>
 std::unique_ptr<Communicator> over(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
-  return communicator_over(end(with_hosts(config), world, store), config);
+  return communicator_over(end(with_hosts(config), world, store), config, store);
 }
 
 constexpr Entry<Engine> kEngines[] = {
@@ -98,17 +99,25 @@ std::unique_ptr<Communicator> connect(const CommConfig& config, const World& wor
   if (!engine.spans_hosts && !world.one_host())
     throw ConfigError(fmt::format("comm.engine={} needs all ranks on one host, but only {} of {} are on this one; use comm.engine={}", key,
                                   world.local_size, world.size, engine_for(world)));
-  const std::shared_ptr<Store> store = alone ? nullptr : engine.meet(world, config.connect_deadline(world));
-  return decorated(engine.connect(config, world, store), config, store);
+  try {
+    const std::shared_ptr<Store> store = alone ? nullptr : engine.meet(world, config.connect_deadline(world));
+    if (store) store->start_heartbeat(config.silence());
+    return decorated(engine.connect(config, world, store), config, store);
+  } catch (const PeerError& error) {
+    tell_launcher(error, world.size);
+    throw;
+  }
 }
 
-std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoint, const CommConfig& config) {
+std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoint, const CommConfig& config,
+                                                const std::shared_ptr<Store>& store) {
   if (config.shapes())
     endpoint = shape(std::move(endpoint), {.bytes_per_s = config.link_gbit_per_s * 1e9 / 8,
                                            .latency_s = config.link_latency_us * 1e-6,
                                            .jitter_s = config.link_jitter_us * 1e-6,
                                            .seed = 1});
-  return std::make_unique<RankCommunicator>(std::move(endpoint), config);
+  Judge judge(store, endpoint->rank(), endpoint->size());
+  return std::make_unique<RankCommunicator>(std::move(endpoint), config, std::move(judge));
 }
 
 std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicator, const CommConfig& config,
@@ -150,6 +159,10 @@ void CommConfig::describe(Section& section) {
           "ones with train.repeatable=false")
       .one_of(algorithm_keys);
   section.field("deadline_s", deadline_s, "seconds after which a missing rank is an error").above(0);
+  section
+      .field("silence_s", silence_s,
+             "seconds without a heartbeat after which a rank is given up, however long it may compute; 0: never (for debuggers)")
+      .at_least(0);
   section.field("record", record, "keep the last operations, and say at a deadline what the missing rank did last");
   section.field("check", check, "compare what all ranks call before each collective (slower)");
   section.field("fail_at", fail_at, "[rank, n]: this rank's n-th operation fails, to try what happens then");

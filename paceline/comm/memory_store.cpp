@@ -50,6 +50,18 @@ class MemoryStore final : public Store {
     return sum;
   }
 
+  int culprit(int accuser, int accused, bool is_gone) override {
+    std::unique_lock lock(mutex_);
+    accusations_.accuse(accuser, accused);
+    changed_.notify_all();
+    for (;;) {
+      const Accusations::Result found = accusations_.follow(accuser);
+      if (found.circle || (is_gone && found.culprit == accused)) return found.culprit;
+      const auto grows = [&] { return accusations_.follow(accuser).culprit != found.culprit || accusations_.follow(accuser).circle; };
+      if (!changed_.wait_for(lock, kAccusationTime, grows)) return found.culprit;
+    }
+  }
+
  private:
   std::optional<std::string> find(const std::string& key) const {
     const auto found = values_.find(key);
@@ -59,6 +71,7 @@ class MemoryStore final : public Store {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
+  Accusations accusations_;
 };
 
 }  // namespace

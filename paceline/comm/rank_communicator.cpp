@@ -11,6 +11,7 @@
 #include "paceline/comm/gpu.h"
 #include "paceline/comm/hierarchical.h"
 #include "paceline/comm/shared/direct.h"
+#include "paceline/comm/split.h"
 #include "paceline/comm/validate.h"
 
 namespace paceline::comm {
@@ -52,8 +53,8 @@ class Message final : public Activity {
 
 }  // namespace
 
-RankCommunicator::RankCommunicator(std::unique_ptr<Endpoint> endpoint, const CommConfig& config)
-    : endpoint_(std::move(endpoint)), config_(config), driver_(endpoint_->waiter()) {}
+RankCommunicator::RankCommunicator(std::unique_ptr<Endpoint> endpoint, const CommConfig& config, Judge judge)
+    : endpoint_(std::move(endpoint)), config_(config), judge_(std::move(judge)), driver_(endpoint_->waiter(), judge_) {}
 
 void RankCommunicator::run(const Operation& operation) {
   const Call call = prepare(operation);
@@ -165,18 +166,11 @@ std::string RankCommunicator::choose(const Operation& op) {
   return choice;
 }
 
-// Everybody tells everybody his colour and key; who shares a colour forms a group.
 std::unique_ptr<Communicator> RankCommunicator::split(int color, int key) {
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(size()));
-  const auto color_of = [&](int peer) -> std::int64_t& { return all[2 * static_cast<std::size_t>(peer)]; };
-  const auto key_of = [&](int peer) -> std::int64_t& { return all[2 * static_cast<std::size_t>(peer) + 1]; };
-  color_of(rank()) = color, key_of(rank()) = key;
-  run(all_gather(all));
-  std::vector<int> members;
-  for (int i = 0; i < size(); ++i)
-    if (color_of(i) == color) members.push_back(i);
-  std::ranges::stable_sort(members, {}, key_of);
-  return std::make_unique<RankCommunicator>(endpoint_->split(members, *this), config_);
+  const std::vector<int> members = members_of(*this, color, key);
+  auto endpoint = endpoint_->split(members, *this);
+  const int place = endpoint->rank();
+  return std::make_unique<RankCommunicator>(std::move(endpoint), config_, judge_.of_group(members, place));
 }
 
 }  // namespace paceline::comm

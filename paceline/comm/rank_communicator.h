@@ -17,12 +17,13 @@ namespace paceline::comm {
 
 class RankCommunicator final : public Communicator {
  public:
-  RankCommunicator(std::unique_ptr<Endpoint> endpoint, const CommConfig& config);
+  RankCommunicator(std::unique_ptr<Endpoint> endpoint, const CommConfig& config, Judge judge);
 
   int rank() const override { return endpoint_->rank(); }
   int size() const override { return endpoint_->size(); }
   Topology topology() const override { return endpoint_->topology(); }
   std::string engine() const override { return endpoint_->engine(); }
+  int name_in_run(int rank) const override { return judge_.name(rank); }
   Work start(const Operation& operation) override;
   void run(const Operation& operation) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
@@ -42,6 +43,7 @@ class RankCommunicator final : public Communicator {
 
   std::unique_ptr<Endpoint> endpoint_;
   CommConfig config_;
+  Judge judge_;
   std::optional<Costs> costs_;                                               // found when a choice depends on them
   std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and rounded length
   // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.

@@ -1,6 +1,7 @@
 #include "paceline/comm/tcp_store.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <functional>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "paceline/base/log.h"
 #include "paceline/comm/handshake.h"
+#include "paceline/comm/heartbeat.h"
 #include "paceline/comm/tcp_store_server.h"
 
 namespace paceline::comm {
@@ -20,20 +22,14 @@ using wire::Reply;
 
 constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may sit at our address: a job that is about to end, perhaps
 constexpr Nanoseconds kProbeTime = 500ms;      // to find out whom a taken address belongs to, on this host
-constexpr Nanoseconds kPushedOutTime = 5s, kRetryPause = 20ms;  // for a connection that a flood pushes out of the reception
-constexpr Nanoseconds kSlack = 1s;                              // the server ends a wait; only where it is gone does the client
+constexpr Nanoseconds kPushedOutTime = 5s, kRetryPause = 20ms;      // for a connection that a flood pushes out of the reception
+constexpr Nanoseconds kSlack = 1s;                                  // the server ends a wait; only where it is gone does the client
+constexpr Nanoseconds kLossLook = 100ms;                            // between two looks at whether somebody was lost, while waiting
+constexpr Nanoseconds kVerdictTime = 3 * kAccusationTime + kSlack;  // ranks that only waited themselves have said so by then
 
 [[noreturn]] void raise(const Reply& reply) {
   if (reply.status == Reply::Status::lost) throw PeerError(static_cast<int>(reply.number), "rendezvous", 0, reply.text);
   throw ConfigError(reply.text);
-}
-
-Reply receive_reply(const Socket& socket, const Deadline& deadline) {
-  const std::size_t length = wire::frame_length(receive_exactly(socket, wire::kHeaderBytes, deadline));
-  if (length > wire::kMaxFrame + wire::kMaxHello) throw std::system_error(EPROTO, std::system_category());
-  const std::optional<Reply> reply = wire::decode_reply(receive_exactly(socket, length, deadline));
-  if (!reply) throw std::system_error(EPROTO, std::system_category());
-  return *reply;
 }
 
 void say_hello(const Socket& socket, const StoreJob& job, const Deadline& deadline) {
@@ -69,6 +65,15 @@ class TcpStore final : public Store {
     return call({Op::add, key, {}, amount}, deadline).number;
   }
 
+  void start_heartbeat(Nanoseconds limit) override { heartbeat_.emplace(connect_(Deadline(kStoreDeadline)), limit); }
+  std::optional<Loss> loss() const override { return heartbeat_ ? heartbeat_->loss() : std::nullopt; }
+  std::optional<int> cause() const override { return heartbeat_ ? heartbeat_->cause() : std::nullopt; }
+  int culprit(int, int accused, bool is_gone) override {
+    const Reply reply = call({Op::blame, {}, is_gone ? "gone" : "", accused}, kVerdictTime);
+    if (heartbeat_) heartbeat_->hear(reply.text);
+    return static_cast<int>(reply.number);
+  }
+
   void join(Nanoseconds deadline) { call({Op::join, {}, {}, deadline.count()}, deadline + kSlack); }
 
  private:
@@ -89,15 +94,29 @@ class TcpStore final : public Store {
     return connect_(deadline);
   }
 
+  /// Throws where nobody is left to answer: rank 0 was lost, or, of a key that is waited for, somebody was who may have been about to set
+  /// it.
+  void check_loss(const wire::Request& request) const {
+    if (const std::optional<Loss> lost = loss(); lost && (lost->rank == 0 || request.op == Op::wait))
+      throw PeerSilent(lost->rank, "store", 0, fmt::format("rank {} {}", lost->rank, lost->text()), lost->silent);
+  }
+
+  void await_reply(const Socket& socket, const Deadline& until, const wire::Request& request) const {
+    pollfd entry{socket.get(), POLLIN, 0};
+    while (!until.passed() && ::poll(&entry, 1, until.or_sooner(kLossLook).poll_ms()) <= 0) check_loss(request);
+  }
+
   Reply call(const wire::Request& request, Nanoseconds deadline) {
     const std::string payload = wire::encode(request);
     if (payload.size() > wire::kMaxFrame)
       throw ConfigError(fmt::format("the store takes keys and values of {} bytes together, not {} ('{:.40}')", wire::kMaxFrame,
                                     payload.size(), request.key));
+    check_loss(request);
     try {
       const Deadline until(deadline);
       Socket socket = take(until);
       send_all(socket, wire::frame(payload), until);
+      await_reply(socket, until, request);
       Reply reply = receive_reply(socket, until);
       const std::lock_guard lock(mutex_);
       idle_.push_back(std::move(socket));
@@ -115,6 +134,7 @@ class TcpStore final : public Store {
   const std::string where_;
   std::mutex mutex_;
   std::vector<Socket> idle_;
+  std::optional<Heartbeat> heartbeat_;
 };
 
 /// Listens at the first candidate that is free. Where one is taken by this very job, its server says who is there already.
@@ -213,6 +233,14 @@ void try_elsewhere(const StoreJob& job, const Deadline& deadline) {
 }
 
 }  // namespace
+
+Reply receive_reply(const Socket& socket, const Deadline& deadline) {
+  const std::size_t length = wire::frame_length(receive_exactly(socket, wire::kHeaderBytes, deadline));
+  if (length > wire::kMaxFrame + wire::kMaxHello) throw std::system_error(EPROTO, std::system_category());
+  const std::optional<Reply> reply = wire::decode_reply(receive_exactly(socket, length, deadline));
+  if (!reply) throw std::system_error(EPROTO, std::system_category());
+  return *reply;
+}
 
 std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline) {
   auto [listener, endpoint] = listen_at_first(job);

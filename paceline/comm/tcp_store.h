@@ -27,4 +27,7 @@ struct StoreJob {
 std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline);
 std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline);
 
+/// A reply that has begun to arrive, or will by the deadline; std::system_error otherwise.
+wire::Reply receive_reply(const Socket& socket, const Deadline& deadline);
+
 }  // namespace paceline::comm

@@ -25,20 +25,26 @@ constexpr int kMaxArrived = 64;               // that know the key and have not 
 constexpr Nanoseconds kHelloTime = 2s;        // in which whoever was let in says who it is
 constexpr Nanoseconds kNews = 2s;             // between two lines about how many ranks have come
 constexpr Nanoseconds kFarewell = 1s;         // in which clients may leave before the server does
+constexpr int kLookMs = 100;                  // between two looks at who is silent
 constexpr std::size_t kReadBytes = 64 << 10;  // at a time
 
 }  // namespace
 
 struct StoreServer::Connection {
-  enum class State { arrived, idle, waiting, joining };
+  enum class State { arrived, idle, waiting, joining, accusing };
 
   Socket socket;
   State state = State::arrived;
   int rank = -1;
   std::string in, out;
   std::string key;                // waiting: for whom
-  std::optional<Deadline> until;  // of a hello, a wait, a join
+  std::optional<Deadline> until;  // of a hello, a wait, a join, an accusation
+  int culprit = -1;               // accusing: as far as is known
+  bool accused_is_gone = false;   // accusing: the one that it accuses
+  bool beats = false;
   bool closed = false;
+
+  bool busy() const { return state != State::arrived && state != State::idle; }
 
   void reply(const Reply& with) {
     out += wire::frame(wire::encode(with));
@@ -87,12 +93,15 @@ void StoreServer::serve() {
       if (stop_ && !farewell) farewell.emplace(kFarewell);
     }
     for (Socket& socket : arriving) admit(std::move(socket));
-    const bool alone = std::ranges::none_of(connections_, [](const Connection& connection) { return connection.rank >= 0; });
+    const int lost = silence_.loss() ? silence_.loss()->rank : -1;
+    const bool alone = std::ranges::none_of(connections_, [&](const Connection& each) { return each.rank >= 0 && each.rank != lost; });
     if (farewell && (alone || farewell->passed())) return;
     const int timeout = next_timeout_ms();
     poll_once(!farewell ? timeout : timeout < 0 ? farewell->poll_ms() : std::min(timeout, farewell->poll_ms()));
+    silence_.look(SteadyClock().now());
     expire();
     drop_closed();
+    settle_accusations();
     if (is_gathering() && news_.passed()) {
       log::info("{} of {} ranks have come", peers_.size(), host_.size);
       news_ = Deadline(kNews);
@@ -102,6 +111,7 @@ void StoreServer::serve() {
 
 int StoreServer::next_timeout_ms() const {
   int soonest = is_gathering() ? news_.poll_ms() : -1;
+  if (silence_.watches()) soonest = soonest < 0 ? kLookMs : std::min(soonest, kLookMs);
   for (const Connection& connection : connections_)
     if (connection.until) soonest = soonest < 0 ? connection.until->poll_ms() : std::min(soonest, connection.until->poll_ms());
   return soonest;
@@ -143,8 +153,7 @@ bool StoreServer::receive(Connection& connection) {
   connection.in.append(bytes, static_cast<std::size_t>(got));
 
   // One request at a time: a client that sends more before it has its answer is not one of ours, and both buffers stay bounded.
-  const bool busy =
-      connection.state == Connection::State::waiting || connection.state == Connection::State::joining || !connection.out.empty();
+  const bool busy = connection.busy() || !connection.out.empty();
   if (busy || connection.in.size() < wire::kHeaderBytes) return !busy;
   const std::size_t length = wire::frame_length(connection.in);
   if (length > (connection.state == Connection::State::arrived ? wire::kMaxHello : wire::kMaxFrame)) return false;
@@ -243,6 +252,38 @@ void StoreServer::answer(Connection& connection, const wire::Request& request) {
       return park(Connection::State::waiting);
     }
     case wire::Op::join: return complete_ ? connection.reply({}) : park(Connection::State::joining);
+    case wire::Op::beat:
+      silence_.beat(connection.rank, Nanoseconds(request.number));
+      connection.beats = true;
+      return connection.reply({Reply::Status::ok, 0, verdict()});
+    case wire::Op::blame:
+      accusations_.accuse(connection.rank, static_cast<int>(request.number));
+      connection.culprit = -1;
+      connection.accused_is_gone = request.value == "gone";
+      return park(Connection::State::accusing);
+  }
+}
+
+std::string StoreServer::verdict() const {
+  const Loss loss = silence_.loss().value_or(Loss{});
+  return fmt::format("{} {} {}", loss.rank, loss.silent.count(), cause_);
+}
+
+/// A rank that lives may be about to say whom it waits for itself, so its accuser waits for that; one that is gone or lost says no more.
+void StoreServer::settle_accusations() {
+  const auto says_no_more = [&](int rank) {
+    const auto peer = peers_.find(rank);
+    return peer == peers_.end() || peer->second.connections == 0;
+  };
+  for (Connection& connection : connections_) {
+    if (connection.state != Connection::State::accusing || connection.closed) continue;
+    const auto [culprit, circle] = accusations_.follow(connection.rank);
+    const bool direct = accusations_.accused(connection.rank) == culprit;
+    const bool grew = std::exchange(connection.culprit, culprit) != culprit;
+    const bool certain = circle || says_no_more(culprit) || (direct && connection.accused_is_gone);
+    if (silence_.loss()) connection.reply({Reply::Status::ok, cause_ = silence_.loss()->rank, verdict()});
+    else if (certain || (!grew && connection.until->passed())) connection.reply({Reply::Status::ok, cause_ = culprit, ""});
+    else if (grew) connection.until.emplace(kAccusationTime);
   }
 }
 
@@ -272,7 +313,7 @@ void StoreServer::release(const std::string& key) {
 void StoreServer::fail_all(Reply why) {
   fault_ = std::move(why);
   for (Connection& connection : connections_)
-    if (connection.state == Connection::State::waiting || connection.state == Connection::State::joining) connection.reply(fault_);
+    if (connection.busy()) connection.reply(fault_);
 }
 
 void StoreServer::expire() {
@@ -282,6 +323,7 @@ void StoreServer::expire() {
       case Connection::State::arrived: connection.closed = true; break;
       case Connection::State::waiting: connection.reply({Reply::Status::none, 0, ""}); break;
       case Connection::State::joining: fail_all(late()); break;
+      case Connection::State::accusing:  // settle_accusations() answers
       case Connection::State::idle: break;
     }
   }
@@ -306,6 +348,7 @@ Reply StoreServer::late() const {
 void StoreServer::drop_closed() {
   for (const Connection& connection : connections_) {
     if (!connection.closed || connection.rank < 0) continue;
+    if (connection.beats) silence_.forget(connection.rank);
     Peer& peer = peers_.at(connection.rank);
     if (--peer.connections > 0 || complete_ || fault_.status != Reply::Status::ok) continue;
     fail_all({Reply::Status::lost, connection.rank, peer.hello.who() + " left before all ranks had come"});

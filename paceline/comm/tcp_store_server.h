@@ -1,5 +1,7 @@
 // The server of a store of processes: one thread in rank 0, one poll(), a table of keys.
 //
+// It decides who is to blame for a failure (verdict.h): ranks beat to it, accuse one another, and hear its verdict.
+//
 // It also holds the ranks against one another as they arrive. Until the last of them is there, whatever makes the job impossible (a number
 // given twice, another world size, a rank that leaves again) is told to everybody at once; afterwards whoever does not fit is sent away and
 // the job does not notice. Strangers do not come this far (reception.h). Memory is bounded: a frame by kMaxFrame, what is stored by
@@ -49,6 +51,8 @@ class StoreServer {
   bool handle(Connection& connection, std::string_view payload);
   bool greet(Connection& connection, std::string_view payload);
   void answer(Connection& connection, const wire::Request& request);
+  std::string verdict() const;  // as Heartbeat reads it
+  void settle_accusations();    // answers those whose culprit is certain
 
   wire::Reply objection(const wire::Hello& hello) const;
   wire::Reply change(const wire::Request& request);
@@ -67,6 +71,9 @@ class StoreServer {
   std::map<int, Peer> peers_;
   std::shared_ptr<Store> values_ = memory_store();
   std::size_t stored_bytes_ = 0;
+  Silence silence_;
+  Accusations accusations_;
+  int cause_ = -1;         // the last culprit that was found
   wire::Reply fault_;      // other than ok: the job cannot be, and why
   bool complete_ = false;  // all ranks have been there together
   Deadline news_;          // when to say how many have come

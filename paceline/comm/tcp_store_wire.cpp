@@ -89,7 +89,7 @@ std::optional<Request> decode_request(std::string_view payload) {
   request.key = reader.text();
   request.value = reader.text();
   request.number = reader.number<std::int64_t>();
-  return reader.done() && request.op <= Op::join ? std::optional(request) : std::nullopt;
+  return reader.done() && request.op <= Op::blame ? std::optional(request) : std::nullopt;
 }
 
 std::string encode(const Reply& reply) { return Writer().number(reply.status).number(reply.number).text(reply.text).bytes; }

@@ -30,12 +30,12 @@ struct Hello {
   std::string who() const;  ///< "rank 2 (pid 1234 on host a)"
 };
 
-enum class Op : std::uint8_t { set, get, wait, add, join };
+enum class Op : std::uint8_t { set, get, wait, add, join, beat, blame };
 
 struct Request {
   Op op = Op::get;
-  std::string key, value;   // value: of set
-  std::int64_t number = 0;  // the amount of add; the deadline of wait and join in ns
+  std::string key, value;   // value: of set; of blame "gone" where the accused says no more
+  std::int64_t number = 0;  // the amount of add; the deadline of wait and join and the limit of beat in ns; the rank that blame accuses
 };
 
 struct Reply {

@@ -71,10 +71,10 @@ class Waiter {
   /// Whether this peer is known to be gone, and how that is known ("its process ended", or kLeft); empty while it lives. Asked a few times
   /// a second.
   virtual std::string gone(int peer) = 0;
-  /// Tells the others that nothing more comes from this rank, because of a rank that may be itself. Somebody who waits for this one would
-  /// else learn of it only when it leaves, and it may compute for long before that.
+  /// Tells the others that nothing more comes from this rank, because of a rank of the run (judge.h) that may be itself. Somebody who waits
+  /// for this one would else learn of it only when it leaves, and it may compute for long before that.
   virtual void give_up(int culprit) = 0;
-  /// The rank because of which this peer gave up; −1 where it is not known to have. Final once it is gone.
+  /// The rank of the run because of which this peer gave up; −1 where it is not known to have. Final once it is gone.
   virtual int culprit_of(int peer) = 0;
 };
 

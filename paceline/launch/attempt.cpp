@@ -53,11 +53,17 @@ std::string Rank::who() const {
   return fmt::format("{} (pid {}, host {})", role.name(), process.pid, host_name());
 }
 
-std::string Rank::how() const { return lost_by_ssh(*this) ? "could not be started or lost its connection (ssh)" : exit->text(); }
+std::string Rank::how() const {
+  if (!given_up.empty()) return given_up;
+  return lost_by_ssh(*this) ? "could not be started or lost its connection (ssh)" : exit->text();
+}
 
-std::string Rank::end() const { return fmt::format("{} {} after {:.0f} s", who(), how(), seconds(lived)); }
+std::string Rank::end() const {
+  if (!given_up.empty()) return fmt::format("{} {}", who(), given_up);
+  return fmt::format("{} {} after {:.0f} s", who(), how(), seconds(lived));
+}
 
-int Rank::code() const { return lost_by_ssh(*this) ? 1 : exit->shell_code(); }
+int Rank::code() const { return lost_by_ssh(*this) || !given_up.empty() ? 1 : exit->shell_code(); }
 
 Attempt::Attempt(const Job& job, const Signals& signals, Output& output, OutputQueue& queue, int restarts)
     : job_(job), signals_(signals), output_(output), queue_(queue) {
@@ -114,13 +120,24 @@ void Attempt::start(Rank& rank) {
 }
 
 void Attempt::start_again(Rank& rank) {
-  // Its last words first: they are in the pipes, which go with the process. A pipe holds no more than so many reads take.
-  for (const Stream stream : {Stream::out, Stream::err})
-    for (int reads = 0; reads < kReadsOfFullPipe && readable(pipe_of(rank, stream)); ++reads) read_pipe(rank, stream);
+  read_last_words(rank);  // they are in the pipes, which go with the process
   close_pipes(rank);
+  accusations_.forget(rank.place.rank);
   rank.exit.reset();
   ++rank.restarts;
   start(rank);
+}
+
+/// What an ended rank left in its pipes. A pipe holds no more than so many reads take.
+void Attempt::read_last_words(Rank& rank) {
+  for (const Stream stream : {Stream::out, Stream::err})
+    for (int reads = 0; reads < kReadsOfFullPipe && readable(pipe_of(rank, stream)); ++reads) read_pipe(rank, stream);
+}
+
+void Attempt::give_up(Rank& rank, std::string why) {
+  rank.given_up = std::move(why);
+  if (rank.place.here) ::kill(rank.process.pid, SIGKILL);
+  else tell(rank, "KILL");
 }
 
 void Attempt::signal_all(int signal) {
@@ -159,17 +176,26 @@ bool Attempt::any_pipe_open() const {
 void Attempt::read_pipe(Rank& rank, Stream stream) {
   char bytes[kReadSize];
   const ssize_t count = ::read(pipe_of(rank, stream).get(), bytes, sizeof(bytes));
-  if (count > 0) return output_.receive(rank.place.rank, stream, {bytes, static_cast<std::size_t>(count)});
+  if (count > 0) return pass_on(rank, stream, {bytes, static_cast<std::size_t>(count)});
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  output_.end(rank.place.rank, stream);
+  close_pipe(rank, stream);
+}
+
+void Attempt::pass_on(const Rank& rank, Stream stream, std::string_view bytes) {
+  const int number = rank.place.rank;
+  if (stream == Stream::out) return output_.receive(number, stream, bytes);
+  if (const std::string shown = accusations_.filter(number, bytes); !shown.empty()) output_.receive(number, stream, shown);
+}
+
+void Attempt::close_pipe(Rank& rank, Stream stream) {
+  const int number = rank.place.rank;
+  if (const std::string rest = stream == Stream::err ? accusations_.rest(number) : ""; !rest.empty()) output_.receive(number, stream, rest);
+  output_.end(number, stream);
   pipe_of(rank, stream).reset();
 }
 
 void Attempt::close_pipes(Rank& rank) {
-  for (const Stream stream : {Stream::out, Stream::err}) {
-    output_.end(rank.place.rank, stream);
-    pipe_of(rank, stream).reset();
-  }
+  for (const Stream stream : {Stream::out, Stream::err}) close_pipe(rank, stream);
 }
 
 void Attempt::hear_signals() {
@@ -191,6 +217,7 @@ void Attempt::reap_ranks() {
     if (!rank.exit) continue;
     if (!rank.place.here) rank.exit = seen_through_ssh(*rank.exit);
     rank.lived = clock_.now() - rank.began;
+    read_last_words(rank);  // whom it blames, before anybody is judged
     ended.push_back(&rank);
   }
   if (!ended.empty()) judge(ended);

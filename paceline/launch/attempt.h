@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/launch/accusations.h"
 #include "paceline/launch/ending.h"
 #include "paceline/launch/job.h"
 #include "paceline/launch/process.h"
@@ -22,12 +23,13 @@ struct Rank {
   Nanoseconds began{0};
   Process process;
   std::optional<Exit> exit;
-  Nanoseconds lived{0};  // once it has ended
+  Nanoseconds lived{0};       // once it has ended
+  std::string given_up = {};  // why it was killed before it could end: "is stopped: no heartbeat for 4 s"
 
   std::string who() const;  ///< "rank 2 (pid 1234, host alpha)"
   std::string how() const;  ///< "exited with code 1"
   std::string end() const;  ///< who, how it ended and when
-  int code() const;         ///< as a shell would give it; 1 where its host could not be reached
+  int code() const;         ///< as a shell would give it; 1 where its host could not be reached or it was given up
 };
 
 class Attempt {
@@ -51,7 +53,9 @@ class Attempt {
   bool told_to_end() const { return stopped_by_ != 0; }  ///< by a signal from outside
   bool is_stopping() const { return asked_to_end_; }     ///< what still runs has got SIGTERM from us
   void stop_after(Nanoseconds grace);                    ///< SIGTERM to what runs then, and SIGKILL after the job's grace
-  void start_again(Rank& rank);                          ///< one that has ended
+  void give_up(Rank& rank, std::string why);             ///< one that cannot end by itself
+  const Accusations& accusations() const { return accusations_; }
+  void start_again(Rank& rank);  ///< one that has ended
   Ending ended_with(int code) const { return {{}, code, stopped_by_}; }
   Ending failed_with(const Rank& cause, std::string failure) const {
     return {std::move(failure), cause.code(), stopped_by_, cause.place.rank};
@@ -64,7 +68,10 @@ class Attempt {
   void wait_for_something(std::optional<Nanoseconds> until = {});
   bool any_pipe_open() const;
   void read_pipe(Rank& rank, Stream stream);
+  void pass_on(const Rank& rank, Stream stream, std::string_view bytes);
+  void close_pipe(Rank& rank, Stream stream);
   void close_pipes(Rank& rank);
+  void read_last_words(Rank& rank);
   void hear_signals();
   void reap_ranks();
   void stop_harder();
@@ -73,6 +80,7 @@ class Attempt {
   const Signals& signals_;
   Output& output_;
   OutputQueue& queue_;
+  Accusations accusations_;
   const SteadyClock clock_;
   ProcessGroup here_;
   std::optional<ProcessGroup> there_;  // the ssh programs, which must not get the ranks' signals

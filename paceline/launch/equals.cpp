@@ -1,5 +1,7 @@
 #include "paceline/launch/equals.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "paceline/base/program.h"
@@ -8,10 +10,38 @@ namespace paceline::launch {
 
 /// Of several that ended at once, one that was killed is the cause: the others noticed.
 void Equals::judge(const std::vector<Rank*>& ended) {
-  if (cause_ != nullptr) return;
+  note_given_up(ended);
+  if (cause_ != nullptr) return give_up_silent();
   for (const Rank* rank : ended)
     if (failed(*rank) && (cause_ == nullptr || (rank->exit->signal != 0 && cause_->exit->signal == 0))) cause_ = rank;
-  if (cause_ != nullptr) stop_after(job().grace);
+  if (cause_ == nullptr) return;
+  stop_after(job().grace);
+  give_up_silent();
+}
+
+/// Whoever is stopped hears no SIGTERM, and nobody waits for it any more.
+void Equals::give_up_silent() {
+  const std::optional<LauncherLine> line = accusations().verdict();
+  if (!line || line->silent.count() == 0) return;
+  const auto rank = std::ranges::find(ranks(), line->rank, [](const Rank& each) { return each.place.rank; });
+  if (rank == ranks().end() || rank->exit || !rank->given_up.empty()) return;
+  const bool stopped = rank->place.here && is_stopped(rank->process.pid);
+  give_up(*rank, fmt::format("{}: no heartbeat for {:.2g} s", stopped ? "is stopped" : "is silent", seconds(line->silent)));
+}
+
+/// Of a rank that lived until it was told to end, the others' reason tells more than how it obeyed.
+void Equals::note_given_up(const std::vector<Rank*>& ended) {
+  const std::optional<LauncherLine> line = accusations().verdict();
+  for (Rank* rank : ended)
+    if (line && is_stopping() && rank->place.rank == line->rank && rank->given_up.empty())
+      rank->given_up = "was given up by the others: " + line->what;
+}
+
+const Rank* Equals::blamed() const {
+  const std::optional<LauncherLine> line = accusations().verdict();
+  if (!line || !accusations().has_accused(cause_->place.rank)) return nullptr;
+  const auto rank = std::ranges::find(ranks(), line->rank, [](const Rank& each) { return each.place.rank; });
+  return rank == ranks().end() || rank->exit->good() ? nullptr : &*rank;
 }
 
 Ending Equals::ending() const {
@@ -22,8 +52,10 @@ Ending Equals::ending() const {
   const bool all_stopped = std::ranges::all_of(ranks(), [&](const Rank& rank) { return stopped(rank) || (told_to_end() && good(rank)); });
   if (all_stopped) return ended_with(kStopped);
   if (cause_ == nullptr) return ended_as_told();
-  const bool others_well = std::ranges::all_of(ranks(), [&](const Rank& rank) { return &rank == cause_ || good(rank); });
-  return failed_with(*cause_, cause_->end() + (others_well ? "" : "; the others were stopped"));
+  const Rank* culprit = blamed();
+  if (culprit == nullptr) culprit = cause_;
+  const bool others_well = std::ranges::all_of(ranks(), [&](const Rank& rank) { return &rank == culprit || good(rank); });
+  return failed_with(*culprit, culprit->end() + (others_well ? "" : "; the others were stopped"));
 }
 
 }  // namespace paceline::launch

@@ -137,6 +137,26 @@ TEST_P(AnyStore, CarriesValues) {
   });
 }
 
+// All give up together; rank 3, which accuses nobody, is the one.
+TEST_P(AnyStore, FindsWhomAChainOfAccusationsLeadsTo) {
+  with_ranks([](int rank, Store& store) {
+    if (rank < 3) {
+      EXPECT_EQ(store.culprit(rank, rank + 1, false), 3) << rank;
+    }
+    if (store.add("done", 1) == kRanks) store.set("over", "yes");
+    EXPECT_EQ(store.wait("over", kLong), "yes");
+    EXPECT_EQ(store.loss(), std::nullopt);
+  });
+}
+
+TEST_P(AnyStore, ACircleOfAccusationsEndsAtOnce) {
+  with_ranks([](int rank, Store& store) {
+    EXPECT_EQ(store.culprit(rank, (rank + 1) % kRanks, false), (rank + 1) % kRanks) << rank;
+    if (store.add("done", 1) == kRanks) store.set("over", "yes");
+    EXPECT_EQ(store.wait("over", kLong), "yes");
+  });
+}
+
 TEST_P(AnyStore, Counts) {
   constexpr int kTimes = 50;
   with_ranks([](int, Store& store) {

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -19,6 +21,8 @@ PROGRAMS = pathlib.Path(sys.argv.pop(1))
 ALGORITHMS = {"shm": ["direct", "ring"], "gloo": ["ring"]}
 COLLECTIVES = ["allreduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce"]
 SIZE = 4
+SILENCE = 4  # seconds: the default of comm.silence_s
+NOTICED = 15  # seconds: SILENCE and a moment, on a machine that does much else
 
 
 def free_port():
@@ -127,20 +131,57 @@ class Faults(unittest.TestCase):
     def test_a_killed_rank(self):
         cases = [("shm", collective, "direct", 0) for collective in COLLECTIVES]
         cases += [("shm", "allreduce", "ring", 0), ("gloo", "allreduce", "ring", 1), ("gloo", "allreduce", "hierarchical", 2)]
-        self.others_notice(1, signal.SIGKILL, 5, 30, here(cases), "the last that rank 1 was known to do")
+        self.others_notice(1, signal.SIGKILL, NOTICED, 30, here(cases), "the last that rank 1 was known to do")
 
     def test_rank_0_killed(self):
         cases = [("shm", "allreduce", "direct", 0), ("shm", "allreduce", "ring", 0), ("gloo", "allreduce", "ring", 1),
                  ("gloo", "allreduce", "hierarchical", 2)]
-        self.others_notice(0, signal.SIGKILL, 5, 30, here(cases), "rank 0")
+        self.others_notice(0, signal.SIGKILL, NOTICED, 30, here(cases), "rank 0")
 
     STOPPED = [(engine, "allreduce", algorithm, 1 if engine == "gloo" else 0) for engine in ALGORITHMS for algorithm in ALGORITHMS[engine]]
 
     def test_a_stopped_rank(self):
-        self.others_notice(1, signal.SIGSTOP, 8, 1, here(self.STOPPED), "the last that rank 1 was known to do")
+        """Its heartbeats stop: nobody waits for the deadline of the collective."""
+        for victim, cases in ((1, self.STOPPED), (0, self.STOPPED[-1:])):
+            # A rank may hear from one that has left already, rather than from the store.
+            says = f"(no heartbeat|because of rank {victim}|waited for rank {victim})"
+            self.others_notice(victim, signal.SIGSTOP, NOTICED, 120, here(cases), says)
 
-    def test_rank_0_stopped(self):
-        self.others_notice(0, signal.SIGSTOP, 8, 1, here(self.STOPPED), "rank 0, which keeps the store, does not answer")
+    def test_a_stopped_rank_and_a_deadline_that_passes_before(self):
+        self.others_notice(1, signal.SIGSTOP, NOTICED, 1, here(self.STOPPED[:1] + self.STOPPED[-1:]), "the last that rank 1 was known to do")
+
+    def test_rank_0_stopped_and_a_deadline_that_passes_before(self):
+        self.others_notice(0, signal.SIGSTOP, NOTICED, 1, here(self.STOPPED[:1] + self.STOPPED[-1:]), "rank 0")
+
+    def test_a_pause_of_two_seconds_passes(self):
+        for engine, collective, algorithm, per_host in here(self.STOPPED[:1] + self.STOPPED[-1:]):
+            for victim in (0, 2):
+                with self.subTest(engine=engine, victim=victim):
+                    job = Job(engine, collective, algorithm, 120, per_host)
+                    try:
+                        job.signal(victim, signal.SIGSTOP)
+                        time.sleep(2)
+                        job.signal(victim, signal.SIGCONT)
+                        time.sleep(1)
+                        self.assertEqual([rank.poll() for rank in job.ranks], [None] * SIZE)
+                    finally:
+                        job.end()
+
+    def test_a_rank_that_computes_is_not_accused(self):
+        """It computes for longer than anybody may be silent, and beats."""
+        nobody, busy = -1, 2
+        for late in ((), ("late",)):
+            with self.subTest(late=late):
+                job = Job("shm", "allreduce", "ring", 120, 0, nobody, busy, *late)
+                try:
+                    time.sleep(SILENCE + 1.5)
+                    self.assertEqual([rank.poll() for rank in job.ranks], [None] * SIZE)
+                    job.ranks[busy].stdin.close()  # it goes on
+                    job.ranks[busy].stdin = None
+                    time.sleep(1)
+                    self.assertEqual([rank.poll() for rank in job.ranks], [None] * SIZE)
+                finally:
+                    job.end()
 
     def test_a_killed_rank_while_another_computes(self):
         """Who has begun the collective and computes on passes the news to those who wait for it; who has not, they do not wait for."""
@@ -155,7 +196,7 @@ class Faults(unittest.TestCase):
                     began = time.monotonic()
                     for rank in (0, 3, busy):
                         if rank == busy:
-                            self.assertLess(time.monotonic() - began, 5)
+                            self.assertLess(time.monotonic() - began, NOTICED)
                         output, code = job.answer(rank, 40)  # which ends its input, too
                         self.assertEqual(code, 7, output)
                         self.assertRegex(output, rf"rank {rank}: peer {victim} allreduce \d+ ")
@@ -192,9 +233,12 @@ class Faults(unittest.TestCase):
                     time.sleep(0.6)
                     job.signal(1, how)
                     began = time.monotonic()
-                    for rank in (0, 2, 3):
-                        self.assertRegex(job.answer(rank), rf"rank {rank}: peer 1 \w+ \d+ .*the last that rank 1 was known to do")
-                    self.assertLess(time.monotonic() - began, 10)
+                    answers = [job.answer(rank) for rank in (0, 2, 3)]
+                    for rank, answer in zip((0, 2, 3), answers):
+                        self.assertRegex(answer, rf"rank {rank}: peer 1 \w+ \d+ ")
+                    # Who is late may find the store closed, where the others told what rank 1 did.
+                    self.assertIn("the last that rank 1 was known to do", "".join(answers))
+                    self.assertLess(time.monotonic() - began, NOTICED)
                 finally:
                     job.end()
 
@@ -205,6 +249,58 @@ class Faults(unittest.TestCase):
             job.signal(rank, signal.SIGKILL)
         job.end()
         self.assertEqual(set(os.listdir("/dev/shm")) - before, set())
+
+
+class UnderTheLauncher(unittest.TestCase):
+    """The launcher's last line names the rank that the ranks name."""
+
+    SIZE = 3
+
+    def run_job(self, engine, victim, how):
+        """The launcher's code, what it and the ranks said, and its document."""
+        words = [PROGRAMS / "paceline", "run", "-np", str(self.SIZE), "--json", "--", PROGRAMS / "fault_rank", engine, "allreduce", "ring",
+                 "120", "1" if engine == "gloo" else "0"]
+        with tempfile.TemporaryFile("w+") as document:
+            job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=document, stderr=subprocess.PIPE, text=True)
+            processes, lines = {}, []
+            try:
+                while len(processes) < self.SIZE:
+                    lines.append(job.stderr.readline())
+                    self.assertNotEqual(lines[-1], "", lines)
+                    if found := re.search(r"ready (\d+) (\d+)", lines[-1]):
+                        processes[int(found[1])] = int(found[2])
+                time.sleep(0.6)
+                began = time.monotonic()
+                os.kill(processes[victim], how)
+                text = "".join(lines) + job.communicate(timeout=NOTICED + 30)[1]
+                self.assertLess(time.monotonic() - began, NOTICED)
+            finally:
+                if job.poll() is None:
+                    job.kill()
+                    job.communicate()
+            document.seek(0)
+            ending = json.load(document)
+        self.assertNotIn("@paceline", text)
+        self.assertEqual(ending["code"], job.returncode)
+        self.assertEqual(ending["failed_first"], ending["ranks"][victim])
+        self.assertIn(ending["why"], text.splitlines()[-1])
+        self.assertIn(f"rank {victim} (pid {processes[victim]}, ", ending["why"])
+        for rank in set(range(self.SIZE)) - {victim}:
+            self.assertRegex(text, rf"rank {rank}: peer {victim} ")
+        return ending
+
+    def test_a_stopped_rank(self):
+        for (engine,) in here([("shm",), ("gloo",)]):
+            for victim in (2, 0):
+                with self.subTest(engine=engine, victim=victim):
+                    ending = self.run_job(engine, victim, signal.SIGSTOP)
+                    self.assertEqual(ending["code"], 1)
+                    self.assertIn("stopped: no heartbeat", ending["why"])
+
+    def test_a_killed_rank(self):
+        ending = self.run_job("shm", 1, signal.SIGKILL)
+        self.assertEqual(ending["code"], 128 + signal.SIGKILL)
+        self.assertIn("SIGKILL", ending["why"])
 
 
 if __name__ == "__main__":

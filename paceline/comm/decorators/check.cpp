@@ -76,7 +76,8 @@ class Check final : public Decorator {
       calls += fmt::format("{}rank {} called {}", peer > 0 ? ", " : "", peer, theirs.text());
     }
     if (odd >= 0)
-      throw PeerError(odd, name, sequence_, fmt::format("ranks called different collectives (sequence {}): {}", sequence_, calls));
+      throw PeerError(name_in_run(odd), name, sequence_,
+                      fmt::format("ranks called different collectives (sequence {}): {}", sequence_, calls));
   }
 
   std::string algorithm_;

@@ -18,6 +18,7 @@ class Decorator : public Communicator {
   int size() const override { return inner_->size(); }
   Topology topology() const override { return inner_->topology(); }
   std::string engine() const override { return inner_->engine(); }
+  int name_in_run(int rank) const override { return inner_->name_in_run(rank); }
   Work start(const Operation& operation) override { return inner_->start(operation); }
   void run(const Operation& operation) override { inner_->run(operation); }
   Memory allocate(std::int64_t bytes) override { return inner_->allocate(bytes); }
@@ -31,9 +32,9 @@ class Decorator : public Communicator {
   std::unique_ptr<Communicator> inner_;
 };
 
-/// record: keeps the last operations with the times of their arrival and end. When one fails, the error names the rank where it began, not
-/// the neighbour that noticed first, and says what that rank did last (ranks tell the store a few times a second); the log shows what this
-/// rank did, and when it came to it, unless that one closed its communicator for a reason of its own.
+/// record: keeps the last operations with the times of their arrival and end. When one fails, the error says what the culprit did last
+/// (ranks tell the store a few times a second), and the log shows what this rank did and when it came to it, unless the culprit closed its
+/// communicator for a reason of its own.
 std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store);
 
 /// check: before each collective, and before a split, all ranks compare what they are about to call; a mismatch is named on every rank,

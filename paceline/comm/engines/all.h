@@ -17,7 +17,8 @@ std::string mpirun(int ranks);
 std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
 
 /// A communicator over an endpoint, whose links are shaped if the configuration says so.
-std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoint, const CommConfig& config);
+std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoint, const CommConfig& config,
+                                                const std::shared_ptr<Store>& store);
 /// The decorators that the configuration asks for. `store`: where ranks tell what they do; may be null.
 std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicator, const CommConfig& config,
                                         const std::shared_ptr<Store>& store);

@@ -146,7 +146,7 @@ Ticket::State Ticket::look() {
   return state_.load(std::memory_order_seq_cst);
 }
 
-/// Of a rank that gave up on a group, because of a rank that the group calls `culprit`.
+/// Of a rank that gave up on a group, because of a rank of the run.
 struct LastWords {
   std::uint64_t group;
   std::int64_t culprit;
@@ -319,9 +319,7 @@ class GlooWire final : public Wire {
    private:
     [[noreturn]] void fail() const {
       members_.mesh->await_break(members_.names[index(peer_)]);
-      if (const int culprit = members_.culprit_of(peer_); culprit >= 0)
-        throw PeerError(culprit, operation_, 0, fmt::format("rank {} gave up because of rank {}", peer_, culprit));
-      throw PeerError(peer_, operation_, 0, fmt::format("rank {} is gone: its connection broke", peer_));
+      throw PeerError(peer_, operation_, 0, "is gone: its connection broke");
     }
 
     const Members& members_;

@@ -54,7 +54,8 @@ std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfi
   std::vector<std::unique_ptr<Communicator>> group;
   group.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank)
-    group.push_back(decorated(communicator_over(std::make_unique<shared::SharedEndpoint>(plan, rank, memory), config), config, store));
+    group.push_back(
+        decorated(communicator_over(std::make_unique<shared::SharedEndpoint>(plan, rank, memory), config, store), config, store));
   return group;
 }
 

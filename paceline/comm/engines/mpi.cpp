@@ -121,7 +121,7 @@ class MpiRequest final : public Transport::Request {
   MPI_Request* get() { return &request_; }
   void check(int error) const {
     if (error == MPI_SUCCESS) return;
-    throw PeerError(peer_, receives_ ? "receive" : "send", 0, fmt::format("rank {} can not be reached: {}", peer_, message_of(error)));
+    throw PeerError(peer_, receives_ ? "receive" : "send", 0, fmt::format("can not be reached: {}", message_of(error)));
   }
   bool test() override {
     const auto lock = Library::get().lock();

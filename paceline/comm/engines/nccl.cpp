@@ -17,76 +17,16 @@
 #include <vector>
 
 #include "paceline/comm/engines/all.h"
+#include "paceline/comm/engines/nccl_calls.h"
+#include "paceline/comm/judge.h"
+#include "paceline/comm/split.h"
 #include "paceline/comm/validate.h"
 
 namespace paceline::comm {
 namespace {
 
+using namespace nccl;
 using Kind = Operation::Kind;
-
-void require(cudaError_t result) {
-  if (result != cudaSuccess) throw Error(fmt::format("nccl: {}", cudaGetErrorString(result)));
-}
-void require(ncclResult_t result) {
-  if (result != ncclSuccess) throw Error(fmt::format("nccl: {}", ncclGetErrorString(result)));
-}
-
-ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return ncclFloat32;
-    case DType::f64: return ncclFloat64;
-    case DType::f16: return ncclFloat16;
-    case DType::bf16: return ncclBfloat16;
-    case DType::i8: return ncclInt8;
-    case DType::u8: return ncclUint8;
-    case DType::i32: return ncclInt32;
-    case DType::i64: return ncclInt64;
-  }
-  return ncclFloat32;
-}
-
-ncclRedOp_t op_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum: return ncclSum;
-    case ReduceOp::mean: return ncclAvg;
-    case ReduceOp::min: return ncclMin;
-    case ReduceOp::max: return ncclMax;
-  }
-  return ncclSum;
-}
-
-/// While it lives, this thread speaks to that GPU: threads begin with the first.
-class OnDevice {
- public:
-  explicit OnDevice(int device) {
-    require(cudaGetDevice(&before_));
-    require(cudaSetDevice(device));
-  }
-  ~OnDevice() { cudaSetDevice(before_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
- private:
-  int before_ = 0;
-};
-
-/// Calls that NCCL makes at once.
-class Group {
- public:
-  Group() { require(ncclGroupStart()); }
-  ~Group() {
-    if (open_) ncclGroupEnd();  // something was thrown; left open, it would hold back whatever comes after
-  }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-  void end() {
-    open_ = false;
-    require(ncclGroupEnd());
-  }
-
- private:
-  bool open_ = true;
-};
 
 /// Who is missing where somebody is; −1: NCCL does not say.
 int other_of(int rank, int size) { return size == 2 ? 1 - rank : -1; }
@@ -181,26 +121,15 @@ struct Channel {
   std::vector<Staged> given_up;  // which NCCL may still fill
 };
 
-class Event {
- public:
-  Event() { require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming)); }
-  ~Event() { cudaEventDestroy(event_); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  cudaEvent_t get() const { return event_; }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
 class StreamWork final : public Work::State {
  public:
   /// `suspect`: who is missing if it is not done in time; −1: NCCL does not say who.
-  StreamWork(std::shared_ptr<Channel> channel, const Operation& operation, std::vector<Staged> staged, std::int64_t sequence, int suspect)
+  StreamWork(std::shared_ptr<Channel> channel, std::shared_ptr<const Judge> judge, const Call& call, std::vector<Staged> staged,
+             int suspect)
       : channel_(std::move(channel)),
-        op_(operation),
+        judge_(std::move(judge)),
+        call_(call),
         staged_(std::move(staged)),
-        sequence_(sequence),
         suspect_(suspect),
         began_(SteadyClock().now()) {
     require(cudaEventRecord(done_.get(), channel_->stream));
@@ -213,36 +142,43 @@ class StreamWork final : public Work::State {
 
   bool done() override { return cudaEventQuery(done_.get()) != cudaErrorNotReady; }
   void wait() override {
-    while (!done()) {
-      ncclResult_t state = ncclSuccess;
-      ncclCommGetAsyncError(channel_->communicator, &state);
-      if (state != ncclSuccess && state != ncclInProgress) fail(ncclGetErrorString(state));
-      if (SteadyClock().now() - began_ > op_.deadline) fail(did_not_come(suspect_, op_.deadline));
-      std::this_thread::yield();
+    try {
+      for (; !done(); std::this_thread::yield()) check();
+    } catch (...) {
+      channel_->broken = true;
+      judge_->tell_launcher(std::current_exception());
+      throw;
     }
     require(cudaEventQuery(done_.get()));
     if (!staged_.empty()) {
-      if (op_.kind != Kind::send) staged_.front().bring_back();
+      if (call_.operation.kind != Kind::send) staged_.front().bring_back();
       return;
     }
     // What the caller puts on its stream from now on comes after.
-    if (op_.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(op_.buffer.stream), done_.get()));
+    if (void* const stream = call_.operation.buffer.stream) require(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), done_.get()));
   }
   void abandon() override {
     if (!done()) channel_->broken = true;  // ends with the channel, which is aborted
   }
 
  private:
-  [[noreturn]] void fail(const std::string& why) {
-    channel_->broken = true;
-    throw PeerError(suspect_, std::string(name_of(op_.kind)), sequence_,
-                    fmt::format("{} in {} (sequence {})", why, describe(op_), sequence_));
+  [[noreturn]] void fail(const std::string& why) const {
+    throw PeerError(judge_->name(suspect_), std::string(name_of(call_.operation.kind)), call_.sequence,
+                    fmt::format("{} in {} (sequence {})", why, describe(call_.operation), call_.sequence));
+  }
+  /// Throws where it can never be done.
+  void check() const {
+    ncclResult_t state = ncclSuccess;
+    ncclCommGetAsyncError(channel_->communicator, &state);
+    if (state != ncclSuccess && state != ncclInProgress) fail(ncclGetErrorString(state));
+    if (SteadyClock().now() - began_ > call_.operation.deadline) fail(did_not_come(judge_->name(suspect_), call_.operation.deadline));
+    judge_->check_loss(call_, suspect_);
   }
 
   std::shared_ptr<Channel> channel_;
-  Operation op_;
+  std::shared_ptr<const Judge> judge_;
+  Call call_;
   std::vector<Staged> staged_;  // its buffer, and its input
-  std::int64_t sequence_;
   int suspect_;
   Nanoseconds began_;
   Event done_;
@@ -250,13 +186,19 @@ class StreamWork final : public Work::State {
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Channel> channel, int rank, int size, int per_host, const CommConfig& config)
-      : channel_(std::move(channel)), rank_(rank), size_(size), per_host_(per_host), config_(config) {}
+  NcclCommunicator(std::shared_ptr<Channel> channel, Judge judge, int rank, int size, int per_host, const CommConfig& config)
+      : channel_(std::move(channel)),
+        judge_(std::make_shared<const Judge>(std::move(judge))),
+        rank_(rank),
+        size_(size),
+        per_host_(per_host),
+        config_(config) {}
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Topology topology() const override { return {.per_host = per_host_, .hosts = (size_ + per_host_ - 1) / per_host_}; }
   std::string engine() const override { return "nccl"; }
+  int name_in_run(int rank) const override { return judge_->name(rank); }
 
   Work start(const Operation& operation) override {
     Operation op = operation;
@@ -277,13 +219,14 @@ class NcclCommunicator final : public Communicator {
       require(cudaStreamWaitEvent(channel_->stream, filled.get()));
     }
     enqueue(op);
-    return Work(std::make_shared<StreamWork>(channel_, op, std::move(staged), ++sequence_, suspect(op)));
+    const Call call{.operation = op, .sequence = ++sequence_, .rank = rank_, .ranks = size_};
+    return Work(std::make_shared<StreamWork>(channel_, judge_, call, std::move(staged), suspect(op)));
   }
 
   std::unique_ptr<Communicator> split(int color, int key) override {
     const OnDevice on(channel_->device);
-    run(barrier());           // most who do not come are missed here, where nothing is left behind
-    channel_->broken = true;  // unless the split comes to its end
+    const std::vector<int> members = members_of(*this, color, key);  // most who do not come are missed here: nothing is left behind
+    channel_->broken = true;                                         // unless the split comes to its end
     ncclComm_t made =
         made_in_time(config_.deadline(), other_of(rank_, size_), "split", [channel = channel_, color, key](ncclComm_t* communicator) {
           return ncclCommSplit(channel->communicator, color, key, communicator, nullptr);
@@ -292,7 +235,7 @@ class NcclCommunicator final : public Communicator {
     int rank = 0, size = 1;
     require(ncclCommUserRank(made, &rank));
     require(ncclCommCount(made, &size));
-    return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(made), rank, size, 1, config_);
+    return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(made), judge_->of_group(members, rank), rank, size, 1, config_);
   }
 
   Memory allocate(std::int64_t bytes) override {
@@ -349,6 +292,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   std::shared_ptr<Channel> channel_;
+  std::shared_ptr<const Judge> judge_;
   int rank_, size_, per_host_;
   CommConfig config_;
   Memory token_;  // what a barrier adds up
@@ -388,7 +332,8 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   ncclComm_t communicator =
       made_in_time(config.deadline(), other_of(world.rank, world.size), "connect",
                    [id, size = world.size, rank = world.rank](ncclComm_t* made) { return ncclCommInitRank(made, size, id, rank); });
-  return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(communicator), world.rank, world.size, world.local_size, config);
+  return std::make_unique<NcclCommunicator>(std::make_shared<Channel>(communicator), Judge(store, world.rank, world.size), world.rank,
+                                            world.size, world.local_size, config);
 }
 
 }  // namespace paceline::comm

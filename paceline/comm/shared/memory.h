@@ -66,7 +66,7 @@ struct alignas(64) Seat {
   alignas(64) Bell bells[2];                     // of the rank's callers and of its helper
   enum Presence : std::uint32_t { kHere, kLeft, kOut };
   std::atomic<std::uint32_t> presence;  // left: closed its communicator; out: looks at the block no more
-  std::atomic<std::uint32_t> blamed;    // 1 + the rank because of which it gave up
+  std::atomic<std::uint32_t> blamed;    // 1 + the rank of the run because of which it gave up
 };
 
 struct alignas(64) Mail {

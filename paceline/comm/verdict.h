@@ -1,0 +1,65 @@
+// Who is to blame when a run fails. One place decides, so that all ranks and the launcher name the same rank: the server of the store in
+// rank 0, or the common store of ranks that are threads. These are its rules, without threads, sockets or a clock of their own.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "paceline/base/clock.h"
+
+namespace paceline::comm {
+
+/// A rank that was given up for good.
+struct Loss {
+  int rank = -1;
+  Nanoseconds silent{0};
+
+  bool operator==(const Loss&) const = default;
+  std::string text() const;  ///< "is silent: no heartbeat for 4 s"
+};
+
+/// Counts how long each rank has not been heard of. Only time in which the counter itself ran counts: after a pause of its own (SIGSTOP, a
+/// debugger, a suspended laptop, a host without a free core) the beats of the others are waiting to be read, and nobody is to blame.
+class Silence {
+ public:
+  /// So much time at most passes between two looks, whatever the clock says.
+  static constexpr Nanoseconds kMostPerLook = std::chrono::milliseconds(500);
+
+  /// This rank lives. It may be silent for `limit` from now on; 0: for ever.
+  void beat(int rank, Nanoseconds limit);
+  /// It closed its connection: it left, or died, which others see better.
+  void forget(int rank) { ranks_.erase(rank); }
+  /// To be called after the beats that have come were counted, several times per limit.
+  void look(Nanoseconds now);
+
+  bool watches() const { return !ranks_.empty(); }
+  /// Decided once: the first rank whose limit passed, of several the one that was silent the longest.
+  const std::optional<Loss>& loss() const { return loss_; }
+
+ private:
+  struct Heard {
+    Nanoseconds limit{0}, silent{0};
+  };
+  std::map<int, Heard> ranks_;
+  std::optional<Nanoseconds> looked_;
+  std::optional<Loss> loss_;
+};
+
+/// Ranks that wait for one another give up at nearly the same time, and each accuses the one it waits for. The last of that chain, which
+/// accuses nobody, is the culprit.
+class Accusations {
+ public:
+  void accuse(int accuser, int accused) { accused_by_.insert_or_assign(accuser, accused); }
+  int accused(int accuser) const { return accused_by_.at(accuser); }
+  struct Result {
+    int culprit = -1;
+    bool circle = false;  // all wait for one another; the culprit is whom the accuser itself waits for
+  };
+  Result follow(int accuser) const;
+
+ private:
+  std::map<int, int> accused_by_;
+};
+
+}  // namespace paceline::comm
