@@ -87,7 +87,7 @@ class ProcessesExecutor final : public Executor {
     const ps::Task task{.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)};
     if (const auto before = replayed_.extract(point.step)) {  // complete before the restart
       count(before.mapped());
-    } else if (!expect(task)) {
+    } else if (!completed_.contains(task.step) && !expect(task)) {  // a worker may have completed it since the restart
       wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
       tasks_.push_back(task);
     }

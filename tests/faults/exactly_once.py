@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-SMALL = ["data.batch=32", "data.train_samples=3200", "data.test_samples=200", "train.epochs=4", "train.threads=1", "ps.replica=true",
+SMALL = ["data.batch=32", "data.train_samples=3200", "data.test_samples=200", "train.epochs=3", "train.threads=1", "ps.replica=true",
          "ps.snapshot_s=2", "timing.pause_probability=1", "timing.pause_ms=5", "--json"]
 WORKERS = 2
 RESTARTS = 8
@@ -77,7 +77,7 @@ class Run:
                 began = time.monotonic()
                 for i, (step, after, server, _) in enumerate(kills):
                     wait_for(lambda: max(self.steps(runs), default=0) >= step, self.job, 240)
-                    self.kill(runs, after, server, waits=i + 1 == len(kills) or not kills[i + 1][2])
+                    self.kill(runs, after, server, waits=i + 1 == len(kills) or not kills[i + 1][3])
                 out, _ = self.job.communicate(timeout=300)
             finally:
                 self.job.kill()
@@ -85,6 +85,7 @@ class Run:
             err.seek(0)
             self.err = err.read()
             self.logged = self.steps(runs)
+            self.logged_samples = self.metric(runs, "samples")
         self.code = self.job.returncode
         self.summary = json.loads(out) if self.code == 0 else None
         self.restarts = self.err.count("it is started again")
@@ -100,12 +101,15 @@ class Run:
         return any(number > behind and size > 4000 for number, size in journals(folder, server).items())
 
     @staticmethod
-    def steps(folder):
-        """The steps in metrics.jsonl, in file order."""
+    def metric(folder, key):
+        """A number of each step event in metrics.jsonl, in file order; the last line may be incomplete."""
         for name in glob.glob(os.path.join(folder, "*", "metrics.jsonl")):
             with open(name) as lines:
-                return [int(step) for step in re.findall(r'"event":\s*"step".*?"step":\s*(\d+)', lines.read())]
+                return [int(number) for number in re.findall(rf'"event":"step".*?"{key}":(\d+),', lines.read())]
         return []
+
+    def steps(self, folder):
+        return self.metric(folder, "step")
 
     def kill(self, folder, after, server, waits):
         """Kills a server, and waits until its successor has journalled a push."""
@@ -132,7 +136,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--strategy", default="asgd")
     parser.add_argument("words", nargs="*")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     chance = random.Random(options.seed)
     words = ["strategy.name=" + options.strategy, *SMALL, *options.words]
     quiet = {servers: Run(options.paceline, servers, words, []) for servers in (1, 2)}
@@ -155,7 +159,8 @@ def main():
         run = Run(options.paceline, servers, words, kills)
         counts = [run.counts.get(i, (-1, -1)) for i in range(servers)]
         same = run.summary is not None and all(run.summary[key] == quiet[servers].summary[key] for key in ("steps", "samples"))
-        same = same and run.logged == sorted(set(run.logged)) and run.logged[-1] == run.summary["steps"]
+        same = same and run.logged == sorted(set(run.logged)) and run.logged[-1] == run.summary["steps"]  # none twice
+        same = same and sum(run.logged_samples) == run.summary["samples"]
         exact = all(count[1] == expected[servers][1] and (gathers or count[0] == expected[servers][0]) for count in counts)
         good = run.code == 0 and exact and same
         bad += not good
