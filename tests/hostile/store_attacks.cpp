@@ -40,8 +40,16 @@ Socket enter_as_rank(const Target& target) {
   return socket;
 }
 
+/// Waits for a store that is not there yet.
 Facts come_attack(const Target& target) {
-  const Socket socket = enter_as_rank(target);
+  Socket socket;
+  for (const Deadline until(60s); !socket; std::this_thread::sleep_for(50ms)) {
+    try {
+      socket = enter_as_rank(target);
+    } catch (const std::system_error&) {
+      if (until.passed()) throw;
+    }
+  }
   tell(socket, encode(Request{Op::join, {}, {}, std::chrono::nanoseconds(kEnough).count()}));
   return {{"joined", heard(socket).status == Reply::Status::ok}};
 }
