@@ -61,7 +61,7 @@ class TraceReader {
     if (columns != kDurations && columns != std::string(kDurations) + std::string(kOrder))
       refuse(fmt::format("expected the columns '{}', and perhaps '{}'", kDurations, kOrder));
     cells_ = columns == kDurations ? kDurationCells : kAllCells;
-    if (workers > std::ranges::count(rest_, '\n')) refuse(fmt::format("{} workers, but fewer lines; record a longer run", workers));
+    if (workers > std::ssize(rest_)) refuse(fmt::format("{} workers in {} bytes; record a longer run", workers, rest_.size()));
     std::vector<Recording> recordings(static_cast<std::size_t>(workers));
     while (!rest_.empty()) read_iteration(recordings);
     for (std::size_t worker = 0; worker < recordings.size(); ++worker)

@@ -208,6 +208,10 @@ class Jobs(Attacked):
                 process = attacker.start(name, time_s=2)
                 self.addCleanup(process.kill)
                 out, err = process.communicate(timeout=120)
+                # One that is about to end hangs up before it is gone.
+                until = time.monotonic() + (20 if process.returncode != 0 else 0)
+                while not process_ended(victim) and time.monotonic() < until:
+                    time.sleep(0.02)
                 if process_ended(victim):
                     break
                 self.assertEqual(process.returncode, 0, (name, err))
