@@ -58,6 +58,7 @@ class Consistency {
   /// what has been gathered is applied.
   virtual void joined(int worker) = 0;
   virtual Verdict left(int worker) = 0;
+  virtual std::vector<int> members() const = 0;  ///< who is present
 
   /// Numbers for a checkpoint, and back. `load` throws ConfigError, and changes nothing, where they are not the state of this consistency.
   virtual std::vector<std::int64_t> save() const = 0;

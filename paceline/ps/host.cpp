@@ -239,10 +239,12 @@ void Host::join(int worker) {
   {
     const std::scoped_lock both(state_, memory_);
     const int changes = presence(worker).changes + 1;
-    presence(worker) = {.here = true, .returns = began_again_ && changes == 1, .changes = changes, .heard = clock_.now()};
+    const bool expected = presence(worker).expected;
+    presence(worker) = {.here = true, .returns = began_again_ && changes == 1 && !expected, .changes = changes, .heard = clock_.now()};
     if (presence(worker).returns) return;
-    note(Journal::Kind::joined, worker);
-    server_->joined(worker);
+    note(expected ? Journal::Kind::returned : Journal::Kind::joined, worker);
+    if (expected) server_->returned(worker);
+    else server_->joined(worker);
   }
   changed_.notify_all();
 }
@@ -276,11 +278,19 @@ std::vector<int> Host::forget_silent() {
   return gone;
 }
 
-void Host::begin_again() {
+void Host::begin_again(bool alone) {
   const std::scoped_lock both(state_, memory_);
-  note(Journal::Kind::all_away, 0);
-  server_->all_away();
   began_again_ = true;
+  if (!alone) {
+    note(Journal::Kind::all_away, 0);
+    return server_->all_away();
+  }
+  note(Journal::Kind::interrupted, 0);
+  server_->interrupted();
+  for (const int member : server_->members()) {
+    presence(member).here = presence(member).expected = true;
+    presence(member).heard = clock_.now();
+  }
 }
 
 void Host::close(const std::string& reason) {

@@ -62,9 +62,12 @@ class Host {
   void heard_of(int worker);  // it lives
   /// Workers that were silent for too long leave; returns them. Whoever computes for long tells by heard_of().
   std::vector<int> forget_silent();
-  /// The server has the state of another that was lost, and nobody is here. Whoever comes back takes part again with its next pull: what it
-  /// computes now belongs to a round that this server did not see begin.
-  void begin_again();
+  /// The server has the state of another that was lost, and nobody is connected.
+  ///
+  /// Of several servers the others went on, so everybody is away: whoever comes back takes part again with its next pull, because what it
+  /// computes now belongs to a round that this server did not see begin. The only server (`alone`) knows the round: whoever was in it is
+  /// waited for, until it comes back or was silent for too long, and no update is made without it.
+  void begin_again(bool alone = false);
   /// From now on every event is written there before anybody hears of it. Only within with(), or before anybody comes.
   void write_to(std::unique_ptr<Journal> journal) { journal_ = std::move(journal); }
   /// Starts the first journal of a run. Workers that have joined by now are recorded in it.
@@ -89,6 +92,7 @@ class Host {
     bool computes = false;               // it has pulled, and not yet pushed
     std::optional<Nanoseconds> since{};  // it asks whether it may begin
     bool returns = false;                // to a server that has begun again, with its next pull
+    bool expected = false;               // it was in the round of a server that has begun again, and has not come back
     int changes = 0;                     // how often it came and went
     Nanoseconds heard{0};
   };

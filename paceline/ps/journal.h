@@ -36,6 +36,7 @@ class Journal {
     duplicate,  // a worker pushed a minibatch that was handled before
     assigned,   // server 0: a minibatch was assigned to the worker; `report` has its number
     completed,  // server 0: a minibatch is complete on all servers; `report` has its number and sums
+    interrupted,
   };
   /// Called during a replay for `assigned` and `completed`.
   using Progress = std::function<void(Kind kind, int worker, const Report& report)>;

@@ -197,6 +197,10 @@ void Server::all_away() {
     if (const Verdict verdict = consistency_->left(i); verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
 }
 
+void Server::interrupted() {
+  for (const int member : members()) consistency_->refused(member);
+}
+
 void Server::returned(int index) {
   worker(index);
   consistency_->joined(index);

@@ -72,6 +72,9 @@ class Server {
   }
   /// Nobody is here any more, though nobody left: what was gathered is applied, and what is kept for each worker stays.
   void all_away();
+  /// The server stopped and goes on: nobody computes any more, and everybody stays in the round that it was in.
+  void interrupted();
+  std::vector<int> members() const { return consistency_->members(); }
   /// One of those is here again, and begins with a pull.
   void returned(int worker);
   /// Counts a push that was refused because it was not finite; the worker may pull anew.

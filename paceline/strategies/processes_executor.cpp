@@ -169,7 +169,7 @@ class ProcessesExecutor final : public Executor {
                      ? fmt::format("{} pushes after it came from its journal, {} minibatches after it are complete, and none is lost",
                                    replayed, replayed_.size())
                      : "updates after it are lost in its range, and the other servers keep theirs");
-    host_->begin_again();
+    host_->begin_again(context_.cluster.servers.size() == 1);
     serve();
   }
   void begin_without_checkpoint() {

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 SMALL = ["model.network=mlp", "model.hidden=[64]", "data.shape=[1,12,12]", "data.train_samples=4800", "data.test_samples=96", "data.batch=48",
-         "train.epochs=6", "train.threads=1", "train.checkpoint_every=40", "train.device=cpu", "--json"]
+         "train.epochs=40", "train.threads=1", "train.checkpoint_every=150", "train.device=cpu", "--json"]
 STRATEGIES = ["allreduce", "allreduce", "local_sgd", "easgd", "gossip"]
 
 

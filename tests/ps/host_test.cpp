@@ -344,6 +344,60 @@ TEST(Host, ForgetsWhoIsSilentAndNobodyElse) {
 
 // ---- the client in the same process
 
+/// A server in the state of another that was lost, as the only one of its run begins again.
+std::unique_ptr<Host> begun_again(Host& lost, const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
+  auto server = make_server(config, workers, length);
+  lost.with([&](Server& before) {
+    const bool gathered = std::ranges::any_of(before.arrays(), [](const Server::Array& array) { return array.name == "gathered"; });
+    server->load(before.numbers(), {}, gathered);
+    std::copy_n(before.parameters(), length, server->parameters());
+    for (std::size_t i = 0; i < before.arrays().size(); ++i)
+      std::copy_n(before.arrays()[i].data, before.arrays()[i].count, server->arrays()[i].data);
+  });
+  auto host = std::make_unique<Host>(std::move(server), limits);
+  host->begin_again(/*alone=*/true);
+  return host;
+}
+
+TEST(Host, TheOnlyServerBeginsAgainInTheMiddleOfItsRound) {
+  const auto lost = make_host(with("bsp"), 2, 6);
+  Floats one(6, 1), two(6, 2);
+  EXPECT_EQ(outcome_of_pull(*lost, 0), "");
+  EXPECT_EQ(outcome_of_pull(*lost, 1), "");
+  EXPECT_EQ(lost->push(0, one.data(), {.rate = 1}), gathered(1));
+
+  const auto host = begun_again(*lost, with("bsp"), 2, 6);
+  host->join(0);
+  EXPECT_FALSE(host->may_begin(0, true)) << "it has contributed to this round";
+  host->join(1);
+  EXPECT_EQ(outcome_of_pull(*host, 1), "") << "what it computed is lost, and it computes anew";
+  EXPECT_EQ(host->push(1, two.data(), {.rate = 1}), applied(2));
+  EXPECT_EQ(parameters_of(*host), Floats(6, -1.5f));
+}
+
+TEST(Host, TheOnlyServerWaitsForThoseWhoWereThere) {
+  const auto lost = make_host(with("bsp"), 2, 6);
+  const auto host = begun_again(*lost, with("bsp"), 2, 6);
+  Floats one(6, 1), two(6, 2);
+  host->join(1);
+  EXPECT_EQ(outcome_of_pull(*host, 1), "");
+  EXPECT_EQ(host->push(1, one.data(), {.rate = 1}), gathered(1)) << "the other one has not come back yet";
+  host->join(0);
+  EXPECT_EQ(outcome_of_pull(*host, 0), "");
+  EXPECT_EQ(host->push(0, two.data(), {.rate = 1}), applied(2));
+}
+
+TEST(Host, TheOnlyServerForgetsWhoDoesNotComeBack) {
+  const auto lost = make_host(with("bsp"), 2, 6);
+  const auto host = begun_again(*lost, with("bsp"), 2, 6, {.silence = std::chrono::milliseconds(1)});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(host->forget_silent(), ElementsAre(0, 1));
+  Floats one(6, 1);
+  host->join(1);
+  EXPECT_EQ(outcome_of_pull(*host, 1), "");
+  EXPECT_EQ(host->push(1, one.data(), {.rate = 1}), applied(1));
+}
+
 TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
   constexpr int kWorkers = 3, kSteps = 60;
   constexpr std::int64_t kLength = 1'001;

@@ -62,9 +62,14 @@ Verdict Gathering::left(int worker) {
   return {Verdict::Fate::applied, 0};
 }
 
-std::int64_t Gathering::present() const {
-  return std::ranges::count_if(seats_, [](const auto& seat) { return seat.second != Seat::gone; });
+std::vector<int> Gathering::members() const {
+  std::vector<int> members;
+  for (const auto& [worker, seat] : seats_)
+    if (seat != Seat::gone) members.push_back(worker);
+  return members;
 }
+
+std::int64_t Gathering::present() const { return std::ssize(members()); }
 
 bool Gathering::someone_can_contribute(const Seats& seats) {
   return std::ranges::any_of(seats, [](const auto& seat) { return seat.second != Seat::waiting && seat.second != Seat::gone; });

@@ -34,6 +34,7 @@ class Gathering : public Consistency {
   bool cancels() const override { return manner_.cancels; }
   void joined(int worker) override;
   Verdict left(int worker) override;
+  std::vector<int> members() const override;
   std::vector<std::int64_t> save() const override;
   void load(std::span<const std::int64_t> state) override;
 

@@ -52,6 +52,12 @@ class Ssp final : public Consistency {
     return {Verdict::Fate::applied, 0};
   }
 
+  std::vector<int> members() const override {
+    std::vector<int> members;
+    for (const auto& [number, worker] : workers_) members.push_back(number);
+    return members;
+  }
+
   // [(worker, clock, computing)…]
   std::vector<std::int64_t> save() const override {
     std::vector<std::int64_t> state;
