@@ -24,7 +24,9 @@ TEST(Accusations, ArriveInPieces) {
   const std::string stream = "one\n" + kSilent.text() + "two \x1e\n";
   for (std::size_t cut = 0; cut <= stream.size(); ++cut) {
     Accusations accusations;
-    const std::string seen = accusations.filter(1, stream.substr(0, cut)) + accusations.filter(1, stream.substr(cut)) + accusations.rest(1);
+    std::string seen = accusations.filter(1, stream.substr(0, cut));
+    seen += accusations.filter(1, stream.substr(cut));
+    seen += accusations.rest(1);
     EXPECT_EQ(seen, "one\ntwo \x1e\n") << cut;
     EXPECT_TRUE(accusations.verdict()) << cut;
   }
@@ -34,7 +36,8 @@ TEST(Accusations, OtherTextPassesUnchanged) {
   Accusations accusations;
   const std::string endless = std::string(kLauncherMark) + std::string(3 * kLongestLauncherLine, 'x');
   for (const std::string& text : {std::string("\x1e"), std::string(kLauncherMark) + "no number\n", endless}) {
-    const std::string seen = accusations.filter(0, text) + accusations.rest(0);
+    std::string seen = accusations.filter(0, text);
+    seen += accusations.rest(0);
     EXPECT_THAT(text, HasSubstr(seen)) << seen.size();  // a mark may be missing, nothing else
     EXPECT_GE(seen.size() + kLauncherMark.size(), text.size());
   }

@@ -337,7 +337,7 @@ TEST(Grpc, BothSidesMustCompressAlike) {
 
 TEST(Grpc, SaysHowToGetIt) {
   try {
-    connect({"127.0.0.1:1"}, {});
+    connect_grpc({"127.0.0.1:1"}, {});
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("libgrpc++-dev"));
