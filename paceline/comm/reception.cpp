@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMaxGuests = 128;
 constexpr Nanoseconds kGuestTime = 2s;  // in which a guest proves itself
 constexpr Nanoseconds kGrace = 25ms;    // before which nobody has to leave for others: a peer of ours may be a long link away
-constexpr int kBurst = 16;              // connections that are taken within kBreath: a flood must not take a core from the job
+constexpr int kBurst = 8;               // connections that are taken within kBreath: a flood must not take a core from the job
 constexpr Nanoseconds kBreath = 5ms;
 constexpr Nanoseconds kLineEvery = 1s;  // about refusals
 constexpr Nanoseconds kNoDescriptors = 50ms;
