@@ -136,11 +136,13 @@ std::int64_t Host::pull(int worker, float* into, float rate) {
   return version;
 }
 
-Advice Host::report(int worker, const Report& report, const float* statistics) {
+Advice Host::report(int worker, const Report& given, const float* statistics) {
   Advice advice;
   {
     const std::scoped_lock both(state_, memory_);
     presence(worker).heard = clock_.now();
+    Report report = given;
+    if (is_of_another_life(worker)) report.number = 0;
     note(Journal::Kind::reported, worker, Push{}, report,
          std::span(statistics, statistics ? static_cast<std::size_t>(server_->statistics_length()) : 0));
     advice = server_->report(worker, report, statistics);
@@ -153,11 +155,13 @@ bool Host::finite(const float* gradient, std::int64_t count, const Push& push) c
   return server_->on_gpu() ? std::isfinite(push.loss) : all_finite(gradient, count);
 }
 
-Verdict Host::push(int worker, float* gradient, const Push& push) {
-  const bool good = finite(gradient, server_->length(), push);
+Verdict Host::push(int worker, float* gradient, const Push& given) {
+  const bool good = finite(gradient, server_->length(), given);
   Verdict verdict{.fate = Verdict::Fate::dropped};
   {
     const std::scoped_lock both(state_, memory_);
+    Push push = given;
+    if (is_of_another_life(worker)) push.number = push.complete_below = 0;
     if (is_duplicate(worker, push)) {
       if (!server_->rule().needs().replica || server_->repeat_answer(worker, push.number, gradient)) verdict = {};
     } else if (good) {
@@ -181,6 +185,10 @@ void Host::refuse(int worker, const Push& push) {
   }
   changed_.notify_all();
 }
+
+// Without a journal, what was computed on a pull that this server did not see belongs to a server that is gone: it is dropped, and its
+// numbers must not make duplicates of the same minibatches when they are assigned again.
+bool Host::is_of_another_life(int worker) { return !journal_ && !presence(worker).computes; }
 
 void Host::refuse_now(int worker, const Push& push) {
   presence(worker).computes = false;

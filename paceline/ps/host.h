@@ -98,6 +98,7 @@ class Host {
   };
   Presence& presence(int worker);
   PeerError refusal(int worker) const;
+  bool is_of_another_life(int worker);
   void take_part(int worker);  // where it returns
   /// These require both locks.
   bool is_duplicate(int worker, const Push& push);

@@ -375,6 +375,20 @@ TEST(Host, TheOnlyServerBeginsAgainInTheMiddleOfItsRound) {
   EXPECT_EQ(parameters_of(*host), Floats(6, -1.5f));
 }
 
+/// Computed on what the lost server had, it must not pass for the minibatch of that number when it is assigned again.
+TEST(Host, WhatWasPulledFromALostServerCountsForNothing) {
+  const auto lost = make_host(with("asp"), 2, 6);
+  const auto host = begun_again(*lost, with("asp"), 2, 6);
+  Floats one(6, 1), two(6, 2);
+  host->join(0);
+  EXPECT_EQ(host->push(0, two.data(), {.rate = 1, .number = 9, .complete_below = 9}), kDropped);
+  for (const std::int64_t number : {8, 9}) {
+    EXPECT_EQ(outcome_of_pull(*host, 0), "");
+    EXPECT_EQ(host->push(0, one.data(), {.rate = 1, .number = number}), applied(1));
+  }
+  EXPECT_EQ(parameters_of(*host), Floats(6, -2));
+}
+
 TEST(Host, TheOnlyServerWaitsForThoseWhoWereThere) {
   const auto lost = make_host(with("bsp"), 2, 6);
   const auto host = begun_again(*lost, with("bsp"), 2, 6);
