@@ -70,6 +70,7 @@ void Heartbeat::exchange_beats() {
       asked = false;
       server.beat(0, limit_);
     }
+    if (server.is_quiet(0) && is_running(peer_process(socket_))) server.excuse(0);
     server.look(clock.now());
     if (server.loss()) lose(*server.loss());
   }

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <thread>
@@ -178,6 +179,26 @@ std::pair<Socket, Socket> socket_pair() {
   int ends[2];
   if (::socketpair(AF_UNIX, kFlags, 0, ends) != 0) fail("socketpair");
   return {Socket(ends[0]), Socket(ends[1])};
+}
+
+pid_t peer_process(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 || address.ss_family != AF_UNIX) return 0;
+  ucred peer{};
+  length = sizeof(peer);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
+}
+
+bool is_running(pid_t process) {
+  if (process <= 0) return false;
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;
+  std::getline(file, line);
+  const auto name = line.rfind(") ");  // a name may have anything in it
+  if (name == std::string::npos || name + 2 >= line.size()) return false;
+  const char state = line[name + 2];
+  return state == 'R' || state == 'S' || state == 'D';
 }
 
 bool same_user(const Socket& socket) {

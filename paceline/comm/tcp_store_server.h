@@ -43,6 +43,7 @@ class StoreServer {
   int next_timeout_ms() const;
   void admit(Socket socket);
   void expire();
+  void excuse_busy();
   void drop_closed();
 
   // Of one connection. False: it is to be closed.

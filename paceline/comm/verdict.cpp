@@ -17,6 +17,11 @@ std::string Loss::text() const { return fmt::format("is silent: no heartbeat for
 
 void Silence::beat(int rank, Nanoseconds limit) { ranks_[rank] = {limit, kJustHeard}; }
 
+bool Silence::is_quiet(int rank) const {
+  const auto found = ranks_.find(rank);
+  return found != ranks_.end() && found->second.limit > Nanoseconds(0) && found->second.silent > found->second.limit / 2;
+}
+
 void Silence::look(Nanoseconds now) {
   const Nanoseconds passed = looked_ ? std::min(now - *looked_, kMostPerLook) : Nanoseconds(0);
   looked_ = now;

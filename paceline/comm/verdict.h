@@ -30,6 +30,10 @@ class Silence {
   void beat(int rank, Nanoseconds limit);
   /// It closed its connection: it left, or died, which others see better.
   void forget(int rank) { ranks_.erase(rank); }
+  /// Silent for more than half of its limit: time to find out whether its process still runs, where that can be seen.
+  bool is_quiet(int rank) const;
+  /// Its process runs, and only has no time to beat: its silence is counted anew.
+  void excuse(int rank) { ranks_.at(rank).silent = Nanoseconds(0); }
   /// To be called after the beats that have come were counted, several times per limit.
   void look(Nanoseconds now);
 

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "paceline/comm/sockets.h"
 
 namespace paceline::comm {
 namespace {
@@ -26,6 +29,24 @@ class SilenceTest : public testing::Test {
   VirtualClock clock_;
   Silence silence_;
 };
+
+TEST_F(SilenceTest, ARankWhoseProcessRunsIsExcused) {
+  silence_.beat(1, kLimit);
+  for (int i = 0; i < 10; ++i) {
+    run(kLimit / 2 + 2 * kTick, {});
+    ASSERT_TRUE(silence_.is_quiet(1));
+    silence_.excuse(1);
+  }
+  EXPECT_FALSE(silence_.loss());
+  run(kLimit + 2 * kTick, {});
+  EXPECT_TRUE(silence_.loss()) << "nobody excuses it any more";
+}
+
+TEST(Processes, RunOrDoNot) {
+  EXPECT_TRUE(is_running(::getpid()));
+  EXPECT_FALSE(is_running(0));
+  EXPECT_FALSE(is_running(1 << 30));
+}
 
 TEST_F(SilenceTest, NamesWhoWasSilentForTheLimit) {
   run(1s, {0, 1, 2});
