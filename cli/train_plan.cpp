@@ -87,7 +87,7 @@ std::optional<RunFolder> own_run_around(const std::string& resumed, const std::s
 void tell_of_restart(const RunFolder& run, const TrainPlan& plan, int restarts) {
   const std::int64_t kept = plan.resume_from ? plan.resume_from->second.position.step : 0;
   const std::int64_t behind = std::max<std::int64_t>(observe::StepCount::read(run.path()) - kept, 0);
-  const std::string from = plan.resume_from ? fmt::format("goes on from step {} ({})", kept, plan.resume_from->first.filename().string())
+  const std::string from = plan.resume_from ? fmt::format("resumes from step {} ({})", kept, plan.resume_from->first.filename().string())
                                             : std::string("begins again from step 0, since it has no checkpoint yet");
   const bool in_journal = plan.recipe.ps.replica && ps::discover().role == ps::Cluster::Role::server;
   log::warning("restart {}: {} {}; {} {} {}", restarts, run.path().string(), from, plural(behind, "step"), behind == 1 ? "is" : "are",

@@ -1,4 +1,4 @@
-// What one `paceline train` is to do, from its command line: the recipe, the checkpoint that it goes on from, the folder that it writes in.
+// Turns the command line of `paceline train` into a plan: the recipe, the checkpoint to resume from, and the folder to write to.
 #pragma once
 
 #include <optional>

@@ -21,9 +21,9 @@
 
 namespace paceline::comm {
 
-/// [comm] of a recipe.
 struct World;
 
+/// [comm] of a recipe.
 struct CommConfig {
   std::string engine = "auto";
   std::string algorithm = "auto";

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "paceline/base/process_state.h"
 #include "paceline/comm/tcp_store.h"
 
 namespace paceline::comm {
@@ -17,6 +18,12 @@ constexpr Nanoseconds kBeatTransfer = std::chrono::seconds(1);  // of some bytes
 
 /// Several beats fit into a limit, however short.
 Nanoseconds interval_for(Nanoseconds limit) { return limit.count() > 0 ? std::min(kBeatInterval, limit / 8) : kBeatInterval; }
+
+/// 0: a process of another host, of which nothing is known.
+bool runs(pid_t process) {
+  const std::optional<ProcessState> state = process_state(process);
+  return state && state->runs();
+}
 
 }  // namespace
 
@@ -70,7 +77,7 @@ void Heartbeat::exchange_beats() {
       asked = false;
       server.beat(0, limit_);
     }
-    if (server.is_quiet(0) && is_running(peer_process(socket_))) server.excuse(0);
+    if (server.is_quiet(0) && runs(peer_process(socket_))) server.excuse(0);
     server.look(clock.now());
     if (server.loss()) lose(*server.loss());
   }

@@ -13,9 +13,9 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <thread>
 
 namespace paceline::comm {
@@ -59,12 +59,24 @@ void wait_for(const Socket& socket, short events, const Deadline& deadline) {
   }
 }
 
+/// AF_UNIX, AF_INET, …; −1 where the system does not say.
+int domain_of(const Socket& socket) {
+  int domain = 0;
+  socklen_t length = sizeof(domain);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 ? domain : -1;
+}
+
+/// Process and user at the other end of a unix socket.
+std::optional<ucred> credentials_of_peer(const Socket& socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? std::optional(peer) : std::nullopt;
+}
+
 std::string describe_peer(const Socket& socket, const sockaddr_storage& address, socklen_t length) {
   if (address.ss_family == AF_UNIX) {
-    ucred peer{};
-    socklen_t size = sizeof(peer);
-    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return "this host";
-    return fmt::format("pid {} (user {})", peer.pid, peer.uid);
+    const std::optional<ucred> peer = credentials_of_peer(socket);
+    return peer ? fmt::format("pid {} (user {})", peer->pid, peer->uid) : "this host";
   }
   char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
   ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, host, sizeof(host), port, sizeof(port),
@@ -182,33 +194,15 @@ std::pair<Socket, Socket> socket_pair() {
 }
 
 pid_t peer_process(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 || address.ss_family != AF_UNIX) return 0;
-  ucred peer{};
-  length = sizeof(peer);
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
-}
-
-bool is_running(pid_t process) {
-  if (process <= 0) return false;
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string line;
-  std::getline(file, line);
-  const auto name = line.rfind(") ");  // a name may have anything in it
-  if (name == std::string::npos || name + 2 >= line.size()) return false;
-  const char state = line[name + 2];
-  return state == 'R' || state == 'S' || state == 'D';
+  const std::optional<ucred> peer = domain_of(socket) == AF_UNIX ? credentials_of_peer(socket) : std::nullopt;
+  return peer ? peer->pid : 0;
 }
 
 bool same_user(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
-  if (address.ss_family != AF_UNIX) return true;
-  ucred peer{};
-  length = sizeof(peer);
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+  const int domain = domain_of(socket);
+  if (domain != AF_UNIX) return domain >= 0;
+  const std::optional<ucred> peer = credentials_of_peer(socket);
+  return peer && peer->uid == ::geteuid();
 }
 
 void send_all(const Socket& socket, std::string_view bytes, const Deadline& deadline) {

@@ -63,8 +63,6 @@ std::pair<Socket, Socket> socket_pair();
 
 /// The process at the other end of a unix socket; 0: it is another kind of socket.
 pid_t peer_process(const Socket& socket);
-/// Whether a process of this host is there and neither stopped nor dead: one that only waits for a core runs.
-bool is_running(pid_t process);
 /// True where the other end of a unix socket is a process of this user; TCP has no such knowledge and is always true.
 bool same_user(const Socket& socket);
 

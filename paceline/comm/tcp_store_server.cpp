@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "paceline/base/log.h"
+#include "paceline/base/process_state.h"
 
 namespace paceline::comm {
 namespace {
@@ -112,8 +113,10 @@ void StoreServer::serve() {
 
 /// On a host without a free core a rank may not get to beat in time, though nothing is wrong with it.
 void StoreServer::excuse_busy() {
-  for (const auto& [rank, peer] : peers_)
-    if (silence_.is_quiet(rank) && peer.hello.host_id == host_.host_id && is_running(peer.hello.pid)) silence_.excuse(rank);
+  for (const auto& [rank, peer] : peers_) {
+    if (!silence_.is_quiet(rank) || peer.hello.host_id != host_.host_id) continue;
+    if (const auto state = process_state(peer.hello.pid); state && state->runs()) silence_.excuse(rank);
+  }
 }
 
 int StoreServer::next_timeout_ms() const {

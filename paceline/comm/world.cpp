@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
 #include "paceline/base/hmac.h"
 #include "paceline/base/host.h"
+#include "paceline/base/process_state.h"
 #include "paceline/base/text.h"
 
 namespace paceline::comm {
@@ -113,14 +113,9 @@ pid_t launcher_of(const char* rank_variable) {
     std::ifstream environment(fmt::format("/proc/{}/environ", pid), std::ios::binary);
     const std::string variables{std::istreambuf_iterator<char>(environment), {}};
     if ((std::string(1, '\0') + variables).find(marker) == std::string::npos) return pid;
-    std::ifstream status(fmt::format("/proc/{}/stat", pid));
-    std::string line;
-    std::getline(status, line);
-    std::istringstream after_name(line.substr(std::min(line.rfind(')') + 1, line.size())));
-    char state = 0;
-    pid_t parent = 0;
-    if (!(after_name >> state >> parent)) break;
-    pid = parent;
+    const std::optional<ProcessState> state = process_state(pid);
+    if (!state) break;
+    pid = state->parent;
   }
   return 0;
 }

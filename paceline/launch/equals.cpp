@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "paceline/base/process_state.h"
 #include "paceline/base/program.h"
 
 namespace paceline::launch {
@@ -25,7 +26,8 @@ void Equals::give_up_silent() {
   if (!line || line->silent.count() == 0) return;
   const auto rank = std::ranges::find(ranks(), line->rank, [](const Rank& each) { return each.place.rank; });
   if (rank == ranks().end() || rank->exit || !rank->given_up.empty()) return;
-  const bool stopped = rank->place.here && is_stopped(rank->process.pid);
+  const auto state = rank->place.here ? process_state(rank->process.pid) : std::nullopt;
+  const bool stopped = state && state->is_stopped();
   give_up(*rank, fmt::format("{}: no heartbeat for {:.2g} s", stopped ? "is stopped" : "is silent", seconds(line->silent)));
 }
 

@@ -135,11 +135,6 @@ std::optional<Exit> reap(pid_t pid) {
   return Exit{WEXITSTATUS(status), 0};
 }
 
-bool is_stopped(pid_t pid) {
-  siginfo_t state{};
-  return ::waitid(P_PID, static_cast<id_t>(pid), &state, WSTOPPED | WNOHANG | WNOWAIT) == 0 && state.si_pid == pid;
-}
-
 std::string find_program(const std::string& name) {
   const auto is_file = [](const std::string& path) {
     struct stat status {};

@@ -62,9 +62,6 @@ Process spawn(const Command& command, const ProcessGroup& group);
 /// How it ended, if it has.
 std::optional<Exit> reap(pid_t pid);
 
-/// Whether a child of this process is stopped (SIGSTOP, a debugger).
-bool is_stopped(pid_t pid);
-
 /// Where on PATH a program lies. Throws ConfigError where it is not there or may not be run.
 std::string find_program(const std::string& name);
 

@@ -1,6 +1,5 @@
 // How many steps a run has made, in a small file that is rewritten after each of them: a write goes to the kernel at once, so the number
-// outlives a kill -9. What a restart costs is the difference to the checkpoint it goes on from. A host that goes down may lose the last
-// ones.
+// survives kill -9. A restart loses the steps between its checkpoint and this number. If the host goes down, the last ones may be missing.
 #pragma once
 
 #include <cstdint>

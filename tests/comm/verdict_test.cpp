@@ -2,9 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
-
-#include "paceline/comm/sockets.h"
 
 namespace paceline::comm {
 namespace {
@@ -40,12 +37,6 @@ TEST_F(SilenceTest, ARankWhoseProcessRunsIsExcused) {
   EXPECT_FALSE(silence_.loss());
   run(kLimit + 2 * kTick, {});
   EXPECT_TRUE(silence_.loss()) << "nobody excuses it any more";
-}
-
-TEST(Processes, RunOrDoNot) {
-  EXPECT_TRUE(is_running(::getpid()));
-  EXPECT_FALSE(is_running(0));
-  EXPECT_FALSE(is_running(1 << 30));
 }
 
 TEST_F(SilenceTest, NamesWhoWasSilentForTheLimit) {

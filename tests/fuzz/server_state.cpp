@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(server.numbers() == before, "what is refused changes nothing");
     return 0;
   }
-  // It goes on from there.
+  // The server must work in whatever state it accepted.
   std::array<float, kLength> values{};
   for (const int worker : {0, 1}) {
     server.left(worker);

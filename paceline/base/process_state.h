@@ -1,0 +1,21 @@
+// What the system says about a process of this host.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+
+namespace paceline {
+
+struct ProcessState {
+  char state = '?';  // as ps shows it: R, S and D run or wait, T and t are stopped, Z and X are dead
+  pid_t parent = 0;
+
+  bool runs() const { return state == 'R' || state == 'S' || state == 'D'; }
+  bool is_stopped() const { return state == 'T' || state == 't'; }
+};
+
+/// Nothing where there is no such process.
+std::optional<ProcessState> process_state(pid_t process);
+
+}  // namespace paceline
