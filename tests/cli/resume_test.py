@@ -191,8 +191,9 @@ class Restarts(CliTest):
         self.fail(f"nobody was started with {variable}")
 
     def steps(self, run):
+        """What the run has counted; its file is empty between its creation and the first step."""
         file = self.folder / run / ".steps"
-        return int(file.read_text()) if file.exists() else 0
+        return int(file.read_text() or 0) if file.exists() else 0
 
     def train(self, launch, words, name):
         return self.start("run", *launch, "--grace", "1", "--", "train", *words, f"train.name={name}", "--quiet")
