@@ -51,6 +51,8 @@ class Consistency {
   virtual bool in_vain(int worker) const { return static_cast<void>(worker), false; }
   /// Whether that can ever be.
   virtual bool cancels() const { return false; }
+  /// Whether every update has one contribution of everybody present, so that it does not depend on who comes first.
+  virtual bool waits_for_everybody() const { return false; }
 
   /// Workers come and go, under old numbers or new ones. Whoever joins a second time without leaving begins anew. Whoever leaves in the
   /// middle of a computation is no longer waited for; the verdict of `left` is always `applied`, with the number of gathered gradients if

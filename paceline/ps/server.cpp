@@ -1,7 +1,6 @@
 #include "paceline/ps/server.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <new>
@@ -12,8 +11,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;  // of anything: more than any run has
-constexpr std::int64_t kAlignment = 16;                       // elements: a cache line
+constexpr std::int64_t kAlignment = 16;  // elements: a cache line
 
 std::vector<optim::Segment> inside(std::span<const optim::Segment> segments, std::int64_t begin, std::int64_t end) {
   std::vector<optim::Segment> result;
@@ -54,7 +52,9 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
       setup_(setup),
       segments_(inside(setup.segments, setup.begin, setup.end)),
       rule_(make_rule(config.rule, config, optim, setup.workers)),
-      consistency_(make_consistency(config.consistency, config, setup.workers)) {
+      consistency_(make_consistency(config.consistency, config, setup.workers)),
+      in_rounds_(consistency_->waits_for_everybody()),
+      round_(setup.allocate, setup.end - setup.begin, setup.statistics) {
   if (config.rule == "lc_asgd") compensation_.emplace(config, setup.workers, setup.seed);
   for (optim::Segment& segment : segments_) segment.decay = segment.decay || optim.decay_norms;
   const optim::OptimConfig own = server_optimizer(config, optim);
@@ -125,9 +125,11 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
     again.in_vain = consistency_->in_vain(index);
     return again;
   }
-  const auto share = static_cast<float>(config_.norm_share);
-  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss))  // those of a pass that overflowed would stay for good
-    for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
+  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss)) {  // those of a pass that overflowed would stay for good
+    const auto share = static_cast<float>(config_.norm_share);
+    if (in_rounds_) round_.report(setup_.place, {report.number, index}, statistics);
+    else for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
+  }
   Advice advice = compensation_ ? compensation_->report(index, report) : Advice{};
   if (report.number > 0) ledger_.advise(report.number, advice);
   advice.in_vain = consistency_->in_vain(index);
@@ -150,10 +152,11 @@ Verdict Server::push(int index, float* gradient, const Push& push) {
   const bool applied = verdict.fate == Verdict::Fate::applied;
   if (applied && verdict.gathered == 1) {
     arrival.rate *= factor;
+    round_.blend_alone(setup_.place, {push.number, index}, statistics_.get(), static_cast<float>(config_.norm_share));
     apply_one(gradient, arrival);
   } else {
     arrival.scale *= factor;
-    gather(gradient, arrival, verdict.gathered == 1);
+    gather(gradient, arrival, {push.number, index}, verdict.gathered == 1);
     if (applied) apply_gathered(verdict.gathered, rate);
   }
   if (push.number > 0 && rule_->needs().replica) keep_answer(worker(index), gradient, push.number);
@@ -197,10 +200,6 @@ void Server::all_away() {
     if (const Verdict verdict = consistency_->left(i); verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
 }
 
-void Server::interrupted() {
-  for (const int member : members()) consistency_->refused(member);
-}
-
 void Server::returned(int index) {
   worker(index);
   consistency_->joined(index);
@@ -209,6 +208,7 @@ void Server::returned(int index) {
 void Server::refuse(int index, const Push& push) {
   if (push.number > 0) ledger_.handle(push.number, push.complete_below);
   ++refused_;
+  round_.forget({push.number, index});
   consistency_->refused(index);
 }
 
@@ -277,9 +277,10 @@ void Server::apply_one(float* gradient, const Arrival& arrival) {
   ++version_;
 }
 
-void Server::gather(float* gradient, const Arrival& arrival, bool first) {
+void Server::gather(float* gradient, const Arrival& arrival, const Round::Key& key, bool first) {
   if (!gathered_) gathered_ = setup_.allocate(length());
   if (rule_->adjusts()) rule_->adjust(slice(0, length(), true, gradient, worker(arrival.worker)), arrival);
+  if (in_rounds_) return round_.push(setup_.place, key, gradient, arrival.scale, arrival.rate);
   if (first) for_each_parallel(setup_.place, length(), Scale{gathered_.get(), gradient, arrival.scale});
   else for_each_parallel(setup_.place, length(), Blend{gathered_.get(), gradient, 1, arrival.scale});
   ++gathered_count_;
@@ -287,107 +288,18 @@ void Server::gather(float* gradient, const Arrival& arrival, bool first) {
 }
 
 void Server::apply_gathered(int count, float rate) {
+  if (in_rounds_) {
+    if (!round_.any()) return;  // a damaged checkpoint said otherwise
+    round_.add_up(setup_.place, gathered_.get());
+    round_.blend(setup_.place, statistics_.get(), static_cast<float>(config_.norm_share));
+    last_gathered_ = round_.last().worker, rate = round_.last().rate;  // not of whoever came last
+    round_.complete();
+  }
   update(gathered_.get(), {.rate = rate, .gradient_scale = 1.0f / static_cast<float>(count), .step = version_ + 1});
   const Arrival last{.worker = last_gathered_, .updates = version_, .rate = rate};
   rule_->learn(slice(0, length(), true, gathered_.get(), worker(last_gathered_)), last);
   gathered_count_ = 0;
   ++version_;
-}
-
-std::vector<Server::Array> Server::arrays() {
-  std::vector<Array> result;
-  const auto add = [&](std::string name, const std::shared_ptr<float[]>& memory, std::int64_t count) {
-    if (memory && count > 0) result.push_back({std::move(name), memory.get(), count});
-  };
-  const auto names = optimizer_->state_names();
-  for (std::size_t i = 0; i < state_.size(); ++i) add("optim." + names[i], state_[i], length());
-  add("kept", kept_, length());
-  add("statistics", statistics_, setup_.statistics);
-  if (gathered_count_ > 0) add("gathered", gathered_, length());
-  for (std::size_t m = 0; m < workers_.size(); ++m) {
-    add("pulled." + std::to_string(m), workers_[m].pulled, length());
-    add("kept." + std::to_string(m), workers_[m].kept, length());
-    add("answer." + std::to_string(m), workers_[m].answer, length());
-  }
-  return result;
-}
-
-// version, dropped, refused; staleness pairs (their number first); workers, the versions that they pulled, gathered, who did last, the bits
-// of the last rate; the consistency's own.
-std::vector<std::int64_t> Server::numbers() const {
-  std::vector<std::int64_t> all = {version_, dropped_, refused_, static_cast<std::int64_t>(staleness_.size())};
-  for (const auto& [staleness, count] : staleness_) all.push_back(staleness), all.push_back(count);
-  all.push_back(std::ssize(workers_));
-  for (const Worker& w : workers_) all.push_back(w.pulled_version);
-  all.push_back(gathered_count_);
-  all.push_back(last_gathered_);
-  all.push_back(std::bit_cast<std::int32_t>(last_rate_));
-  for (const std::int64_t number : consistency_->save()) all.push_back(number);
-  return all;
-}
-
-void Server::load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered) {
-  const ConfigError damaged("the checkpoint's parameter server is damaged");
-  std::size_t at = 0;
-  const auto next = [&] {
-    if (at >= numbers.size()) throw damaged;
-    return numbers[at++];
-  };
-  const auto next_count = [&] {
-    const std::int64_t count = next();
-    if (count < 0 || count > kMostCounted) throw damaged;
-    return count;
-  };
-  const std::int64_t version = next_count(), dropped = next_count(), refused = next_count();
-  std::map<std::int64_t, std::int64_t> staleness;
-  for (std::int64_t pairs = next_count(); pairs > 0; --pairs) {
-    const std::int64_t steps = next_count();
-    staleness[steps] = next_count();
-  }
-  const bool same_workers = next() == std::ssize(workers_);  // else they begin anew with what the server has
-  const auto before = consistency_->save();
-  std::vector<std::int64_t> pulled;
-  std::int64_t gathered_count = 0, last_gathered = 0, last_rate = 0;
-  if (same_workers) {
-    for (std::size_t i = 0; i < workers_.size(); ++i) pulled.push_back(next_count());
-    gathered_count = next_count(), last_gathered = next(), last_rate = next();
-    if (gathered_count > 0 && !gathered) throw damaged;
-    consistency_->load(numbers.subspan(at));
-  }
-  try {
-    if (compensation_ && !predictor_state.empty()) compensation_->load(predictor_state);
-  } catch (const ConfigError&) {
-    consistency_->load(before);
-    throw;
-  }
-  version_ = version, dropped_ = dropped, refused_ = refused;
-  staleness_ = std::move(staleness);
-  if (!same_workers) return;
-  for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pulled_version = pulled[i];
-  gathered_count_ = gathered_count;
-  last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(last_gathered, 0, std::ssize(workers_) - 1));
-  last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(last_rate));
-  if (gathered_count_ > 0 && !gathered_) gathered_ = setup_.allocate(length());
-}
-
-// The ledger, then for each worker the sequence number of its kept answer.
-std::vector<std::int64_t> Server::ledger() const {
-  std::vector<std::int64_t> all;
-  if (ledger_.empty()) return all;
-  ledger_.save(all);
-  for (const Worker& w : workers_) all.push_back(w.answer ? w.answered : 0);
-  return all;
-}
-
-void Server::load_ledger(std::span<const std::int64_t> saved) {
-  if (saved.empty()) return;
-  ledger_.load(saved);
-  for (std::size_t m = 0; m < saved.size(); ++m) {
-    if (saved[m] == 0) continue;
-    Worker& answered = worker(static_cast<int>(m));
-    answered.answered = saved[m];
-    if (!answered.answer) answered.answer = setup_.allocate(length());
-  }
 }
 
 }  // namespace paceline::ps

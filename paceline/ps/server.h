@@ -10,7 +10,6 @@
 // Invariant: version() counts updates, and every accepted gradient's staleness is in staleness().
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,12 +18,11 @@
 
 #include "paceline/optim/cuda_optimizer.h"
 #include "paceline/ps/ledger.h"
+#include "paceline/ps/round.h"
 #include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 
-/// Zeroed memory for `count` floats, where the server's place is.
-using Allocate = std::function<std::shared_ptr<float[]>(std::int64_t count)>;
 std::shared_ptr<float[]> allocate_host(std::int64_t count);
 
 /// What a push says beside its gradient.
@@ -72,8 +70,13 @@ class Server {
   }
   /// Nobody is here any more, though nobody left: what was gathered is applied, and what is kept for each worker stays.
   void all_away();
-  /// The server stopped and goes on: nobody computes any more, and everybody stays in the round that it was in.
-  void interrupted();
+  /// Nothing that the worker computes will come, and it stays in the round that it was in.
+  void interrupted(int worker) { consistency_->refused(worker); }
+  /// The server stopped and goes on: the same for everybody.
+  void interrupted() {
+    for (const int member : members()) interrupted(member);
+  }
+  bool waits_for_everybody() const { return in_rounds_; }
   std::vector<int> members() const { return consistency_->members(); }
   /// One of those is here again, and begins with a pull.
   void returned(int worker);
@@ -112,15 +115,11 @@ class Server {
   void use_stream(void* stream) { setup_.place.stream = stream; }
 
   // ---- for a checkpoint
-  struct Array {
-    std::string name;
-    float* data;
-    std::int64_t count;
-  };
+  using Array = Round::Array;
   std::vector<Array> arrays();  // its memory, without the parameters; to be read or filled
   std::vector<std::int64_t> numbers() const;
   std::vector<float> predictor_state() const { return compensation_ ? compensation_->save() : std::vector<float>{}; }
-  /// `gathered`: whether there is an array of that name. ConfigError where they do not fit; then nothing has changed.
+  /// `gathered`: whether the arrays of the update that is under way are there. ConfigError where they do not fit; then nothing has changed.
   void load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered);
   /// The minibatches that were handled; empty if pushes are not numbered. Load it before arrays(), which it may add to.
   std::vector<std::int64_t> ledger() const;
@@ -137,7 +136,7 @@ class Server {
   Worker& worker(int index);
   Slice slice(std::int64_t offset, std::int64_t count, bool decay, float* gradient, Worker& worker) const;
   void apply_one(float* gradient, const Arrival& arrival);
-  void gather(float* gradient, const Arrival& arrival, bool first);
+  void gather(float* gradient, const Arrival& arrival, const Round::Key& key, bool first);
   void apply_gathered(int count, float rate);
   void keep_answer(Worker& worker, const float* answer, std::int64_t number);
   void update(float* gradient, const optim::Hyper& hyper);
@@ -149,6 +148,7 @@ class Server {
   std::vector<optim::Segment> segments_;  // inside the range, offsets from its begin
   std::unique_ptr<UpdateRule> rule_;
   std::unique_ptr<Consistency> consistency_;
+  bool in_rounds_;  // every update has everybody's contribution
   std::optional<LossCompensation> compensation_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::CudaOptimizer* cuda_ = nullptr;  // the same, where the range lies on a GPU
@@ -163,6 +163,7 @@ class Server {
   float last_rate_ = 0;
   std::map<std::int64_t, std::int64_t> staleness_;
   Ledger ledger_;
+  Round round_;
 };
 
 /// Cuts an arena of `length` elements into `servers` ranges of about the same length: [i] begins range i, and one past the end. Where

@@ -245,16 +245,17 @@ std::vector<NamedTensor> save_server(ps::Server& server, const std::string& pref
   for (const ps::Server::Array& array : server.arrays())
     state.push_back({prefix + array.name, as_tensor(array.data, array.count, device).clone()});
   const std::vector<std::int64_t> numbers = server.numbers();
-  state.push_back({prefix + "numbers", at::tensor(at::ArrayRef<std::int64_t>(numbers))});
+  state.push_back({prefix + "version", at::tensor({server.version()}, at::kLong)});
+  state.push_back({prefix + kServerNumbers, at::tensor(at::ArrayRef<std::int64_t>(numbers))});
   if (const std::vector<std::int64_t> ledger = server.ledger(); !ledger.empty())
-    state.push_back({prefix + "ledger", at::tensor(at::ArrayRef<std::int64_t>(ledger))});
+    state.push_back({prefix + kServerLedger, at::tensor(at::ArrayRef<std::int64_t>(ledger))});
   if (const std::vector<float> predictors = server.predictor_state(); !predictors.empty())
     state.push_back({prefix + "predictors", at::tensor(at::ArrayRef<float>(predictors))});
   return state;
 }
 
 void load_server(ps::Server& server, std::span<const NamedTensor> state, const std::string& prefix, const c10::Device& device) {
-  const at::Tensor numbers = find_saved(state, prefix + "numbers");
+  const at::Tensor numbers = find_saved(state, prefix + kServerNumbers);
   const auto saved = std::ranges::find(state, prefix + "predictors", &NamedTensor::name);
   const at::Tensor predictors = saved == state.end() ? at::empty({0}) : saved->tensor.contiguous();
   const auto copy_arrays = [&](bool really) {
@@ -269,11 +270,13 @@ void load_server(ps::Server& server, std::span<const NamedTensor> state, const s
     }
   };
   copy_arrays(false);  // nothing changes before all is known to fit
-  const auto gathered = std::ranges::find(state, prefix + "gathered", &NamedTensor::name);
+  const auto gathered = std::ranges::find_if(state, [&](const NamedTensor& item) {
+    return item.name == prefix + "gathered" || (item.name.starts_with(prefix + "round.") && item.name.ends_with(".gradient"));
+  });
   server.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())},
               {predictors.data_ptr<float>(), static_cast<std::size_t>(predictors.numel())},
               gathered != state.end() && gathered->tensor.numel() == server.length());
-  const auto ledger = std::ranges::find(state, prefix + "ledger", &NamedTensor::name);
+  const auto ledger = std::ranges::find(state, prefix + kServerLedger, &NamedTensor::name);
   if (ledger != state.end())
     server.load_ledger({ledger->tensor.data_ptr<std::int64_t>(), static_cast<std::size_t>(ledger->tensor.numel())});
   copy_arrays(true);

@@ -71,6 +71,9 @@ ps::Server::Setup server_setup(const Context& context);
 ps::Allocate allocate_on(const c10::Device& device);
 
 /// A server's memory as tensors of a checkpoint, and back. Names begin with `prefix`. What a checkpoint has of other workers is left alone.
+/// Names in a checkpoint, behind the server's prefix.
+inline constexpr const char* kServerNumbers = "bookkeeping.numbers";
+inline constexpr const char* kServerLedger = "bookkeeping.ledger";
 std::vector<NamedTensor> save_server(ps::Server& server, const std::string& prefix, const c10::Device& device);
 void load_server(ps::Server& server, std::span<const NamedTensor> state, const std::string& prefix, const c10::Device& device);
 observe::Served served_by(const ps::Server& server);

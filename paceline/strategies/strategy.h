@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "paceline/base/clock.h"
@@ -111,6 +112,9 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
 };
+/// Part of the name of what says how a run came to its state, not what its next step computes: who is connected, what was counted. A
+/// checkpoint keeps it, and state_hash leaves it out.
+inline constexpr std::string_view kBookkeeping = ".bookkeeping.";
 
 class Strategy {
  public:

@@ -175,9 +175,9 @@ class ThreadsExecutor final : public Executor {
 
   // The module has the checkpoint's parameters by now.
   void load(std::span<const NamedTensor> state) override {
-    find_saved(state, prefix(0) + "numbers");  // a strategy without servers has none
-    if (std::ranges::none_of(state, [&](const NamedTensor& item) { return item.name == prefix(hosts_.size() - 1) + "numbers"; }) ||
-        std::ranges::any_of(state, [&](const NamedTensor& item) { return item.name == prefix(hosts_.size()) + "numbers"; }))
+    find_saved(state, prefix(0) + kServerNumbers);  // a strategy without servers has none
+    if (std::ranges::none_of(state, [&](const NamedTensor& item) { return item.name == prefix(hosts_.size() - 1) + kServerNumbers; }) ||
+        std::ranges::any_of(state, [&](const NamedTensor& item) { return item.name == prefix(hosts_.size()) + kServerNumbers; }))
       throw ConfigError("the checkpoint's parameters lay on another number of servers; resume with the same ps.servers and ps.executor");
     for (std::size_t i = 0; i < hosts_.size(); ++i)
       hosts_[i]->with([&](ps::Server& server) {

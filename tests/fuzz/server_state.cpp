@@ -9,8 +9,8 @@
 using namespace paceline;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  constexpr std::array<std::array<const char*, 2>, 4> kKinds = {
-      {{"asgd", "asp"}, {"lc_asgd", "asp"}, {"asgd", "ssp"}, {"average", "adasync"}}};
+  constexpr std::array<std::array<const char*, 2>, 5> kKinds = {
+      {{"asgd", "asp"}, {"lc_asgd", "asp"}, {"asgd", "ssp"}, {"average", "adasync"}, {"average", "bsp"}}};
   constexpr std::int64_t kLength = 8;
   fuzz::Pieces pieces(data, size);
   const auto choice = pieces.value<std::uint8_t>();

@@ -51,7 +51,9 @@ class Oracle {
     const double slower = ps_.rule == "staleness_aware" ? 1.0 / static_cast<double>(std::max<std::int64_t>(stale, 1)) : 1.0;
     const bool alone = group_ == 1;  // an update has one rate: where it has several gradients, they are scaled instead
     for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += scale * (alone ? 1 : slower) * pushed[i];
-    if (++gathered_ == group_) update(rate * (alone ? slower : 1));
+    rates_[worker] = rate;
+    // Whoever comes last under bsp, the order of the round decides, which is that of the workers here.
+    if (++gathered_ == group_) update((ps_.consistency == "bsp" ? rates_.rbegin()->second : rate) * (alone ? slower : 1));
   }
 
   /// With the mean of what has been gathered.
@@ -70,6 +72,7 @@ class Oracle {
         kept_[i] = ps_.gap_decay * kept_[i] + (1 - ps_.gap_decay) * std::pow(model_.weights[i] - before[i], 2);
     std::ranges::fill(sum_, 0);
     gathered_ = 0;
+    rates_.clear();
   }
 
   const Doubles& weights() const { return model_.weights; }
@@ -128,6 +131,7 @@ class Oracle {
   PsConfig ps_;
   optim::OptimConfig optim_;
   int group_, gathered_ = 0;
+  std::map<int, double> rates_;  // of the update that is under way, by worker
   std::vector<Worker> workers_;
   Doubles kept_;  // gap_aware: mean squared step; dana: Σ v
   Doubles sum_;   // of the gathered gradients

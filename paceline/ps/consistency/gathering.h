@@ -17,6 +17,9 @@
 
 namespace paceline::ps {
 
+/// Everybody who is present, however many.
+inline constexpr std::int64_t kEverybody = std::numeric_limits<std::int64_t>::max();
+
 class Gathering : public Consistency {
  public:
   struct Manner {
@@ -32,6 +35,7 @@ class Gathering : public Consistency {
   void refused(int worker) override;
   bool in_vain(int worker) const override;
   bool cancels() const override { return manner_.cancels; }
+  bool waits_for_everybody() const override { return manner_.contributors_wait && manner_.group == kEverybody; }
   void joined(int worker) override;
   Verdict left(int worker) override;
   std::vector<int> members() const override;
@@ -55,9 +59,6 @@ class Gathering : public Consistency {
   Seats seats_;
   int gathered_ = 0;
 };
-
-/// Everybody who is present, however many.
-inline constexpr std::int64_t kEverybody = std::numeric_limits<std::int64_t>::max();
 
 /// K of the settings. Throws ConfigError where the workers are too few for it.
 std::int64_t group_of(const ConsistencyConfig& config, int workers);

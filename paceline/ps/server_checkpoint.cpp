@@ -1,0 +1,116 @@
+// What a checkpoint keeps of a server, and how another one takes it over.
+#include <algorithm>
+#include <bit>
+
+#include "paceline/base/error.h"
+#include "paceline/ps/server.h"
+
+namespace paceline::ps {
+namespace {
+
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;  // of anything: more than any run has
+
+}  // namespace
+
+std::vector<Server::Array> Server::arrays() {
+  std::vector<Array> result;
+  const auto add = [&](std::string name, const std::shared_ptr<float[]>& memory, std::int64_t count) {
+    if (memory && count > 0) result.push_back({std::move(name), memory.get(), count});
+  };
+  const auto names = optimizer_->state_names();
+  for (std::size_t i = 0; i < state_.size(); ++i) add("optim." + names[i], state_[i], length());
+  add("kept", kept_, length());
+  add("statistics", statistics_, setup_.statistics);
+  if (gathered_count_ > 0) add("gathered", gathered_, length());
+  for (Array& held : round_.arrays()) result.push_back(std::move(held));
+  for (std::size_t m = 0; m < workers_.size(); ++m) {
+    add("pulled." + std::to_string(m), workers_[m].pulled, length());
+    add("kept." + std::to_string(m), workers_[m].kept, length());
+    add("answer." + std::to_string(m), workers_[m].answer, length());
+  }
+  return result;
+}
+
+// version, dropped, refused; staleness pairs (their number first); workers, the versions that they pulled, gathered, who did last, the bits
+// of the last rate; the round's; the consistency's own.
+std::vector<std::int64_t> Server::numbers() const {
+  std::vector<std::int64_t> all = {version_, dropped_, refused_, static_cast<std::int64_t>(staleness_.size())};
+  for (const auto& [staleness, count] : staleness_) all.push_back(staleness), all.push_back(count);
+  all.push_back(std::ssize(workers_));
+  for (const Worker& w : workers_) all.push_back(w.pulled_version);
+  all.push_back(gathered_count_);
+  all.push_back(last_gathered_);
+  all.push_back(std::bit_cast<std::int32_t>(last_rate_));
+  round_.save(all);
+  for (const std::int64_t number : consistency_->save()) all.push_back(number);
+  return all;
+}
+
+void Server::load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered) {
+  const ConfigError damaged("the checkpoint's parameter server is damaged");
+  std::size_t at = 0;
+  const auto next = [&] {
+    if (at >= numbers.size()) throw damaged;
+    return numbers[at++];
+  };
+  const auto next_count = [&] {
+    const std::int64_t count = next();
+    if (count < 0 || count > kMostCounted) throw damaged;
+    return count;
+  };
+  const std::int64_t version = next_count(), dropped = next_count(), refused = next_count();
+  std::map<std::int64_t, std::int64_t> staleness;
+  for (std::int64_t pairs = next_count(); pairs > 0; --pairs) {
+    const std::int64_t steps = next_count();
+    staleness[steps] = next_count();
+  }
+  const bool same_workers = next() == std::ssize(workers_);  // else they begin anew with what the server has
+  const auto before = consistency_->save();
+  Round round = round_;
+  std::vector<std::int64_t> pulled;
+  std::int64_t gathered_count = 0, last_gathered = 0, last_rate = 0;
+  if (same_workers) {
+    for (std::size_t i = 0; i < workers_.size(); ++i) pulled.push_back(next_count());
+    gathered_count = next_count(), last_gathered = next(), last_rate = next();
+    auto rest = numbers.subspan(at);
+    if (!round.read(rest) || ((gathered_count > 0 || round.any()) && !gathered)) throw damaged;
+    consistency_->load(rest);
+  }
+  try {
+    if (compensation_ && !predictor_state.empty()) compensation_->load(predictor_state);
+  } catch (const ConfigError&) {
+    consistency_->load(before);
+    throw;
+  }
+  version_ = version, dropped_ = dropped, refused_ = refused;
+  staleness_ = std::move(staleness);
+  if (!same_workers) return;
+  for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i].pulled_version = pulled[i];
+  gathered_count_ = gathered_count;
+  round_ = std::move(round);
+  last_gathered_ = static_cast<int>(std::clamp<std::int64_t>(last_gathered, 0, std::ssize(workers_) - 1));
+  last_rate_ = std::bit_cast<float>(static_cast<std::int32_t>(last_rate));
+  if ((gathered_count_ > 0 || round_.any()) && !gathered_) gathered_ = setup_.allocate(length());
+}
+
+// The ledger, then for each worker the sequence number of its kept answer.
+std::vector<std::int64_t> Server::ledger() const {
+  std::vector<std::int64_t> all;
+  if (ledger_.empty()) return all;
+  ledger_.save(all);
+  for (const Worker& w : workers_) all.push_back(w.answer ? w.answered : 0);
+  return all;
+}
+
+void Server::load_ledger(std::span<const std::int64_t> saved) {
+  if (saved.empty()) return;
+  ledger_.load(saved);
+  for (std::size_t m = 0; m < saved.size(); ++m) {
+    if (saved[m] == 0) continue;
+    Worker& answered = worker(static_cast<int>(m));
+    answered.answered = saved[m];
+    if (!answered.answer) answered.answer = setup_.allocate(length());
+  }
+}
+
+}  // namespace paceline::ps
