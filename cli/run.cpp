@@ -234,7 +234,7 @@ Action add_run(CLI::App& app) {
   app.add_flag("--standalone", flags->standalone, "this host alone (the default)");
   app.add_option("--max-restarts", flags->max_restarts,
                  "how often everybody is started again after a rank failed, and goes on from the newest checkpoint; with --servers, each "
-                 "server by itself")
+                 "server and worker by itself")
       ->check(whole_number(0))
       ->capture_default_str();
   app.add_option(

@@ -16,9 +16,11 @@ bool ended_well(const Rank& rank) { return rank.exit && rank.exit->good(); }
 
 }  // namespace
 
-void Fleet::judge(const std::vector<Rank*>& ended) {
-  const bool worker_runs = any_worker(runs);
+void Fleet::judge(const std::vector<Rank*>& ended_now) {
+  std::vector<Rank*> ended = ended_now;
   const Rank* lost = nullptr;
+  std::erase_if(ended, [&](Rank* rank) { return is_worker(*rank) && failed(*rank) && cause_ == nullptr && !over_ && restart(*rank); });
+  const bool worker_runs = any_worker(runs);
   for (Rank* rank : ended) {
     if (!is_worker(*rank)) {
       server_ended(*rank);
@@ -42,11 +44,15 @@ void Fleet::server_ended(Rank& server) {
   }
   if (!failed(server) || cause_ != nullptr) return;
   if (over_) return log::warning("{}, when server 0 had ended", server.end());
-  if (server.lived >= job().healthy_after) server.restarts_counted = 0;
-  const bool again = server.restarts_counted < job().max_restarts && !told_to_end() && server.exit->code != kWrongInput && any_worker(runs);
-  if (!again) return fail(server);
-  log::warning("{}; it is started again, restart {} of {}", server.end(), ++server.restarts_counted, job().max_restarts);
-  start_again(server);
+  if (!any_worker(runs) || !restart(server)) fail(server);
+}
+
+bool Fleet::restart(Rank& rank) {
+  if (rank.lived >= job().healthy_after) rank.restarts_counted = 0;
+  if (rank.restarts_counted >= job().max_restarts || told_to_end() || rank.exit->code == kWrongInput) return false;
+  log::warning("{}; it is started again, restart {} of {}", rank.end(), ++rank.restarts_counted, job().max_restarts);
+  start_again(rank);
+  return true;
 }
 
 void Fleet::fail(const Rank& cause) {

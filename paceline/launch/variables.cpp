@@ -12,8 +12,8 @@
 namespace paceline::launch {
 namespace {
 
-constexpr std::array kOurs = {"PACELINE_JOB",    "PACELINE_RESTARTS", "PACELINE_ROLE",   "PACELINE_SERVER",
-                              "PACELINE_WORKER", "PACELINE_SERVERS",  "PACELINE_WORKERS"};
+constexpr std::array kOurs = {"PACELINE_JOB",    "PACELINE_RESTARTS", "PACELINE_ROLE",    "PACELINE_SERVER",
+                              "PACELINE_WORKER", "PACELINE_SERVERS",  "PACELINE_WORKERS", "PACELINE_MAX_RESTARTS"};
 
 /// What comm::discover() would take for a place in a group.
 constexpr std::array kOfGroups = {
@@ -78,6 +78,7 @@ std::vector<std::string> rank_variables(const Job& job, const Place& place, int 
   for (const std::string& own : job.servers > 0 ? place_among_servers(job, place) : place_in_group(job, place))
     set_variable(variables, own);
   set_variable(variables, fmt::format("PACELINE_RESTARTS={}", restarts));
+  set_variable(variables, fmt::format("PACELINE_MAX_RESTARTS={}", job.max_restarts));
   return variables;
 }
 

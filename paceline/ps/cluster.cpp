@@ -47,6 +47,7 @@ Cluster discover(const comm::Environment& environment) {
   if (role == "server") cluster.index = number_in("PACELINE_SERVER", 0, static_cast<int>(cluster.servers.size()) - 1);
   if (role == "worker" && !variable("PACELINE_WORKER").empty()) cluster.index = number_in("PACELINE_WORKER", 0, 1 << 13);
   if (!variable("PACELINE_RESTARTS").empty()) cluster.restarts = number_in("PACELINE_RESTARTS", 0, 1 << 20);
+  if (!variable("PACELINE_MAX_RESTARTS").empty()) cluster.max_restarts = number_in("PACELINE_MAX_RESTARTS", 0, 1 << 20);
   if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number_in("PACELINE_WORKERS", 1, 1 << 20);
   cluster.key = variable("PACELINE_JOB");
   if (!cluster.key.empty()) cluster.job = public_name(cluster.key, "job");  // a hash, which may be shown to anybody

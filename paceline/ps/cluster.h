@@ -15,6 +15,7 @@ struct Cluster {
   Role role = Role::none;
   int index = -1;                    // of a server, or the number that a worker asks for; −1: any that is free
   int restarts = 0;                  // how often a launcher had to start this process again
+  int max_restarts = 0;              // how often it would; 0: nobody is started again
   int workers = 0;                   // that were started; 0: not known
   std::string job;                   // tells runs apart: the same for all processes of one, however often they start again
   std::string key;                   // that all of them know and nobody else does; stays out of logs and files others can read
@@ -26,8 +27,8 @@ struct Cluster {
   bool leads() const { return role == Role::none || (role == Role::server && index == 0); }
 };
 
-/// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, PACELINE_WORKERS, PACELINE_RESTARTS and PACELINE_JOB.
-/// ConfigError where they contradict each other.
+/// From PACELINE_ROLE, PACELINE_SERVERS, PACELINE_SERVER or PACELINE_WORKER, PACELINE_WORKERS, PACELINE_RESTARTS,
+/// PACELINE_MAX_RESTARTS and PACELINE_JOB. ConfigError where they contradict each other.
 Cluster discover(const comm::Environment& environment = comm::process_environment());
 /// What two processes' "key=value" lines do not agree on: "data.batch is 64 here and 32 there, …"; empty: nothing.
 std::string difference(const std::string& here, const std::string& there);

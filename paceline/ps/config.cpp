@@ -63,7 +63,8 @@ void PsConfig::describe(Section& section) {
       .at_least(0)
       .at_most(1e6);
   section.field("replica", replica,
-                "processes: write every push to a journal before it is acknowledged, so that a server that is started again has them all");
+                "processes: write every push to a journal before it is acknowledged, so that a server that is started again has them all; "
+                "implied by several synchronous servers with --max-restarts");
   section.field("certificate", certificate, "processes: PEM file of this side; with key and authority: mutual TLS");
   section.field("key", key, "processes: PEM file of its private key");
   section.field("authority", authority, "processes: PEM file of whoever signed the other side's certificate");

@@ -269,6 +269,21 @@ void Host::leave(int worker) {
   changed_.notify_all();
 }
 
+bool Host::lose(int worker) {
+  const bool keeps_place = [&] {
+    const std::scoped_lock both(state_, memory_);
+    Presence& lost = presence(worker);
+    if (lost.expected || !limits_.started_again || !server_->waits_for_everybody() || !lost.here || lost.returns) return lost.expected;
+    note(Journal::Kind::lost, worker);
+    server_->interrupted(worker);
+    lost = {.here = true, .expected = true, .changes = lost.changes + 1, .heard = clock_.now()};
+    return true;
+  }();
+  if (keeps_place) changed_.notify_all();
+  else leave(worker);
+  return keeps_place;
+}
+
 void Host::heard_of(int worker) {
   const std::scoped_lock state(state_);
   presence(worker).heard = clock_.now();
@@ -286,10 +301,10 @@ std::vector<int> Host::forget_silent() {
   return gone;
 }
 
-void Host::begin_again(bool alone) {
+void Host::begin_again(bool knows_round) {
   const std::scoped_lock both(state_, memory_);
   began_again_ = true;
-  if (!alone) {
+  if (!knows_round) {
     note(Journal::Kind::all_away, 0);
     return server_->all_away();
   }

@@ -27,6 +27,7 @@ class Host {
   struct Limits {
     Nanoseconds wait = std::chrono::seconds(30);     // a pull that is not granted for so long is a PeerError
     Nanoseconds silence = std::chrono::seconds(30);  // a worker that was not heard of for so long has left
+    bool started_again = false;                      // a launcher starts lost workers again, so that it pays to wait for them
   };
 
   Host(std::unique_ptr<Server> server, const Limits& limits);
@@ -59,15 +60,19 @@ class Host {
 
   void join(int worker);
   void leave(int worker);
+  /// Its connection broke. If somebody starts it again and updates need everybody, it keeps its place in the round until it is back or was
+  /// silent for too long; otherwise it has left. Returns whether it keeps its place.
+  bool lose(int worker);
   void heard_of(int worker);  // it lives
   /// Workers that were silent for too long leave; returns them. Whoever computes for long tells by heard_of().
   std::vector<int> forget_silent();
   /// The server has the state of another that was lost, and nobody is connected.
   ///
-  /// Of several servers the others went on, so everybody is away: whoever comes back takes part again with its next pull, because what it
-  /// computes now belongs to a round that this server did not see begin. The only server (`alone`) knows the round: whoever was in it is
-  /// waited for, until it comes back or was silent for too long, and no update is made without it.
-  void begin_again(bool alone = false);
+  /// A server that has lost nothing, or is the only one, knows the round (`knows_round`): whoever was in it is waited for, until it comes
+  /// back or was silent for too long, and no update is made without it. Otherwise the other servers went on meanwhile, and everybody is
+  /// away: whoever comes back takes part again with its next pull, because what it computes now belongs to a round that this server did not
+  /// see begin.
+  void begin_again(bool knows_round = false);
   /// From now on every event is written there before anybody hears of it. Only within with(), or before anybody comes.
   void write_to(std::unique_ptr<Journal> journal) { journal_ = std::move(journal); }
   /// Starts the first journal of a run. Workers that have joined by now are recorded in it.
@@ -92,7 +97,7 @@ class Host {
     bool computes = false;               // it has pulled, and not yet pushed
     std::optional<Nanoseconds> since{};  // it asks whether it may begin
     bool returns = false;                // to a server that has begun again, with its next pull
-    bool expected = false;               // it was in the round of a server that has begun again, and has not come back
+    bool expected = false;               // it was lost, or its server was, and it keeps its place in the round until it is back
     int changes = 0;                     // how often it came and went
     Nanoseconds heard{0};
   };

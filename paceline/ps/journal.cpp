@@ -51,6 +51,7 @@ void play(const Record& record, std::vector<float>& values, std::vector<float>& 
     case Journal::Kind::duplicate: return server.ignore_duplicate(worker);
     case Journal::Kind::completed: return server.complete(record.report.number);
     case Journal::Kind::interrupted: return server.interrupted();
+    case Journal::Kind::lost: return server.interrupted(worker);
     case Journal::Kind::assigned:
     case Journal::Kind::follows: return;
   }
@@ -58,7 +59,7 @@ void play(const Record& record, std::vector<float>& values, std::vector<float>& 
 
 /// Why an event cannot have happened to a server that is where this one is; empty where it can.
 std::string obstacle_to(const Record& record, const Server& server) {
-  if (record.kind < Journal::Kind::joined || record.kind > Journal::Kind::interrupted || record.kind == Journal::Kind::follows)
+  if (record.kind < Journal::Kind::joined || record.kind > Journal::Kind::lost || record.kind == Journal::Kind::follows)
     return fmt::format("there is no event of kind {}", static_cast<std::int64_t>(record.kind));
   if (record.kind == Journal::Kind::all_away || record.kind == Journal::Kind::interrupted) return "";
   if (record.worker < 0 || record.worker >= kMostWorkers) return fmt::format("no worker has the number {}", record.worker);

@@ -37,6 +37,7 @@ class Journal {
     assigned,   // server 0: a minibatch was assigned to the worker; `report` has its number
     completed,  // server 0: a minibatch is complete on all servers; `report` has its number and sums
     interrupted,
+    lost,  // a worker's connection broke, and it keeps its place
   };
   /// Called during a replay for `assigned` and `completed`.
   using Progress = std::function<void(Kind kind, int worker, const Report& report)>;

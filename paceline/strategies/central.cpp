@@ -200,7 +200,9 @@ std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& 
   as_tensor(server->parameters(), server->length(), device)
       .copy_(context.module.arena().parameters().narrow(0, setup.begin, server->length()));
   if (setup.statistics > 0) as_tensor(server->statistics(), setup.statistics, device).copy_(context.module.statistics().parameters());
-  return std::make_shared<ps::Host>(std::move(server), ps::Host::Limits{.wait = ps.deadline(), .silence = ps.deadline()});
+  return std::make_shared<ps::Host>(
+      std::move(server),
+      ps::Host::Limits{.wait = ps.deadline(), .silence = ps.deadline(), .started_again = context.cluster.max_restarts > 0});
 }
 
 ps::PushCompression push_compression(const Context& context) {

@@ -36,6 +36,7 @@ using namespace std::chrono_literals;
 constexpr auto kFarewell = 10s;          // for workers to hear that there is no more work
 constexpr auto kTaskWait = 200ms;        // that a worker's question for work may take
 constexpr const char* kState = "ps.0.";  // of this server, in a checkpoint
+constexpr const char* kJournal = "bookkeeping.journal";
 
 class ProcessesExecutor final : public Executor {
  public:
@@ -131,7 +132,7 @@ class ProcessesExecutor final : public Executor {
         // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
         journals_->forget_before(std::exchange(journal_before_, std::exchange(journal_, journals_->number() + 1)));
         host_->write_to(journals_->next());
-        state.push_back({std::string(kState) + "journal", at::tensor({journal_}, at::kLong)});
+        state.push_back({std::string(kState) + kJournal, at::tensor({journal_}, at::kLong)});
       }
       return state;
     });
@@ -146,7 +147,7 @@ class ProcessesExecutor final : public Executor {
       std::copy_n(parameters, server.length(), server.parameters());
       return server.version();
     });
-    begin_again(context_.ps.replica ? find_saved(state, std::string(kState) + "journal").item<std::int64_t>() : 0,
+    begin_again(context_.ps.replica ? find_saved(state, std::string(kState) + kJournal).item<std::int64_t>() : 0,
                 fmt::format("goes on with version {}, the run's last checkpoint", version));
   }
   bool wants_checkpoint() const override {
@@ -169,7 +170,7 @@ class ProcessesExecutor final : public Executor {
                      ? fmt::format("{} pushes after it came from its journal, {} minibatches after it are complete, and none is lost",
                                    replayed, replayed_.size())
                      : "updates after it are lost in its range, and the other servers keep theirs");
-    host_->begin_again(context_.cluster.servers.size() == 1);
+    host_->begin_again(context_.ps.replica || context_.cluster.servers.size() == 1);
     serve();
   }
   void begin_without_checkpoint() {

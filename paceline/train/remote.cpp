@@ -65,6 +65,10 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   recipe.ps.executor = "processes";
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);
+  // Workers would wait for ever for one of several servers that is rounds behind the others, so it must not lose any.
+  const bool synchronous = strategies::paired(recipe.strategy.name, recipe.ps).consistency == "bsp";
+  if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && synchronous && recipe.ps.transport == "grpc" && recipe.ps.snapshot_s > 0)
+    recipe.ps.replica = true;
   return recipe;
 }
 

@@ -76,7 +76,7 @@ void ServerSnapshots::restore() {
     host_.write_to(journals_->next());
   }
   log::warning("server {} was started again and {}; {}", cluster_.index, how, rest);
-  host_.begin_again();
+  host_.begin_again(recipe_.ps.replica);
 }
 
 std::int64_t ServerSnapshots::load(const Checkpoint& snapshot) {

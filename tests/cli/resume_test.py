@@ -14,6 +14,7 @@ from support import DEADLINE_S, FAILED, SMALL, STOPPED, WRONG_INPUT, CliTest
 
 # One that lasts long enough to be interrupted.
 LONG = SMALL + ["data.train_samples=1600", "train.epochs=40", "train.checkpoint_every=25"]
+SERVED = LONG + ["train.epochs=10", "strategy.name=ssgd", "data.batch=15"]
 
 
 class Resuming(CliTest):
@@ -205,7 +206,7 @@ class Restarts(CliTest):
         self.assertEqual(process.returncode, 0, err)
         return json.loads((self.folder / run / "summary.json").read_text()), err
 
-    def check(self, launch, victim, words, interrupt, same=("state_hash", "steps", "samples", "workers")):
+    def check(self, launch, victim, words, interrupt, told=None):
         """Kills `victim` with -9 once there is something to lose; everything must be as if nothing had happened."""
         whole, _ = self.summary(self.train(launch, words, "whole"), "runs/whole")
         process = self.train([*launch, "--max-restarts", "1"], words, "killed")
@@ -215,15 +216,18 @@ class Restarts(CliTest):
         before, kept = self.steps("runs/killed"), self.checkpoints("runs/killed")
         os.kill(pid, signal.SIGKILL)
         summary, err = self.summary(process, "runs/killed")
-        for key in same:
+        for key in ("state_hash", "steps", "samples", "workers"):
             self.assertEqual(summary[key], whole[key], key)
         self.assertEqual(sorted(path.name for path in (self.folder / "runs").iterdir()), ["killed", "whole"])
         with open(self.folder / "runs/killed/metrics.jsonl") as lines:
             steps = [row["step"] for row in map(json.loads, lines) if row["event"] == "step"]
         self.assertEqual(steps, sorted(set(steps)))
-        told = re.search(r"restart 1: .*runs/killed .* from step (\d+).*; ([\d,]+) steps? .* lost", err)
-        self.assertTrue(told, err)
-        return int(told.group(1)), int(told.group(2).replace(",", "")), before, kept
+        if told:
+            self.assertIn(told, err)
+            return None
+        words = re.search(r"restart 1: .*runs/killed .* from step (\d+).*; ([\d,]+) steps? .* lost", err)
+        self.assertTrue(words, err)
+        return int(words.group(1)), int(words.group(2).replace(",", "")), before, kept
 
     def test_a_killed_rank(self):
         for rank in range(2):
@@ -241,11 +245,20 @@ class Restarts(CliTest):
         self.assertEqual((step, lost), (0, made))
 
     def test_a_killed_server(self):
-        words = [*LONG, "train.epochs=10", "strategy.name=ssgd", "optim.momentum=0"]
-        step, lost, made, _ = self.check(["--servers", "1", "--workers", "2"], "PACELINE_SERVER=0", words, self.checkpoints,
-                                        same=["steps", "samples", "workers", "parameters_hash"])
+        step, lost, made, _ = self.check(["--servers", "1", "--workers", "3"], "PACELINE_SERVER=0", SERVED, self.checkpoints)
         self.assertGreater(step, 0)
         self.assertEqual(lost, made - step)
+
+    def test_a_killed_server_of_several(self):
+        """Its journal has what it did since its snapshot, so that nothing is lost."""
+        for server in range(2):
+            with self.subTest(server):
+                self.check(["--servers", "2", "--workers", "3"], f"PACELINE_SERVER={server}", SERVED, self.checkpoints, told="is started again")
+                shutil.rmtree(self.folder / "runs")
+
+    def test_a_killed_worker(self):
+        """The others wait for it, and the round has the same minibatches."""
+        self.check(["--servers", "1", "--workers", "3"], "PACELINE_WORKER=1", SERVED, self.checkpoints, told="is started again")
 
     def test_a_resumed_run_goes_on_from_its_newest_checkpoint(self):
         whole, _ = self.summary(self.train(["-np", "2"], LONG, "whole"), "runs/whole")

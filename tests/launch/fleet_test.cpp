@@ -175,6 +175,18 @@ TEST_F(ServersAndWorkers, AServerIsStartedAgainAndTheOthersAreNot) {
   EXPECT_THAT(out, HasSubstr("[server 1] last words\n"));
 }
 
+TEST_F(ServersAndWorkers, AWorkerIsStartedAgainAndThenTheOthersGoOnWithoutIt) {
+  job.max_restarts = 2;
+  EXPECT_EQ(run(1, 2, "await done; await lost",
+                "echo $PACELINE_RESTARTS; [ $PACELINE_WORKER = 1 ] || { await back; touch $F/done; exec sleep 1000; }; "
+                "[ $PACELINE_RESTARTS = 2 ] || exit 9; touch $F/back; await done; touch $F/lost; exit 9"),
+            0)
+      << err;
+  EXPECT_THAT(lines_of(err), ElementsAre(MatchesRegex("warning: worker 1 .* code 9 .*; it is started again, restart 1 of 2"),
+                                         MatchesRegex("warning: worker 1 .*; it is started again, restart 2 of 2"), HasSubstr("worker 1")));
+  EXPECT_EQ(file("worker-0.log") + file("worker-1.log"), "0\n0\n1\n2\n");
+}
+
 TEST_F(ServersAndWorkers, RestartsAreCountedAndNotForWrongInput) {
   job.max_restarts = 1;
   EXPECT_EQ(run(1, 1, "exit 5", "exec sleep 1000"), 5);
@@ -233,7 +245,7 @@ TEST(Variables, OfAWorkerOnAnotherHost) {
   job.plan = make_plan({.hosts = parse_hosts("far:1,further:2"), .servers = 1, .workers = 2}, kMachine);
   EXPECT_THAT(rank_variables(job, job.plan.places[2], 0),
               UnorderedElementsAre("PACELINE_ROLE=worker", "PACELINE_WORKER=1", "PACELINE_SERVERS=far:1", "PACELINE_WORKERS=2",
-                                   "PACELINE_RESTARTS=0"));
+                                   "PACELINE_RESTARTS=0", "PACELINE_MAX_RESTARTS=0"));
   EXPECT_TRUE(set_by_launcher("PACELINE_SERVERS=a:1"));
   EXPECT_FALSE(set_by_launcher("PACELINE_DATA=/data"));
 }

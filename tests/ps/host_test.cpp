@@ -12,6 +12,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/ps/client.h"
+#include "tests/ps/small_host.h"
 #include "tests/ps/verdicts.h"
 
 namespace paceline::ps {
@@ -21,51 +22,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-using Floats = std::vector<float>;
-
-const optim::OptimConfig kPlain{.momentum = 0};
-
-PsConfig with(const std::string& consistency, std::int64_t bound = 0) {
-  PsConfig config;
-  config.consistency = consistency, config.bound = bound;
-  return config;
-}
-
-std::unique_ptr<Server> make_server(const PsConfig& config, int workers, std::int64_t length, std::int64_t begin = 0,
-                                    std::int64_t end = -1) {
-  Server::Setup setup;
-  setup.segments = {{0, length / 3}, {length / 3, length - length / 3, false}};
-  setup.length = length, setup.begin = begin, setup.end = end < 0 ? length : end;
-  setup.workers = workers;
-  return std::make_unique<Server>(config, kPlain, setup);
-}
-
-std::shared_ptr<Host> make_host(const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
-  auto host = std::make_shared<Host>(make_server(config, workers, length), limits);
-  for (int worker = 0; worker < workers; ++worker) host->join(worker);
-  return host;
-}
-
-Floats parameters_of(Host& host) {
-  return host.with([](Server& server) { return Floats(server.parameters(), server.parameters() + server.length()); });
-}
-
 /// Runs body(worker) on a thread for each, and waits for all.
 template <class Body>
 void at_once(int workers, const Body& body) {
   std::vector<std::jthread> threads;
   for (int worker = 0; worker < workers; ++worker) threads.emplace_back([&body, worker] { body(worker); });
-}
-
-/// What a pull was answered with: "" where it was granted.
-std::string outcome_of_pull(Host& host, int worker) {
-  Floats into(static_cast<std::size_t>(host.length()));
-  try {
-    host.pull(worker, into.data(), 1);
-    return "";
-  } catch (const Error& error) {
-    return error.what();
-  }
 }
 
 // Every gradient is ±2⁻ᵏ everywhere, so that the sums are exact in any order, and a pull that met a push half way shows two values.
@@ -343,74 +304,6 @@ TEST(Host, ForgetsWhoIsSilentAndNobodyElse) {
 }
 
 // ---- the client in the same process
-
-/// A server in the state of another that was lost, as the only one of its run begins again.
-std::unique_ptr<Host> begun_again(Host& lost, const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
-  auto server = make_server(config, workers, length);
-  lost.with([&](Server& before) {
-    const bool gathered = std::ranges::any_of(before.arrays(), [](const Server::Array& array) { return array.name == "gathered"; });
-    server->load(before.numbers(), {}, gathered);
-    std::copy_n(before.parameters(), length, server->parameters());
-    for (std::size_t i = 0; i < before.arrays().size(); ++i)
-      std::copy_n(before.arrays()[i].data, before.arrays()[i].count, server->arrays()[i].data);
-  });
-  auto host = std::make_unique<Host>(std::move(server), limits);
-  host->begin_again(/*alone=*/true);
-  return host;
-}
-
-TEST(Host, TheOnlyServerBeginsAgainInTheMiddleOfItsRound) {
-  const auto lost = make_host(with("bsp"), 2, 6);
-  Floats one(6, 1), two(6, 2);
-  EXPECT_EQ(outcome_of_pull(*lost, 0), "");
-  EXPECT_EQ(outcome_of_pull(*lost, 1), "");
-  EXPECT_EQ(lost->push(0, one.data(), {.rate = 1}), gathered(1));
-
-  const auto host = begun_again(*lost, with("bsp"), 2, 6);
-  host->join(0);
-  EXPECT_FALSE(host->may_begin(0, true)) << "it has contributed to this round";
-  host->join(1);
-  EXPECT_EQ(outcome_of_pull(*host, 1), "") << "what it computed is lost, and it computes anew";
-  EXPECT_EQ(host->push(1, two.data(), {.rate = 1}), applied(2));
-  EXPECT_EQ(parameters_of(*host), Floats(6, -1.5f));
-}
-
-/// Computed on what the lost server had, it must not pass for the minibatch of that number when it is assigned again.
-TEST(Host, WhatWasPulledFromALostServerCountsForNothing) {
-  const auto lost = make_host(with("asp"), 2, 6);
-  const auto host = begun_again(*lost, with("asp"), 2, 6);
-  Floats one(6, 1), two(6, 2);
-  host->join(0);
-  EXPECT_EQ(host->push(0, two.data(), {.rate = 1, .number = 9, .complete_below = 9}), kDropped);
-  for (const std::int64_t number : {8, 9}) {
-    EXPECT_EQ(outcome_of_pull(*host, 0), "");
-    EXPECT_EQ(host->push(0, one.data(), {.rate = 1, .number = number}), applied(1));
-  }
-  EXPECT_EQ(parameters_of(*host), Floats(6, -2));
-}
-
-TEST(Host, TheOnlyServerWaitsForThoseWhoWereThere) {
-  const auto lost = make_host(with("bsp"), 2, 6);
-  const auto host = begun_again(*lost, with("bsp"), 2, 6);
-  Floats one(6, 1), two(6, 2);
-  host->join(1);
-  EXPECT_EQ(outcome_of_pull(*host, 1), "");
-  EXPECT_EQ(host->push(1, one.data(), {.rate = 1}), gathered(1)) << "the other one has not come back yet";
-  host->join(0);
-  EXPECT_EQ(outcome_of_pull(*host, 0), "");
-  EXPECT_EQ(host->push(0, two.data(), {.rate = 1}), applied(2));
-}
-
-TEST(Host, TheOnlyServerForgetsWhoDoesNotComeBack) {
-  const auto lost = make_host(with("bsp"), 2, 6);
-  const auto host = begun_again(*lost, with("bsp"), 2, 6, {.silence = std::chrono::milliseconds(1)});
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_THAT(host->forget_silent(), ElementsAre(0, 1));
-  Floats one(6, 1);
-  host->join(1);
-  EXPECT_EQ(outcome_of_pull(*host, 1), "");
-  EXPECT_EQ(host->push(1, one.data(), {.rate = 1}), applied(1));
-}
 
 TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
   constexpr int kWorkers = 3, kSteps = 60;

@@ -228,21 +228,24 @@ int GrpcServer::Impl::number_for(const wire::Join& join, std::unique_lock<std::m
         fmt::format("worker {} is here already, from {}; give every worker a number of its own", worker, old->second->peer()));
   // The same worker by a new stream: the old one is dead, though nobody told.
   old->second->cut();
-  host_->leave(worker);
+  host_->lose(worker);
   if (!changed_.wait_for(lock, host_->limits().wait, [&] { return !sessions_.contains(worker); }))
     throw Broken("the old stream does not end");
   return worker;
 }
 
 void GrpcServer::Impl::leave(const Session& session) {
+  const bool broke = session.is_cut() && !session.is_forgotten();
   std::string rest;
   {
     const std::scoped_lock lock(mutex_);
-    host_->leave(session.worker());
+    const bool keeps_place = broke && !closing_ && host_->lose(session.worker());
+    if (!keeps_place) host_->leave(session.worker());
     sessions_.erase(session.worker());
     allow_threads();
     const std::size_t others = sessions_.size() - sessions_.count(kObserver);
-    rest = fmt::format("{} go{} on", others, others == 1 ? "es" : "");
+    rest = keeps_place ? fmt::format("its place in the round is kept for {:.0f} s", seconds(host_->limits().silence))
+                       : fmt::format("{} go{} on", others, others == 1 ? "es" : "");
     if (!closing_ && session.task() && options_.task_lost) options_.task_lost(session.worker(), *session.task());
     if (closing_) return changed_.notify_all();
   }
@@ -250,7 +253,7 @@ void GrpcServer::Impl::leave(const Session& session) {
   const std::string name = fmt::format("{} at {}", who(session.worker()), session.peer());
   if (session.is_forgotten())
     log::warning("{} was not heard of for {:.1f} s and is forgotten; {}", name, seconds(host_->limits().silence), rest);
-  else if (session.is_cut()) log::warning("{} is gone: its stream broke; {}", name, rest);
+  else if (broke) log::warning("{} is gone: its stream broke; {}", name, rest);
   else log::debug("{} has left; {}", name, rest);
 }
 
@@ -289,7 +292,7 @@ void GrpcServer::Impl::keep(const std::stop_token& stop) {
     for (const int worker : host_->forget_silent())
       if (const auto found = sessions_.find(worker); found != sessions_.end()) found->second->forget();
     for (const auto& [worker, session] : sessions_)
-      if (session->is_cut()) host_->leave(worker);  // ends its waiting, if it waits
+      if (session->is_cut()) host_->lose(worker);  // ends its waiting, if it waits
     for (const auto& [context, visit] : guests_)
       if (visit.until.passed()) context->TryCancel();
   }

@@ -1,0 +1,132 @@
+// Servers that begin again with the state of one that was lost, and workers that are lost and started again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tests/ps/small_host.h"
+#include "tests/ps/verdicts.h"
+
+namespace paceline::ps {
+namespace {
+
+using testing::ElementsAre;
+
+/// A server in the state of another that was lost, as the only one of its run begins again.
+std::unique_ptr<Host> begun_again(Host& lost, const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
+  auto server = make_server(config, workers, length);
+  lost.with([&](Server& before) {
+    server->load(before.numbers(), {}, /*gathered=*/true);
+    std::copy_n(before.parameters(), length, server->parameters());
+    for (std::size_t i = 0; i < before.arrays().size(); ++i)
+      std::copy_n(before.arrays()[i].data, before.arrays()[i].count, server->arrays()[i].data);
+  });
+  auto host = std::make_unique<Host>(std::move(server), limits);
+  host->begin_again(/*knows_round=*/true);
+  return host;
+}
+
+TEST(Host, TheOnlyServerBeginsAgainInTheMiddleOfItsRound) {
+  const auto lost = make_host(with("bsp"), 2, 6);
+  Floats one(6, 1), two(6, 2);
+  EXPECT_EQ(outcome_of_pull(*lost, 0), "");
+  EXPECT_EQ(outcome_of_pull(*lost, 1), "");
+  EXPECT_EQ(lost->push(0, one.data(), {.rate = 1}), gathered(1));
+
+  const auto host = begun_again(*lost, with("bsp"), 2, 6);
+  host->join(0);
+  EXPECT_FALSE(host->may_begin(0, true)) << "it has contributed to this round";
+  host->join(1);
+  EXPECT_EQ(outcome_of_pull(*host, 1), "") << "what it computed is lost, and it computes anew";
+  EXPECT_EQ(host->push(1, two.data(), {.rate = 1}), applied(2));
+  EXPECT_EQ(parameters_of(*host), Floats(6, -1.5f));
+}
+
+/// Computed on what the lost server had, it must not pass for the minibatch of that number when it is assigned again.
+TEST(Host, WhatWasPulledFromALostServerCountsForNothing) {
+  const auto lost = make_host(with("asp"), 2, 6);
+  const auto host = begun_again(*lost, with("asp"), 2, 6);
+  Floats one(6, 1), two(6, 2);
+  host->join(0);
+  EXPECT_EQ(host->push(0, two.data(), {.rate = 1, .number = 9, .complete_below = 9}), kDropped);
+  for (const std::int64_t number : {8, 9}) {
+    EXPECT_EQ(outcome_of_pull(*host, 0), "");
+    EXPECT_EQ(host->push(0, one.data(), {.rate = 1, .number = number}), applied(1));
+  }
+  EXPECT_EQ(parameters_of(*host), Floats(6, -2));
+}
+
+TEST(Host, TheOnlyServerWaitsForThoseWhoWereThere) {
+  const auto lost = make_host(with("bsp"), 2, 6);
+  const auto host = begun_again(*lost, with("bsp"), 2, 6);
+  Floats one(6, 1), two(6, 2);
+  host->join(1);
+  EXPECT_EQ(outcome_of_pull(*host, 1), "");
+  EXPECT_EQ(host->push(1, one.data(), {.rate = 1}), gathered(1)) << "the other one has not come back yet";
+  host->join(0);
+  EXPECT_EQ(outcome_of_pull(*host, 0), "");
+  EXPECT_EQ(host->push(0, two.data(), {.rate = 1}), applied(2));
+}
+
+TEST(Host, TheOnlyServerForgetsWhoDoesNotComeBack) {
+  const auto lost = make_host(with("bsp"), 2, 6);
+  const auto host = begun_again(*lost, with("bsp"), 2, 6, {.silence = std::chrono::milliseconds(1)});
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(host->forget_silent(), ElementsAre(0, 1));
+  Floats one(6, 1);
+  host->join(1);
+  EXPECT_EQ(outcome_of_pull(*host, 1), "");
+  EXPECT_EQ(host->push(1, one.data(), {.rate = 1}), applied(1));
+}
+
+constexpr Host::Limits kStartedAgain{.started_again = true};
+
+TEST(Host, ALostWorkerThatIsStartedAgainKeepsItsPlaceInTheRound) {
+  const auto host = make_host(with("bsp"), 2, 6, kStartedAgain);
+  Floats one(6, 1), two(6, 2);
+  EXPECT_EQ(outcome_of_pull(*host, 0), "");
+  EXPECT_EQ(outcome_of_pull(*host, 1), "");
+  EXPECT_EQ(host->push(0, one.data(), {.rate = 1, .number = 1}), gathered(1));
+  EXPECT_TRUE(host->lose(1));
+  EXPECT_TRUE(host->lose(1)) << "it is told again and again";
+  EXPECT_FALSE(host->may_pull(0)) << "no update is made without it";
+  host->join(1);
+  EXPECT_EQ(outcome_of_pull(*host, 1), "");
+  EXPECT_EQ(host->push(1, two.data(), {.rate = 1, .number = 2}), applied(2));
+  EXPECT_EQ(parameters_of(*host), Floats(6, -1.5f));
+}
+
+TEST(Host, ALostWorkerThatHadContributedDoesNotContributeTwice) {
+  const auto host = make_host(with("bsp"), 2, 6, kStartedAgain);
+  Floats one(6, 1), two(6, 2);
+  EXPECT_EQ(outcome_of_pull(*host, 0), "");
+  EXPECT_EQ(outcome_of_pull(*host, 1), "");
+  EXPECT_EQ(host->push(1, two.data(), {.rate = 1}), gathered(1));
+  EXPECT_TRUE(host->lose(1));
+  host->join(1);
+  EXPECT_FALSE(host->may_pull(1));
+  EXPECT_EQ(host->push(0, one.data(), {.rate = 1}), applied(2));
+  EXPECT_TRUE(host->may_pull(1));
+}
+
+TEST(Host, ALostWorkerHasLeftWhereNobodyStartsItAgainOrWaitsForIt) {
+  for (const auto& [consistency, limits] : {std::pair{"bsp", Host::Limits{}}, {"asp", kStartedAgain}}) {
+    const auto host = make_host(with(consistency), 2, 6, limits);
+    EXPECT_FALSE(host->lose(1));
+    EXPECT_FALSE(host->may_pull(1)) << consistency;
+  }
+}
+
+TEST(Host, ALostWorkerThatDoesNotComeBackIsForgotten) {
+  Host::Limits limits = kStartedAgain;
+  limits.silence = std::chrono::milliseconds(1);
+  const auto host = make_host(with("bsp"), 1, 6, limits);
+  host->lose(0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_THAT(host->forget_silent(), ElementsAre(0));
+  EXPECT_FALSE(host->may_pull(0));
+}
+
+}  // namespace
+}  // namespace paceline::ps

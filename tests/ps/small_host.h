@@ -1,0 +1,53 @@
+// Hosts of small servers, for tests of what happens between threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "paceline/base/error.h"
+#include "paceline/ps/host.h"
+
+namespace paceline::ps {
+
+using Floats = std::vector<float>;
+
+inline const optim::OptimConfig kPlain{.momentum = 0};
+
+inline PsConfig with(const std::string& consistency, std::int64_t bound = 0) {
+  PsConfig config;
+  config.consistency = consistency, config.bound = bound;
+  return config;
+}
+
+inline std::unique_ptr<Server> make_server(const PsConfig& config, int workers, std::int64_t length, std::int64_t begin = 0,
+                                           std::int64_t end = -1) {
+  Server::Setup setup;
+  setup.segments = {{0, length / 3}, {length / 3, length - length / 3, false}};
+  setup.length = length, setup.begin = begin, setup.end = end < 0 ? length : end;
+  setup.workers = workers;
+  return std::make_unique<Server>(config, kPlain, setup);
+}
+
+inline std::shared_ptr<Host> make_host(const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
+  auto host = std::make_shared<Host>(make_server(config, workers, length), limits);
+  for (int worker = 0; worker < workers; ++worker) host->join(worker);
+  return host;
+}
+
+inline Floats parameters_of(Host& host) {
+  return host.with([](Server& server) { return Floats(server.parameters(), server.parameters() + server.length()); });
+}
+
+/// What a pull was answered with: "" where it was granted.
+inline std::string outcome_of_pull(Host& host, int worker) {
+  Floats into(static_cast<std::size_t>(host.length()));
+  try {
+    host.pull(worker, into.data(), 1);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace paceline::ps
