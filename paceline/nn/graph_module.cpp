@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "paceline/base/error.h"
+#include "paceline/graph/units.h"
 #include "paceline/nn/init.h"
 #include "paceline/nn/ops/fused_norm.h"
 
@@ -60,6 +61,7 @@ GraphModule::GraphModule(graph::Graph graph, const Options& options)
   initialise(graph_, options.seed, arena_, statistics_);
   if (compute_ != options.dtype) compute_copy_ = at::zeros({arena_.length()}, arena_.parameters().options().dtype(compute_));
   refresh();
+  cut_into_units();
   build_nodes();
   register_names();
 }
@@ -77,10 +79,39 @@ std::vector<bool> GraphModule::overwritable_inputs() const {
   std::vector<bool> result(layers.size(), false);
   for (std::size_t i = 1; i < layers_to_run(graph_); ++i) {
     const auto source = static_cast<std::size_t>(layers[i].inputs[0]);
-    result[i] = op_kind(layers[i].kind).can_overwrite_input && source != 0 && readers[source] == 1 &&
+    const bool same_unit = std::ranges::none_of(begins_, [&](std::size_t begin) { return source < begin && begin <= i; });
+    result[i] = op_kind(layers[i].kind).can_overwrite_input && source != 0 && same_unit && readers[source] == 1 &&
                 op_kind(layers[source].kind).output_may_be_overwritten;
   }
   return result;
+}
+
+void GraphModule::cut_into_units() {
+  const auto& layers = graph_.layers();
+  const std::size_t end = layers_to_run(graph_);
+  for (const graph::Unit& unit : graph::units_of(graph_)) {
+    units_.push_back({.name = unit.name});
+    begins_.push_back(unit.first);
+  }
+  begins_.push_back(end);
+  for (const std::size_t begin : begins_) {
+    std::vector<int>& crossing = crossing_.emplace_back();
+    for (std::size_t i = begin; i < end; ++i)
+      for (const int input : layers[i].inputs)
+        if (static_cast<std::size_t>(input) < begin && std::ranges::find(crossing, input) == crossing.end()) crossing.push_back(input);
+  }
+  crossing_.back() = {graph_.logits()};
+  std::size_t entry = 0, unit = 0;
+  for (const graph::Parameter& parameter : graph_.parameters()) {
+    if (!parameter.trainable) {
+      momenta_.push_back(layers[static_cast<std::size_t>(parameter.layer)].momentum);
+      continue;
+    }
+    while (static_cast<std::size_t>(parameter.layer) >= begins_[unit + 1]) units_[++unit].first_entry = entry;
+    for (std::size_t after = unit; after < units_.size(); ++after) units_[after].last_entry = entry + 1;
+    ++entry;
+  }
+  for (std::size_t after = unit + 1; after < units_.size(); ++after) units_[after].first_entry = entry;
 }
 
 void GraphModule::build_nodes() {
@@ -188,93 +219,6 @@ void GraphModule::register_names() {
 }
 
 void GraphModule::restore_gradients() { tensor::restore_gradients(arena_, leaves_); }
-
-at::Tensor GraphModule::run(const at::Tensor& input, const Pass& pass, Trace* trace, const Inspect& inspect) {
-  at::NoGradGuard no_grad;
-  const auto& layers = graph_.layers();
-  std::vector<at::Tensor> outputs(nodes_.size());
-  outputs[0] = input;
-  if (input.is_floating_point()) outputs[0] = outputs[0].to(compute_);
-  if (channels_last_ && input.dim() == 4) outputs[0] = outputs[0].contiguous(at::MemoryFormat::ChannelsLast);
-  if (trace) trace->saved.assign(nodes_.size(), {});
-  Tensors inputs, unused;
-  for (std::size_t i = 1; i < nodes_.size(); ++i) {
-    inputs.clear();
-    if (!nodes_[i].op) continue;
-    for (int source : nodes_[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
-    outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
-    if (inspect) inspect(layers[i], outputs[i]);
-    for (int source : nodes_[i].inputs)
-      if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
-  }
-  return outputs.back();
-}
-
-namespace {
-
-/// Gradients on their way into the arena. On a GPU they go in groups, to save launches; whoever waits for them is told after.
-class Deliveries {
- public:
-  Deliveries(const Pass& pass, const GradientReady& ready, bool in_groups) : pass_(pass), ready_(ready), in_groups_(in_groups) {
-    if (in_groups_) pass_.later = &pieces_;
-  }
-
-  const Pass& pass() const { return pass_; }
-
-  void layer_done(std::size_t first_entry, std::size_t last_entry) {
-    if (first_entry == last_entry) return;
-    waiting_.emplace_back(first_entry, last_entry);
-    for (; counted_ < pieces_.size(); ++counted_) elements_ += pieces_[counted_].place.numel();
-    if (!in_groups_ || (ready_ && elements_ >= kGroup)) flush();
-  }
-
-  void flush() {
-    if (!pieces_.empty()) tensor::deliver_pieces(pieces_, pass_.accumulate);
-    if (ready_)
-      for (const auto& [first, last] : waiting_) ready_(first, last);
-    pieces_.clear(), waiting_.clear();
-    counted_ = 0, elements_ = 0;
-  }
-
- private:
-  static constexpr std::int64_t kGroup = 1 << 20;  // elements: early enough to overlap with the rest of the pass
-
-  Pass pass_;
-  const GradientReady& ready_;
-  bool in_groups_;
-  std::vector<tensor::Piece> pieces_;
-  std::vector<std::pair<std::size_t, std::size_t>> waiting_;
-  std::size_t counted_ = 0;
-  std::int64_t elements_ = 0;
-};
-
-}  // namespace
-
-at::Tensor GraphModule::back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready,
-                             bool wants_input) {
-  at::NoGradGuard no_grad;
-  if (trace.saved.size() != nodes_.size())
-    throw ConfigError("a backward pass needs the trace of a forward pass of its own, and uses it up; make another forward pass first");
-  std::vector<Tensors> saved = std::exchange(trace.saved, {});
-  Deliveries deliveries(pass, ready, device_.is_cuda());
-  std::vector<at::Tensor> gradients(nodes_.size());
-  gradients.back() = logits_gradient;
-  for (std::size_t i = nodes_.size() - 1; i > 0; --i) {
-    Node& node = nodes_[i];
-    if (!gradients[i].defined()) continue;  // nothing before it is trained: the flatten in front of a perceptron
-    const Tensors inputs = node.op->backward(gradients[i], node.weights, deliveries.pass(), saved[i], node.wants_input || wants_input);
-    gradients[i].reset();
-    saved[i].clear();
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
-      if (!inputs[k].defined()) continue;
-      at::Tensor& sum = gradients[static_cast<std::size_t>(node.inputs[k])];
-      sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add hands the same tensor to both of its inputs
-    }
-    deliveries.layer_done(node.first_entry, node.last_entry);
-  }
-  deliveries.flush();
-  return gradients[0];
-}
 
 namespace {
 

@@ -9,23 +9,15 @@
 #include <functional>
 
 #include "paceline/graph/graph.h"
-#include "paceline/nn/op.h"
-#include "paceline/tensor/arena.h"
+#include "paceline/nn/model.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::nn {
 
-/// What a forward pass leaves for its backward pass.
-struct Trace {
-  std::vector<Tensors> saved;  // by layer
-};
-
-/// Called when the gradients of arena entries [first, last) are complete, once for each entry; the entries of the last layers come first.
-using GradientReady = std::function<void(std::size_t first, std::size_t last)>;
 /// Called with each layer's output in the forward pass.
 using Inspect = std::function<void(const graph::Layer&, const at::Tensor&)>;
 
-class GraphModule : public torch::nn::Module {
+class GraphModule : public torch::nn::Module, public Model {
  public:
   struct Options {
     c10::Device device{c10::kCPU};
@@ -42,26 +34,32 @@ class GraphModule : public torch::nn::Module {
   /// the .grad of parameters that are not frozen; torch::autograd::grad() and hooks see the input alone.
   at::Tensor forward(const at::Tensor& input);
 
-  /// Forward pass without autograd. `trace` null: keep nothing (evaluation).
-  at::Tensor run(const at::Tensor& input, const Pass& pass, Trace* trace, const Inspect& inspect = nullptr);
-  /// Backward pass of `trace`, which it consumes; fills the arena's gradients. Returns the input's gradient where it is wanted.
-  at::Tensor back(const at::Tensor& logits_gradient, const Pass& pass, Trace& trace, const GradientReady& ready = nullptr,
-                  bool wants_input = false);
+  using Model::back;
+  using Model::run;
+  Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace) override {
+    return run(range, std::move(inputs), pass, trace, nullptr);
+  }
+  /// A forward pass that shows each layer's output.
+  at::Tensor run(const at::Tensor& input, const Pass& pass, Trace* trace, const Inspect& inspect) {
+    return run(all(), {input}, pass, trace, inspect).at(0);
+  }
+  Tensors back(Units range, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted, const GradientReady& ready) override;
+  void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) override;
 
-  /// Tells the module that the arena's parameters changed: refreshes the copies in lower precision.
-  void refresh();
-  /// Brings what torch::load() put elsewhere back into the arenas.
-  void take_back();
+  void refresh() override;
+  void take_back() override;
   /// Points the parameters' .grad back into the arena, where they lost it.
   void restore_gradients();
 
   const graph::Graph& graph() const { return graph_; }
   const Options& options() const { return options_; }
-  tensor::Arena& arena() { return arena_; }
-  tensor::Arena& statistics() { return statistics_; }  // running means and variances
-  const c10::Device& device() const { return device_; }
+  const std::vector<Unit>& units() const override { return units_; }
+  tensor::Arena& arena() override { return arena_; }
+  tensor::Arena& statistics() override { return statistics_; }
+  double statistics_momentum(std::size_t entry) const override { return momenta_.at(entry); }
+  const c10::Device& device() const override { return device_; }
   c10::ScalarType compute_type() const { return compute_; }  // of activations
-  bool uses_chance() const { return uses_chance_; }          // has dropout
+  bool uses_chance() const override { return uses_chance_; }
 
  private:
   struct Node {
@@ -72,6 +70,9 @@ class GraphModule : public torch::nn::Module {
     bool wants_input = true;                      // some parameter or wish lies before it
   };
 
+  Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Inspect& inspect);
+
+  void cut_into_units();
   void build_nodes();
   void fuse_norms();
   void register_names();
@@ -87,7 +88,11 @@ class GraphModule : public torch::nn::Module {
   std::vector<at::Tensor> leaves_;   // by arena entry: the parameters that users and their optimizers hold
   std::vector<at::Tensor> running_;  // the same of the statistics
   std::vector<Node> nodes_;          // by layer
-  std::vector<int> last_use_;        // by layer: the last layer that reads its output
+  std::vector<Unit> units_;
+  std::vector<std::size_t> begins_;         // by unit, and one behind the last: its first layer
+  std::vector<std::vector<int>> crossing_;  // by unit, and one behind the last: the layers whose outputs it and later ones take
+  std::vector<double> momenta_;             // by entry of the statistics
+  std::vector<int> last_use_;               // by layer: the last layer that reads its output
   bool uses_chance_ = false;
 };
 

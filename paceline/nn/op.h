@@ -27,12 +27,24 @@ struct Weights {
   Tensors values, gradients, statistics;
 };
 
+struct Pass;
+
+/// Makes the gradient of a weight that was put off.
+using PutOff = std::function<void(const Pass&)>;
+
+/// Called around a unit of the model, with its index.
+struct UnitHooks {
+  std::function<void(std::size_t)> before_forward, after_forward, before_backward, after_backward;
+};
+
 /// How a pass is made.
 struct Pass {
   bool training = true;
-  bool accumulate = false;                            // add to the gradients instead of overwriting them
-  at::Generator generator;                            // for dropout
-  std::vector<tensor::Piece>* later = nullptr;        // collects gradients that are put in their places together; null: at once
+  bool accumulate = false;                      // add to the gradients instead of overwriting them
+  at::Generator generator;                      // for dropout
+  std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
+  std::vector<PutOff>* put_off = nullptr;       // collects what makes gradients of weights, instead of making them; null: at once
+  const UnitHooks* hooks = nullptr;
   std::function<void(at::Tensor&)> sum_over_workers;  // batch norms see the batch of all workers through it; empty: only their own
 };
 
@@ -55,6 +67,13 @@ struct OpKind {
 };
 
 const OpKind& op_kind(graph::Kind kind);
+
+/// Makes gradients of weights by make(pass), now or when they are asked for.
+template <class Make>
+void make_weight_gradients(const Pass& pass, Make make) {
+  if (pass.put_off) pass.put_off->push_back(std::move(make));
+  else make(pass);
+}
 
 /// Puts a weight's gradient in its place.
 inline void deliver(const at::Tensor& place, const at::Tensor& gradient, const Pass& pass) {

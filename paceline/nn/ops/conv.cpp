@@ -18,17 +18,26 @@ class Conv final : public Op {
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
                    bool wants_input) const override {
+    if (!pass.put_off) return {gradients_of(gradient, weights, pass, saved, wants_input, true)};
+    pass.put_off->push_back(
+        [this, gradient, weights, saved](const Pass& then) { gradients_of(gradient, weights, then, saved, false, true); });
+    return {wants_input ? gradients_of(gradient, weights, pass, saved, true, false) : at::Tensor()};
+  }
+
+ private:
+  /// One call makes both kinds, which saves a pass over the gradient where both are wanted.
+  at::Tensor gradients_of(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool of_input,
+                          bool of_weights) const {
     c10::OptionalArrayRef<std::int64_t> bias_sizes;
     const std::int64_t channels[] = {gradient.size(1)};
     if (bias_) bias_sizes = c10::IntArrayRef(channels);
     auto [input, weight, bias] = at::convolution_backward(gradient, saved[0], weights.values[0], bias_sizes, stride_, padding_, {1, 1},
-                                                          false, {0, 0}, groups_, {wants_input, true, bias_});
-    deliver(weights.gradients[0], weight, pass);
-    if (bias_) deliver(weights.gradients[1], bias, pass);
-    return {input};
+                                                          false, {0, 0}, groups_, {of_input, of_weights, of_weights && bias_});
+    if (of_weights) deliver(weights.gradients[0], weight, pass);
+    if (of_weights && bias_) deliver(weights.gradients[1], bias, pass);
+    return input;
   }
 
- private:
   std::vector<std::int64_t> stride_, padding_;
   std::int64_t groups_;
   bool bias_;

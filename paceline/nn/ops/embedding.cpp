@@ -18,12 +18,13 @@ class Embedding final : public Op {
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
-    deliver(weights.gradients[0], at::embedding_dense_backward(gradient, saved[0], vocabulary_, -1, false), pass);
-    if (positions_ > 0) {
-      const std::int64_t used = saved[0].size(1);
-      if (!pass.accumulate && used < positions_) weights.gradients[1].zero_();
-      deliver(weights.gradients[1].narrow(0, 0, used), gradient.sum(0), pass);
-    }
+    make_weight_gradients(pass, [this, gradient, places = weights.gradients, tokens = saved[0]](const Pass& then) {
+      deliver(places[0], at::embedding_dense_backward(gradient, tokens, vocabulary_, -1, false), then);
+      if (positions_ == 0) return;
+      const std::int64_t used = tokens.size(1);
+      if (!then.accumulate && used < positions_) places[1].zero_();
+      deliver(places[1].narrow(0, 0, used), gradient.sum(0), then);
+    });
     return {at::Tensor()};
   }
 

@@ -11,11 +11,13 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const a
 
 at::Tensor linear_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& weight_gradient,
                            const at::Tensor& bias_gradient, const Pass& pass, bool wants_input) {
-  at::Tensor place = weight_gradient;
-  if (place.scalar_type() != gradient.scalar_type()) deliver(place, at::mm(gradient.t(), x), pass);  // mixed precision: cast while storing
-  else if (pass.accumulate) place.addmm_(gradient.t(), x);
-  else at::mm_out(place, gradient.t(), x);
-  if (bias_gradient.defined()) deliver(bias_gradient, gradient.sum(0), pass);
+  make_weight_gradients(pass, [gradient, x, place = weight_gradient, bias_gradient](const Pass& then) mutable {
+    if (place.scalar_type() != gradient.scalar_type())
+      deliver(place, at::mm(gradient.t(), x), then);  // mixed precision: cast while storing
+    else if (then.accumulate) place.addmm_(gradient.t(), x);
+    else at::mm_out(place, gradient.t(), x);
+    if (bias_gradient.defined()) deliver(bias_gradient, gradient.sum(0), then);
+  });
   return wants_input ? at::mm(gradient, weight) : at::Tensor();
 }
 

@@ -1,0 +1,128 @@
+// The forward and backward pass of a GraphModule over a range of its units.
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "paceline/base/error.h"
+#include "paceline/nn/graph_module.h"
+
+namespace paceline::nn {
+namespace {
+
+/// Gradients on their way into the arena. On a GPU they go in groups, to save launches; whoever waits for them is told after.
+class Deliveries {
+ public:
+  Deliveries(const Pass& pass, const GradientReady& ready, bool in_groups) : pass_(pass), ready_(ready), in_groups_(in_groups) {
+    if (in_groups_) pass_.later = &pieces_;
+  }
+
+  const Pass& pass() const { return pass_; }
+  /// Gradients of weights are not made but put there; null: they are made.
+  void put_off_to(std::vector<PutOff>* place) { pass_.put_off = place; }
+
+  void layer_done(std::size_t first_entry, std::size_t last_entry) {
+    if (first_entry == last_entry) return;
+    waiting_.emplace_back(first_entry, last_entry);
+    for (; counted_ < pieces_.size(); ++counted_) elements_ += pieces_[counted_].place.numel();
+    if (!in_groups_ || (ready_ && elements_ >= kGroup)) flush();
+  }
+
+  void flush() {
+    if (!pieces_.empty()) tensor::deliver_pieces(pieces_, pass_.accumulate);
+    if (ready_)
+      for (const auto& [first, last] : waiting_) ready_(first, last);
+    pieces_.clear(), waiting_.clear();
+    counted_ = 0, elements_ = 0;
+  }
+
+ private:
+  static constexpr std::int64_t kGroup = 1 << 20;  // elements: early enough to overlap with the rest of the pass
+
+  Pass pass_;
+  const GradientReady& ready_;
+  bool in_groups_;
+  std::vector<tensor::Piece> pieces_;
+  std::vector<std::pair<std::size_t, std::size_t>> waiting_;
+  std::size_t counted_ = 0;
+  std::int64_t elements_ = 0;
+};
+
+void call(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& pass, std::size_t unit) {
+  if (pass.hooks && pass.hooks->*hook) (pass.hooks->*hook)(unit);
+}
+
+}  // namespace
+
+Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Inspect& inspect) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> outputs(nodes_.size());
+  for (std::size_t k = 0; k < inputs.size(); ++k) outputs[static_cast<std::size_t>(crossing_[range.first].at(k))] = std::move(inputs[k]);
+  if (range.first == 0) {
+    at::Tensor& input = outputs[0];
+    if (input.is_floating_point()) input = input.to(compute_);
+    if (channels_last_ && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
+  }
+  if (trace) trace->begin(nodes_.size(), units_.size(), range);
+  Tensors unused;
+  for (std::size_t unit = range.first; unit < range.last; ++unit) {
+    call(&UnitHooks::before_forward, pass, unit);
+    for (std::size_t i = begins_[unit]; i < begins_[unit + 1]; ++i) {
+      if (!nodes_[i].op) continue;
+      inputs.clear();
+      for (int source : nodes_[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
+      outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
+      if (inspect) inspect(graph_.layers()[i], outputs[i]);
+      for (int source : nodes_[i].inputs)
+        if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
+    }
+    call(&UnitHooks::after_forward, pass, unit);
+  }
+  Tensors results;
+  for (const int layer : crossing_[range.last]) results.push_back(outputs[static_cast<std::size_t>(layer)]);
+  return results;
+}
+
+Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pass, Trace& trace, const Wanted& wanted,
+                          const GradientReady& ready) {
+  at::NoGradGuard no_grad;
+  trace.use_up(range);
+  const GradientReady nobody;
+  Deliveries deliveries(pass, wanted.weights ? ready : nobody, device_.is_cuda());
+  std::vector<at::Tensor> gradients(nodes_.size());
+  for (std::size_t k = 0; k < output_gradients.size(); ++k)
+    gradients[static_cast<std::size_t>(crossing_[range.last].at(k))] = std::move(output_gradients[k]);
+  for (std::size_t unit = range.last; unit-- > range.first;) {
+    call(&UnitHooks::before_backward, pass, unit);
+    deliveries.put_off_to(wanted.weights ? nullptr : &trace.later[unit]);
+    for (std::size_t i = begins_[unit + 1]; i-- > begins_[unit];) {
+      Node& node = nodes_[i];
+      if (!gradients[i].defined()) continue;  // nothing before it is trained: the flatten in front of a perceptron
+      const Tensors saved = std::exchange(trace.saved[i], {});
+      const Tensors inputs = node.op->backward(gradients[i], node.weights, deliveries.pass(), saved, node.wants_input || wanted.inputs);
+      gradients[i].reset();
+      for (std::size_t k = 0; k < inputs.size(); ++k) {
+        if (!inputs[k].defined()) continue;
+        at::Tensor& sum = gradients[static_cast<std::size_t>(node.inputs[k])];
+        sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add hands the same tensor to both of its inputs
+      }
+      deliveries.layer_done(node.first_entry, node.last_entry);
+    }
+    call(&UnitHooks::after_backward, pass, unit);
+  }
+  deliveries.flush();
+  Tensors results;
+  for (const int layer : crossing_[range.first]) results.push_back(gradients[static_cast<std::size_t>(layer)]);
+  return results;
+}
+
+void GraphModule::weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) {
+  at::NoGradGuard no_grad;
+  Deliveries deliveries(pass, ready, device_.is_cuda());
+  for (std::size_t unit = range.last; unit-- > range.first;) {
+    for (const PutOff& make : std::exchange(trace.later.at(unit), {})) make(deliveries.pass());
+    deliveries.layer_done(units_[unit].first_entry, units_[unit].last_entry);
+  }
+  deliveries.flush();
+}
+
+}  // namespace paceline::nn

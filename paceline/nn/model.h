@@ -1,0 +1,86 @@
+// What strategies train: an ordered list of units with their parameters in an arena, and a forward and a backward pass over any range of
+// them. GraphModule is one, made from a network's description; ModuleModel is another, for any torch::nn::Module.
+//
+// A pass has no state in the model: everything that backward needs is in the Trace, so several micro-batches may be in flight. The
+// gradients of weights can be put off (Wanted::weights = false) and asked for later by weight_gradients(), which pipelines without bubbles
+// need.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "paceline/nn/op.h"
+#include "paceline/tensor/arena.h"
+
+namespace paceline::nn {
+
+/// Entries [first_entry, last_entry) of the arena are its parameters.
+struct Unit {
+  std::string name;
+  std::size_t first_entry = 0, last_entry = 0;
+};
+
+/// Units [first, last).
+struct Units {
+  std::size_t first = 0, last = 0;
+};
+
+/// What a forward pass leaves for its backward pass: of one micro-batch, for all units that it went through.
+struct Trace {
+  std::vector<Tensors> saved;              // by layer, or by unit
+  std::vector<std::vector<PutOff>> later;  // by unit: gradients of weights that were put off
+  std::vector<bool> forward;               // by unit: it went forward and not yet back
+
+  /// Before a forward pass over `range` of a model with so many units, which saves in so many places.
+  void begin(std::size_t places, std::size_t units, Units range);
+  /// Before a backward pass. ConfigError where no forward pass went before it.
+  void use_up(Units range);
+};
+
+/// What a backward pass makes.
+struct Wanted {
+  bool inputs = false;  // the gradients of what went into the first unit of the range
+  bool weights = true;  // false: put off until weight_gradients(). Small ones that come for nothing (norms) are made anyway
+};
+
+/// Called when the gradients of arena entries [first, last) are complete, once for each entry; the entries of the last units come first.
+using GradientReady = std::function<void(std::size_t first, std::size_t last)>;
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const std::vector<Unit>& units() const = 0;
+  virtual tensor::Arena& arena() = 0;
+  virtual tensor::Arena& statistics() = 0;                          ///< running statistics of norms
+  virtual double statistics_momentum(std::size_t entry) const = 0;  ///< the weight that a new batch has in that entry of statistics()
+  virtual const c10::Device& device() const = 0;
+  virtual bool uses_chance() const = 0;  ///< has dropout
+
+  /// Tells the model that the arena's parameters changed: refreshes copies in lower precision.
+  virtual void refresh() = 0;
+  /// Brings what torch::load() put elsewhere back into the arenas.
+  virtual void take_back() = 0;
+
+  /// Forward pass without autograd around it: `inputs` are what the first unit takes, the result is what the unit behind the range takes,
+  /// or the model's output. `trace` null: keep nothing (evaluation).
+  virtual Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace) = 0;
+  /// Backward pass of `trace`, which it uses up, over a range that run() went through: `gradients` belong to what that returned. Fills the
+  /// arena's gradients and returns those of the inputs, where they are wanted.
+  virtual Tensors back(Units range, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted,
+                       const GradientReady& ready) = 0;
+  /// The gradients that back() put off.
+  virtual void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) = 0;
+
+  // ---- the whole model
+  Units all() const { return {0, units().size()}; }
+  at::Tensor run(const at::Tensor& input, const Pass& pass, Trace* trace) { return run(all(), {input}, pass, trace).at(0); }
+  at::Tensor back(const at::Tensor& gradient, const Pass& pass, Trace& trace, const GradientReady& ready = nullptr,
+                  bool wants_input = false) {
+    Tensors inputs = back(all(), {gradient}, pass, trace, {.inputs = wants_input}, ready);
+    return wants_input ? inputs.at(0) : at::Tensor();
+  }
+};
+
+}  // namespace paceline::nn

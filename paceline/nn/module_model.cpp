@@ -1,0 +1,211 @@
+#include "paceline/nn/module_model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "paceline/base/error.h"
+
+namespace paceline::nn {
+namespace {
+
+template <class... Kinds>
+bool any_in_place(const torch::nn::Module& module) {
+  const auto in_place = [&](const auto* layer) { return layer && layer->options.inplace(); };
+  return (in_place(module.as<Kinds>()) || ...);
+}
+
+/// Whether a layer writes over its input, which another unit may need again.
+bool works_in_place(const torch::nn::Module& module) {
+  using namespace torch::nn;
+  return any_in_place<ReLUImpl, ReLU6Impl, LeakyReLUImpl, RReLUImpl, ELUImpl, SELUImpl, CELUImpl, HardtanhImpl, ThresholdImpl, DropoutImpl,
+                      Dropout2dImpl, Dropout3dImpl, AlphaDropoutImpl>(module);
+}
+
+std::vector<ModuleModel::Block> children_of(const torch::nn::Sequential& sequence) {
+  std::vector<ModuleModel::Block> blocks;
+  std::vector<std::pair<std::size_t, std::size_t>> ranges;  // of children, by block
+  std::size_t child = 0;
+  for (const auto& item : sequence->named_children()) {
+    if (blocks.empty() || !works_in_place(*item.value())) blocks.push_back({item.key(), {}}), ranges.emplace_back(child, child);
+    ranges.back().second = ++child;
+  }
+  if (blocks.empty()) throw ConfigError("the sequence has no layer; add some before it is trained");
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    blocks[i].forward = [children = sequence.ptr().get(), range = ranges[i]](at::Tensor value) {
+      for (std::size_t k = range.first; k < range.second; ++k)
+        value = (children->begin() + static_cast<std::ptrdiff_t>(k))->template forward<at::Tensor>(value);
+      return value;
+    };
+  return blocks;
+}
+
+/// The running statistics, in the order of the module's buffers. Counters of batches are integers and stay where they are.
+std::vector<std::pair<std::string, at::Tensor>> statistics_of(const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, at::Tensor>> found;
+  for (const auto& item : module.named_buffers())
+    if (item.value().defined() && item.value().is_floating_point()) found.emplace_back(item.key(), item.value());
+  return found;
+}
+
+tensor::Arena adopt_statistics(torch::nn::Module& module, const tensor::Allocate& allocate, const at::TensorOptions& options) {
+  std::vector<tensor::Spec> specs;
+  for (const auto& [name, buffer] : statistics_of(module)) specs.push_back({name, buffer.sizes().vec(), false});
+  tensor::Arena::Options arena_options;
+  arena_options.tensor = options, arena_options.gradients = false, arena_options.allocate = allocate;
+  tensor::Arena arena(specs, arena_options);
+  const at::NoGradGuard no_grad;
+  std::size_t entry = 0;
+  for (const auto& [name, buffer] : statistics_of(module)) {
+    const at::Tensor home = arena.parameter(entry++);
+    home.copy_(buffer);
+    buffer.set_data(home);
+  }
+  return arena;
+}
+
+/// Of a batch norm's statistics; 0 for other buffers, which a pass does not average.
+double momentum_of(torch::nn::Module& module, const std::string& buffer) {
+  const std::size_t dot = buffer.rfind('.');
+  const std::string owner = dot == std::string::npos ? "" : buffer.substr(0, dot);
+  const auto of = [](const auto* norm) {
+    const auto momentum = norm->options.momentum();
+    return momentum.has_value() ? *momentum : 0.0;
+  };
+  for (const auto& item : module.named_modules()) {
+    if (item.key() != owner) continue;
+    if (const auto* norm = item.value()->as<torch::nn::BatchNorm1dImpl>()) return of(norm);
+    if (const auto* norm = item.value()->as<torch::nn::BatchNorm2dImpl>()) return of(norm);
+    if (const auto* norm = item.value()->as<torch::nn::BatchNorm3dImpl>()) return of(norm);
+  }
+  return 0;
+}
+
+bool belongs_to(const std::string& parameter, const std::string& block) {
+  return block.empty() || parameter == block || parameter.starts_with(block + ".");
+}
+
+}  // namespace
+
+ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module, Forward forward, tensor::Allocate allocate)
+    : ModuleModel(std::move(module), std::vector<Block>{{"", std::move(forward)}}, std::move(allocate)) {}
+
+ModuleModel::ModuleModel(const torch::nn::Sequential& children, tensor::Allocate allocate)
+    : ModuleModel(children.ptr(), children_of(children), std::move(allocate)) {}
+
+ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<Block> blocks, tensor::Allocate allocate)
+    : module_(std::move(module)),
+      arena_(tensor::adopt(*module_, allocate)),
+      statistics_(adopt_statistics(*module_, allocate, arena_.parameters().options())),
+      device_(arena_.parameters().device()) {
+  for (Block& block : blocks) {
+    units_.push_back({.name = block.name});
+    forwards_.push_back(std::move(block.forward));
+  }
+  const auto parameters = module_->named_parameters();
+  std::size_t unit = 0;
+  for (std::size_t entry = 0; entry < arena_.entries().size(); ++entry) {
+    const std::string& name = arena_.entries()[entry].name;
+    weights_.push_back(parameters[name]);
+    while (unit < units_.size() && !belongs_to(name, units_[unit].name)) ++unit;
+    if (unit == units_.size())
+      throw ConfigError(fmt::format(
+          "parameter '{}' belongs to none of the blocks from here on; list the blocks in the order in which the module registers them, and "
+          "all that have parameters",
+          name));
+    if (units_[unit].last_entry == 0) units_[unit].first_entry = entry;
+    units_[unit].last_entry = entry + 1;
+  }
+  for (const tensor::Entry& entry : statistics_.entries()) momenta_.push_back(momentum_of(*module_, entry.name));
+  for (const auto& [name, buffer] : statistics_of(*module_)) buffers_.push_back(buffer);
+}
+
+void ModuleModel::take_back() {
+  arena_.take_back();
+  tensor::take_back(statistics_, buffers_);
+}
+
+std::vector<at::Tensor> ModuleModel::weights_of(std::size_t unit) const {
+  std::vector<at::Tensor> weights;
+  for (std::size_t entry = units_[unit].first_entry; entry < units_[unit].last_entry; ++entry) weights.push_back(weights_[entry]);
+  return weights;
+}
+
+// saved: the unit's input, then its output with the graph that leads to it. Units are cut apart, so that each goes back by itself.
+Tensors ModuleModel::run(Units range, Tensors inputs, const Pass& pass, Trace* trace) {
+  if (pass.sum_over_workers && range.first == 0)
+    throw ConfigError("strategy.batch_norm=sync is for networks that Paceline builds; use batch_norm=local with a module of your own");
+  at::Tensor value = inputs.at(0);
+  const at::AutoGradMode differentiates(trace != nullptr);
+  if (trace) trace->begin(units_.size(), units_.size(), range);
+  if (module_->is_training() != pass.training) module_->train(pass.training);
+  for (std::size_t unit = range.first; unit < range.last; ++unit) {
+    if (pass.hooks && pass.hooks->before_forward) pass.hooks->before_forward(unit);
+    // Of the model's own input nobody asks for a gradient, unless it says so itself.
+    if (trace) value = value.detach().requires_grad_(value.is_floating_point() && (unit > 0 || value.requires_grad()));
+    const at::Tensor input = value;
+    value = forwards_[unit](input);
+    if (trace) trace->saved[unit] = {input, value};
+    if (pass.hooks && pass.hooks->after_forward) pass.hooks->after_forward(unit);
+  }
+  return {value.detach()};
+}
+
+void ModuleModel::add_gradients(std::size_t unit, const Tensors& gradients, const Pass& pass) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const at::Tensor place = arena_.gradient(units_[unit].first_entry + i);
+    const bool used = gradients[i].defined();
+    if (used && gradients[i].layout() != at::kStrided) deliver(place, gradients[i].to_dense(), pass);
+    else if (used) deliver(place, gradients[i], pass);
+    else if (!pass.accumulate) place.zero_();  // a weight that this pass does not use
+  }
+}
+
+Tensors ModuleModel::back(Units range, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted,
+                          const GradientReady& ready) {
+  trace.use_up(range);
+  at::Tensor gradient = gradients.at(0);
+  for (std::size_t unit = range.last; unit-- > range.first;) {
+    if (pass.hooks && pass.hooks->before_backward) pass.hooks->before_backward(unit);
+    const Tensors saved = std::exchange(trace.saved[unit], {});
+    const bool wants_input = saved[0].requires_grad() && (unit > range.first || wanted.inputs);
+    std::vector<at::Tensor> leaves;
+    if (wanted.weights) leaves = weights_of(unit);
+    const std::size_t weights = leaves.size();
+    if (wants_input) leaves.push_back(saved[0]);
+    Tensors made;
+    if (!leaves.empty() && saved[1].requires_grad())
+      made = torch::autograd::grad({saved[1]}, leaves, {gradient}, /*retain_graph=*/!wanted.weights, /*create_graph=*/false,
+                                   /*allow_unused=*/true);
+    made.resize(leaves.size());
+    if (wanted.weights) add_gradients(unit, {made.begin(), made.begin() + static_cast<std::ptrdiff_t>(weights)}, pass);
+    else
+      trace.later[unit].push_back([this, unit, output = saved[1], gradient](const Pass& then) {
+        const std::vector<at::Tensor> own = weights_of(unit);
+        if (own.empty()) return;
+        add_gradients(unit,
+                      output.requires_grad() ? torch::autograd::grad({output}, own, {gradient}, false, false, true) : Tensors(own.size()),
+                      then);
+      });
+    gradient = wants_input ? made.back() : at::Tensor();
+    if (wanted.weights && ready && weights > 0) ready(units_[unit].first_entry, units_[unit].last_entry);
+    if (pass.hooks && pass.hooks->after_backward) pass.hooks->after_backward(unit);
+  }
+  return {gradient};
+}
+
+void ModuleModel::weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) {
+  for (std::size_t unit = range.last; unit-- > range.first;) {
+    for (const PutOff& make : std::exchange(trace.later.at(unit), {})) make(pass);
+    if (ready && units_[unit].first_entry < units_[unit].last_entry) ready(units_[unit].first_entry, units_[unit].last_entry);
+  }
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,77 @@
+// A user's torch::nn::Module as a Model: passes go through autograd, one unit after the other.
+//
+// The module's parameters move into an arena (tensor::adopt), and its floating-point buffers, the running statistics of its norms, into
+// another. A module is one unit; a torch::nn::Sequential is one unit for each of its children (one that works in place, like ReLU(inplace),
+// belongs to the child before it); of any other module the user may list blocks, in the order in which they are computed, each a function
+// from one tensor to one tensor that leaves its input as it is.
+//
+// Limits: weights are float32 or float64 and compute in that type, and random layers draw from LibTorch's generator of the device, which
+// workers that are threads of one process share.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <memory>
+
+#include "paceline/nn/model.h"
+
+namespace paceline::nn {
+
+class ModuleModel : public Model {
+ public:
+  using Forward = std::function<at::Tensor(const at::Tensor&)>;
+
+  struct Block {
+    std::string name;  // of the child, as in the names of its parameters
+    Forward forward;
+  };
+
+  /// One unit: the whole module, computed by `forward`.
+  ModuleModel(std::shared_ptr<torch::nn::Module> module, Forward forward, tensor::Allocate allocate = tensor::allocate_pages);
+  /// ConfigError where a parameter belongs to no block, to two of them, or comes in another order than its block.
+  ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<Block> blocks, tensor::Allocate allocate = tensor::allocate_pages);
+  explicit ModuleModel(const torch::nn::Sequential& children, tensor::Allocate allocate = tensor::allocate_pages);
+
+  using Model::back;
+  using Model::run;
+  Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace) override;
+  Tensors back(Units range, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted, const GradientReady& ready) override;
+  void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) override;
+
+  void refresh() override {}
+  void take_back() override;
+
+  const std::vector<Unit>& units() const override { return units_; }
+  tensor::Arena& arena() override { return arena_; }
+  tensor::Arena& statistics() override { return statistics_; }
+  double statistics_momentum(std::size_t entry) const override { return momenta_.at(entry); }
+  const c10::Device& device() const override { return device_; }
+  bool uses_chance() const override { return true; }  // nobody can know
+  torch::nn::Module& module() { return *module_; }
+
+ private:
+  void add_gradients(std::size_t unit, const Tensors& gradients, const Pass& pass);
+  std::vector<at::Tensor> weights_of(std::size_t unit) const;
+
+  std::shared_ptr<torch::nn::Module> module_;
+  std::vector<Forward> forwards_;  // by unit
+  std::vector<Unit> units_;
+  tensor::Arena arena_, statistics_;
+  std::vector<at::Tensor> weights_, buffers_;  // by entry
+  std::vector<double> momenta_;
+  c10::Device device_;
+};
+
+/// A module with forward(at::Tensor), as one unit: model_of(net) of a `Net net`, or of a std::shared_ptr<NetImpl>.
+template <class Impl>
+std::unique_ptr<ModuleModel> model_of(const std::shared_ptr<Impl>& module, tensor::Allocate allocate = tensor::allocate_pages) {
+  return std::make_unique<ModuleModel>(
+      module, [module = module.get()](const at::Tensor& input) { return module->forward(input); }, std::move(allocate));
+}
+template <class Impl>
+std::unique_ptr<ModuleModel> model_of(const torch::nn::ModuleHolder<Impl>& module, tensor::Allocate allocate = tensor::allocate_pages) {
+  return model_of(module.ptr(), std::move(allocate));
+}
+
+}  // namespace paceline::nn
