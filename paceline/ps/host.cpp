@@ -99,7 +99,7 @@ void Host::take_part(int worker) {
   server_->returned(worker);
 }
 
-std::int64_t Host::pull(int worker, float* into, float rate) {
+std::int64_t Host::pull(int worker, float* into, float rate, std::int64_t number) {
   if (worker == kObserver) {
     const std::shared_lock reading(memory_);
     server_->show(into);
@@ -132,7 +132,7 @@ std::int64_t Host::pull(int worker, float* into, float rate) {
     server_->grant(worker);
     version = server_->version();
   }
-  if (into) server_->read(worker, into, rate), server_->settle();
+  if (into) server_->read(worker, into, rate, number), server_->settle();
   return version;
 }
 

@@ -38,8 +38,8 @@ class Host {
   bool may_begin(int worker, bool work);
   /// Waits until the consistency lets the worker pull. PeerError names who was waited for, or says that the worker left meanwhile. `into`
   /// null: it wants no parameters.
-  /// Returns the version that it pulled.
-  std::int64_t pull(int worker, float* into, float rate);
+  /// `number`: of the minibatch that it will compute, see Server::read(). Returns the server's version.
+  std::int64_t pull(int worker, float* into, float rate, std::int64_t number = 0);
   Advice report(int worker, const Report& report, const float* statistics);
   /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker's
   /// push came first, a replica rule has no answer for this one: the verdict is `dropped` and the worker keeps its parameters.

@@ -99,6 +99,10 @@ bool Round::any() const {
   return std::ranges::any_of(entries_, [](const Entry& one) { return one.gradient != nullptr; });
 }
 
+bool Round::has(std::int64_t number) const {
+  return std::ranges::any_of(entries_, [&](const Entry& one) { return one.gradient && one.key.number == number; });
+}
+
 std::vector<Round::Array> Round::arrays() const {
   std::vector<Array> result;
   for (std::size_t i = 0; i < entries_.size(); ++i) {

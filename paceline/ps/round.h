@@ -50,6 +50,7 @@ class Round {
   /// The update is made. What was reported and not pushed belongs to the next one.
   void complete();
   bool any() const;  // contributions
+  bool has(std::int64_t number) const;
 
   // ---- for a checkpoint
   struct Array {

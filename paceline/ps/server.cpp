@@ -71,6 +71,7 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
     for (std::size_t i = 0; i < optimizer_->state_names().size(); ++i) state_.push_back(setup_.allocate(length()));
   if (rule_->needs().kept) kept_ = setup_.allocate(length());
   if (own.clip_norm > 0) norm_ = setup_.allocate(2);  // one double
+  if (setup_.keeps_previous) previous_ = setup_.allocate(length());
   statistics_ = setup_.allocate(setup_.statistics);
   workers_.reserve(static_cast<std::size_t>(setup_.workers));
   for (int i = 0; i < setup_.workers; ++i) worker(i);
@@ -104,16 +105,17 @@ void Server::grant(int index) {
   consistency_->pulled(index);
 }
 
-void Server::read(int index, float* into, float rate) {
+void Server::read(int index, float* into, float rate, std::int64_t number) {
   Worker& puller = workers_[static_cast<std::size_t>(index)];
+  const float* from = previous_ && handled(number) && !round_.has(number) ? previous_.get() : parameters_;
   if (rule_->needs().sends_own) {
     ensure(into != parameters_, "a rule that sends something else than the parameters needs another place for it");
     Slice whole = slice(0, length(), true, into, puller);
     rule_->send(whole, rate);
   } else if (into != parameters_) {
-    for_each_parallel(setup_.place, length(), Copy{into, parameters_});
+    for_each_parallel(setup_.place, length(), Copy{into, from});
   }
-  if (puller.pulled) for_each_parallel(setup_.place, length(), Copy{puller.pulled.get(), parameters_});
+  if (puller.pulled) for_each_parallel(setup_.place, length(), Copy{puller.pulled.get(), from});
 }
 
 // A duplicate report, from a worker that retries or from another worker that computes the minibatch again, gets the first answer. The
@@ -219,6 +221,7 @@ optim::Buffers Server::buffers(float* gradient) const {
 }
 
 void Server::update(float* gradient, const optim::Hyper& hyper) {
+  if (previous_) for_each_parallel(setup_.place, length(), Copy{previous_.get(), parameters_});
   optim::Buffers all = buffers(gradient);
   if (norm_) {
     auto* place = reinterpret_cast<double*>(norm_.get());

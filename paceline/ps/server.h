@@ -46,6 +46,7 @@ class Server {
     Allocate allocate = allocate_host;
     Place place;
     float* parameters = nullptr;  // memory for the range; null: the server's own
+    bool keeps_previous = false;  // the parameters before the last update, for whoever makes up for a lost worker
   };
 
   Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup);
@@ -56,7 +57,9 @@ class Server {
   void pull(int worker, float* into, float rate) { grant(worker), read(worker, into, rate); }
   /// The two halves of a pull: what is noted, and the copy, during which only other copies may go on.
   void grant(int worker);
-  void read(int worker, float* into, float rate);
+  /// A worker that makes up for another one, which died between its pushes to several servers, computes a minibatch that this server has
+  /// had (`number`). For the other servers' sake it gets the parameters of that minibatch's round again, if they are kept.
+  void read(int worker, float* into, float rate, std::int64_t number = 0);
   Advice report(int worker, const Report& report, const float* statistics);
   /// `gradient`, or a step where ps.optimizer=worker, is used up; a `replica` rule leaves the worker's new parameters in it.
   Verdict push(int worker, float* gradient, const Push& push);
@@ -154,7 +157,7 @@ class Server {
   optim::CudaOptimizer* cuda_ = nullptr;  // the same, where the range lies on a GPU
 
   float* parameters_ = nullptr;
-  std::shared_ptr<float[]> own_parameters_, gathered_, kept_, statistics_, norm_;
+  std::shared_ptr<float[]> own_parameters_, previous_, gathered_, kept_, statistics_, norm_;
   std::vector<std::shared_ptr<float[]>> state_;  // of the optimizer
   std::vector<Worker> workers_;
   std::int64_t version_ = 0, dropped_ = 0, refused_ = 0;

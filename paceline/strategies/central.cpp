@@ -195,6 +195,8 @@ std::shared_ptr<ps::Host> make_host(const Context& context, const ps::PsConfig& 
   ps::Server::Setup setup = server_setup(context);
   setup.begin = cuts[index], setup.end = cuts[index + 1];
   if (index > 0) setup.statistics = 0;  // the first server has them
+  setup.keeps_previous = cuts.size() > 2 && context.cluster.max_restarts > 0 &&
+                         ps::make_consistency(ps.consistency, ps, context.played)->waits_for_everybody();
   auto server = std::make_unique<ps::Server>(ps, optimizer_behind(context.compression, context.optim), setup);
   const c10::Device& device = context.module.device();
   as_tensor(server->parameters(), server->length(), device)

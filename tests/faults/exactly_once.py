@@ -138,24 +138,25 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--strategy", default="asgd")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--servers", type=int, nargs="+", default=[1, 2], help="how many servers runs have; one of these each")
     parser.add_argument("--kill", choices=["servers", "workers"], default="servers")
     parser.add_argument("words", nargs="*")
     options = parser.parse_intermixed_args()
     chance = random.Random(options.seed)
     words = ["strategy.name=" + options.strategy, *SMALL, *options.words]
-    quiet = {servers: Run(options.paceline, servers, options.workers, words, []) for servers in (1, 2)}
+    quiet = {servers: Run(options.paceline, servers, options.workers, words, []) for servers in options.servers}
     for servers, run in quiet.items():
         if run.code != 0 or len(set(run.counts.values())) != 1 or len(run.counts) != servers:
             sys.exit(f"the undisturbed run with {servers} servers: code {run.code}, counts {run.counts}\n{run.err[-3000:]}")
     expected = {servers: run.counts[0] for servers, run in quiet.items()}
     gathers = any(updates != gradients for updates, gradients in expected.values())
-    print(f"Strategy {options.strategy}, seed {options.seed}, {options.workers} workers. Undisturbed: {show(expected[1], gathers)} in "
-          f"{quiet[1].lasted:.1f} s with 1 server, {show(expected[2], gathers)} in {quiet[2].lasted:.1f} s with 2.\n")
+    undisturbed = ", ".join(f"{show(expected[n], gathers)} in {run.lasted:.1f} s with {n}" for n, run in quiet.items())
+    print(f"Strategy {options.strategy}, seed {options.seed}, {options.workers} workers. Undisturbed, by servers: {undisturbed}.\n")
     print(f"| run | servers | kills: step, seconds after it or after the previous kill, victim | restarts | {'updates/gradients' if gathers else 'updates'} per "
           f"server | expected | steps, samples{' and state_hash' if options.strategy == 'ssgd' else ''} as expected | seconds until service | result |\n|---:|---:|---|---:|---|---:|---|---|---|")
     bad = 0
     for number in range(1, options.runs + 1):
-        servers = chance.choice((1, 2))
+        servers = chance.choice(options.servers)
         victim = lambda: f"server {chance.randrange(servers)}" if options.kill == "servers" else f"worker {chance.randrange(options.workers)}"
         kills = [(chance.randrange(int(0.9 * quiet[servers].summary["steps"])), chance.uniform(0, 0.3), victim(), False)]
         while chance.random() < 0.6 and len(kills) < 3:

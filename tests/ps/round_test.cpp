@@ -16,11 +16,12 @@ using Floats = std::vector<float>;
 constexpr std::int64_t kLength = 33, kNorms = 5;
 constexpr int kWorkers = 4;
 
-std::unique_ptr<Server> synchronous(const std::string& consistency = "bsp") {
+std::unique_ptr<Server> synchronous(const std::string& consistency = "bsp", bool keeps_previous = false) {
   PsConfig config;
   config.rule = "average", config.consistency = consistency, config.group = kWorkers, config.norm_share = 0.25;
   Server::Setup setup;
   setup.segments = {{0, kLength}}, setup.length = setup.end = kLength, setup.workers = kWorkers, setup.statistics = kNorms;
+  setup.keeps_previous = keeps_previous;
   return std::make_unique<Server>(config, optim::OptimConfig{.name = "sgd", .momentum = 0.9}, setup);
 }
 
@@ -138,6 +139,27 @@ TEST(Round, GoesOnFromACheckpoint) {
     EXPECT_EQ(one->version(), 1);
   }
   EXPECT_EQ(result_of(*after), result_of(*whole));
+}
+
+// A worker died after this server had minibatch 1 and before another server had it. Whoever computes it again needs the parameters of its
+// round, though this server has made the update.
+TEST(Round, HandsOutItsParametersAgainToWhoeverMakesUpForALostWorker) {
+  const auto server = synchronous("bsp", /*keeps_previous=*/true);
+  for (int worker = 0; worker < kWorkers; ++worker) pull(*server, worker);
+  const Floats before(server->parameters(), server->parameters() + kLength);
+  for (int worker = 0; worker < kWorkers; ++worker) push(*server, worker, worker + 1);
+  const Floats after(server->parameters(), server->parameters() + kLength);
+  ASSERT_NE(after, before);
+  const auto pulled = [&](int worker, std::int64_t number) {
+    Floats into(kLength);
+    server->grant(worker), server->read(worker, into.data(), 0.1f, number);
+    return into;
+  };
+  EXPECT_EQ(pulled(0, 1), before);
+  EXPECT_EQ(pulled(1, 5), after);
+  push(*server, 1, 5);
+  server->ignore_duplicate(0);
+  EXPECT_EQ(pulled(0, 5), after) << "its round is not over";
 }
 
 TEST(Round, RefusesADamagedCheckpoint) {

@@ -98,6 +98,7 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
       expect_number(wire::unpack<Report>(bytes).number);
       return exactly(size > 0 ? std::as_writable_bytes(std::span(statistics_)) : std::span<std::byte>{}, "statistics");
     case Verb::pull:
+      expect_number(wire::unpack<wire::PullRequest>(bytes).number);
       if (!wire::unpack<wire::PullRequest>(bytes).wanted && worker_ == kObserver)
         throw DataError(kMessage, "who only looks wants to see nothing");
       break;
@@ -140,7 +141,7 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
 
 Desk::Reply Desk::pull(const wire::PullRequest& request) {
   const std::span<float> parameters(request.wanted ? staging_.get() : nullptr, request.wanted ? length_ : 0);
-  const std::int64_t version = host_.pull(worker_, parameters.data(), request.rate);
+  const std::int64_t version = host_.pull(worker_, parameters.data(), request.rate, request.number);
   return reply(Verb::pull, wire::Pulled{version}, std::as_bytes(parameters));
 }
 

@@ -49,7 +49,7 @@ void RemoteWorker::begin(int worker, std::vector<wire::Joined> places, const Pus
 }
 
 void RemoteWorker::pull(float* into, float rate) {
-  const std::string head = wire::pack(Verb::pull, wire::PullRequest{.rate = rate, .wanted = into != nullptr});
+  const std::string head = wire::pack(Verb::pull, wire::PullRequest{.rate = rate, .wanted = into != nullptr, .number = task_.step});
   std::vector<Question> questions(places_.size(), {.head = head});
   for (std::size_t i = 0; i < places_.size() && into; ++i) questions[i].into = std::as_writable_bytes(range(into, places_[i]));
   const std::vector<std::string> answers = ask(questions);

@@ -22,7 +22,7 @@ std::string_view name(Verb verb);
 
 struct Head {
   std::uint32_t magic = 0x53504c50;  // "PLPS"
-  std::uint16_t version = 5;
+  std::uint16_t version = 6;
   Verb verb = Verb::error;
   std::int64_t payload = 0;  // bytes
 };
@@ -45,6 +45,7 @@ struct Joined {
 struct PullRequest {  // the answer's payload: the range, where it is wanted
   float rate = 0;
   std::uint32_t wanted = true;
+  std::int64_t number = 0;  // of the minibatch that is computed with them; 0: of none
 };
 struct Pulled {
   std::int64_t version = 0;
