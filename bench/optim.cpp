@@ -7,7 +7,7 @@
 #include "memory_bandwidth.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
-#include "paceline/strategies/updater.h"
+#include "paceline/step/updater.h"
 
 namespace paceline::bench {
 namespace {
@@ -56,7 +56,7 @@ std::vector<Row> bench_optim(const Options& options, const Say& say) {
   const double memory = memory_bandwidth_gb_per_s();
   std::vector<Row> rows;
   for (const Streams& streams : kStreams) {
-    strategies::Updater updater(module.arena(), config_of(streams.optimizer));
+    step::Updater updater(module.arena(), config_of(streams.optimizer));
     const auto peer = torch_optimizer(streams.optimizer, theirs);
     std::int64_t step = 0;
     const auto update = [&] {

@@ -8,7 +8,8 @@
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
 #include "peer.h"
@@ -92,8 +93,8 @@ class Ours {
   compress::CompressConfig compress_;
   optim::OptimConfig optim_;
   std::shared_ptr<nn::GraphModule> module_;
-  std::unique_ptr<strategies::Strategy> strategy_;
-  strategies::Batch batch_;
+  std::unique_ptr<step::Strategy> strategy_;
+  step::Batch batch_;
   std::int64_t step_ = 0;
 };
 

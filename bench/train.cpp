@@ -18,9 +18,11 @@
 #include "paceline/base/suggest.h"
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/per_worker.h"
 #include "paceline/graph/registry.h"
 #include "paceline/launch/capture.h"
-#include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
 #include "peer.h"
 
@@ -57,9 +59,9 @@ class Worker {
     const c10::Device cpu = tensor::parse_device("cpu");
     tensor::configure_libtorch(cpu, tensor::Precision::fp32, 1, false);
     nn::GraphModule::Options made;
-    made.allocate = strategies::allocate_from(comm);
+    made.allocate = data_parallel::allocate_from(comm);
     module_ = std::make_shared<nn::GraphModule>(graph_of(item), made);
-    strategies::equalise(comm, *module_);
+    data_parallel::equalise(comm, *module_);
     optim_.name = "sgd", optim_.momentum = 0.9, optim_.rate = kRate;
     strategy_ = strategies::make_strategy({.name = strategies::resolve("auto", comm.size())});
     strategy_->setup({.module = *module_, .optim = optim_, .comm = comm, .bus = bus_, .clock = clock_, .compress = compress_});
@@ -91,8 +93,8 @@ class Worker {
   compress::CompressConfig compress_;
   optim::OptimConfig optim_;
   std::shared_ptr<nn::GraphModule> module_;
-  std::unique_ptr<strategies::Strategy> strategy_;
-  strategies::Batch batch_;
+  std::unique_ptr<step::Strategy> strategy_;
+  step::Batch batch_;
   std::int64_t step_ = 0;
 };
 

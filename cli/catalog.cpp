@@ -9,7 +9,8 @@
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/rule.h"
 #include "paceline/schedule/schedule.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/train/recipe.h"
 
 namespace paceline::cli {

@@ -8,8 +8,8 @@
 #include "paceline/base/log.h"
 #include "paceline/base/safetensors.h"
 #include "paceline/base/text.h"
+#include "paceline/central/central.h"
 #include "paceline/observe/step_count.h"
-#include "paceline/strategies/central.h"
 #include "paceline/train/remote.h"
 #include "paceline/train/workers.h"
 
@@ -34,7 +34,7 @@ train::Recipe demonstration(const std::vector<std::string>& words) {
   train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
   Config config = asked.config();
   read_settings(config, words);
-  if (!speaks_of(words, "optim.") && strategies::is_asynchronous(asked.strategy.name, asked.ps))
+  if (!speaks_of(words, "optim.") && central::is_asynchronous(asked.strategy.name, asked.ps))
     recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
   return recipe;
 }

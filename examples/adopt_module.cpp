@@ -6,7 +6,7 @@
 
 #include <iostream>
 
-#include "paceline/strategies/updater.h"
+#include "paceline/step/updater.h"
 #include "paceline/tensor/arena.h"
 
 namespace {
@@ -29,7 +29,7 @@ int main() {
   Spiral model;
   paceline::tensor::Arena arena = paceline::tensor::adopt(model);
   const paceline::optim::OptimConfig optim{.name = "adamw", .rate = 0.01, .weight_decay = 1e-4};
-  paceline::strategies::Updater updater(arena, optim);
+  paceline::step::Updater updater(arena, optim);
 
   // Two arms of a spiral: which arm is a point on?
   const torch::Tensor arm = torch::arange(512) % 2, angle = torch::rand({512}) * 9 + 0.5, turn = angle + arm * 3.14159;

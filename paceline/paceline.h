@@ -2,4 +2,4 @@
 #pragma once
 
 #include "paceline/comm/engine.h"
-#include "paceline/strategies/data_parallel.h"
+#include "paceline/data_parallel/data_parallel.h"

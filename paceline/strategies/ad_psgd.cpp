@@ -14,10 +14,9 @@
 
 #include "paceline/base/log.h"
 #include "paceline/base/random.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/pending.h"
 #include "paceline/strategies/all.h"
-#include "paceline/strategies/exchange.h"
-#include "paceline/strategies/pending.h"
-#include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {
@@ -44,7 +43,7 @@ class AdPsgd final : public Replicas {
   bool lockstep() const override { return false; }
 
   // Nobody may ask a worker that has not loaded yet.
-  void load(std::span<const NamedTensor> state) override {
+  void load(std::span<const step::NamedTensor> state) override {
     Replicas::load(state);
     if (published_.defined()) {
       const std::lock_guard lock(mutex_);
@@ -64,7 +63,7 @@ class AdPsgd final : public Replicas {
     if (context().workers() == 1) return;
     if (!comm_) {
       comm_ = context().comm.split(0, context().rank());  // of its own: questions come at any time
-      const auto allocate = allocate_from(context().comm);
+      const auto allocate = data_parallel::allocate_from(context().comm);
       question_ = allocate(parameters().numel() + 1, parameters().options());
       answer_ = allocate(parameters().numel(), parameters().options());
     }
@@ -74,7 +73,7 @@ class AdPsgd final : public Replicas {
     if (!asks() && !answering_.joinable()) answering_ = std::thread([this] { answer_questions(); });
   }
 
-  void meet(const Point& point) override {
+  void meet(const step::Point& point) override {
     if (context().workers() == 1) return;
     if (asks()) ask(point.step);
     else take_changes();
@@ -88,8 +87,8 @@ class AdPsgd final : public Replicas {
     at::Tensor replica = parameters();
     const std::int64_t length = replica.numel();
     question_.narrow(0, 0, length).copy_(replica);
-    comm_->run(comm::send(buffer_of(question_, 0, length + 1), other, kQuestion));
-    comm_->run(comm::receive(buffer_of(answer_, 0, length), other, kAnswer));
+    comm_->run(comm::send(data_parallel::buffer_of(question_, 0, length + 1), other, kQuestion));
+    comm_->run(comm::receive(data_parallel::buffer_of(answer_, 0, length), other, kAnswer));
     replica.add_(answer_).mul_(0.5);
     count_bytes(length * 4);
   }
@@ -105,21 +104,21 @@ class AdPsgd final : public Replicas {
   void say_farewell() {
     question_[question_.numel() - 1] = kLastQuestion;
     for (int other = 1; other < context().workers(); other += 2)
-      comm_->run(comm::send(buffer_of(question_, 0, question_.numel()), other, kQuestion));
+      comm_->run(comm::send(data_parallel::buffer_of(question_, 0, question_.numel()), other, kQuestion));
   }
 
   /// A question that is expected from one of those who ask.
   struct Expected {
     int from = 0;
-    at::Tensor question;  // [length + 1]
-    Pending work;         // after its memory: it goes first
+    at::Tensor question;          // [length + 1]
+    data_parallel::Pending work;  // after its memory: it goes first
   };
 
   void answer_questions() {
     const std::int64_t length = answer_.numel();
     const auto expect = [&](Expected& next) {
-      next.work = Pending(
-          comm_->start(comm::receive(buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = comm::kUntilTheEnd})));
+      next.work = data_parallel::Pending(comm_->start(
+          comm::receive(data_parallel::buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = comm::kUntilTheEnd})));
     };
     try {
       std::vector<Expected> expected;
@@ -141,7 +140,7 @@ class AdPsgd final : public Replicas {
           at::add_out(answer_, published_, change_);
           change_.add_(there->question.narrow(0, 0, length).sub(answer_), 0.5);
         }
-        comm_->run(comm::send(buffer_of(answer_, 0, length), there->from, kAnswer));
+        comm_->run(comm::send(data_parallel::buffer_of(answer_, 0, length), there->from, kAnswer));
         expect(*there);
       }
     } catch (const std::exception& problem) {
@@ -159,7 +158,7 @@ class AdPsgd final : public Replicas {
     average(parameters());
   }
 
-  std::vector<NamedTensor> memory() override {
+  std::vector<step::NamedTensor> memory() override {
     if (!change_.defined()) return {};
     return {{"change", change_}};
   }
@@ -174,6 +173,6 @@ class AdPsgd final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_ad_psgd(const StrategyConfig& config) { return std::make_unique<AdPsgd>(config); }
+std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config) { return std::make_unique<AdPsgd>(config); }
 
 }  // namespace paceline::strategies

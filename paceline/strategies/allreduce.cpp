@@ -12,14 +12,16 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/data_parallel/bucket_tuner.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/exchange.h"
+#include "paceline/data_parallel/statistics.h"
+#include "paceline/data_parallel/unsaid.h"
+#include "paceline/step/local_pass.h"
+#include "paceline/step/momentum.h"
+#include "paceline/step/recorded_step.h"
+#include "paceline/step/updater.h"
 #include "paceline/strategies/all.h"
-#include "paceline/strategies/bucket_tuner.h"
-#include "paceline/strategies/exchange.h"
-#include "paceline/strategies/local_pass.h"
-#include "paceline/strategies/recorded_step.h"
-#include "paceline/strategies/statistics.h"
-#include "paceline/strategies/unsaid.h"
-#include "paceline/strategies/updater.h"
 
 namespace paceline::strategies {
 namespace {
@@ -27,27 +29,27 @@ namespace {
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kBucketBytes = 8 * kMiB;  // where nothing is measured
 
-class Allreduce final : public Strategy {
+class Allreduce final : public step::Strategy {
  public:
   explicit Allreduce(const StrategyConfig& config) : config_(config) {}
 
-  void setup(const Context& context) override {
+  void setup(const step::Context& context) override {
     context_.emplace(context);
     pass_.emplace(*context_);
-    updater_.emplace(arena(), context.workers() > 1 ? optimizer_behind(context.compression, context.optim) : context.optim);
-    exchange_ = make_exchange(*context_);
-    statistics_.emplace(*context_, config_);
+    updater_.emplace(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim);
+    exchange_ = data_parallel::make_exchange(*context_);
+    statistics_.emplace(*context_, config_.batch_norm, config_.statistics);
     statistics_->synchronise(*pass_);
     sharded_ = wants_sharded();
     const bool record = context.record_steps && !statistics_->synchronised();
     backward_.emplace(context.module.device(), record), update_.emplace(context.module.device(), record);
-    lane_.emplace(arena(), context.comm, context.clock, [this](const Bucket& bucket) { return treat(bucket); });
+    lane_.emplace(arena(), context.comm, context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); });
     tuner_.emplace(cuts(), context.comm);
     apply_cut();
   }
 
-  StepResult step(const Batch& batch, const Point& point) override {
-    const PhaseSpan span(*context_, "step");
+  step::StepResult step(const step::Batch& batch, const step::Point& point) override {
+    const step::PhaseSpan span(*context_, "step");
     const Nanoseconds began = context_->clock.now();
     pass_->begin_step(point.step);
     exchange_->begin_step(point);
@@ -55,7 +57,7 @@ class Allreduce final : public Strategy {
     const auto announce = [this](std::size_t first, std::size_t last) { lane_->ready(first, last); };
     backward_->run(batch, [&] { sums_ = pass_->run(batch, batch.weight(context_->workers()), on_cpu() ? announce : nn::GradientReady()); });
     {
-      const PhaseSpan wait(*context_, lane_->overlaps() ? "wait for gradients" : "exchange");
+      const step::PhaseSpan wait(*context_, lane_->overlaps() ? "wait for gradients" : "exchange");
       lane_->finish();
     }
     update_->run(batch, [&] {
@@ -72,21 +74,21 @@ class Allreduce final : public Strategy {
   void agree(std::size_t) override { statistics_->agree(); }
   void resume_training() override { statistics_->resume_training(); }
 
-  std::vector<NamedTensor> save() override {
+  std::vector<step::NamedTensor> save() override {
     gather_shards();
-    std::vector<NamedTensor> state = updater_->state();
+    std::vector<step::NamedTensor> state = updater_->state();
     for (auto& part : {exchange_->save(), statistics_->save()}) state.insert(state.end(), part.begin(), part.end());
     return state;
   }
 
-  void load(std::span<const NamedTensor> saved) override {
-    const std::vector<NamedTensor> state = with_momentum_in_place(*context_, saved);
+  void load(std::span<const step::NamedTensor> saved) override {
+    const std::vector<step::NamedTensor> state = data_parallel::with_momentum_in_place(*context_, saved);
     updater_->load(state);
     exchange_->load(state);
     statistics_->load(state);
   }
 
-  Traffic traffic() const override {
+  step::Traffic traffic() const override {
     return {.exposed_s = lane_->exposed_s(),
             .communication_s = lane_->busy_s(),
             .bytes_sent = exchange_->bytes_sent() + sharded_bytes_,
@@ -122,7 +124,7 @@ class Allreduce final : public Strategy {
   }
 
   /// The cuts to be tried; one where there is nothing to choose.
-  std::vector<Cut> cuts() const {
+  std::vector<data_parallel::Cut> cuts() const {
     if (!on_cpu() || context_->workers() == 1) return {{0, false}};
     const bool many_hosts = context_->comm.topology().hosts > 1 || context_->shaped;
     const bool may_measure = context_->compression == "none" && (cut_keeps_bits() || !context_->repeatable);
@@ -130,23 +132,23 @@ class Allreduce final : public Strategy {
       const auto bytes = config_.bucket_mb > 0 ? static_cast<std::int64_t>(config_.bucket_mb * kMiB) : kBucketBytes;
       return {{bytes, config_.overlap == "on" || (config_.overlap == "auto" && many_hosts)}};
     }
-    std::vector<Cut> tried;
+    std::vector<data_parallel::Cut> tried;
     if (config_.overlap != "on") tried.insert(tried.end(), {{2 * kMiB, false}, {0, false}});
     if (config_.overlap != "off") tried.insert(tried.end(), {{2 * kMiB, true}, {8 * kMiB, true}, {25 * kMiB, true}});
-    std::erase_if(tried, [&](const Cut& cut) { return cut.bytes >= context_->module.arena().length() * 4; });
+    std::erase_if(tried, [&](const data_parallel::Cut& cut) { return cut.bytes >= context_->module.arena().length() * 4; });
     if (tried.empty()) tried.push_back({0, config_.overlap == "on"});
     return tried;
   }
 
   void apply_cut() {
-    const Cut cut = tuner_->cut();
+    const data_parallel::Cut cut = tuner_->cut();
     lane_->configure(cut.bytes, cut.overlap);
     exchange_->prepare(lane_->buckets());
   }
 
   /// Returns how long the update took.
-  Nanoseconds treat(const Bucket& bucket) {
-    const PhaseSpan span(*context_, "bucket", "communication");
+  Nanoseconds treat(const data_parallel::Bucket& bucket) {
+    const step::PhaseSpan span(*context_, "bucket", "communication");
     if (sharded_) return reduce_and_update_shard(bucket);
     exchange_->average(bucket);
     return updates_at_the_end() ? Nanoseconds(0) : update(bucket.begin, bucket.end);
@@ -158,13 +160,13 @@ class Allreduce final : public Strategy {
     return context_->clock.now() - began;
   }
 
-  Nanoseconds reduce_and_update_shard(const Bucket& bucket) {
+  Nanoseconds reduce_and_update_shard(const data_parallel::Bucket& bucket) {
     comm::Communicator& comm = context_->comm;
-    comm.run(comm::reduce_scatter(buffer_of(arena().gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
+    comm.run(comm::reduce_scatter(data_parallel::buffer_of(arena().gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
     const schedule::Range mine = schedule::part(bucket.count(), comm.size(), comm.rank());
     const Nanoseconds spent = update(bucket.begin + mine.begin, bucket.begin + mine.end);
-    comm.run(comm::all_gather(buffer_of(arena().parameters(), bucket.begin, bucket.end)));
-    sharded_bytes_ += allreduce_bytes(bucket.count() * 4, comm.size());
+    comm.run(comm::all_gather(data_parallel::buffer_of(arena().parameters(), bucket.begin, bucket.end)));
+    sharded_bytes_ += data_parallel::allreduce_bytes(bucket.count() * 4, comm.size());
     return spent;
   }
 
@@ -172,25 +174,26 @@ class Allreduce final : public Strategy {
   void gather_shards() {
     if (!sharded_) return;
     for (const at::Tensor& state : updater_->buffers())
-      for (const Bucket& bucket : lane_->buckets()) context_->comm.run(comm::all_gather(buffer_of(state, bucket.begin, bucket.end)));
+      for (const data_parallel::Bucket& bucket : lane_->buckets())
+        context_->comm.run(comm::all_gather(data_parallel::buffer_of(state, bucket.begin, bucket.end)));
   }
 
   StrategyConfig config_;
-  std::optional<Context> context_;
-  std::optional<LocalPass> pass_;
-  std::optional<Updater> updater_;
-  std::unique_ptr<Exchange> exchange_;
-  std::optional<WorkerStatistics> statistics_;
-  std::optional<RecordedStep> backward_, update_;
-  std::optional<BucketTuner> tuner_;
+  std::optional<step::Context> context_;
+  std::optional<step::LocalPass> pass_;
+  std::optional<step::Updater> updater_;
+  std::unique_ptr<data_parallel::Exchange> exchange_;
+  std::optional<data_parallel::WorkerStatistics> statistics_;
+  std::optional<step::RecordedStep> backward_, update_;
+  std::optional<data_parallel::BucketTuner> tuner_;
   bool sharded_ = false;
   std::int64_t sharded_bytes_ = 0;
   at::Tensor sums_;
-  std::optional<BucketLane> lane_;  // last: its thread uses everything above
+  std::optional<data_parallel::BucketLane> lane_;  // last: its thread uses everything above
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_allreduce(const StrategyConfig& config) { return std::make_unique<Allreduce>(config); }
+std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config) { return std::make_unique<Allreduce>(config); }
 
 }  // namespace paceline::strategies

@@ -19,7 +19,7 @@ class DiLoCo final : public Replicas {
     velocity_ = at::zeros_like(outer_);
   }
 
-  void meet(const Point& point) override {
+  void meet(const step::Point& point) override {
     if (point.step % config().period != 0) return;
     at::Tensor replica = parameters();
     count_bytes(average(replica));
@@ -29,13 +29,13 @@ class DiLoCo final : public Replicas {
     replica.copy_(outer_);
   }
 
-  std::vector<NamedTensor> memory() override { return {{"outer", outer_}, {"velocity", velocity_}}; }
+  std::vector<step::NamedTensor> memory() override { return {{"outer", outer_}, {"velocity", velocity_}}; }
 
   at::Tensor outer_, velocity_;  // [length]; alike on all workers
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_diloco(const StrategyConfig& config) { return std::make_unique<DiLoCo>(config); }
+std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config) { return std::make_unique<DiLoCo>(config); }
 
 }  // namespace paceline::strategies

@@ -3,8 +3,8 @@
 // All workers keep the centre, which changes alike on all of them: Σ_i e_i is an allreduce. What is evaluated is the centre.
 #include <ATen/ATen.h>
 
+#include "paceline/data_parallel/buffer.h"
 #include "paceline/strategies/all.h"
-#include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {
@@ -17,10 +17,10 @@ class Easgd final : public Replicas {
  private:
   void prepare() override {
     centre_ = parameters().clone();
-    pull_ = allocate_from(context().comm)(parameters().numel(), parameters().options());
+    pull_ = data_parallel::allocate_from(context().comm)(parameters().numel(), parameters().options());
   }
 
-  void meet(const Point& point) override {
+  void meet(const step::Point& point) override {
     if (point.step % config().period != 0) return;
     const double workers = context().workers(), alpha = config().elasticity > 0 ? config().elasticity : 0.9 / workers;
     at::Tensor replica = parameters();
@@ -31,13 +31,13 @@ class Easgd final : public Replicas {
   }
 
   void agree_on_parameters() override { at::Tensor(parameters()).copy_(centre_); }
-  std::vector<NamedTensor> memory() override { return {{"centre", centre_}}; }
+  std::vector<step::NamedTensor> memory() override { return {{"centre", centre_}}; }
 
   at::Tensor centre_, pull_;  // [length]
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_easgd(const StrategyConfig& config) { return std::make_unique<Easgd>(config); }
+std::unique_ptr<step::Strategy> make_easgd(const StrategyConfig& config) { return std::make_unique<Easgd>(config); }
 
 }  // namespace paceline::strategies

@@ -7,10 +7,9 @@
 #include <numeric>
 
 #include "paceline/base/random.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/pending.h"
 #include "paceline/strategies/all.h"
-#include "paceline/strategies/exchange.h"
-#include "paceline/strategies/pending.h"
-#include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {
@@ -25,7 +24,7 @@ class Gossip final : public Replicas {
     return device.is_cpu() ? "" : "pairs of workers exchange messages in host memory; use train.device=cpu or local_sgd";
   }
 
-  void prepare() override { neighbour_ = allocate_from(context().comm)(parameters().numel(), parameters().options()); }
+  void prepare() override { neighbour_ = data_parallel::allocate_from(context().comm)(parameters().numel(), parameters().options()); }
 
   int partner(std::int64_t step) {
     std::vector<int> order(static_cast<std::size_t>(context().workers()));
@@ -36,13 +35,13 @@ class Gossip final : public Replicas {
     return other < std::ssize(order) ? order[static_cast<std::size_t>(other)] : context().rank();
   }
 
-  void meet(const Point& point) override {
+  void meet(const step::Point& point) override {
     const int other = partner(point.step);
     if (other == context().rank()) return;
     at::Tensor replica = parameters();
-    const comm::Buffer mine = buffer_of(replica, 0, replica.numel());
-    const Pending sent(context().comm.start(comm::send(mine, other)));
-    context().comm.run(comm::receive(buffer_of(neighbour_, 0, neighbour_.numel()), other));
+    const comm::Buffer mine = data_parallel::buffer_of(replica, 0, replica.numel());
+    const data_parallel::Pending sent(context().comm.start(comm::send(mine, other)));
+    context().comm.run(comm::receive(data_parallel::buffer_of(neighbour_, 0, neighbour_.numel()), other));
     sent.wait();
     at::add_out(replica, replica, neighbour_).mul_(0.5);
     count_bytes(mine.bytes());
@@ -53,6 +52,6 @@ class Gossip final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_gossip(const StrategyConfig& config) { return std::make_unique<Gossip>(config); }
+std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config) { return std::make_unique<Gossip>(config); }
 
 }  // namespace paceline::strategies

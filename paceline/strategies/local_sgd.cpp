@@ -12,7 +12,7 @@ class LocalSgd final : public Replicas {
   using Replicas::Replicas;
 
  private:
-  void meet(const Point& point) override {
+  void meet(const step::Point& point) override {
     const bool together = point.epoch < config().post_local_epoch;
     if (together || point.step % config().period == 0) count_bytes(average(parameters()));
   }
@@ -20,6 +20,6 @@ class LocalSgd final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_local_sgd(const StrategyConfig& config) { return std::make_unique<LocalSgd>(config); }
+std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config) { return std::make_unique<LocalSgd>(config); }
 
 }  // namespace paceline::strategies

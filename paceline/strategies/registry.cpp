@@ -1,3 +1,6 @@
+#include "paceline/strategies/registry.h"
+
+#include "paceline/central/central.h"
 #include "paceline/strategies/all.h"
 
 namespace paceline::strategies {
@@ -35,12 +38,18 @@ constexpr Entry<MakeStrategy> kStrategies[] = {
 
 std::span<const Entry<MakeStrategy>> strategies() { return kStrategies; }
 
+std::unique_ptr<step::Strategy> make_central(const StrategyConfig& config) { return central::make_central(config.name); }
+
+bool is_centralised(const std::string& name) { return central::is_centralised(name); }
+
 std::string resolve(const std::string& name, int workers) {
   if (name != "auto") return name;
   return workers > 1 ? "allreduce" : "single";
 }
 
-std::unique_ptr<Strategy> make_strategy(const StrategyConfig& config) { return find(strategies(), "strategy", config.name).make(config); }
+std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config) {
+  return find(strategies(), "strategy", config.name).make(config);
+}
 
 void StrategyConfig::describe(Section& section) {
   std::vector<std::string_view> keys = {"auto"};

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/strategies/exchange.h"
-#include "paceline/strategies/per_worker.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/per_worker.h"
 
 namespace paceline::strategies {
 namespace {
@@ -17,7 +17,7 @@ constexpr const char* kParameters = "workers.parameters";
 
 }  // namespace
 
-void Replicas::setup(const Context& context) {
+void Replicas::setup(const step::Context& context) {
   if (context.compression != "none")
     throw ConfigError(
         fmt::format("comm.compression={} compresses gradients, and strategy '{}' exchanges none; use strategy.name=allreduce or "
@@ -28,7 +28,7 @@ void Replicas::setup(const Context& context) {
   context_.emplace(context);
   pass_.emplace(*context_);
   updater_.emplace(context.module.arena(), context.optim);
-  statistics_.emplace(*context_, config_);
+  statistics_.emplace(*context_, config_.batch_norm, config_.statistics);
   if (statistics_->synchronised())
     throw ConfigError(
         fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config_.name));
@@ -36,19 +36,19 @@ void Replicas::setup(const Context& context) {
   prepare();
 }
 
-StepResult Replicas::step(const Batch& batch, const Point& point) {
-  const PhaseSpan span(*context_, "step");
+step::StepResult Replicas::step(const step::Batch& batch, const step::Point& point) {
+  const step::PhaseSpan span(*context_, "step");
   pass_->begin_step(point.step);
   updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
   const std::int64_t targets = batch.targets.numel();
   recorded_->run(batch, [&] {
     sums_ = pass_->run(batch, 1.0 / static_cast<double>(std::max<std::int64_t>(targets, 1)));  // the mean of the worker's own share
-    const PhaseSpan update(*context_, "update");
+    const step::PhaseSpan update(*context_, "update");
     updater_->update_all();
   });
   const Nanoseconds began = context_->clock.now();
   {
-    const PhaseSpan meeting(*context_, "meet", "communication");
+    const step::PhaseSpan meeting(*context_, "meet", "communication");
     meet(point);
   }
   const double spent = seconds(context_->clock.now() - began);
@@ -59,9 +59,9 @@ StepResult Replicas::step(const Batch& batch, const Point& point) {
 
 std::int64_t Replicas::average(const at::Tensor& flat) {
   if (context_->workers() == 1 || flat.numel() == 0) return 0;
-  const comm::Buffer buffer = buffer_of(flat, 0, flat.numel());
+  const comm::Buffer buffer = data_parallel::buffer_of(flat, 0, flat.numel());
   context_->comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
-  return allreduce_bytes(buffer.bytes(), context_->workers());
+  return data_parallel::allreduce_bytes(buffer.bytes(), context_->workers());
 }
 
 void Replicas::agree(std::size_t) {
@@ -78,44 +78,44 @@ void Replicas::resume_training() {
   context_->module.refresh();
 }
 
-std::vector<NamedTensor> Replicas::save() {
+std::vector<step::NamedTensor> Replicas::save() {
   comm::Communicator& comm = context_->comm;
-  std::vector<NamedTensor> state = {{kParameters, gather_rows(comm, own_.defined() ? own_ : parameters())}};
+  std::vector<step::NamedTensor> state = {{kParameters, data_parallel::gather_rows(comm, own_.defined() ? own_ : parameters())}};
   // The optimizers' mean stands under its usual name, for another strategy or another number of workers to go on from.
   std::vector<at::Tensor> kept;
   for (std::size_t i = 0; i < updater_->buffers().size(); ++i) {
     at::Tensor buffer = updater_->buffers()[i];
     kept.push_back(buffer.clone());
-    state.push_back({fmt::format("workers.optim.{}", i), gather_rows(comm, buffer)});
+    state.push_back({fmt::format("workers.optim.{}", i), data_parallel::gather_rows(comm, buffer)});
     buffer.copy_(state.back().tensor.mean(0));
   }
-  for (const NamedTensor& item : updater_->state()) state.push_back({item.name, item.tensor.clone()});
+  for (const step::NamedTensor& item : updater_->state()) state.push_back({item.name, item.tensor.clone()});
   for (std::size_t i = 0; i < kept.size(); ++i) at::Tensor(updater_->buffers()[i]).copy_(kept[i]);
-  for (const NamedTensor& item : memory()) state.push_back({"workers." + item.name, gather_rows(comm, item.tensor)});
-  for (NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
+  for (const step::NamedTensor& item : memory()) state.push_back({"workers." + item.name, data_parallel::gather_rows(comm, item.tensor)});
+  for (step::NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
   return state;
 }
 
-void Replicas::load(std::span<const NamedTensor> state) {
+void Replicas::load(std::span<const step::NamedTensor> state) {
   prepare();  // with what was agreed on, which the module still has: another strategy's checkpoint says nothing of this one's memory
   updater_->load(state);
   statistics_->load(state);
-  const auto found = std::ranges::find(state, kParameters, &NamedTensor::name);
+  const auto found = std::ranges::find(state, kParameters, &step::NamedTensor::name);
   const bool same_workers = found != state.end() && found->tensor.size(0) == context_->workers();
   if (same_workers) {
     at::Tensor mine = parameters();
-    take_row(context_->comm, found->tensor, mine, kParameters);
+    data_parallel::take_row(context_->comm, found->tensor, mine, kParameters);
     for (std::size_t i = 0; i < updater_->buffers().size(); ++i) {
       at::Tensor buffer = updater_->buffers()[i];
       const std::string name = fmt::format("workers.optim.{}", i);
-      take_row(context_->comm, find_saved(state, name), buffer, name);
+      data_parallel::take_row(context_->comm, step::find_saved(state, name), buffer, name);
     }
   } else if (remembers_replica()) {
     return;
   }
-  for (NamedTensor& item : memory()) {
-    const auto saved = std::ranges::find(state, "workers." + item.name, &NamedTensor::name);
-    if (saved != state.end()) take_row(context_->comm, saved->tensor, item.tensor, saved->name);
+  for (step::NamedTensor& item : memory()) {
+    const auto saved = std::ranges::find(state, "workers." + item.name, &step::NamedTensor::name);
+    if (saved != state.end()) data_parallel::take_row(context_->comm, saved->tensor, item.tensor, saved->name);
   }
 }
 

@@ -6,41 +6,42 @@
 
 #include <optional>
 
-#include "paceline/strategies/local_pass.h"
-#include "paceline/strategies/recorded_step.h"
-#include "paceline/strategies/statistics.h"
-#include "paceline/strategies/updater.h"
+#include "paceline/data_parallel/statistics.h"
+#include "paceline/step/local_pass.h"
+#include "paceline/step/recorded_step.h"
+#include "paceline/step/updater.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
 
-class Replicas : public Strategy {
+class Replicas : public step::Strategy {
  public:
   explicit Replicas(const StrategyConfig& config) : config_(config) {}
 
-  void setup(const Context& context) override;
-  StepResult step(const Batch& batch, const Point& point) override;
+  void setup(const step::Context& context) override;
+  step::StepResult step(const step::Batch& batch, const step::Point& point) override;
   void agree(std::size_t view) override;
   void resume_training() override;
-  std::vector<NamedTensor> save() override;
-  void load(std::span<const NamedTensor> state) override;
-  Traffic traffic() const override { return traffic_; }
+  std::vector<step::NamedTensor> save() override;
+  void load(std::span<const step::NamedTensor> state) override;
+  step::Traffic traffic() const override { return traffic_; }
 
  protected:
   /// While the module has what all workers agree on: when all is set up, and again before a checkpoint's replicas are taken.
   virtual void prepare() {}
   /// After the worker's own update of step `point`.
-  virtual void meet(const Point& point) = 0;
+  virtual void meet(const step::Point& point) = 0;
   /// The parameters become what is agreed on. Collective.
   virtual void agree_on_parameters() { average(parameters()); }
   /// Flat tensors of this worker that the next meeting depends on, each of any length.
-  virtual std::vector<NamedTensor> memory() { return {}; }
+  virtual std::vector<step::NamedTensor> memory() { return {}; }
   /// Whether the memory is about this worker's replica: then another number of workers begins without it, else with the mean of all.
   virtual bool remembers_replica() const { return false; }
   /// Why a device cannot be used; empty: it can.
   virtual std::string refusal_of(const c10::Device&) const { return {}; }
 
   const StrategyConfig& config() const { return config_; }
-  Context& context() { return *context_; }
+  step::Context& context() { return *context_; }
   const at::Tensor& parameters() { return context_->module.arena().parameters(); }  // [length]
   /// `flat` becomes its mean over the workers. Returns what this worker sent for it, which counts where it is part of training.
   std::int64_t average(const at::Tensor& flat);
@@ -48,14 +49,14 @@ class Replicas : public Strategy {
 
  private:
   StrategyConfig config_;
-  std::optional<Context> context_;
-  std::optional<LocalPass> pass_;
-  std::optional<Updater> updater_;
-  std::optional<WorkerStatistics> statistics_;
-  std::optional<RecordedStep> recorded_;
+  std::optional<step::Context> context_;
+  std::optional<step::LocalPass> pass_;
+  std::optional<step::Updater> updater_;
+  std::optional<data_parallel::WorkerStatistics> statistics_;
+  std::optional<step::RecordedStep> recorded_;
   at::Tensor sums_;
   at::Tensor own_;  // this worker's parameters, while the module has what was agreed on
-  Traffic traffic_;
+  step::Traffic traffic_;
 };
 
 }  // namespace paceline::strategies

@@ -8,10 +8,9 @@
 
 #include <bit>
 
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/pending.h"
 #include "paceline/strategies/all.h"
-#include "paceline/strategies/exchange.h"
-#include "paceline/strategies/pending.h"
-#include "paceline/strategies/per_worker.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {
@@ -27,13 +26,13 @@ class Sgp final : public Replicas {
   }
 
   void prepare() override {
-    const auto allocate = allocate_from(context().comm);
+    const auto allocate = data_parallel::allocate_from(context().comm);
     weight_ = at::ones({1}, parameters().options());
     pushed_ = allocate(parameters().numel() + 1, parameters().options());
     arrived_ = allocate(parameters().numel() + 1, parameters().options());
   }
 
-  void meet(const Point& point) override {
+  void meet(const step::Point& point) override {
     const int workers = context().workers(), rank = context().rank();
     if (workers == 1) return;
     const int doublings = std::bit_width(static_cast<unsigned>(workers - 1));
@@ -45,9 +44,9 @@ class Sgp final : public Replicas {
     at::Tensor values = pushed_.narrow(0, 0, length);
     at::mul_out(values, debiased, half);
     pushed_.narrow(0, length, 1).copy_(half);
-    const comm::Buffer out = buffer_of(pushed_, 0, length + 1);
-    const Pending sent(context().comm.start(comm::send(out, (rank + hop) % workers)));
-    context().comm.run(comm::receive(buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));
+    const comm::Buffer out = data_parallel::buffer_of(pushed_, 0, length + 1);
+    const data_parallel::Pending sent(context().comm.start(comm::send(out, (rank + hop) % workers)));
+    context().comm.run(comm::receive(data_parallel::buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));
     sent.wait();
     arrived_.add_(pushed_);
     weight_.copy_(arrived_.narrow(0, length, 1));
@@ -61,13 +60,13 @@ class Sgp final : public Replicas {
     average(parameters());
   }
 
-  std::vector<NamedTensor> memory() override { return {{"weight", weight_}}; }
+  std::vector<step::NamedTensor> memory() override { return {{"weight", weight_}}; }
 
   at::Tensor weight_, pushed_, arrived_;  // [1], [length + 1]
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_sgp(const StrategyConfig& config) { return std::make_unique<Sgp>(config); }
+std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config) { return std::make_unique<Sgp>(config); }
 
 }  // namespace paceline::strategies

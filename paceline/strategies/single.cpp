@@ -2,18 +2,18 @@
 #include <optional>
 
 #include "paceline/base/error.h"
+#include "paceline/data_parallel/unsaid.h"
+#include "paceline/step/local_pass.h"
+#include "paceline/step/recorded_step.h"
+#include "paceline/step/updater.h"
 #include "paceline/strategies/all.h"
-#include "paceline/strategies/local_pass.h"
-#include "paceline/strategies/recorded_step.h"
-#include "paceline/strategies/unsaid.h"
-#include "paceline/strategies/updater.h"
 
 namespace paceline::strategies {
 namespace {
 
-class Single final : public Strategy {
+class Single final : public step::Strategy {
  public:
-  void setup(const Context& context) override {
+  void setup(const step::Context& context) override {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
     context_.emplace(context);
@@ -23,14 +23,14 @@ class Single final : public Strategy {
     recorded_.emplace(context.module.device(), context.record_steps);
   }
 
-  StepResult step(const Batch& batch, const Point& point) override {
-    const PhaseSpan span(*context_, "step");
+  step::StepResult step(const step::Batch& batch, const step::Point& point) override {
+    const step::PhaseSpan span(*context_, "step");
     pass_->begin_step(point.step);
     updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
     const auto work = [&] {
       sums_ = pass_->run(batch, batch.weight(1));
       unsaid_->say(0, context_->module.arena().length());
-      const PhaseSpan update(*context_, "update");
+      const step::PhaseSpan update(*context_, "update");
       updater_->update_all();
       context_->module.refresh();
     };
@@ -39,27 +39,27 @@ class Single final : public Strategy {
     return {sums_, batch.targets.numel()};
   }
 
-  std::vector<NamedTensor> save() override {
-    std::vector<NamedTensor> state = updater_->state();
-    for (NamedTensor& item : unsaid_->save()) state.push_back(std::move(item));
+  std::vector<step::NamedTensor> save() override {
+    std::vector<step::NamedTensor> state = updater_->state();
+    for (step::NamedTensor& item : unsaid_->save()) state.push_back(std::move(item));
     return state;
   }
-  void load(std::span<const NamedTensor> state) override {
-    updater_->load(with_momentum_in_place(*context_, state));
+  void load(std::span<const step::NamedTensor> state) override {
+    updater_->load(data_parallel::with_momentum_in_place(*context_, state));
     unsaid_->load(state);
   }
 
  private:
-  std::optional<Context> context_;
-  std::optional<LocalPass> pass_;
-  std::optional<Updater> updater_;
-  std::optional<Unsaid> unsaid_;
-  std::optional<RecordedStep> recorded_;
+  std::optional<step::Context> context_;
+  std::optional<step::LocalPass> pass_;
+  std::optional<step::Updater> updater_;
+  std::optional<data_parallel::Unsaid> unsaid_;
+  std::optional<step::RecordedStep> recorded_;
   at::Tensor sums_;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_single(const StrategyConfig&) { return std::make_unique<Single>(); }
+std::unique_ptr<step::Strategy> make_single(const StrategyConfig&) { return std::make_unique<Single>(); }
 
 }  // namespace paceline::strategies

@@ -11,19 +11,18 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/statistics.h"
+#include "paceline/step/local_pass.h"
+#include "paceline/step/updater.h"
 #include "paceline/strategies/all.h"
-#include "paceline/strategies/exchange.h"
-#include "paceline/strategies/local_pass.h"
-#include "paceline/strategies/per_worker.h"
-#include "paceline/strategies/statistics.h"
-#include "paceline/strategies/updater.h"
 
 namespace paceline::strategies {
 namespace {
 
 constexpr const char* kGradients = "stale_sync.gradients";
 
-class StaleSync final : public Strategy {
+class StaleSync final : public step::Strategy {
  public:
   explicit StaleSync(const StrategyConfig& config) : config_(config) {}
   ~StaleSync() override {
@@ -35,7 +34,7 @@ class StaleSync final : public Strategy {
     }
   }
 
-  void setup(const Context& context) override {
+  void setup(const step::Context& context) override {
     if (context.compression != "none")
       throw ConfigError(
           fmt::format("comm.compression={} works with strategy.name=allreduce; use comm.compression=none", context.compression));
@@ -44,24 +43,24 @@ class StaleSync final : public Strategy {
     context_.emplace(context);
     pass_.emplace(*context_);
     updater_.emplace(context.module.arena(), context.optim);
-    statistics_.emplace(*context_, config_);
+    statistics_.emplace(*context_, config_.batch_norm, config_.statistics);
     statistics_->synchronise(*pass_);
-    const auto allocate = allocate_from(context.comm);
+    const auto allocate = data_parallel::allocate_from(context.comm);
     for (std::int64_t i = 0; i <= config_.staleness; ++i) free_.push_back(allocate(gradients().numel(), gradients().options()));
   }
 
-  StepResult step(const Batch& batch, const Point& point) override {
-    const PhaseSpan span(*context_, "step");
+  step::StepResult step(const step::Batch& batch, const step::Point& point) override {
+    const step::PhaseSpan span(*context_, "step");
     pass_->begin_step(point.step);
     const at::Tensor sums = pass_->run(batch, batch.weight(context_->workers()), [this](std::size_t, std::size_t) { look(); });
 
     at::Tensor slot = free_.back();
     free_.pop_back();
     slot.copy_(gradients());
-    const comm::Buffer buffer = buffer_of(slot, 0, slot.numel());
+    const comm::Buffer buffer = data_parallel::buffer_of(slot, 0, slot.numel());
     const Nanoseconds began = context_->clock.now();
     under_way_.push_back({context_->comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
-    traffic_.bytes_sent += allreduce_bytes(buffer.bytes(), context_->workers()), traffic_.bytes_plain = traffic_.bytes_sent;
+    traffic_.bytes_sent += data_parallel::allreduce_bytes(buffer.bytes(), context_->workers()), traffic_.bytes_plain = traffic_.bytes_sent;
 
     if (std::ssize(under_way_) > config_.staleness) apply_oldest(point);
     return {sums, batch.targets.numel()};
@@ -71,8 +70,8 @@ class StaleSync final : public Strategy {
   void resume_training() override { statistics_->resume_training(); }
 
   // What is under way is awaited and kept: [how many, length], alike on all workers.
-  std::vector<NamedTensor> save() override {
-    std::vector<NamedTensor> state = updater_->state();
+  std::vector<step::NamedTensor> save() override {
+    std::vector<step::NamedTensor> state = updater_->state();
     std::vector<at::Tensor> rows = {at::empty({0, gradients().numel()})};
     for (const Sent& sent : under_way_) {
       sent.work.wait();
@@ -80,12 +79,12 @@ class StaleSync final : public Strategy {
     }
     look();
     state.push_back({kGradients, at::cat(rows)});
-    for (NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
+    for (step::NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
     return state;
   }
 
-  void load(std::span<const NamedTensor> state) override {
-    const at::Tensor rows = find_saved(state, kGradients);
+  void load(std::span<const step::NamedTensor> state) override {
+    const at::Tensor rows = step::find_saved(state, kGradients);
     if (rows.dim() != 2 || rows.size(1) != gradients().numel())
       throw ConfigError(fmt::format("'{}' of the checkpoint is for {} values, and this model has {}; resume with the same recipe",
                                     kGradients, rows.dim() == 2 ? rows.size(1) : rows.numel(), gradients().numel()));
@@ -102,7 +101,7 @@ class StaleSync final : public Strategy {
     statistics_->load(state);
   }
 
-  Traffic traffic() const override { return traffic_; }
+  step::Traffic traffic() const override { return traffic_; }
 
  private:
   struct Sent {
@@ -128,18 +127,18 @@ class StaleSync final : public Strategy {
   }
 
   /// An update has a number of its own, which Adam's corrections need: every step has left a gradient, and those under way are not applied.
-  void apply_oldest(const Point& point) {
+  void apply_oldest(const step::Point& point) {
     updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(under_way_) + 1});
     const Nanoseconds began = context_->clock.now();
     {
-      const PhaseSpan wait(*context_, "wait for gradients", "communication");
+      const step::PhaseSpan wait(*context_, "wait for gradients", "communication");
       under_way_.front().work.wait();
     }
     traffic_.exposed_s += seconds(context_->clock.now() - began);
     look();
     const Sent oldest = under_way_.front();
     under_way_.pop_front();
-    const PhaseSpan update(*context_, "update");
+    const step::PhaseSpan update(*context_, "update");
     at::Tensor(gradients()).copy_(oldest.gradients);
     updater_->update_all();
     context_->module.refresh();
@@ -147,18 +146,18 @@ class StaleSync final : public Strategy {
   }
 
   StrategyConfig config_;
-  std::optional<Context> context_;
-  std::optional<LocalPass> pass_;
-  std::optional<Updater> updater_;
-  std::optional<WorkerStatistics> statistics_;
+  std::optional<step::Context> context_;
+  std::optional<step::LocalPass> pass_;
+  std::optional<step::Updater> updater_;
+  std::optional<data_parallel::WorkerStatistics> statistics_;
   std::vector<at::Tensor> free_;  // memory for gradients under way
   std::deque<Sent> under_way_;    // oldest first
   Nanoseconds last_ended_{0};
-  Traffic traffic_;
+  step::Traffic traffic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_stale_sync(const StrategyConfig& config) { return std::make_unique<StaleSync>(config); }
+std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config) { return std::make_unique<StaleSync>(config); }
 
 }  // namespace paceline::strategies

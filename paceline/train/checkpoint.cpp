@@ -134,7 +134,7 @@ std::string state_hash(std::span<const NamedTensor> tensors) {
   ContentHash hash;
   auto views = host.views();  // in the order of a file, so that the hash of a checkpoint is that of the state
   std::ranges::stable_sort(views, std::greater{}, [](const safetensors::Tensor& tensor) { return safetensors::size_of(tensor.dtype); });
-  std::erase_if(views, [](const safetensors::Tensor& tensor) { return tensor.name.find(strategies::kBookkeeping) != tensor.name.npos; });
+  std::erase_if(views, [](const safetensors::Tensor& tensor) { return tensor.name.find(step::kBookkeeping) != tensor.name.npos; });
   for (const safetensors::Tensor& tensor : views) hash.update(tensor.name).update(graph::to_string(tensor.shape)).update(tensor.data);
   return hash.hex();
 }

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "paceline/base/files.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
 #include "paceline/train/checkpoint_metadata.h"
 
 namespace paceline::train {
 
-using strategies::NamedTensor;
+using step::NamedTensor;
 
 struct Checkpoint {
   Position position;

@@ -27,10 +27,10 @@ class HostFeed final : public Feed {
   void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch) override { source_->start(epoch, batch, first_batch); }
   std::int64_t batches() const override { return source_->batches(); }
 
-  std::optional<strategies::Batch> next() override {
+  std::optional<step::Batch> next() override {
     const data::Batch* host = source_->next();
     if (!host) return std::nullopt;
-    const strategies::Batch on_host = as_tensors(*host, info_);
+    const step::Batch on_host = as_tensors(*host, info_);
     if (device_.is_cpu()) return on_host;
     on_device_.global_samples = host->global_count;
     copy_to(on_device_.inputs, on_host.inputs, device_);
@@ -42,12 +42,12 @@ class HostFeed final : public Feed {
   data::Info info_;
   std::unique_ptr<data::BatchSource> source_;
   c10::Device device_;
-  strategies::Batch on_device_;
+  step::Batch on_device_;
 };
 
 }  // namespace
 
-strategies::Batch as_tensors(const data::Batch& batch, const data::Info& info) {
+step::Batch as_tensors(const data::Batch& batch, const data::Info& info) {
   std::vector<std::int64_t> shape = {batch.count};
   shape.insert(shape.end(), info.input.begin(), info.input.end());
   const at::Tensor inputs = info.tokens ? at::from_blob(const_cast<std::int64_t*>(batch.tokens.data()), shape, at::kLong)

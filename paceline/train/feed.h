@@ -7,7 +7,7 @@
 
 #include "paceline/data/loader.h"
 #include "paceline/nn/graph_module.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
 
 namespace paceline::train {
 
@@ -19,11 +19,11 @@ class Feed {
   virtual std::int64_t batches() const = 0;
   /// The next batch, or nothing at the end of the epoch. Its tensors are good until the next call, and lie in the same memory each time
   /// where the device is a GPU, so that a recorded step can be replayed on them.
-  virtual std::optional<strategies::Batch> next() = 0;
+  virtual std::optional<step::Batch> next() = 0;
 };
 
 /// A loader's batch as tensors over the loader's own memory; nobody may write through them.
-strategies::Batch as_tensors(const data::Batch& batch, const data::Info& info);
+step::Batch as_tensors(const data::Batch& batch, const data::Info& info);
 
 /// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory and have no more
 /// channels than its kernel takes). ConfigError where "device" cannot be.

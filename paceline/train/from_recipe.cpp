@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "paceline/base/program.h"
-#include "paceline/strategies/per_worker.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/per_worker.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/weights.h"
 
@@ -37,15 +38,15 @@ std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::I
   options.precision = tensor::parse_precision(recipe.train.precision, options.device);
   options.seed = static_cast<std::uint64_t>(recipe.train.seed);
   options.fuse_norms = recipe.strategy.batch_norm != "sync";
-  options.allocate = strategies::allocate_from(comm);
+  options.allocate = data_parallel::allocate_from(comm);
   auto module = std::make_shared<nn::GraphModule>(graph_for(recipe.model, info), options);
   if (!weights.empty()) load_weights(*module, weights);
-  strategies::equalise(comm, *module);
+  data_parallel::equalise(comm, *module);
   return module;
 }
 
-strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus,
-                               const Clock& clock, const ps::Cluster& cluster, int threads) {
+step::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus, const Clock& clock,
+                         const ps::Cluster& cluster, int threads) {
   return {.module = module,
           .optim = recipe.optim,
           .comm = comm,

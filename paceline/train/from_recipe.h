@@ -9,7 +9,7 @@
 #include "paceline/data/loader.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/observe/event.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
 #include "paceline/train/recipe.h"
 
 namespace paceline::train {
@@ -32,8 +32,8 @@ std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::I
                                              const std::string& weights);
 
 /// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it.
-strategies::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus,
-                               const Clock& clock, const ps::Cluster& cluster, int threads);
+step::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus, const Clock& clock,
+                         const ps::Cluster& cluster, int threads);
 
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch);
 

@@ -7,7 +7,7 @@
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
-#include "paceline/strategies/central.h"
+#include "paceline/central/central.h"
 
 namespace paceline::train {
 namespace {
@@ -157,8 +157,8 @@ void validate(const Recipe& recipe) {
     if (recipe.strategy.batch_norm == "sync")
       throw ConfigError(
           fmt::format("workers of strategy '{}' do not meet in the middle of a step; use strategy.batch_norm=local", recipe.strategy.name));
-    strategies::validate_central(recipe.strategy.name, recipe.ps, recipe.timing, recipe.optim, recipe.comm.compression,
-                                 static_cast<int>(std::max<std::int64_t>(recipe.parallel.workers, 1)));
+    central::validate_central(recipe.strategy.name, recipe.ps, recipe.timing, recipe.optim, recipe.comm.compression,
+                              static_cast<int>(std::max<std::int64_t>(recipe.parallel.workers, 1)));
   }
   optim::validate(recipe.optim);
   optim::validate(recipe.schedule);

@@ -8,7 +8,8 @@
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/optim/schedule.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::train {
 

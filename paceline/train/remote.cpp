@@ -9,9 +9,9 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/central/central_worker.h"
 #include "paceline/comm/engine.h"
 #include "paceline/ps/transports/service.h"
-#include "paceline/strategies/central_worker.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/server_snapshots.h"
@@ -32,7 +32,7 @@ struct Remote {
     module = make_module(recipe, datasets.training->info(), *alone, recipe.model.weights);
     context.emplace(context_of(recipe, *module, *alone, bus, clock, cluster, threads));
     ensure_memory_for(threads);
-    ps = strategies::paired(recipe.strategy.name, recipe.ps);
+    ps = central::paired(recipe.strategy.name, recipe.ps);
   }
 
   Recipe recipe;
@@ -41,7 +41,7 @@ struct Remote {
   std::shared_ptr<nn::GraphModule> module;
   observe::Bus bus;
   SteadyClock clock;
-  std::optional<strategies::Context> context;
+  std::optional<step::Context> context;
   ps::PsConfig ps;
 };
 
@@ -66,7 +66,7 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);
   // Workers would wait for ever for one of several servers that is rounds behind the others, so it must not lose any.
-  const bool synchronous = strategies::paired(recipe.strategy.name, recipe.ps).consistency == "bsp";
+  const bool synchronous = central::paired(recipe.strategy.name, recipe.ps).consistency == "bsp";
   if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && synchronous && recipe.ps.transport == "grpc" && recipe.ps.snapshot_s > 0)
     recipe.ps.replica = true;
   return recipe;
@@ -75,9 +75,9 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
 std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, cluster);
   const Recipe& recipe = remote.recipe;
-  auto connected = ps::join(cluster, strategies::layout_of(*remote.context), strategies::join_options(*remote.context));
+  auto connected = ps::join(cluster, central::layout_of(*remote.context), central::join_options(*remote.context));
   ps::RemoteClient& servers = *connected;
-  strategies::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
+  central::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
   worker.begin();
 
   const data::Dataset& dataset = *remote.datasets.training;
@@ -92,7 +92,7 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
     if (task->epoch != epoch) sampler.start(task->epoch, minibatch_of(recipe, dataset.size(), task->epoch));
     epoch = task->epoch;
     data::fill_batch(dataset, reading, sampler, epoch, task->batch, samples);
-    const strategies::Batch batch = as_tensors(samples, dataset.info());
+    const step::Batch batch = as_tensors(samples, dataset.info());
     const at::Tensor sums = worker.minibatch(batch, {.step = task->step, .rate = task->rate});
     servers.done(*task, sums[0].item<double>(), sums[1].item<double>(), batch.targets.numel());
     ++finished;
@@ -102,14 +102,14 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
 
 void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, cluster);
-  const auto cuts = strategies::cuts_of(*remote.context, std::ssize(cluster.servers));
+  const auto cuts = central::cuts_of(*remote.context, std::ssize(cluster.servers));
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto host = strategies::make_host(*remote.context, remote.ps, cuts, index);
+  const auto host = central::make_host(*remote.context, remote.ps, cuts, index);
   ServerSnapshots snapshots(remote.recipe, cluster, *host);
   if (cluster.restarts > 0) snapshots.restore();
   else snapshots.begin();
-  const auto options = strategies::service_options(*remote.context, cuts, index);
-  const auto server = ps::serve(cluster, host, strategies::layout_of(*remote.context), options);
+  const auto options = central::service_options(*remote.context, cuts, index);
+  const auto server = ps::serve(cluster, host, central::layout_of(*remote.context), options);
   // Told to stop, it stays for those who finish what is under way, and for the first server's last look.
   const SteadyClock clock;
   for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
@@ -117,7 +117,7 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
     if (until && (server->workers().empty() || clock.now() > *until)) break;
     std::this_thread::sleep_for(kLook);
   }
-  const observe::Served served = host->with([](ps::Server& own) { return strategies::served_by(own); });
+  const observe::Served served = host->with([](ps::Server& own) { return central::served_by(own); });
   log::info("server {} made {} updates with {} gradients", cluster.index, served.updates, served.gradients);
 }
 

@@ -1,5 +1,5 @@
 // The processes of a parameter server that do not lead: workers, which compute the minibatches that server 0 deals out, and the servers of
-// the other ranges of the arena. The leading one is a Trainer like any other (strategies/processes_executor.cpp).
+// the other ranges of the arena. The leading one is a Trainer like any other (central/processes_executor.cpp).
 #pragma once
 
 #include <atomic>

@@ -47,7 +47,7 @@ class ResidentFeed final : public Feed {
 
   std::int64_t batches() const override { return sampler_.batches(); }
 
-  std::optional<strategies::Batch> next() override {
+  std::optional<step::Batch> next() override {
     if (next_ >= batches()) return std::nullopt;
     const std::int64_t begin = first_plan_[static_cast<std::size_t>(next_)],
                        count = first_plan_[static_cast<std::size_t>(next_) + 1] - begin;
@@ -77,7 +77,7 @@ class ResidentFeed final : public Feed {
   at::Tensor pixels_, labels_, plans_;
   std::vector<std::int64_t> first_plan_;  // by batch, and one past the end
   std::int64_t next_ = 0;
-  strategies::Batch batch_;
+  step::Batch batch_;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/strategies/central.h"
+#include "paceline/central/central.h"
 
 namespace paceline::train {
 namespace {
@@ -86,7 +86,7 @@ std::int64_t ServerSnapshots::load(const Checkpoint& snapshot) {
     if (saved == snapshot.tensors.end() || saved->tensor.numel() != server.length())
       throw ConfigError(fmt::format("{} is not of the {} parameters that server {} has; start the run again with the recipe that it had",
                                     file().string(), server.length(), cluster_.index));
-    strategies::load_server(server, snapshot.tensors, kPrefix, at::kCPU);
+    central::load_server(server, snapshot.tensors, kPrefix, at::kCPU);
     parameters_of(server).copy_(saved->tensor);
     version_ = server.version();
     return journal == snapshot.tensors.end() ? 0 : journal->tensor.item<std::int64_t>();
@@ -103,7 +103,7 @@ void ServerSnapshots::write_if_due() {
   Checkpoint snapshot{.position = {}, .recipe = {}, .network = recipe_.model.network, .tensors = {}};
   const std::int64_t version = host_.with([&](ps::Server& server) {
     if (server.version() == version_) return version_;
-    snapshot.tensors = strategies::save_server(server, kPrefix, at::kCPU);
+    snapshot.tensors = central::save_server(server, kPrefix, at::kCPU);
     snapshot.tensors.push_back({kPrefix + "parameters", parameters_of(server).clone()});
     if (journals_) {
       host_.write_to(journals_->next());

@@ -19,7 +19,7 @@ constexpr std::pair<at::ScalarType, Dtype> kTypes[] = {
 
 }  // namespace
 
-HostTensors::HostTensors(std::span<const strategies::NamedTensor> tensors) {
+HostTensors::HostTensors(std::span<const step::NamedTensor> tensors) {
   for (const auto& [name, tensor] : tensors) {
     copies_.push_back(tensor.detach().cpu().contiguous());
     const at::Tensor& host = copies_.back();

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "paceline/base/safetensors.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
 
 namespace paceline::train {
 
 /// Tensors as a file wants them: in host memory, contiguous. Copies only where they are not so already.
 class HostTensors {
  public:
-  explicit HostTensors(std::span<const strategies::NamedTensor> tensors);
+  explicit HostTensors(std::span<const step::NamedTensor> tensors);
   const std::vector<safetensors::Tensor>& views() const { return views_; }
 
  private:

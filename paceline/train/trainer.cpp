@@ -12,6 +12,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/weights.h"
 
@@ -60,7 +61,7 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
   if (leads()) warn_of_idle_settings(recipe_);
 
   module_ = make_module(recipe_, datasets_->training->info(), *comm_, around_.resumes ? "" : recipe_.model.weights);
-  strategies::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock, around_.cluster, threads());
+  step::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock, around_.cluster, threads());
   context.on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
@@ -259,10 +260,10 @@ bool Trainer::train_epoch() {
   const std::int64_t report_every = module_->device().is_cpu() && strategy_->lockstep() ? 1 : kReportTogether;
   if (strategy_->reads_batches()) training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
-  strategies::Batch share;
+  step::Batch share;
   while (position_.batch < steps && position_.step < total_steps_) {
     if (strategy_->reads_batches()) {
-      const std::optional<strategies::Batch> next = training_feed_->next();
+      const std::optional<step::Batch> next = training_feed_->next();
       ensure(next.has_value(), "an epoch has as many batches as the sampler says");
       share = *next;
     } else {
@@ -272,12 +273,12 @@ bool Trainer::train_epoch() {
     const std::int64_t begun = position_.batch - position_.batch % strategy_->parts();
     const optim::Progress progress{.epoch = static_cast<double>(epoch) + static_cast<double>(begun) / static_cast<double>(steps),
                                    .epochs = static_cast<double>(recipe_.train.epochs)};
-    const strategies::Point point{.step = position_.step + 1,
-                                  .rate = optim::learning_rate(recipe_.schedule, recipe_.optim.rate, recipe_.data.batch, progress),
-                                  .epoch = progress.epoch,
-                                  .epoch_index = epoch,
-                                  .batch_index = position_.batch};
-    const strategies::StepResult result = strategy_->step(share, point);
+    const step::Point point{.step = position_.step + 1,
+                            .rate = optim::learning_rate(recipe_.schedule, recipe_.optim.rate, recipe_.data.batch, progress),
+                            .epoch = progress.epoch,
+                            .epoch_index = epoch,
+                            .batch_index = position_.batch};
+    const step::StepResult result = strategy_->step(share, point);
 
     latest_ = {point.step, position_.batch + 1, result.targets, share.global_samples, point.rate};
     keep(result);

@@ -71,14 +71,14 @@ class Trainer {
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   bool write(const Checkpoint& checkpoint, Nanoseconds began);
   void check_data(const Checkpoint& checkpoint, const std::string& source) const;
-  std::uint32_t vocabulary() const;                 // a checksum; 0 where the data is no text
-  void meet();                                      // waits until worker 0 has read and written what the run has so far
-  bool train_epoch();                               // false: told to stop
-  bool accepts(std::int64_t step, double loss);     // false: a step to be left out
-  void report();                                    // reads the sums of the last steps back, adds them up over the workers and emits them
-  void keep(const strategies::StepResult& result);  // of the latest step, until it is reported
-  void finish_steps();                              // report(), with what is still under way as part of the latest step
-  std::string blame();                              // the first fault that any worker has seen; collective
+  std::uint32_t vocabulary() const;              // a checksum; 0 where the data is no text
+  void meet();                                   // waits until worker 0 has read and written what the run has so far
+  bool train_epoch();                            // false: told to stop
+  bool accepts(std::int64_t step, double loss);  // false: a step to be left out
+  void report();                                 // reads the sums of the last steps back, adds them up over the workers and emits them
+  void keep(const step::StepResult& result);     // of the latest step, until it is reported
+  void finish_steps();                           // report(), with what is still under way as part of the latest step
+  std::string blame();                           // the first fault that any worker has seen; collective
   /// `aside`: where the checkpoint of this step is, if it was found not to be good.
   [[noreturn]] void give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside = {});
   bool evaluation_due() const;   // at this place, and not yet made
@@ -100,7 +100,7 @@ class Trainer {
   Datasets own_datasets_;
   const Datasets* datasets_;
   std::shared_ptr<nn::GraphModule> module_;
-  std::unique_ptr<strategies::Strategy> strategy_;
+  std::unique_ptr<step::Strategy> strategy_;
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
 
   std::int64_t total_steps_ = 0;
@@ -119,13 +119,13 @@ class Trainer {
     double rate = 0;
   };
   std::vector<Unreported> unreported_;
-  Unreported latest_;                   // step
-  std::int64_t silent_samples_ = 0;     // of steps that ended before anything was finished
-  at::Tensor unreported_sums_;          // [kReportTogether, 2] double, on the device
-  bool stopping_ = false;               // some worker was told to
-  std::int64_t refused_ = 0;            // steps in a row whose loss was not a number
-  double compute_s_ = 0;                // of this worker: in steps, without waiting for others
-  strategies::Traffic traffic_before_;  // at the last report
+  Unreported latest_;                // step
+  std::int64_t silent_samples_ = 0;  // of steps that ended before anything was finished
+  at::Tensor unreported_sums_;       // [kReportTogether, 2] double, on the device
+  bool stopping_ = false;            // some worker was told to
+  std::int64_t refused_ = 0;         // steps in a row whose loss was not a number
+  double compute_s_ = 0;             // of this worker: in steps, without waiting for others
+  step::Traffic traffic_before_;     // at the last report
   Nanoseconds reported_at_{0};
   double training_seconds_ = 0;  // of this process
   std::mutex fault_mutex_;

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "paceline/central/norm_reports.h"
 #include "paceline/nn/loss.h"
-#include "paceline/strategies/norm_reports.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {
@@ -22,7 +22,7 @@ bool Trainer::evaluation_due() const {
 bool Trainer::evaluate() {
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
-  if (strategy_->views().front() == strategies::kRecomputedView) recompute_statistics();
+  if (strategy_->views().front() == central::kRecomputedView) recompute_statistics();
   const std::optional<Score> found = score();
   if (!found) {
     strategy_->resume_training();
@@ -95,7 +95,7 @@ bool Trainer::evaluate_views() {
     std::optional<Score> found = last_test_;
     if (view > 0) {
       strategy_->agree(view);
-      if (names[view] == strategies::kRecomputedView) recompute_statistics();
+      if (names[view] == central::kRecomputedView) recompute_statistics();
       found = score();
       strategy_->resume_training();
       if (!found) return false;
@@ -110,7 +110,7 @@ bool Trainer::evaluate_views() {
 void Trainer::recompute_statistics() {
   constexpr std::int64_t kBatches = 32;
   if (!statistics_feed_) statistics_feed_ = make_training_feed();
-  strategies::NormReports norms(*module_);
+  central::NormReports norms(*module_);
   at::Tensor batch_statistics = norms.initial(), unused = norms.initial(), sum = at::zeros_like(batch_statistics);
   statistics_feed_->start(0, batch_in(0));
   std::int64_t seen = 0;

@@ -33,7 +33,7 @@ bool Trainer::accepts(std::int64_t step, double loss) {
   return false;
 }
 
-void Trainer::keep(const strategies::StepResult& result) {
+void Trainer::keep(const step::StepResult& result) {
   if (!unreported_sums_.defined()) unreported_sums_ = at::zeros({kReportTogether, 2}, result.sums.options());
   unreported_sums_[static_cast<std::int64_t>(unreported_.size())].copy_(result.sums);
   unreported_.push_back(latest_);
@@ -42,7 +42,7 @@ void Trainer::keep(const strategies::StepResult& result) {
 // After a pause like this the first steps end before anything is finished: what comes last has their samples. A step is told of once: what
 // was under way is added to the latest one, unless either is no number, which is not told of at all.
 void Trainer::finish_steps() {
-  const strategies::StepResult rest = strategy_->finish();
+  const step::StepResult rest = strategy_->finish();
   if (rest.targets == 0) return report();
   if (!unreported_.empty()) {
     Unreported& latest = unreported_.back();
@@ -70,7 +70,7 @@ void Trainer::report() {
   auto rows = sums.accessor<double, 2>();
   for (std::int64_t i = 0; i < count; ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
   rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
-  const strategies::Traffic traffic = strategy_->traffic();
+  const step::Traffic traffic = strategy_->traffic();
   const double exposed = traffic.exposed_s - traffic_before_.exposed_s;
   const double hidden = std::max(traffic.communication_s - traffic_before_.communication_s - exposed, 0.0);
   const auto sent = static_cast<double>(traffic.bytes_sent - traffic_before_.bytes_sent);
@@ -105,7 +105,7 @@ void Trainer::report() {
 }
 
 observe::Communication Trainer::communication() {
-  const strategies::Traffic traffic = strategy_->traffic();
+  const step::Traffic traffic = strategy_->traffic();
   std::vector<double> computing(static_cast<std::size_t>(comm_->size())), mean = {traffic.exposed_s, traffic.communication_s};
   computing[static_cast<std::size_t>(comm_->rank())] = compute_s_;
   comm_->run(comm::all_gather(computing));

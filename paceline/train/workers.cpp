@@ -9,6 +9,7 @@
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::train {

@@ -3,9 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "paceline/comm/engine.h"
+#include "paceline/data_parallel/buffer.h"
 #include "paceline/graph/registry.h"
 #include "paceline/schedule/schedule.h"
-#include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::conformance {
 namespace {
@@ -46,7 +47,7 @@ graph::Graph graph_of(const TrainingCase& wanted) {
   return graph::make_graph(config);
 }
 
-strategies::Batch global_batch(const graph::Graph& graph, std::int64_t samples, std::int64_t step) {
+step::Batch global_batch(const graph::Graph& graph, std::int64_t samples, std::int64_t step) {
   std::vector<std::int64_t> shape = {samples};
   shape.insert(shape.end(), graph.input().begin(), graph.input().end());
   std::int64_t count = 1;
@@ -58,7 +59,7 @@ strategies::Batch global_batch(const graph::Graph& graph, std::int64_t samples, 
 at::Tensor train(comm::Communicator& comm, const TrainingCase& wanted, const std::string& algorithm) {
   nn::GraphModule::Options options;
   options.seed = 3;
-  options.allocate = strategies::allocate_from(comm);
+  options.allocate = data_parallel::allocate_from(comm);
   nn::GraphModule module(graph_of(wanted), options);
   const optim::OptimConfig optim{.name = wanted.optimizer, .rate = 0.05, .weight_decay = 1e-3, .clip_norm = wanted.clip_norm};
   const compress::CompressConfig compress;
@@ -78,7 +79,7 @@ at::Tensor train(comm::Communicator& comm, const TrainingCase& wanted, const std
                    .seed = 5,
                    .micro_batches = wanted.micro_batches});
   for (std::int64_t step = 1; step <= kSteps; ++step) {
-    strategies::Batch batch = global_batch(module.graph(), wanted.samples, step);
+    step::Batch batch = global_batch(module.graph(), wanted.samples, step);
     const schedule::Range share = schedule::part(wanted.samples, comm.size(), comm.rank());
     batch.inputs = batch.inputs.narrow(0, share.begin, share.size()), batch.targets = batch.targets.narrow(0, share.begin, share.size());
     strategy->step(batch, {.step = step, .rate = 0.05});

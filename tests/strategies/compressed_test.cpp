@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "paceline/strategies/buckets.h"
+#include "paceline/data_parallel/buckets.h"
 #include "workers.h"
 
 namespace paceline::strategies {
@@ -27,7 +27,7 @@ TEST_P(Compressed, AllWorkersHaveTheSameParametersAndCountTheirBytes) {
   with_workers(kWorkers, settings_of(GetParam()), [&](TestWorker& worker) {
     worker.train(1, 4, 0.01);
     own[static_cast<std::size_t>(worker.comm().rank())] = worker.parameters().clone();
-    const Traffic traffic = worker.strategy().traffic();
+    const step::Traffic traffic = worker.strategy().traffic();
     EXPECT_GT(traffic.bytes_sent, 0);
     EXPECT_GT(traffic.bytes_plain, 0);
   });
@@ -38,14 +38,14 @@ TEST_P(Compressed, AllWorkersHaveTheSameParametersAndCountTheirBytes) {
 
 TEST_P(Compressed, ResumesWithTheSameBits) {
   const Settings settings = settings_of(GetParam());
-  std::vector<NamedTensor> state;
+  std::vector<step::NamedTensor> state;
   at::Tensor parameters, through, resumed;
   with_workers(kWorkers, settings, [&](TestWorker& worker) {
     worker.train(1, 3);
     const auto saved = worker.strategy().save();
     if (worker.comm().rank() == 0) {
       parameters = worker.parameters().clone();
-      for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
+      for (const step::NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
     }
     worker.train(4, 5);
     if (worker.comm().rank() == 0) through = worker.parameters().clone();
@@ -61,19 +61,19 @@ TEST_P(Compressed, ResumesWithTheSameBits) {
 
 TEST_P(Compressed, GoesOnWithAnotherNumberOfWorkers) {
   const Settings settings = settings_of(GetParam());
-  std::vector<NamedTensor> state;
+  std::vector<step::NamedTensor> state;
   with_workers(kWorkers, settings, [&](TestWorker& worker) {
     worker.train(1, 3);
     const auto saved = worker.strategy().save();
     if (worker.comm().rank() == 0)
-      for (const NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
+      for (const step::NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
   });
   with_workers(2, settings, [&](TestWorker& worker) {
     worker.strategy().load(state);
     worker.train(4, 5);
     EXPECT_TRUE(at::isfinite(worker.parameters()).all().item<bool>());
     const auto again = worker.strategy().save();
-    for (const NamedTensor& before : state)
+    for (const step::NamedTensor& before : state)
       if (before.name == "compress.residual" && GetParam() != "ternary") {
         EXPECT_GT(before.tensor.abs().sum().item<double>(), 0) << "three steps leave something unsaid";
       }
@@ -168,9 +168,10 @@ TEST(Dgc, EveryBucketIsClippedToItsShareOfTheNorm) {
     if (worker.comm().rank() != 0) return;
     clipped = worker.parameters().clone();
     const tensor::Arena& arena = worker.module().arena();
-    const std::vector<Bucket> buckets = cut_buckets(arena, static_cast<std::int64_t>(settings.strategy.bucket_mb * (1 << 20)));
+    const std::vector<data_parallel::Bucket> buckets =
+        data_parallel::cut_buckets(arena, static_cast<std::int64_t>(settings.strategy.bucket_mb * (1 << 20)));
     EXPECT_GT(buckets.size(), 1U);
-    for (const Bucket& bucket : buckets)
+    for (const data_parallel::Bucket& bucket : buckets)
       for (const at::Tensor& own : apart) {
         const at::Tensor step = (own - start).narrow(0, bucket.begin, bucket.count());  // −γ g
         const double most = 0.1 * 0.05 * std::sqrt(static_cast<double>(bucket.count()) / static_cast<double>(arena.length()) / 2);
@@ -193,17 +194,17 @@ double distance_from_whole_batch(const std::string& batch_norm) {
   settings.network = "resnet18";
   settings.strategy.name = "allreduce";
   settings.strategy.batch_norm = batch_norm;
-  std::vector<Batch> shares(2);
+  std::vector<step::Batch> shares(2);
   at::Tensor together, alone;
   with_workers(2, settings, [&](TestWorker& worker) {
-    const Batch share = worker.batch(1, 2);
+    const step::Batch share = worker.batch(1, 2);
     shares[static_cast<std::size_t>(worker.comm().rank())] = share;
     worker.strategy().step(share, {.step = 1, .rate = 0.01});
     if (worker.comm().rank() == 0) together = at::cat({worker.parameters(), worker.module().statistics().parameters()});
   });
   settings.strategy.name = "single";
   with_workers(1, settings, [&](TestWorker& worker) {
-    const Batch whole = {at::cat({shares[0].inputs, shares[1].inputs}), at::cat({shares[0].targets, shares[1].targets}), 4};
+    const step::Batch whole = {at::cat({shares[0].inputs, shares[1].inputs}), at::cat({shares[0].targets, shares[1].targets}), 4};
     worker.strategy().step(whole, {.step = 1, .rate = 0.01});
     alone = at::cat({worker.parameters(), worker.module().statistics().parameters()});
   });

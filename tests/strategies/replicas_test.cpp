@@ -107,7 +107,7 @@ TEST(AdPsgd, KeepsTheSumWhateverTheOrder) {
 TEST(AdPsgd, AnotherNumberOfWorkersBeginsWithWhatWasAgreedOn) {
   Saved saved = saved_after(4, meeting_of("ad_psgd"));
   // Answers that had not been taken over yet: they are part of what was agreed on.
-  for (NamedTensor& item : saved.state)
+  for (step::NamedTensor& item : saved.state)
     if (item.name == "workers.change") item.tensor.fill_(1);
   ASSERT_TRUE(saved["workers.change"].defined());
   at::Tensor resumed;
@@ -138,7 +138,7 @@ TEST(StaleSync, CountsWhatItHides) {
       const SteadyClock clock;
       const Nanoseconds began = clock.now();
       worker.train(1, 8);
-      const Traffic traffic = worker.strategy().traffic();
+      const step::Traffic traffic = worker.strategy().traffic();
       EXPECT_GT(traffic.communication_s, traffic.exposed_s) << "a whole pass lies between sending and waiting";
       EXPECT_LE(traffic.communication_s, seconds(clock.now() - began)) << "what is under way at the same time counts once";
     });
@@ -164,7 +164,7 @@ TEST(StaleSync, TheFirstUpdateOfAdamIsItsFirst) {
 TEST(StaleSync, SaysWhatOfACheckpointDoesNotFit) {
   Settings settings = meeting_of("stale_sync");
   settings.strategy.staleness = 2;
-  std::vector<NamedTensor> state;
+  std::vector<step::NamedTensor> state;
   const auto why_not = [&](const Settings& other) {
     std::string message;
     with_workers(1, other, [&](TestWorker& worker) {

@@ -10,7 +10,8 @@
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
-#include "paceline/strategies/strategy.h"
+#include "paceline/step/strategy.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
 namespace {
@@ -28,7 +29,7 @@ graph::Graph small_graph(double dropout = -1) {
   return graph::make_graph(config);
 }
 
-Batch batch_of(std::int64_t step) {
+step::Batch batch_of(std::int64_t step) {
   const at::Tensor values = at::arange(kSamples * kFeatures, at::kFloat) + static_cast<double>(1000 * step);
   const at::Tensor targets = at::remainder(at::arange(kSamples, at::kLong) * 3 + step, kClasses);
   return {(values * 0.77).sin().reshape({kSamples, 1, 3, 4}) * 2, targets};
@@ -54,7 +55,7 @@ struct Worker {
     made.seed = 3;
     return made;
   }
-  StepResult step(std::int64_t number) { return strategy->step(batch_of(number), {.step = number, .rate = kRate}); }
+  step::StepResult step(std::int64_t number) { return strategy->step(batch_of(number), {.step = number, .rate = kRate}); }
 
   nn::GraphModule module;
   optim::OptimConfig optim;
@@ -62,7 +63,7 @@ struct Worker {
   compress::CompressConfig compress;
   observe::Bus bus;
   SteadyClock clock;
-  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<step::Strategy> strategy;
 };
 
 /// The same perceptron as LibTorch's users write it.
@@ -72,7 +73,7 @@ struct Reference {
       parameters.push_back(module.arena().parameter(i).detach().clone().requires_grad_(true));
   }
 
-  at::Tensor loss(const Batch& batch, double smoothing = 0) const {
+  at::Tensor loss(const step::Batch& batch, double smoothing = 0) const {
     namespace F = torch::nn::functional;
     const at::Tensor hidden = at::relu(at::linear(batch.inputs.flatten(1), parameters[0], parameters[1]));
     const at::Tensor logits = at::linear(hidden, parameters[2], parameters[3]);
@@ -80,7 +81,7 @@ struct Reference {
   }
 
   template <class Optimizer>
-  double step(Optimizer& optimizer, const Batch& batch, double smoothing = 0, double clip_norm = 0) {
+  double step(Optimizer& optimizer, const step::Batch& batch, double smoothing = 0, double clip_norm = 0) {
     optimizer.zero_grad();
     const at::Tensor value = loss(batch, smoothing);
     value.backward();
@@ -109,7 +110,7 @@ void expect_same_training(const optim::OptimConfig& config, const std::function<
   Reference reference(worker.module);
   Optimizer optimizer = make(reference);
   for (std::int64_t step = 1; step <= 3; ++step) {
-    const StepResult result = worker.step(step);
+    const step::StepResult result = worker.step(step);
     const double expected = reference.step(optimizer, batch_of(step), smoothing, config.clip_norm);
     EXPECT_EQ(result.targets, kSamples);
     EXPECT_NEAR(result.sums[0].item<double>() / static_cast<double>(result.targets), expected, 1e-6) << "loss of step " << step;
@@ -201,7 +202,7 @@ TEST(Single, CountsTheRightAnswers) {
   Worker worker(config_of("sgd"));
   nn::Pass pass;
   pass.training = false;
-  const Batch batch = batch_of(1);
+  const step::Batch batch = batch_of(1);
   const auto expected = worker.module.run(batch.inputs, pass, nullptr).argmax(1).eq(batch.targets).sum().item<std::int64_t>();
   EXPECT_EQ(worker.step(1).sums[1].item<double>(), static_cast<double>(expected));
 }
@@ -221,8 +222,8 @@ TEST(Single, ASavedStateGoesOnBitForBit) {
   Worker one(config), two(config);
   one.step(1), one.step(2);
   at::Tensor(two.module.arena().parameters()).copy_(one.module.arena().parameters());
-  std::vector<NamedTensor> state;
-  for (const NamedTensor& item : one.strategy->save()) state.push_back({item.name, item.tensor.clone()});
+  std::vector<step::NamedTensor> state;
+  for (const step::NamedTensor& item : one.strategy->save()) state.push_back({item.name, item.tensor.clone()});
   one.step(3);  // what was saved is not disturbed by what comes after
   two.strategy->load(state);
   two.step(3);
@@ -234,7 +235,7 @@ TEST(Single, TheStateIsNamedByParameterAndHasItsShape) {
   config.momentum = 0.9;
   Worker worker(config);
   std::vector<std::string> names;
-  for (const NamedTensor& item : worker.strategy->save()) {
+  for (const step::NamedTensor& item : worker.strategy->save()) {
     names.push_back(item.name);
     EXPECT_TRUE(item.tensor.eq(0).all().item<bool>());
   }

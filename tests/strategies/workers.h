@@ -7,8 +7,9 @@
 #include <thread>
 
 #include "paceline/comm/engine.h"
+#include "paceline/data_parallel/buffer.h"
 #include "paceline/graph/registry.h"
-#include "paceline/strategies/per_worker.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
 
@@ -24,8 +25,8 @@ struct Settings {
 /// What a checkpoint keeps: the agreed parameters and the strategy's state.
 struct Saved {
   at::Tensor parameters;
-  std::vector<NamedTensor> state;
-  at::Tensor operator[](const std::string& name) const { return saved_or_none(state, name); }
+  std::vector<step::NamedTensor> state;
+  at::Tensor operator[](const std::string& name) const { return step::saved_or_none(state, name); }
 };
 
 class TestWorker {
@@ -44,7 +45,7 @@ class TestWorker {
   }
 
   /// A batch that only this step and this worker see; `samples` of each worker.
-  Batch batch(std::int64_t step, std::int64_t samples = 6) {
+  step::Batch batch(std::int64_t step, std::int64_t samples = 6) {
     std::vector<std::int64_t> shape = {samples};
     shape.insert(shape.end(), module_.graph().input().begin(), module_.graph().input().end());
     const std::int64_t count = at::empty(shape).numel(), place = step * 31 + comm_.rank();
@@ -70,7 +71,7 @@ class TestWorker {
     return result;
   }
   nn::GraphModule& module() { return module_; }
-  Strategy& strategy() { return *strategy_; }
+  step::Strategy& strategy() { return *strategy_; }
   comm::Communicator& comm() { return comm_; }
 
  private:
@@ -85,7 +86,7 @@ class TestWorker {
   static nn::GraphModule::Options options(comm::Communicator& comm) {
     nn::GraphModule::Options made;
     made.seed = 3;
-    made.allocate = allocate_from(comm);
+    made.allocate = data_parallel::allocate_from(comm);
     return made;
   }
 
@@ -94,7 +95,7 @@ class TestWorker {
   nn::GraphModule module_;
   observe::Bus bus_;
   SteadyClock clock_;
-  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<step::Strategy> strategy_;
 };
 
 /// Calls body(worker) in a thread for each of `size` workers; the workers leave together.
@@ -135,7 +136,7 @@ inline Saved saved_after(int size, const Settings& settings, const Saved* resume
     worker.strategy().agree();
     const auto state = worker.strategy().save();
     if (worker.comm().rank() == 0) {
-      for (const NamedTensor& item : state) result.state.push_back({item.name, item.tensor.clone()});
+      for (const step::NamedTensor& item : state) result.state.push_back({item.name, item.tensor.clone()});
       result.parameters = worker.parameters().clone();
     }
     worker.strategy().resume_training();

@@ -1,0 +1,188 @@
+#include "paceline/central/central_worker.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/tensor/device.h"
+
+namespace paceline::central {
+namespace {
+
+constexpr int kAskingShare = 100;                           // of the time that goes by between two questions, one is spent on asking
+constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // of a straggler that may be cancelled
+
+nn::GraphModule::Options options_of(const step::Context& context) {
+  nn::GraphModule::Options options = context.module.options();
+  options.allocate = tensor::allocate_pages;
+  return options;
+}
+
+}  // namespace
+
+CentralWorker::CentralWorker(const step::Context& context, const ps::PsConfig& config, std::unique_ptr<ps::Client> client, int index)
+    : context_(context),
+      module_(std::make_shared<nn::GraphModule>(context.module.graph(), options_of(context))),
+      own_{.module = *module_,
+           .optim = context.optim,
+           .comm = context.comm,
+           .bus = context.bus,
+           .clock = context.clock,
+           .compress = context.compress,
+           .ps = config,
+           .timing = context.timing,
+           .seed = context.seed,
+           .label_smoothing = context.label_smoothing,
+           .micro_batches = context.micro_batches,
+           .played = context.played,
+           .threads = context.threads,
+           .record_steps = context.record_steps,
+           .repeatable = context.repeatable,
+           .on_not_finite = context.on_not_finite},
+      client_(std::move(client)),
+      rule_(ps::make_rule(config.rule, config, context.optim, context.played)),
+      norms_(*module_),
+      index_(index),
+      lane_(fmt::format("worker {}", index)),
+      recorded_(module_->device(), context.record_steps),
+      cancels_(ps::make_consistency(config.consistency, config, context.played)->cancels()) {
+  if (norms_.any()) running_ = norms_.initial(), statistics_ = norms_.initial();
+  if (rule_->needs().replica || config.pushes_steps()) updater_.emplace(module_->arena(), own_.optim);
+  if (!rule_->needs().replica && (rule_->period() > 1 || config.pushes_steps())) way_ = at::zeros_like(module_->arena().gradients());
+}
+
+void CentralWorker::begin() {
+  tensor::configure_libtorch(module_->device(), module_->options().precision, context_.threads, context_.repeatable);
+  pass_.emplace(own_);
+}
+
+at::Tensor CentralWorker::minibatch(const step::Batch& batch, const step::Point& point) {
+  const auto rate = static_cast<float>(point.rate);
+  const bool last = local_ + 1 >= rule_->period();
+  const Nanoseconds began = context_.clock.now(), computed_before = durations_.backward;
+  durations_ = {};
+  if (local_ == 0) pull(rate);
+  bool in_vain = false;
+  try {
+    forward_and_backward(batch, point, last, computed_before);
+    straggle(began);
+  } catch (const InVain&) {
+    in_vain = true;
+  }
+  durations_.backward = context_.clock.now() - began - durations_.pull - durations_.forward - durations_.report;
+  ++iteration_;
+  local_ = last || in_vain ? 0 : local_ + 1;
+  if (in_vain) return sums_.cpu();
+  if (updater_ && !all_finite(module_->arena().gradients())) {
+    // Servers refuse it and count it; this worker's own momentum and replica must not have it either.
+    local_ = 0;
+    client_->push(module_->arena().gradients().data_ptr<float>(), {.rate = rate, .loss = NAN});
+    return sums_.cpu();
+  }
+  go_on(rate, last);
+  if (last) push(rate);
+  if (rule_->needs().replica || rule_->period() > 1) module_->refresh();
+  return sums_.cpu();
+}
+
+void CentralWorker::pull(float rate) {
+  const step::PhaseSpan span(own_, "pull", lane_.c_str());
+  const Nanoseconds began = context_.clock.now();
+  const at::Tensor& parameters = module_->arena().parameters();
+  client_->pull(rule_->needs().replica && iteration_ > 0 ? nullptr : parameters.data_ptr<float>(), rate);
+  durations_.pull = context_.clock.now() - began;
+  module_->refresh();
+  if (own_.ps.pushes_steps()) way_.copy_(parameters);
+  else if (way_.defined()) way_.zero_();
+}
+
+void CentralWorker::forward_and_backward(const step::Batch& batch, const step::Point& point, bool last, Nanoseconds computed_before) {
+  const Nanoseconds began = context_.clock.now();
+  advice_ = {};
+  pass_->begin_step(point.step);
+  if (norms_.any()) norms_.before_pass();
+  const auto told = [&](const at::Tensor& scored) {
+    sums_ = scored;
+    if (norms_.any()) norms_.after_pass(statistics_, running_, std::min(context_.micro_batches, batch.inputs.size(0)));
+    loss_ = scored[0].item<double>() / static_cast<double>(batch.targets.numel());
+    const Nanoseconds scored_at = context_.clock.now();
+    durations_.forward = scored_at - began;
+    if (!last) return;
+    advice_ = client_->report({.loss = loss_, .t_comm_s = seconds(durations_.pull), .t_comp_s = seconds(computed_before)},
+                              norms_.any() ? statistics_.data_ptr<float>() : nullptr);
+    durations_.report = context_.clock.now() - scored_at;
+    if (advice_.in_vain) throw InVain{};
+  };
+  sums_ = pass(batch, told);
+}
+
+at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<void(const at::Tensor&)>& told) {
+  if (module_->device().is_cpu())
+    return pass_->run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
+  // A recorded pass is one piece: the report, which carries the loss, comes after all of it.
+  copy_into(place_, batch);
+  recorded_.run(place_, [&] { sums_ = pass_->run(place_, place_.weight(1)); });
+  told(sums_);
+  return sums_;
+}
+
+void CentralWorker::straggle(Nanoseconds began) {
+  const Nanoseconds now = context_.clock.now();
+  const Nanoseconds until = now + ps::straggle(context_.timing, context_.played, context_.seed, index_, iteration_, now - began);
+  for (Nanoseconds left = until - now; left > Nanoseconds(0); left = until - context_.clock.now()) {
+    if (cancels_) ask();
+    std::this_thread::sleep_for(cancels_ ? std::min(left, kNap) : left);
+  }
+}
+
+/// A step of its own, where it makes them; `last`: before a push.
+void CentralWorker::go_on(float rate, bool last) {
+  at::Tensor parameters = module_->arena().parameters();
+  const at::Tensor& gradients = module_->arena().gradients();
+  if (updater_) {
+    updater_->begin_step({.rate = rate, .step = ++updates_});
+    updater_->update_all();
+    if (last && way_.defined()) way_.sub_(parameters);
+  } else if (way_.defined()) {
+    way_.add_(gradients);
+    if (!last) parameters.add_(gradients, -rate);
+  }
+}
+
+void CentralWorker::push(float rate) {
+  const step::PhaseSpan span(own_, "push", lane_.c_str());
+  tensor::synchronize(module_->device());
+  const tensor::Arena& arena = module_->arena();
+  const at::Tensor& sent = rule_->needs().replica ? arena.parameters() : way_.defined() ? way_ : arena.gradients();
+  // Servers look at what lies in host memory; of what lies on a GPU the loss tells them, so it must.
+  const double loss = module_->device().is_cpu() || all_finite(sent) ? loss_ : NAN;
+  const Nanoseconds began = context_.clock.now();
+  client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});
+  durations_.push = context_.clock.now() - began;
+}
+
+void CentralWorker::ask() {
+  const Nanoseconds asked = context_.clock.now();
+  if (asked < ask_again_) return;
+  if (client_->in_vain()) throw InVain{};
+  const Nanoseconds answered = context_.clock.now();
+  ask_again_ = answered + kAskingShare * (answered - asked);
+}
+
+std::vector<step::NamedTensor> CentralWorker::save() const {
+  if (!own_.ps.pushes_steps()) return {};
+  std::vector<step::NamedTensor> state = updater_->state();
+  state.push_back({"updates", at::tensor({updates_}, at::kLong)});
+  return state;
+}
+
+void CentralWorker::load(std::span<const step::NamedTensor> state) {
+  if (!own_.ps.pushes_steps()) return;
+  updater_->load(state);
+  updates_ = step::find_saved(state, "updates").item<std::int64_t>();
+}
+
+}  // namespace paceline::central

@@ -1,0 +1,352 @@
+// Servers and workers as processes, over gRPC or MPI (ps/transports/service.h). This is server 0's half, with the Trainer in it: it deals
+// out minibatches by their numbers, has the first range of the arena, and reads the others' ranges when the model is evaluated or saved.
+//
+// Workers come and go: a minibatch whose worker is gone is dealt out again. A server 0 that is started again goes on from the run's last
+// checkpoint, which has its range's state, and deals out the minibatches after it, except those that its journal has as complete
+// (ps.replica).
+//
+// A minibatch is complete once its worker has an acknowledgement from every server and has told server 0. Until then it may be assigned
+// again: server 0 cannot know which servers have applied it, but each server ignores duplicates (ps/ledger.h).
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <ranges>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/central/central.h"
+#include "paceline/observe/run_folder.h"
+#include "paceline/ps/transports/service.h"
+
+namespace paceline::central {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kFarewell = 10s;          // for workers to hear that there is no more work
+constexpr auto kTaskWait = 200ms;        // that a worker's question for work may take
+constexpr const char* kState = "ps.0.";  // of this server, in a checkpoint
+constexpr const char* kJournal = "bookkeeping.journal";
+
+class ProcessesExecutor final : public Executor {
+ public:
+  ProcessesExecutor(const step::Context& context, const ps::PsConfig& config) : context_(context), layout_(layout_of(context)) {
+    const ps::Cluster& cluster = context.cluster;
+    if (cluster.role != ps::Cluster::Role::server)
+      throw ConfigError(
+          fmt::format("ps.executor=processes is started by: paceline run --servers {} --workers {} -- train … (or, with "
+                      "ps.transport=mpi, by mpirun)",
+                      config.servers, context.played));
+    if (!context.module.device().is_cpu())
+      throw ConfigError("servers of ps.executor=processes keep parameters in host memory; use train.device=cpu");
+    const std::vector<std::int64_t> cuts = cuts_of(context, std::ssize(cluster.servers));
+    host_ = make_host(context, config, cuts, 0);
+    options_ = service_options(context, cuts, 0);
+    options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
+    options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
+      task_done(worker, {.loss = loss_sum, .t_comm_s = right, .t_comp_s = static_cast<double>(targets), .number = task.step});
+    };
+    options_.task_lost = [this](int worker, const ps::Task& task) { task_lost(worker, task); };
+    options_.failed = [this](const std::exception_ptr& why) {
+      {
+        const std::lock_guard lock(mutex_);
+        problem_ = why;
+      }
+      changed_.notify_all();
+    };
+    kept_at_ = context.clock.now();
+    if (cluster.restarts == 0) serve();  // else not before it has its state again
+  }
+
+  ~ProcessesExecutor() override {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    observer_.reset();
+    if (!server_) return;
+    const Nanoseconds until = context_.clock.now() + kFarewell;
+    while (connected() > missing() && context_.clock.now() < until) std::this_thread::sleep_for(20ms);
+  }
+
+  step::StepResult step(const step::Batch&, const step::Point& point) override {
+    begin_without_checkpoint();
+    if (context_.ps.replica && !journals_) begin_journals(0);
+    std::unique_lock lock(mutex_);
+    if (!std::exchange(begun_, true)) completed_.insert_all_below(point.step);
+    const ps::Task task{.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)};
+    if (const auto before = replayed_.extract(point.step)) {  // complete before the restart
+      count(before.mapped());
+    } else if (!completed_.contains(task.step) && !expect(task)) {  // a worker may have completed it since the restart
+      wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
+      tasks_.push_back(task);
+    }
+    step::StepResult result = finished_.take();
+    lock.unlock();
+    changed_.notify_all();
+    return result;
+  }
+
+  step::StepResult finish() override {
+    const auto lock = drain();
+    return finished_.take();
+  }
+
+  void show(const std::string&) override {
+    drain();
+    auto* parameters = context_.module.arena().parameters().data_ptr<float>();
+    if (context_.cluster.servers.size() > 1) {
+      if (!observer_) {
+        ps::JoinOptions options = join_options(context_);
+        options.worker = ps::kObserver;
+        observer_ = ps::join(context_.cluster, layout_, options);
+      }
+      observer_->pull(parameters, 0);
+    }
+    host_->with([&](ps::Server& server) { server.show(parameters); });  // the first range is here
+    context_.module.refresh();
+    if (layout_.statistics > 0)
+      host_->with([&](ps::Server& server) {
+        at::Tensor(context_.module.statistics().parameters()).copy_(at::from_blob(server.statistics(), {layout_.statistics}, at::kFloat));
+      });
+  }
+  void resume_training() override {}
+
+  // Of the others the model alone: what they keep beside it is in snapshots of their own.
+  std::vector<step::NamedTensor> save() override {
+    kept_at_ = context_.clock.now();
+    return host_->with([&](ps::Server& server) {
+      std::vector<step::NamedTensor> state = save_server(server, kState, context_.module.device());
+      if (journals_) {
+        // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
+        journals_->forget_before(std::exchange(journal_before_, std::exchange(journal_, journals_->number() + 1)));
+        host_->write_to(journals_->next());
+        state.push_back({std::string(kState) + kJournal, at::tensor({journal_}, at::kLong)});
+      }
+      return state;
+    });
+  }
+  // The module has the checkpoint's parameters by now.
+  void load(std::span<const step::NamedTensor> state) override {
+    if (context_.cluster.restarts == 0)
+      throw ConfigError("a run of ps.executor=processes cannot be resumed; start a new one with model.weights=CHECKPOINT");
+    const std::int64_t version = host_->with([&](ps::Server& server) {
+      load_server(server, state, kState, context_.module.device());
+      const float* parameters = context_.module.arena().parameters().data_ptr<float>();
+      std::copy_n(parameters, server.length(), server.parameters());
+      return server.version();
+    });
+    begin_again(context_.ps.replica ? step::find_saved(state, std::string(kState) + kJournal).item<std::int64_t>() : 0,
+                fmt::format("goes on with version {}, the run's last checkpoint", version));
+  }
+  bool wants_checkpoint() const override {
+    return context_.ps.snapshot_s > 0 && !context_.cluster.job.empty() &&
+           seconds(context_.clock.now() - kept_at_) >= context_.ps.snapshot_s;
+  }
+
+  observe::Served served() const override {
+    observe::Served served = host_->with([](ps::Server& server) { return served_by(server); });
+    served.predictor_ms = served.loss_predictor_ms + served.step_predictor_ms;
+    return served;
+  }
+
+ private:
+  void serve() { server_ = ps::serve(context_.cluster, host_, layout_, options_); }
+  void begin_again(std::int64_t journal, const std::string& how) {
+    const std::int64_t replayed = context_.ps.replica ? begin_journals(journal) : 0;
+    log::warning("server 0 was started again and {}; {}", how,
+                 context_.ps.replica
+                     ? fmt::format("{} pushes after it came from its journal, {} minibatches after it are complete, and none is lost",
+                                   replayed, replayed_.size())
+                     : "updates after it are lost in its range, and the other servers keep theirs");
+    host_->begin_again(context_.ps.replica || context_.cluster.servers.size() == 1);
+    serve();
+  }
+  void begin_without_checkpoint() {
+    if (!server_) begin_again(0, "begins anew, since there was no checkpoint yet");
+  }
+
+  /// The journals from number `first` on are played, and a new one is begun. The run's folder is there by now.
+  std::int64_t begin_journals(std::int64_t first) {
+    const auto folder = observe::RunFolder::find(context_.cluster.runs, context_.cluster.job);
+    if (!folder) throw ConfigError("ps.replica=true needs the run's folder; start the servers with paceline run");
+    journals_.emplace(folder->servers() / "server-0");
+    journal_ = journal_before_ = first;
+    if (context_.cluster.restarts == 0) {
+      host_->begin_journal(journals_->next());
+      return 0;
+    }
+    return host_->with([&](ps::Server& server) {
+      const std::int64_t replayed = journals_->replay(server, first, [&](ps::Journal::Kind kind, int worker, const ps::Report& report) {
+        if (kind == ps::Journal::Kind::assigned) assigned_[worker] = report.number;
+        else if (completed_.insert(report.number)) replayed_.emplace(report.number, report);
+      });
+      host_->write_to(journals_->next());
+      return replayed;
+    });
+  }
+
+  void count(const ps::Report& sums) { finished_.add(sums.loss, sums.t_comm_s, static_cast<std::int64_t>(sums.t_comp_s)); }
+
+  /// After a restart: a worker that had this task before may still be computing it, and reconnects when it is done. The task is assigned
+  /// again if the worker asks for work instead, or does not deliver within ps.deadline_s. Returns false if nobody had it.
+  bool expect(const ps::Task& task) {
+    const auto holder = std::ranges::find(assigned_, task.step, [](const auto& entry) { return entry.second; });
+    if (holder == assigned_.end()) return false;
+    busy_[holder->first] = task.step;
+    expected_[holder->first] = {task, context_.clock.now() + context_.ps.deadline()};
+    return true;
+  }
+  void reassign_expected(int asking) {
+    assigned_.erase(asking);  // whoever asks for work has none
+    std::erase_if(expected_, [&](const auto& entry) {
+      const auto& [worker, expected] = entry;
+      const bool complete = completed_.contains(expected.task.step);
+      if (!complete && worker != asking && context_.clock.now() < expected.until) return false;
+      if (!complete) requeue(worker, expected.task);
+      return true;
+    });
+  }
+  void requeue(int worker, const ps::Task& task) {
+    if (const auto given = busy_.find(worker); given != busy_.end() && given->second == task.step) busy_.erase(given);
+    tasks_.push_front(task);
+  }
+
+  /// Only the first completion of a minibatch counts; workers that computed it twice have pushed duplicates. Without journals a worker that
+  /// reconnected has dropped its push, so its completion does not count.
+  void task_done(int worker, const ps::Report& sums) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto given = busy_.find(worker);
+      if (!context_.ps.replica && (given == busy_.end() || given->second != sums.number)) return;
+      std::erase_if(busy_, [&](const auto& one) { return one.second == sums.number; });
+      if (!completed_.insert(sums.number)) return;
+      std::erase_if(tasks_, [&](const ps::Task& task) { return task.step == sums.number; });
+      host_->complete(worker, sums);
+      ++finished_tasks_;
+      count(sums);
+    }
+    changed_.notify_all();
+  }
+
+  void task_lost(int worker, const ps::Task& task) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (completed_.contains(task.step)) return;
+      log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
+      requeue(worker, task);
+    }
+    changed_.notify_all();
+  }
+
+  std::optional<ps::Task> next_task(int worker, bool visits, bool& finished) {
+    // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
+    const auto something_to_do = [&] { return (!visits || host_->may_begin(worker, !tasks_.empty())) && !tasks_.empty(); };
+    std::unique_lock lock(mutex_);
+    reassign_expected(worker);
+    try {
+      changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
+      if (problem_) std::rethrow_exception(problem_);  // whatever ends the run, all workers are told
+      finished = over_;
+      if (over_ || !something_to_do()) return std::nullopt;
+    } catch (const PeerError&) {  // it waits for somebody who is late, and so does the run
+      problem_ = std::current_exception();
+      changed_.notify_all();
+      throw;
+    }
+    ps::Task task = tasks_.front();
+    task.complete_below = completed_.watermark();
+    tasks_.pop_front();
+    busy_[worker] = task.step;
+    if (journals_) host_->assign(worker, {.number = task.step});
+    changed_.notify_all();
+    return task;
+  }
+
+  /// Nothing is under way, nor comes to be as long as the lock is held.
+  std::unique_lock<std::mutex> drain() {
+    begin_without_checkpoint();
+    std::unique_lock lock(mutex_);
+    wait_for_progress(lock, [&] { return tasks_.empty() && busy_.empty(); });
+    return lock;
+  }
+
+  /// Whom nobody waits for at the end: where the run fails, those who still compute.
+  std::int64_t missing() const {
+    const std::lock_guard lock(mutex_);
+    return problem_ ? std::ssize(busy_) : 0;
+  }
+  std::int64_t connected() const {
+    return std::ranges::count_if(server_->workers(), [](int worker) { return worker != ps::kObserver; });
+  }
+
+  /// Waits as long as something is finished now and then, or could be: whoever computes and is silent is forgotten, and whoever is waited
+  /// for by others too long becomes the problem (next_task). Ranks do not beat, so that theirs may be taken for stopped.
+  template <class Condition>
+  void wait_for_progress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
+    while (!condition()) {
+      if (problem_) std::rethrow_exception(problem_);
+      const std::int64_t before = finished_tasks_;
+      const bool moved =
+          changed_.wait_for(lock, context_.ps.patience(), [&] { return condition() || problem_ || finished_tasks_ != before; });
+      if (moved) continue;
+      const std::string computing =
+          busy_.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(std::views::keys(busy_), ", "));
+      const std::string what = fmt::format("no worker finished a minibatch for {:.1f} s ({})", seconds(context_.ps.patience()), computing);
+      if (!busy_.empty() && !context_.cluster.ranks) {
+        log::warning("{}; they are heard of, and waited for", what);
+        continue;
+      }
+      const std::int64_t finished = finished_tasks_;
+      lock.unlock();  // the server's lock comes before this one
+      throw PeerError(-1, "step", finished,
+                      fmt::format("{}; connected workers: {}, servers: {}; where they need longer, raise ps.deadline_s", what, connected(),
+                                  fmt::join(context_.cluster.servers, ",")));
+    }
+  }
+
+  const step::Context& context_;
+  ps::Layout layout_;
+  std::shared_ptr<ps::Host> host_;
+  ps::ServiceOptions options_;
+  Nanoseconds kept_at_{0};  // the last checkpoint was made
+  std::optional<ps::Journals> journals_;
+  std::int64_t journal_ = 0, journal_before_ = 0;  // that the last checkpoint, and the one before it, begins with
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<ps::Task> tasks_;
+  std::map<int, std::int64_t> busy_;  // workers that have a task, and its step
+  ps::SequenceSet completed_;         // steps
+  struct Expected {
+    ps::Task task;
+    Nanoseconds until;
+  };
+  std::map<int, std::int64_t> assigned_;         // after a restart: the last step of each worker, from the journal
+  std::map<int, Expected> expected_;             // those that are still to be completed
+  std::map<std::int64_t, ps::Report> replayed_;  // sums of steps that were completed before the restart
+  bool begun_ = false;
+  std::int64_t finished_tasks_ = 0;
+  Finished finished_;
+  bool over_ = false;
+  std::exception_ptr problem_;  // nobody is served any more
+  std::unique_ptr<ps::Service> server_;
+  std::unique_ptr<ps::RemoteClient> observer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_processes_executor(const step::Context& context, const ps::PsConfig& ps) {
+  return std::make_unique<ProcessesExecutor>(context, ps);
+}
+
+}  // namespace paceline::central

@@ -1,0 +1,265 @@
+// Workers as threads of one process, truly asynchronous: each has a module of its own and visits the servers at its own pace, on its CPU
+// cores or on its stream of one GPU. The Trainer's thread deals out minibatches, to whoever is idle and may pull, so nobody waits inside a
+// pull for work that is not dealt out yet.
+#include <ATen/ATen.h>
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "paceline/base/affinity.h"
+#include "paceline/base/error.h"
+#include "paceline/central/central_worker.h"
+#include "paceline/ps/client.h"
+#include "paceline/tensor/device.h"
+#include "paceline/tensor/recorded.h"
+
+namespace paceline::central {
+namespace {
+
+struct Task {
+  step::Batch batch;
+  step::Point point;
+};
+
+/// What the workers share with the one who deals out.
+struct Board {
+  std::mutex mutex;
+  std::condition_variable_any changed;  // hears a request to stop
+  Finished finished;
+  Nanoseconds busy{0};          // of all workers …
+  std::int64_t iterations = 0;  // … in so many minibatches
+  std::unique_ptr<ps::TimingRecorder> recorder;
+  std::vector<ps::Visit> visits;  // by worker, of its minibatch; each by its own thread
+  std::exception_ptr problem;
+};
+
+/// One worker: a thread around a CentralWorker.
+class ThreadWorker {
+ public:
+  ThreadWorker(const step::Context& context, const ps::PsConfig& config, std::unique_ptr<ps::Client> client, int index, Board& board)
+      : context_(context), worker_(context, config, std::move(client), index), index_(index), board_(board) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  }
+
+  // ---- for the one who deals out, with the board's lock
+  bool idle() const { return !task_; }
+  bool visits() const { return visits_; }
+  void give(Task task) { task_ = std::move(task); }
+  void leave() { thread_.request_stop(); }
+
+  const at::Tensor& running() const { return worker_.running(); }
+  CentralWorker& worker() { return worker_; }  // while it is idle
+
+ private:
+  void record() {
+    ps::Visit& visit = board_.visits[static_cast<std::size_t>(index_)];
+    visit.minibatch = task_->point.step - 1;
+    board_.recorder->record(index_, iteration_++, worker_.durations(), visit);
+    visit = {};
+  }
+
+  void work(const std::stop_token& stop) {
+    try {
+      const OwnCores cores(index_, context_.played);
+      const tensor::OwnStream stream(context_.module.device());
+      worker_.begin();
+      while (true) {
+        {
+          std::unique_lock lock(board_.mutex);
+          board_.changed.wait(lock, stop, [&] { return task_.has_value(); });
+          if (stop.stop_requested()) return;
+        }
+        const Nanoseconds began = context_.clock.now();
+        const at::Tensor sums = worker_.minibatch(task_->batch, task_->point);
+        {
+          const std::lock_guard lock(board_.mutex);
+          board_.busy += context_.clock.now() - began, ++board_.iterations;
+          board_.finished.add(sums[0].item<double>(), sums[1].item<double>(), task_->batch.targets.numel());
+          visits_ = worker_.visits();
+          if (board_.recorder) record();
+          task_.reset();
+        }
+        board_.changed.notify_all();
+      }
+    } catch (...) {
+      {
+        const std::lock_guard lock(board_.mutex);
+        if (!board_.problem) board_.problem = std::current_exception();
+        task_.reset();
+      }
+      board_.changed.notify_all();
+    }
+  }
+
+  const step::Context& context_;
+  CentralWorker worker_;
+  int index_;
+  Board& board_;
+  bool visits_ = true;
+  std::int64_t iteration_ = 0;
+  std::optional<Task> task_;
+  std::jthread thread_;
+};
+
+class ThreadsExecutor final : public Executor {
+ public:
+  ThreadsExecutor(const step::Context& context, const ps::PsConfig& config) : context_(context), norms_(context.module) {
+    cuts_ = cuts_of(context, config.servers);
+    for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i));
+    if (!context.timing.record.empty()) record();
+    for (int i = 0; i < context.played; ++i)
+      workers_.push_back(std::make_unique<ThreadWorker>(context, config, ps::make_in_process_client(hosts_, cuts_, i), i, board_));
+  }
+
+  ~ThreadsExecutor() override {
+    for (const auto& host : hosts_) host->close("the run has ended");
+    {
+      const std::lock_guard lock(board_.mutex);
+      for (const auto& worker : workers_) worker->leave();
+    }
+    board_.changed.notify_all();
+  }
+
+  step::StepResult step(const step::Batch& batch, const step::Point& point) override {
+    Task task{{batch.inputs.clone(), batch.targets.clone(), batch.global_samples}, point};  // the feed's memory is used again
+    tensor::synchronize(context_.module.device());  // the worker's stream does not wait for this one
+    std::unique_lock lock(board_.mutex);
+    std::size_t chosen = 0;
+    board_.changed.wait(lock, [&] { return board_.problem || choose(chosen); });
+    if (board_.problem) std::rethrow_exception(board_.problem);
+    workers_[chosen]->give(std::move(task));
+    next_ = chosen + 1;
+    step::StepResult result = board_.finished.take();
+    lock.unlock();
+    board_.changed.notify_all();
+    return result;
+  }
+
+  step::StepResult finish() override {
+    drain();
+    const std::lock_guard lock(board_.mutex);
+    return board_.finished.take();
+  }
+
+  void show(const std::string& view) override {
+    drain();
+    at::Tensor parameters = context_.module.arena().parameters();
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) {
+        parameters.narrow(0, cuts_[i], server.length()).copy_(view_of(server.parameters(), server.length()));
+      });
+    context_.module.refresh();
+    if (!norms_.any()) return;
+    if (view == kWorkerView) return norms_.show(workers_.front()->running());
+    hosts_[0]->with([&](ps::Server& server) { norms_.show(view_of(server.statistics(), norms_.count())); });
+  }
+  void resume_training() override {}
+
+  std::vector<step::NamedTensor> save() override {
+    drain();
+    std::vector<step::NamedTensor> state;
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) {
+        for (step::NamedTensor& item : save_server(server, prefix(i), context_.module.device())) state.push_back(std::move(item));
+      });
+    for (std::size_t i = 0; i < workers_.size(); ++i)
+      for (const step::NamedTensor& item : workers_[i]->worker().save())
+        state.push_back({prefix_of_worker(i) + item.name, item.tensor.clone()});
+    return state;
+  }
+
+  // The module has the checkpoint's parameters by now.
+  void load(std::span<const step::NamedTensor> state) override {
+    step::find_saved(state, prefix(0) + kServerNumbers);  // a strategy without servers has none
+    if (std::ranges::none_of(state,
+                             [&](const step::NamedTensor& item) { return item.name == prefix(hosts_.size() - 1) + kServerNumbers; }) ||
+        std::ranges::any_of(state, [&](const step::NamedTensor& item) { return item.name == prefix(hosts_.size()) + kServerNumbers; }))
+      throw ConfigError("the checkpoint's parameters lay on another number of servers; resume with the same ps.servers and ps.executor");
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) {
+        load_server(server, state, prefix(i), context_.module.device());
+        if (server.rule().period() > 1) server.begin_anew();  // steps of its own since a worker's last visit are not kept
+      });
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      std::vector<step::NamedTensor> mine;
+      for (const step::NamedTensor& item : state)
+        if (item.name.starts_with(prefix_of_worker(i))) mine.push_back({item.name.substr(prefix_of_worker(i).size()), item.tensor});
+      if (i == 0 || !mine.empty()) workers_[i]->worker().load(mine);  // who was not there begins anew
+    }
+    to_servers(context_.module.arena().parameters());
+  }
+
+  observe::Served served() const override {
+    observe::Served served = hosts_[0]->with([](ps::Server& server) { return served_by(server); });
+    served.predictor_ms = served.loss_predictor_ms + served.step_predictor_ms;
+    const std::lock_guard lock(board_.mutex);
+    if (board_.iterations > 0) served.iteration_ms = 1e3 * seconds(board_.busy) / static_cast<double>(board_.iterations);
+    return served;
+  }
+
+ private:
+  at::Tensor view_of(float* data, std::int64_t count) const {
+    return at::from_blob(data, {count}, context_.module.arena().parameters().options());
+  }
+  static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
+  static std::string prefix_of_worker(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
+
+  /// The order of events is the server's, which has one alone.
+  void record() {
+    board_.recorder = std::make_unique<ps::TimingRecorder>(context_.timing.record, context_.played);
+    board_.visits.resize(static_cast<std::size_t>(context_.played));
+    hosts_[0]->watch([this, events = std::int64_t{0}](ps::Journal::Kind kind, int worker) mutable {
+      using Kind = ps::Journal::Kind;
+      ps::Visit& visit = board_.visits[static_cast<std::size_t>(worker)];
+      if (kind == Kind::pulled || kind == Kind::granted) visit.pulled = ++events;
+      else if (kind == Kind::reported) visit.reported = ++events;
+      else if (kind == Kind::pushed || kind == Kind::refused) visit.pushed = ++events;
+    });
+  }
+
+  void to_servers(const at::Tensor& parameters) {
+    for (std::size_t i = 0; i < hosts_.size(); ++i)
+      hosts_[i]->with([&](ps::Server& server) {
+        view_of(server.parameters(), server.length()).copy_(parameters.narrow(0, cuts_[i], server.length()));
+      });
+  }
+
+  /// An idle worker that need not wait, beginning after the one that was chosen last.
+  bool choose(std::size_t& chosen) {
+    for (std::size_t k = 0; k < workers_.size(); ++k) {
+      const std::size_t i = (next_ + k) % workers_.size();
+      const auto lets = [i](const auto& host) { return host->may_pull(static_cast<int>(i)); };
+      if (!workers_[i]->idle() || (workers_[i]->visits() && !std::ranges::all_of(hosts_, lets))) continue;
+      chosen = i;
+      return true;
+    }
+    return false;
+  }
+
+  void drain() {
+    std::unique_lock lock(board_.mutex);
+    board_.changed.wait(lock, [&] { return std::ranges::all_of(workers_, [](const auto& worker) { return worker->idle(); }); });
+    if (board_.problem) std::rethrow_exception(board_.problem);
+  }
+
+  const step::Context& context_;
+  NormReports norms_;
+  std::vector<std::int64_t> cuts_;
+  std::vector<std::shared_ptr<ps::Host>> hosts_;
+  mutable Board board_;
+  std::size_t next_ = 0;
+  std::vector<std::unique_ptr<ThreadWorker>> workers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_threads_executor(const step::Context& context, const ps::PsConfig& ps) {
+  return std::make_unique<ThreadsExecutor>(context, ps);
+}
+
+}  // namespace paceline::central

@@ -1,0 +1,104 @@
+// All that is under way on a virtual clock, as tensors of a checkpoint, and back.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/central/virtual_executor.h"
+
+namespace paceline::central {
+namespace {
+
+constexpr std::int64_t kNumbers = 13, kValues = 6;  // of a player in a checkpoint
+
+}  // namespace
+
+std::vector<step::NamedTensor> VirtualExecutor::save() {
+  std::vector<step::NamedTensor> state = save_server(*server_, "ps.", context_.module.device());
+  const auto workers = std::ssize(players_);
+  at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, kValues}, at::kDouble);
+  std::vector<at::Tensor> gradients, batches, runnings, replicas, momenta;
+  for (std::int64_t i = 0; i < workers; ++i) {
+    Player& p = players_[static_cast<std::size_t>(i)];
+    values[i][5] = p.finite;
+    if (p.phase == Phase::computing) values[i][3] = p.sums.wait()[0], values[i][5] = p.sums.wait()[2];
+    const auto place = std::ranges::find(ready_, static_cast<std::size_t>(i));
+    const std::int64_t turn = place == ready_.end() ? -1 : place - ready_.begin();
+    const std::int64_t row[kNumbers] = {static_cast<std::int64_t>(p.phase),
+                                        p.due.count(),
+                                        p.planned,
+                                        p.iteration,
+                                        p.local,
+                                        p.times.pull.count(),
+                                        p.times.forward.count(),
+                                        p.times.report.count(),
+                                        p.times.backward.count(),
+                                        p.times.push.count(),
+                                        turn,
+                                        p.ahead.count(),
+                                        p.targets};
+    std::copy_n(row, kNumbers, numbers[i].data_ptr<std::int64_t>());
+    values[i][0] = p.loss, values[i][1] = p.scale, values[i][2] = p.t_comp_s, values[i][4] = p.rate;
+    gradients.push_back(p.gradient);
+    if (norms_.any()) batches.push_back(p.statistics), runnings.push_back(p.running);
+    if (local_) replicas.push_back(p.replica);
+    if (p.momentum.defined()) momenta.push_back(p.momentum);
+  }
+  state.push_back({"ps.workers.numbers", numbers});
+  state.push_back({"ps.workers.values", values});
+  state.push_back({"ps.clock", at::tensor(at::ArrayRef<std::int64_t>({clock_.now().count(), planned_, busy_.count(), iterations_}))});
+  const auto keep = [&](const char* name, const std::vector<at::Tensor>& rows) {
+    if (!rows.empty()) state.push_back({name, at::stack(rows)});
+  };
+  keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep("ps.workers.statistics", runnings);
+  keep("ps.workers.replicas", replicas), keep("ps.workers.momentum", momenta);
+  if (apart_) state.push_back({"ps.parameters", server_parameters().clone()});
+  return state;
+}
+
+void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
+  const at::Tensor numbers = step::find_saved(state, "ps.workers.numbers"), values = step::find_saved(state, "ps.workers.values");
+  if (numbers.size(0) != std::ssize(players_))
+    throw ConfigError(fmt::format("the checkpoint has {} workers under way on its virtual clock; resume with --workers {}", numbers.size(0),
+                                  numbers.size(0)));
+  if (numbers.size(1) != kNumbers || values.size(1) != kValues)
+    throw ConfigError("the checkpoint's virtual clock was written by another version of Paceline; resume with that one");
+  load_server(*server_, state, "ps.", context_.module.device());
+  const at::Tensor clock = step::find_saved(state, "ps.clock");
+  clock_ = VirtualClock();
+  clock_.advance_to(Nanoseconds(clock[0].item<std::int64_t>()));
+  planned_ = clock[1].item<std::int64_t>(), busy_ = Nanoseconds(clock[2].item<std::int64_t>());
+  iterations_ = clock[3].item<std::int64_t>();
+  const auto rows = [&](const char* name, auto member) {
+    const at::Tensor saved = step::find_saved(state, name);
+    for (std::size_t i = 0; i < players_.size(); ++i) (players_[i].*member).copy_(saved[static_cast<std::int64_t>(i)]);
+  };
+  rows("ps.workers.gradients", &Player::gradient);
+  if (norms_.any()) rows("ps.workers.batch_statistics", &Player::statistics), rows("ps.workers.statistics", &Player::running);
+  if (local_) rows("ps.workers.replicas", &Player::replica);
+  if (players_.front().momentum.defined()) rows("ps.workers.momentum", &Player::momentum);
+  if (apart_) server_parameters().copy_(step::find_saved(state, "ps.parameters"));
+  std::vector<std::pair<std::int64_t, std::size_t>> turns;
+  for (std::size_t i = 0; i < players_.size(); ++i) {
+    Player& p = players_[i];
+    const auto* row = numbers[static_cast<std::int64_t>(i)].data_ptr<std::int64_t>();
+    p.phase = static_cast<Phase>(row[0]), p.due = Nanoseconds(row[1]), p.planned = row[2], p.iteration = row[3], p.local = row[4];
+    p.times = {.pull = Nanoseconds(row[5]),
+               .forward = Nanoseconds(row[6]),
+               .report = Nanoseconds(row[7]),
+               .backward = Nanoseconds(row[8]),
+               .push = Nanoseconds(row[9])};
+    p.loss = values[static_cast<std::int64_t>(i)][0].item<double>(), p.scale = values[static_cast<std::int64_t>(i)][1].item<float>();
+    p.t_comp_s = values[static_cast<std::int64_t>(i)][2].item<double>(), p.rate = values[static_cast<std::int64_t>(i)][4].item<float>();
+    p.ahead = Nanoseconds(row[11]), p.targets = row[12];
+    const at::Tensor finite = values[static_cast<std::int64_t>(i)][5];
+    p.finite = finite.item<double>() != 0;
+    p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble), finite}));
+    if (row[10] >= 0) turns.emplace_back(row[10], i);
+  }
+  std::ranges::sort(turns);
+  ready_.clear();
+  for (const auto& [turn, i] : turns) ready_.push_back(i);
+}
+
+}  // namespace paceline::central

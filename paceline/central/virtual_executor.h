@@ -1,0 +1,121 @@
+// Workers under a virtual clock: one thread plays them all in the order of their events, on one module.
+//
+// A worker's gradient is computed at the very moment at which it pulls, on the server's parameters where they lie; it is kept until its
+// push is due. So M workers cost M gradients of memory and next to no time: no parameters are copied, and the module is recorded once on a
+// GPU. Where a rule sends workers something else than the parameters (dana), or workers make steps of their own (downpour, easgd,
+// ps.optimizer=worker), they are copied after all.
+//
+//   request ─ granted: pull, compute ─ report (loss, statistics → factor) ─ push ─ request …
+//
+// The order of events is a function of the recipe and the seed: ties go to the event that was planned first. Or it is that of a recorded
+// run (replay_executor.cpp).
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <deque>
+#include <optional>
+
+#include "paceline/central/central.h"
+#include "paceline/central/norm_reports.h"
+#include "paceline/step/updater.h"
+#include "paceline/tensor/read_back.h"
+
+namespace paceline::central {
+
+enum class Phase : std::int64_t { computing, pushing, waiting };
+
+/// One worker.
+struct Player {
+  Phase phase = Phase::waiting;
+  Nanoseconds due{0};
+  std::int64_t planned = 0;    // order of planning
+  std::int64_t iteration = 0;  // its own
+  std::int64_t local = 0;      // steps since its last visit to the server
+  std::int64_t targets = 1;    // of its batch
+  ps::Iteration times;
+  Nanoseconds ahead{0};  // spent on steps of its own since its last visit
+  double t_comp_s = 0;   // of its last gradient but this
+  double loss = 0;
+  bool finite = true;              // on a GPU: what it will push
+  float scale = 1, rate = 0;       // that the server advised; of the schedule, when it got its batch
+  at::Tensor gradient;             // [length]
+  at::Tensor statistics, running;  // [n]: of the batch; its own
+  at::Tensor replica, momentum;    // [length]: its parameters, where it goes on by itself
+  tensor::ReadBack sums;
+};
+
+class VirtualExecutor : public Executor {
+ public:
+  VirtualExecutor(const step::Context& context, const ps::PsConfig& config);
+
+  step::StepResult step(const step::Batch& batch, const step::Point& point) override;
+  void show(const std::string& view) override;
+  void resume_training() override;
+  std::vector<step::NamedTensor> save() override;
+  void load(std::span<const step::NamedTensor> state) override;
+  observe::Served served() const override;
+
+ protected:
+  const step::Context& context() const { return context_; }
+  ps::Server& server() { return *server_; }
+  Player& player(int worker) { return players_[static_cast<std::size_t>(worker)]; }
+  VirtualClock& clock() { return clock_; }
+  const at::Tensor& sums() const { return sums_; }  // of the last minibatch
+
+  /// One minibatch of a worker, with the pull before it where that is due. True: it reports and pushes next.
+  bool compute(int worker, const step::Batch& batch, const step::Point& point);
+  void report(int worker);
+  /// What it has to push is used or refused, and it waits.
+  void push(int worker);
+
+ private:
+  /// What comes before the next minibatch is done; where a GPU computes, a step leaves some of it for later.
+  void catch_up();
+  const at::Tensor& parameters() const { return context_.module.arena().parameters(); }
+  const at::Tensor& gradients() const { return context_.module.arena().gradients(); }
+  at::Tensor view_of(float* data, std::int64_t count) const { return at::from_blob(data, {count}, parameters().options()); }
+  at::Tensor server_parameters() const { return view_of(server_->parameters(), parameters().numel()); }
+  at::Tensor server_statistics() const { return view_of(server_->statistics(), norms_.count()); }
+  bool on_cpu() const { return context_.module.device().is_cpu(); }
+  bool predicts() const { return config_.rule == "lc_asgd"; }
+  Nanoseconds predictors() const { return Nanoseconds(predicts() ? std::llround(context_.timing.predictor_ms * 1e6) : 0); }
+  /// For which a worker waits before it goes on with its gradient: only lc_asgd has one.
+  Nanoseconds answer(const ps::Iteration& times) const { return predicts() ? times.report + predictors() : Nanoseconds(0); }
+  std::int64_t bytes() const { return parameters().numel() * 4; }
+  const at::Tensor& sent_by(const Player& player) const { return replicas_ ? player.replica : player.gradient; }
+
+  void begin(Player& player);
+  void show_statistics(const std::string& view);
+  bool loss_pending() const;
+  std::int64_t next_player() const;
+  void plan(Player& player, Phase phase, Nanoseconds after);
+  void next_event();
+  void grant_after(int worker);
+  void go_on(Player& player, bool first, bool last);
+
+  const step::Context& context_;
+  ps::PsConfig config_;
+  step::LocalPass pass_;
+  step::RecordedStep recorded_;
+  NormReports norms_;
+  std::unique_ptr<ps::Timing> timing_;
+  std::optional<ps::Server> server_;
+  std::optional<step::Updater> updater_;  // of workers that go on by themselves
+  std::vector<Player> players_;
+  std::deque<std::size_t> ready_;  // may pull now
+  VirtualClock clock_;
+  Nanoseconds busy_{0};
+  std::int64_t iterations_ = 0;  // of all workers; `busy_` is their time
+  std::int64_t planned_ = 0, newest_ = -1;
+  bool apart_ = false;     // the module's parameters are not the server's
+  bool local_ = false;     // workers make steps of their own
+  bool replicas_ = false;  // and push their parameters
+  bool steps_ = false;     // or the steps that their own optimizers made
+  bool shown_ = false;
+  at::Tensor sums_, own_parameters_;
+};
+
+std::unique_ptr<Executor> make_replay_executor(const step::Context& context, const ps::PsConfig& ps);
+
+}  // namespace paceline::central

@@ -1,0 +1,38 @@
+// Which buckets are the fastest here: tries some cuts in the first steps of a run and keeps the best, the same on all workers.
+//
+// Used only where the cut does not change the bits of a result, or where the recipe does not ask for runs that repeat.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "paceline/comm/communicator.h"
+
+namespace paceline::data_parallel {
+
+struct Cut {
+  std::int64_t bytes = 0;  // of a bucket; 0: one bucket
+  bool overlap = false;
+};
+
+class BucketTuner {
+ public:
+  BucketTuner(std::vector<Cut> candidates, comm::Communicator& comm) : candidates_(std::move(candidates)), comm_(comm) {}
+
+  Cut cut() const { return candidates_[now_]; }
+  /// Tells how long the last step took. True: another cut is to be used from now on. Collective when a choice is made.
+  bool measured(double seconds);
+
+ private:
+  bool settled() const { return candidates_.size() == 1; }
+
+  std::vector<Cut> candidates_;
+  comm::Communicator& comm_;
+  std::size_t now_ = 0;
+  int steps_ = 0;  // with the present cut
+  bool warm_ = false;
+  std::vector<double> trials_;     // of the present cut
+  std::vector<double> medians_{};  // by candidate
+};
+
+}  // namespace paceline::data_parallel

@@ -1,0 +1,167 @@
+#include "paceline/data_parallel/buckets.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "paceline/base/error.h"
+
+namespace paceline::data_parallel {
+
+// Cut from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
+std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) {
+  const auto& entries = arena.entries();
+  const std::int64_t enough = bytes > 0 ? std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)), 1) : arena.length();
+  std::vector<Bucket> buckets;
+  std::int64_t end = arena.length();
+  std::size_t last = entries.size();
+  for (std::size_t i = entries.size(); i-- > 0;) {
+    if (end - entries[i].offset < enough && i > 0) continue;
+    const std::int64_t begin = i > 0 ? entries[i].offset : 0;
+    buckets.push_back({buckets.size(), begin, end, i, last});
+    end = begin, last = i;
+  }
+  return buckets;
+}
+
+std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const std::vector<std::size_t>& order) {
+  std::vector<std::size_t> turn(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) turn[order[i]] = i;
+  const auto leaves = [&](std::size_t index) {
+    const Bucket& bucket = buckets[index];
+    return *std::max_element(turn.begin() + static_cast<std::ptrdiff_t>(bucket.first_entry),
+                             turn.begin() + static_cast<std::ptrdiff_t>(bucket.last_entry));
+  };
+  std::vector<std::size_t> result(buckets.size());
+  std::iota(result.begin(), result.end(), 0);
+  std::ranges::sort(result, {}, leaves);  // no two buckets end with the same entry
+  return result;
+}
+
+BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat)
+    : arena_(arena), comm_(comm), clock_(clock), treat_(std::move(treat)), order_(arena.entries().size()) {
+  std::iota(order_.rbegin(), order_.rend(), 0);  // until it is learned: the last layers first
+  configure(0, false);
+}
+
+BucketLane::~BucketLane() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void BucketLane::configure(std::int64_t bytes, bool overlap) {
+  overlap_ = overlap;
+  buckets_ = cut_buckets(arena_, bytes);
+  turns_ = leaving_order(buckets_, order_);
+  bucket_of_.resize(arena_.entries().size());
+  for (const Bucket& bucket : buckets_)
+    std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.first_entry),
+              bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.last_entry), bucket.index);
+  begin_pass();
+}
+
+void BucketLane::begin_pass() {
+  missing_.resize(buckets_.size());
+  for (const Bucket& bucket : buckets_) missing_[bucket.index] = bucket.last_entry - bucket.first_entry;
+  complete_.assign(arena_.entries().size(), false);
+  next_ = 0;
+}
+
+void BucketLane::ready(std::size_t first, std::size_t last) {
+  for (std::size_t entry = first; entry < last; ++entry) {
+    if (complete_[entry]) continue;  // used twice by the module: announced twice, complete with the first pass over all its uses
+    complete_[entry] = true;
+    --missing_[bucket_of_[entry]];
+    if (!learned_) seen_.push_back(entry);
+  }
+  if (overlap_) launch();
+}
+
+void BucketLane::launch() {
+  const std::size_t before = next_;
+  while (next_ < turns_.size() && missing_[turns_[next_]] == 0) ++next_;
+  if (next_ == before) return;
+  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = before; i < next_; ++i) queue_.push_back(turns_[i]);
+  }
+  changed_.notify_all();
+}
+
+void BucketLane::finish() {
+  const Nanoseconds began = clock_.now(), computed = computed_so_far();
+  if (overlap_) {
+    std::fill(missing_.begin(), missing_.end(), 0);
+    launch();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return (queue_.empty() && !treating_) || problem_; });
+    if (problem_) std::rethrow_exception(problem_);
+  } else {
+    for (std::size_t index : turns_) treat(buckets_[index]);
+  }
+  const Nanoseconds waited = clock_.now() - began, computing = computed_so_far() - computed;
+  exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was under way when the wait began
+  if (!learned_) learn();
+  begin_pass();
+}
+
+// Worker 0's order holds for all: two workers whose modules choose their branches by the data may see different ones.
+void BucketLane::learn() {
+  std::vector<bool> known(order_.size(), false);
+  for (std::size_t entry : seen_) known[entry] = true;
+  for (std::size_t entry : order_)
+    if (!known[entry]) seen_.push_back(entry);  // unused: with the last
+  std::vector<std::int64_t> agreed(seen_.begin(), seen_.end());
+  comm_.run(comm::broadcast(agreed));
+  order_.assign(agreed.begin(), agreed.end());
+  turns_ = leaving_order(buckets_, order_);
+  seen_.clear();
+  learned_ = true;
+}
+
+void BucketLane::treat(const Bucket& bucket) {
+  const Nanoseconds began = clock_.now();
+  const Nanoseconds computed = treat_(bucket);
+  busy_ += clock_.now() - began - computed;
+  const std::lock_guard lock(mutex_);
+  computed_ += computed;
+}
+
+Nanoseconds BucketLane::computed_so_far() {
+  const std::lock_guard lock(mutex_);
+  return computed_;
+}
+
+void BucketLane::loop() {
+  omp_set_num_threads(1);  // the cores belong to the pass
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    const std::size_t index = queue_.front();
+    queue_.pop_front();
+    treating_ = true;
+    lock.unlock();
+    std::exception_ptr problem;
+    try {
+      treat(buckets_[index]);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    lock.lock();
+    treating_ = false;
+    if (problem) {
+      problem_ = problem;
+      queue_.clear();
+    }
+    if (queue_.empty()) changed_.notify_all();
+  }
+}
+
+}  // namespace paceline::data_parallel

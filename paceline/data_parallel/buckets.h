@@ -1,0 +1,95 @@
+// Buckets: ranges of the arena whose gradients travel together, in the order in which the backward pass completes them.
+//
+// A bucket leaves the moment its last gradient is there, while the pass goes on: a thread of its own (the lane) takes one bucket after the
+// other and does with it what it was told to do: reduce it, update its parameters. Without overlap the same is done in the training
+// thread, after the pass.
+//
+// Invariant: all workers treat the same buckets in the same order, whenever each becomes ready. The order is learned in the first pass of
+// worker 0 and told to all.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "paceline/base/clock.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/tensor/arena.h"
+
+namespace paceline::data_parallel {
+
+struct Bucket {
+  std::size_t index = 0;                        // the last of the arena is 0, whatever the order in which they leave
+  std::int64_t begin = 0, end = 0;              // elements of the arena
+  std::size_t first_entry = 0, last_entry = 0;  // the entries [first, last) that it is made of
+
+  std::int64_t count() const { return end - begin; }
+};
+
+/// Cuts the arena into buckets of about `bytes` each, of whole entries, from its end on. bytes ≤ 0: one bucket.
+std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes);
+
+/// The order in which buckets leave: by their last entry to be complete in `order` (entries, first to complete first).
+std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const std::vector<std::size_t>& order);
+
+class BucketLane {
+ public:
+  /// Blocks until the bucket is done, and says how much of that time was no communication.
+  using Treat = std::function<Nanoseconds(const Bucket&)>;
+
+  BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat);
+  ~BucketLane();
+  BucketLane(const BucketLane&) = delete;
+  BucketLane& operator=(const BucketLane&) = delete;
+
+  /// Between passes, alike on all workers.
+  void configure(std::int64_t bytes, bool overlap);
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  bool overlaps() const { return overlap_; }
+
+  /// The gradients of entries [first, last) are complete.
+  void ready(std::size_t first, std::size_t last);
+  /// The pass is over: whatever was not announced leaves as it is. Returns when all buckets are done, and throws what went wrong.
+  void finish();
+
+  double exposed_s() const { return seconds(exposed_); }  // the training thread waited in finish() for communication
+  double busy_s() const { return seconds(busy_); }        // buckets were under way
+
+ private:
+  void begin_pass();
+  void learn();
+  void launch();  // all buckets whose turn has come
+  void treat(const Bucket& bucket);
+  Nanoseconds computed_so_far();
+  void loop();
+
+  const tensor::Arena& arena_;
+  comm::Communicator& comm_;
+  const Clock& clock_;
+  Treat treat_;
+  bool overlap_ = false;
+  std::vector<std::size_t> order_;  // of entries; learned
+  std::vector<std::size_t> seen_;   // the order of the first pass, while it is learned
+  bool learned_ = false;
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> turns_;      // buckets in the order in which they leave
+  std::vector<std::size_t> bucket_of_;  // by entry
+  std::vector<std::size_t> missing_;    // by bucket: entries that are not complete yet
+  std::vector<bool> complete_;          // by entry
+  std::size_t next_ = 0;                // turn
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::size_t> queue_;  // buckets for the lane
+  bool treating_ = false, stopping_ = false;
+  std::exception_ptr problem_;
+  std::thread thread_;
+  Nanoseconds exposed_{0}, busy_{0};
+  Nanoseconds computed_{0};  // of the treatment, what was no communication
+};
+
+}  // namespace paceline::data_parallel

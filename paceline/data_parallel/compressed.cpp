@@ -1,0 +1,322 @@
+#include "paceline/data_parallel/compressed.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/compress/feedback.h"
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/per_worker.h"
+#include "paceline/data_parallel/unsaid.h"
+
+namespace paceline::data_parallel {
+namespace {
+
+using compress::Layout;
+
+/// What lies in a bucket, for compressors: matrices as matrices.
+Layout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
+  Layout layout;
+  layout.length = bucket.count();
+  for (std::size_t i = bucket.first_entry; i < bucket.last_entry; ++i) {
+    const tensor::Entry& entry = arena.entries()[i];
+    const std::int64_t rows = entry.shape.size() >= 2 ? entry.shape[0] : 1;
+    layout.parts.push_back({entry.offset - bucket.begin, entry.count, rows, entry.count / std::max<std::int64_t>(rows, 1)});
+  }
+  return layout;
+}
+
+/// What all compressed exchanges share: the residual, into which a gradient is added and from which it is encoded.
+class Compressed : public Exchange {
+ public:
+  Compressed(const step::Context& context, const compress::Compressor& compressor)
+      : context_(context),
+        arena_(context.module.arena()),
+        feedback_(compressor, context.compress, context.optim.momentum, context.workers(), arena_.length()),
+        comm_(context.comm),
+        gradients_(arena_.gradients().data_ptr<float>()),
+        residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {
+    if (feedback_.has_velocity()) momentum_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
+  }
+
+  void prepare(const std::vector<Bucket>& buckets) override {
+    layouts_.clear();
+    for (const Bucket& bucket : buckets) layouts_.push_back(layout_of(arena_, bucket));
+  }
+
+  void begin_step(const step::Point& point) override {
+    moment_ = {.seed = context_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
+  }
+
+  std::vector<step::NamedTensor> save() override {
+    std::vector<step::NamedTensor> state = {{kResidual, gather_rows(comm_, residual_)}};
+    if (momentum_.defined()) state.push_back({kVelocity, gather_rows(comm_, momentum_)});
+    return state;
+  }
+
+  void load(std::span<const step::NamedTensor> state) override {
+    if (!may_lack(state, kResidual)) take_row(comm_, step::find_saved(state, kResidual), residual_, kResidual);
+    if (momentum_.defined()) take_row(comm_, step::find_saved(state, kVelocity), momentum_, kVelocity);
+  }
+
+ protected:
+  /// Whether `name` is not there because nobody compressed before: one worker, who has at most a residual that he did not come to add, or
+  /// several that sent gradients as they are. What this exchange keeps then begins as in a new run.
+  static bool may_lack(std::span<const step::NamedTensor> state, const std::string& name) {
+    const at::Tensor residual = step::saved_or_none(state, kResidual);
+    return !step::saved_or_none(state, name).defined() && (!residual.defined() || residual.size(0) == 1);
+  }
+
+  /// The bucket's residual with the gradient added: what is to be said now.
+  float* unsaid(const Bucket& bucket) {
+    const compress::Feedback::Kept kept = kept_of(bucket);
+    feedback_.add(gradients_ + bucket.begin, kept);
+    return kept.residual;
+  }
+
+  /// What was said is gone from the residual.
+  void said(const Bucket& bucket) { feedback_.said(kept_of(bucket)); }
+
+  compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const {
+    compress::Moment made = moment_;
+    made.place = static_cast<std::uint64_t>(bucket.begin) * 2 + stage;
+    return made;
+  }
+
+  void count_bytes(const Bucket& bucket, std::int64_t sent) {
+    bytes_sent_ += sent;
+    bytes_plain_ += allreduce_bytes(bucket.count() * 4, comm_.size());
+  }
+
+  const step::Context& context_;
+  tensor::Arena& arena_;
+  compress::Feedback feedback_;
+  comm::Communicator& comm_;
+  float* gradients_;
+  at::Tensor residual_, momentum_;  // [length]
+  std::vector<Layout> layouts_;     // by bucket
+  compress::Moment moment_;
+
+ private:
+  compress::Feedback::Kept kept_of(const Bucket& bucket) {
+    return {.residual = residual_.data_ptr<float>() + bucket.begin,
+            .velocity = momentum_.defined() ? momentum_.data_ptr<float>() + bucket.begin : nullptr,
+            .count = bucket.count()};
+  }
+};
+
+/// Codes of which each worker decodes and encodes again a slice: traffic as that of an allreduce, in fewer bytes.
+class Dense final : public Compressed {
+ public:
+  Dense(const step::Context& context, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
+      : Compressed(context, compressor),
+        coder_(std::move(coder)),
+        second_residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {}
+
+  void prepare(const std::vector<Bucket>& buckets) override {
+    Compressed::prepare(buckets);
+    cuts_.clear();
+    for (const Bucket& bucket : buckets) {
+      Cut& cut = cuts_.emplace_back();
+      for (int r = 0; r < comm_.size(); ++r) {
+        const schedule::Range range = schedule::part(bucket.count(), comm_.size(), r);
+        const Layout slice = layouts_[bucket.index].slice(range.begin, range.end);
+        cut.slices.push_back({slice, bucket.begin + range.begin, coder_->bound(slice)});
+        cut.room = std::max(cut.room, cut.slices.back().bytes);
+      }
+    }
+  }
+
+  void average(const Bucket& bucket) override {
+    const auto& cut = cuts_[bucket.index];
+    const auto& slices = cut.slices;
+    const std::int64_t room = cut.room;
+    codes_.resize(slices.size() * static_cast<std::size_t>(room)), arrived_.resize(codes_.size());
+    const auto code_at = [room](std::vector<std::byte>& codes, std::size_t r, const Slice& slice) {
+      return std::span(codes).subspan(r * static_cast<std::size_t>(room), static_cast<std::size_t>(slice.bytes));
+    };
+    const auto encode = [&](std::size_t r, float* values, std::uint64_t stage) {
+      const std::int64_t bytes = coder_->encode(slices[r].layout, values, moment(bucket, stage), code_at(codes_, r, slices[r]).data());
+      ensure(bytes == slices[r].bytes, "the codes of a dense coder are as long as it says");
+    };
+
+    float* values = unsaid(bucket);
+    for (std::size_t r = 0; r < slices.size(); ++r) encode(r, values + (slices[r].begin - bucket.begin), 0);
+    said(bucket);
+    comm_.run(comm::all_to_all(codes_, arrived_));
+
+    // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
+    const auto rank = static_cast<std::size_t>(comm_.rank());
+    const Slice& mine = slices[rank];
+    float* mean = second_residual_.data_ptr<float>() + mine.begin;
+    if (!feedback_.keeps()) std::memset(mean, 0, static_cast<std::size_t>(mine.layout.length) * sizeof(float));
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      coder_->decode_add(mine.layout, code_at(arrived_, r, mine), 1.0F / static_cast<float>(slices.size()), mean);
+    encode(rank, mean, 1);
+    comm_.run(comm::all_gather(codes_));
+
+    std::memset(gradients_ + bucket.begin, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      coder_->decode_add(slices[r].layout, code_at(codes_, r, slices[r]), 1, gradients_ + slices[r].begin);
+    count_bytes(bucket, 2 * room * (comm_.size() - 1));
+  }
+
+  std::vector<step::NamedTensor> save() override {
+    auto state = Compressed::save();
+    state.push_back({kSecondResidual, gather_rows(comm_, second_residual_)});
+    return state;
+  }
+
+  // Each worker has the residual of its slices of the mean, and zeros elsewhere. Other workers have other slices of the same sum.
+  void load(std::span<const step::NamedTensor> state) override {
+    Compressed::load(state);
+    if (may_lack(state, kSecondResidual)) return;
+    const at::Tensor rows = step::find_saved(state, kSecondResidual);
+    if (rows.size(0) == comm_.size()) return take_row(comm_, rows, second_residual_, kSecondResidual);
+    at::Tensor all = at::empty_like(second_residual_);
+    take_row(comm_, rows.sum(0, /*keepdim=*/true).expand({comm_.size(), rows.size(1)}), all, kSecondResidual);
+    second_residual_.zero_();
+    for (const Cut& cut : cuts_) {
+      const Slice& mine = cut.slices[static_cast<std::size_t>(comm_.rank())];
+      second_residual_.narrow(0, mine.begin, mine.layout.length).copy_(all.narrow(0, mine.begin, mine.layout.length));
+    }
+  }
+
+ private:
+  /// What one worker decodes and encodes again.
+  struct Slice {
+    Layout layout;
+    std::int64_t begin = 0, bytes = 0;  // in the arena; of its code
+  };
+  struct Cut {
+    std::vector<Slice> slices;  // by worker
+    std::int64_t room = 0;      // bytes of the longest code
+  };
+
+  std::unique_ptr<compress::Coder> coder_;
+  std::vector<Cut> cuts_;       // by bucket
+  at::Tensor second_residual_;  // [length]
+  std::vector<std::byte> codes_, arrived_;
+};
+
+/// Codes that everybody gets whole.
+class Sparse final : public Compressed {
+ public:
+  Sparse(const step::Context& context, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
+      : Compressed(context, compressor), coder_(std::move(coder)) {}
+
+  void average(const Bucket& bucket) override {
+    const int workers = comm_.size(), rank = comm_.rank();
+    const Layout& layout = layouts_[bucket.index];
+    code_.resize(static_cast<std::size_t>(coder_->bound(layout)));
+    const std::int64_t size = coder_->encode(layout, unsaid(bucket), moment(bucket, 0), code_.data());
+    said(bucket);
+
+    std::vector<std::int64_t> sizes(static_cast<std::size_t>(workers));
+    sizes[static_cast<std::size_t>(rank)] = size;
+    comm_.run(comm::all_gather(sizes));
+    const std::int64_t room = *std::max_element(sizes.begin(), sizes.end());
+    codes_.resize(static_cast<std::size_t>(room * workers));
+    std::memcpy(codes_.data() + room * rank, code_.data(), static_cast<std::size_t>(size));
+    comm_.run(comm::all_gather(codes_));
+
+    float* gradient = gradients_ + bucket.begin;
+    std::memset(gradient, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
+    for (int r = 0; r < workers; ++r) {
+      const auto code =
+          std::span(codes_).subspan(static_cast<std::size_t>(room * r), static_cast<std::size_t>(sizes[static_cast<std::size_t>(r)]));
+      coder_->decode_add(layout, code, 1.0F / static_cast<float>(workers), gradient);
+    }
+    count_bytes(bucket, (room + 8) * (workers - 1));
+  }
+
+ private:
+  std::unique_ptr<compress::Coder> coder_;
+  std::vector<std::byte> code_, codes_;
+};
+
+/// Numbers that can be averaged as they are.
+class Averaged final : public Compressed {
+ public:
+  Averaged(const step::Context& context, const compress::Compressor& compressor)
+      : Compressed(context, compressor), compressor_(compressor) {}
+
+  void prepare(const std::vector<Bucket>& buckets) override {
+    Compressed::prepare(buckets);
+    std::vector<std::int64_t> begins;
+    begins.reserve(buckets.size());
+    for (const Bucket& bucket : buckets) begins.push_back(bucket.begin);
+    if (begins == begins_) return;  // the same buckets: what they remember stays
+    begins_ = begins;
+    parts_.clear();
+    for (const Layout& layout : layouts_) parts_.push_back(compressor_.linear(context_.compress, layout, context_.seed));
+  }
+
+  void average(const Bucket& bucket) override {
+    compress::Linear& linear = *parts_[bucket.index];
+    float* values = unsaid(bucket);
+    std::int64_t sent = 0;
+    for (int i = 0; i < linear.rounds(); ++i) {
+      const compress::Round round = linear.round(i, values);
+      const comm::DType type = round.type == compress::Round::Type::f32   ? comm::DType::f32
+                               : round.type == compress::Round::Type::f16 ? comm::DType::f16
+                                                                          : comm::DType::bf16;
+      const comm::Buffer buffer(round.data, round.count, type);
+      comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
+      sent += allreduce_bytes(buffer.bytes(), comm_.size());
+    }
+    linear.finish(values, gradients_ + bucket.begin);
+    said(bucket);
+    count_bytes(bucket, sent);
+  }
+
+  std::vector<step::NamedTensor> save() override {
+    auto state = Compressed::save();
+    std::vector<at::Tensor> all = {at::empty({0})};
+    for (const auto& part : parts_) all.push_back(at::from_blob(part->state().data(), {static_cast<std::int64_t>(part->state().size())}));
+    state.push_back({kFactors, at::cat(all)});
+    return state;
+  }
+
+  void load(std::span<const step::NamedTensor> state) override {
+    if (may_lack(state, kFactors)) return Compressed::load(state);
+    const at::Tensor saved = step::find_saved(state, kFactors).cpu().contiguous();
+    std::int64_t length = 0;
+    for (const auto& part : parts_) length += static_cast<std::int64_t>(part->state().size());
+    if (length != saved.numel())
+      throw ConfigError(
+          fmt::format("'{}' of the checkpoint has {} values and should have {}; resume with the same compress.rank and "
+                      "strategy.bucket_mb",
+                      kFactors, saved.numel(), length));
+    Compressed::load(state);
+    const float* from = saved.data_ptr<float>();
+    for (const auto& part : parts_) {
+      std::copy_n(from, part->state().size(), part->state().begin());
+      from += part->state().size();
+    }
+  }
+
+ private:
+  static constexpr const char* kFactors = "compress.factors";
+  const compress::Compressor& compressor_;
+  std::vector<std::unique_ptr<compress::Linear>> parts_;  // by bucket
+  std::vector<std::int64_t> begins_;
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_compressed(const step::Context& context) {
+  const auto& row = find(compress::compressors(), "compression", context.compression);
+  if (context.module.device().is_cuda())
+    throw ConfigError("compressors work in host memory; use comm.compression=none on a GPU, or train.device=cpu");
+  if (row.make.linear) return std::make_unique<Averaged>(context, row.make);
+  auto coder = row.make.coder(context.compress);
+  if (coder->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(context, row.make, std::move(coder));
+  return std::make_unique<Sparse>(context, row.make, std::move(coder));
+}
+
+}  // namespace paceline::data_parallel

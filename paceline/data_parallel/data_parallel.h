@@ -1,0 +1,105 @@
+// Data parallelism for a training loop of one's own: any torch::nn::Module, any torch::optim, no Paceline trainer.
+//
+//   auto comm = paceline::comm::connect();                              // finds its rank and the others by itself
+//   paceline::DataParallel parallel(*model, *comm);                     // before the optimizer is made
+//   … torch::data::make_data_loader(set, paceline::ShardedSampler(size, *comm), batch) …
+//
+// From then on, loss.backward() leaves the mean of all workers' gradients in the parameters' .grad: buckets leave while autograd goes on,
+// and backward() returns when all have arrived. The loop stays as it is. A pass that throws is the last one: what has left of it cannot be
+// taken back, so whatever comes after it throws too.
+//
+// The parameters move into an arena whose memory the workers share. They begin with worker 0's values, and so do frozen ones, which stay
+// where they are and are never sent again: thaw a parameter before the module is wrapped. Parameters that a pass does not use count as
+// zeros. torch::load() into a wrapped module counts from the next pass on, and must load the same on every worker. Batch norms see their
+// own worker's samples; worker 0's running statistics are the ones to evaluate (synchronise_buffers()).
+#pragma once
+
+#include <torch/data/samplers/base.h>
+#include <torch/nn/module.h>
+
+#include <torch/version.h>
+
+#include <memory>
+#include <optional>
+
+#include "paceline/comm/communicator.h"
+
+namespace paceline {
+
+namespace tensor {
+class Arena;
+}
+
+class DataParallel {
+ public:
+  struct Options {
+    double bucket_mb = 8;  // gradients that travel together
+    bool overlap = true;   // send them while the backward pass goes on
+  };
+
+  /// Collective. The module and the communicator outlive it. Several modules may share a communicator, wrapped in the same order on all
+  /// workers: each splits a group of its own from it, so that one backward pass may go through them all.
+  DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options);
+  DataParallel(torch::nn::Module& module, comm::Communicator& comm) : DataParallel(module, comm, Options()) {}
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  /// While it lives, backward passes add up their gradients without sending them; the first pass after it sends the sum.
+  class Accumulate {
+   public:
+    explicit Accumulate(DataParallel& parallel);
+    ~Accumulate();
+    Accumulate(const Accumulate&) = delete;
+    Accumulate& operator=(const Accumulate&) = delete;
+
+   private:
+    DataParallel& parallel_;
+  };
+
+  /// loss.backward() for a loss that may reach no parameter, or that this worker does not have at all (no samples left): then it joins the
+  /// others' pass with zeros, or with what it has accumulated. After a plain backward() that reached nothing they would wait for it.
+  void backward(const torch::Tensor& loss = {});
+
+  /// Where the module's parameters and gradients lie: for a step::Updater in the place of torch::optim.
+  tensor::Arena& arena();
+
+  /// All workers take worker 0's buffers (running statistics). Collective; before an evaluation or a save.
+  void synchronise_buffers();
+  /// The sum over all workers of a number that each has: losses, right answers.
+  double sum(double value);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+#if TORCH_VERSION_MAJOR >= 2
+template <class T>
+using Optional = std::optional<T>;
+#else
+template <class T>
+using Optional = c10::optional<T>;  // what LibTorch's samplers used before
+#endif
+
+/// Gives each worker its share of 0 … size−1, shuffled anew in every epoch in an order that all workers know. All get equally many: where
+/// the size cannot be divided, some samples come twice.
+class ShardedSampler : public torch::data::samplers::Sampler<> {
+ public:
+  ShardedSampler(std::size_t size, const comm::Communicator& comm, std::uint64_t seed = 0);
+
+  void reset(Optional<std::size_t> new_size = {}) override;  // the next epoch
+  Optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ private:
+  void draw();
+
+  std::size_t size_;
+  std::uint64_t rank_, workers_, seed_, epoch_ = 0;
+  std::vector<std::size_t> share_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace paceline

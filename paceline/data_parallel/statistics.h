@@ -1,0 +1,34 @@
+// Running means and variances of batch norms among workers: each has those of its own share (local), or all have those of the whole batch
+// (sync). What is evaluated and kept in a checkpoint is the mean of all workers', or the first one's.
+#pragma once
+
+#include "paceline/step/local_pass.h"
+
+namespace paceline::data_parallel {
+
+class WorkerStatistics {
+ public:
+  /// `batch_norm` and `statistics` are the keys of [strategy]: local or sync, mean or first.
+  WorkerStatistics(const step::Context& context, const std::string& batch_norm, const std::string& statistics);
+
+  bool synchronised() const { return synchronised_; }
+  /// Lets the norms of `pass` see the whole batch, where the recipe says so. Collective.
+  void synchronise(step::LocalPass& pass);
+
+  void agree();
+  void resume_training();
+  std::vector<step::NamedTensor> save();
+  void load(std::span<const step::NamedTensor> state);
+
+ private:
+  bool differ() const { return !synchronised_ && context_.workers() > 1 && values().numel() > 0; }
+  const at::Tensor& values() const { return context_.module.statistics().parameters(); }
+  const at::Tensor& own() const { return own_.defined() ? own_ : values(); }
+
+  const step::Context& context_;
+  bool first_, synchronised_;
+  std::unique_ptr<comm::Communicator> comm_;  // of the norms alone: they meet in the middle of a pass, while gradients are under way
+  at::Tensor own_;                            // while the module has what was agreed on
+};
+
+}  // namespace paceline::data_parallel

@@ -1,0 +1,64 @@
+#include "paceline/step/local_pass.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cmath>
+
+#include "paceline/base/random.h"
+#include "paceline/nn/loss.h"
+
+namespace paceline::step {
+
+LocalPass::LocalPass(const Context& context) : context_(context) {
+  if (context.module.device().is_cpu()) pass_.generator = at::make_generator<at::CPUGeneratorImpl>();
+}
+
+void LocalPass::begin_step(std::int64_t step) {
+  step_ = step;
+  if (!context_.module.uses_chance()) return;
+  const auto rank = static_cast<std::uint64_t>(context_.rank());
+  const std::uint64_t seed = RandomStream(context_.seed, Purpose::dropout, rank, static_cast<std::uint64_t>(step)).next_u64();
+  at::Generator generator = pass_.generator.defined() ? pass_.generator : at::globalContext().defaultGenerator(context_.module.device());
+  generator.set_current_seed(seed);
+}
+
+at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
+                          const std::function<void(const at::Tensor&)>& told) {
+  nn::GraphModule& module = context_.module;
+  const std::int64_t samples = batch.inputs.size(0), parts = std::min(context_.micro_batches, samples);
+  if (parts == 0) {
+    module.arena().gradients().zero_();
+    return at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module.device()));
+  }
+  at::Tensor sums;
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const std::int64_t begin = samples * part / parts, count = samples * (part + 1) / parts - begin;
+    pass_.accumulate = part > 0;
+    const at::Tensor inputs = batch.inputs.narrow(0, begin, count);
+    nn::Trace trace;
+    at::Tensor logits;
+    {
+      const PhaseSpan span(context_, "forward");
+      logits = module.run(inputs, pass_, &trace);
+    }
+    const nn::Scored scored = nn::softmax_loss(logits, batch.targets.narrow(0, begin, count), context_.label_smoothing, weight, true);
+    if (context_.on_not_finite && module.device().is_cpu() && !std::isfinite(*scored.sums.data_ptr<double>()))
+      context_.on_not_finite(module, inputs, step_);
+    sums = sums.defined() ? sums + scored.sums : scored.sums;
+    if (told && part + 1 == parts) told(sums);
+    const PhaseSpan span(context_, "backward");
+    module.back(scored.gradient, pass_, trace, part + 1 == parts ? ready : nullptr);
+  }
+  return sums;
+}
+
+double Batch::weight(int workers) const {
+  const std::int64_t samples = inputs.size(0);
+  // Every sample has as many targets as any other: one, or one a position.
+  const double per_sample = samples > 0 ? static_cast<double>(targets.numel()) / static_cast<double>(samples) : 1;
+  const std::int64_t all = global_samples > 0 ? global_samples : samples;
+  return static_cast<double>(workers) / (static_cast<double>(all) * per_sample);
+}
+
+}  // namespace paceline::step

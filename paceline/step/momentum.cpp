@@ -1,0 +1,23 @@
+#include "paceline/step/momentum.h"
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/compress/compressor.h"
+
+namespace paceline::step {
+
+bool corrects_momentum(const std::string& compression) {
+  return compression != "none" && find(compress::compressors(), "compression", compression).make.momentum_correction;
+}
+
+optim::OptimConfig optimizer_behind(const std::string& compression, optim::OptimConfig optim) {
+  if (!corrects_momentum(compression)) return optim;
+  if (optim.name != "sgd" || optim.nesterov)
+    throw ConfigError(
+        fmt::format("comm.compression={} carries the momentum of optim.name=sgd itself; set that, without nesterov", compression));
+  optim.momentum = 0;  // the workers have it
+  return optim;
+}
+
+}  // namespace paceline::step

@@ -1,0 +1,127 @@
+// A strategy owns the training step: what is computed where, what is sent when, and which range of the arena is updated with what.
+//
+// The Trainer knows only this interface and contains no strategy's name. The strategies are in strategies/, one file each, and in central/.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/base/clock.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/compress/compressor.h"
+#include "paceline/nn/graph_module.h"
+#include "paceline/observe/event.h"
+#include "paceline/optim/optimizer.h"
+#include "paceline/ps/cluster.h"
+#include "paceline/ps/config.h"
+#include "paceline/ps/timing.h"
+#include "paceline/step/state.h"
+
+namespace paceline::step {
+
+/// Called with a batch whose loss is not finite, and its step, while the module is still as it was in the forward pass.
+using NotFinite = std::function<void(nn::GraphModule&, const at::Tensor& inputs, std::int64_t step)>;
+
+/// What a strategy works with. Everything outlives it.
+struct Context {
+  nn::GraphModule& module;
+  const optim::OptimConfig& optim;
+  comm::Communicator& comm;  // the workers; of one where there is one
+  observe::Bus& bus;
+  const Clock& clock;
+  const compress::CompressConfig& compress;
+  ps::PsConfig ps = {};
+  ps::TimingConfig timing = {};
+  ps::Cluster cluster = {};  // ps.executor=processes
+  std::string terms = {};    // of the recipe that processes of a parameter server must agree on: "key=value" lines
+  std::string compression = "none";
+  std::string algorithm = "auto";  // of the collectives
+  bool shaped = false;             // the links between workers are made slower than they are
+  std::uint64_t seed = 0;
+  double label_smoothing = 0;
+  std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
+  int played = 1;                  // workers that a centralised strategy plays by itself, beside those of `comm`
+  int threads = 0;                 // of each worker; 0: usual_threads
+  bool record_steps = true;        // CUDA: record the step in a graph
+  bool repeatable = true;          // choose nothing by measurement that would change the bits
+  NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Of workers that are threads each calls it
+
+  int rank() const { return comm.rank(); }
+  int workers() const { return comm.size(); }
+};
+
+/// A worker's share of a global batch, on the module's device. A ragged batch may leave some workers with no sample at all.
+struct Batch {
+  at::Tensor inputs, targets;
+  std::int64_t global_samples = 0;  // of all shares together
+
+  /// What the gradient of a sum over this share is multiplied by, so that the mean over `workers` of such gradients is the gradient of the
+  /// mean over all samples, however they are shared out.
+  double weight(int workers) const;
+};
+
+/// Where the run stands, and what the schedule says there.
+struct Point {
+  std::int64_t step = 1;  // of the whole run, from 1
+  double rate = 0;
+  double epoch = 0;              // done, with fractions
+  std::int64_t epoch_index = 0;  // from 0
+  std::int64_t batch_index = 0;  // in the epoch, from 0
+};
+
+struct StepResult {
+  at::Tensor sums;           // [2] double on the device: this worker's sum of losses and right answers; good until the next step
+  std::int64_t targets = 0;  // how many they are sums over
+};
+
+/// What a worker spent on talking to others since the run began.
+struct Traffic {
+  double exposed_s = 0;          // the training thread waited
+  double communication_s = 0;    // an exchange was under way, hidden or not
+  std::int64_t bytes_sent = 0;   // payload
+  std::int64_t bytes_plain = 0;  // what it would have been uncompressed
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual void setup(const Context& context) = 0;
+  virtual StepResult step(const Batch& batch, const Point& point) = 0;
+  /// Waits for what earlier steps began and have not told of: the sums of all that. Nothing where a step is done when it returns.
+  virtual StepResult finish() { return {}; }
+  /// Whether step() looks at the batch's samples; where its workers read the data themselves, it only hears how many there are.
+  virtual bool reads_batches() const { return true; }
+  /// A global batch comes in so many parts, each a step of its own: one for each worker that the strategy plays by itself.
+  virtual std::int64_t parts() const { return 1; }
+
+  /// The module becomes what the workers agree on (the mean of their replicas, of their statistics), for an evaluation or a checkpoint;
+  /// resume_training() restores the worker's own. Collective. A strategy may know several views of one model, which differ in the
+  /// statistics of its batch norms: the first is the one that counts.
+  virtual std::vector<std::string> views() const { return {""}; }
+  virtual void agree(std::size_t view = 0) { static_cast<void>(view); }
+  virtual void resume_training() {}
+
+  /// Everything beyond the agreed module that the next step depends on. Collective; all workers get the whole. load() is given these back
+  /// after setup(), when the module has what was agreed on, perhaps by another number of workers or another strategy. ConfigError where
+  /// they do not fit; part of them may then be loaded, and no step is to be made.
+  virtual std::vector<NamedTensor> save() = 0;
+  virtual void load(std::span<const NamedTensor> state) = 0;
+
+  virtual Traffic traffic() const { return {}; }
+  /// Whether it is time for a checkpoint, beside those that the recipe asks for.
+  virtual bool wants_checkpoint() const { return false; }
+  /// Whether a gradient that is not finite is refused and harms nobody, so that the run goes on without it.
+  virtual bool refuses() const { return false; }
+  /// Of a parameter server.
+  virtual std::optional<observe::Served> served() const { return std::nullopt; }
+  /// Whether the workers make every step together anyway, so that they may meet once more after it.
+  virtual bool lockstep() const { return true; }
+};
+
+}  // namespace paceline::step

@@ -1,0 +1,40 @@
+// [strategy] of a recipe, and the table of all strategies: one row each, which names the factory in the strategy's own file.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "paceline/base/config.h"
+#include "paceline/base/registry.h"
+#include "paceline/step/strategy.h"
+
+namespace paceline::strategies {
+
+/// [strategy] of a recipe.
+struct StrategyConfig {
+  std::string name = "auto";         // allreduce where there are several workers, else single
+  double bucket_mb = 0;              // gradients that travel together; 0: chosen by measurement where that changes no bit
+  std::string overlap = "auto";      // on, off, auto: send gradients while the backward pass goes on
+  std::string update = "auto";       // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
+  std::string batch_norm = "local";  // local, sync: statistics of a worker's share, or of the whole batch
+  std::string statistics = "mean";   // mean, first: whose running statistics are evaluated and kept, where batch_norm is local
+  std::int64_t period = 8;           // local_sgd, sparknet, easgd, diloco: steps between two meetings
+  double post_local_epoch = 0;       // local_sgd: meet at every step before this epoch
+  double elasticity = 0;             // easgd: α; 0: 0.9 / workers
+  double outer_rate = 0.7;           // diloco
+  double outer_momentum = 0.9;       // diloco
+  std::int64_t staleness = 1;        // stale_sync: steps by which gradients come late
+  void describe(Section& section);
+};
+
+using MakeStrategy = std::unique_ptr<step::Strategy> (*)(const StrategyConfig&);
+std::span<const Entry<MakeStrategy>> strategies();
+/// The strategy of that key; "auto" is none until resolve() has made it one.
+std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config);
+/// The key that "auto" stands for.
+std::string resolve(const std::string& name, int workers);
+/// Whether the strategy has a parameter server, and plays all workers of a run by itself.
+bool is_centralised(const std::string& name);
+
+}  // namespace paceline::strategies

@@ -1,0 +1,258 @@
+// A worker of a parameter server: it leaves off what is in vain, and with an optimizer of its own pushes the steps that this makes.
+// Momentum is applied once, whoever has it.
+#include "paceline/central/central_worker.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paceline/comm/engine.h"
+#include "paceline/graph/registry.h"
+
+namespace paceline::central {
+namespace {
+
+/// Counts what it is asked; says "in vain" to the question of that number, or in its advice.
+struct Script {
+  int in_vain_at = -1;
+  bool advice_in_vain = false;
+  int pulls = 0, reports = 0, questions = 0, pushes = 0;
+};
+
+class ScriptedClient final : public ps::Client {
+ public:
+  explicit ScriptedClient(Script& script) : script_(script) {}
+  void pull(float*, float) override { ++script_.pulls; }
+  ps::Advice report(const ps::Report&, const float*) override {
+    ++script_.reports;
+    return {.in_vain = script_.advice_in_vain};
+  }
+  ps::Verdict push(float*, const ps::Push&) override { return ++script_.pushes, ps::Verdict{}; }
+  bool in_vain() override { return ++script_.questions == script_.in_vain_at; }
+
+ private:
+  Script& script_;
+};
+
+/// What a worker needs around it, with softmax regression or a small perceptron.
+struct Bench {
+  explicit Bench(std::vector<std::int64_t> hidden, int workers = 2) : module(graph_of(std::move(hidden)), options()) {
+    context.emplace(
+        step::Context{.module = module, .optim = optim, .comm = *comm, .bus = bus, .clock = clock, .compress = compress, .seed = 5});
+    context->played = workers, context->threads = 1;
+  }
+
+  static graph::Graph graph_of(std::vector<std::int64_t> hidden) {
+    graph::ModelConfig config;
+    config.network = "mlp", config.input = {1, 3, 3}, config.hidden = std::move(hidden), config.classes = 4;
+    return graph::make_graph(config);
+  }
+  static nn::GraphModule::Options options() {
+    nn::GraphModule::Options made;
+    made.seed = 3;
+    return made;
+  }
+  static step::Batch batch(std::int64_t step) {
+    const at::Tensor inputs = ((at::arange(45, at::kDouble) + static_cast<double>(613 * step)) * 0.731).sin() * 1.4;
+    return {inputs.to(at::kFloat).reshape({5, 1, 3, 3}), at::remainder(at::arange(5, at::kLong) * 3 + step, 4), 5};
+  }
+
+  optim::OptimConfig optim;
+  std::unique_ptr<comm::Communicator> comm = std::move(comm::local_group(1).front());
+  observe::Bus bus;
+  SteadyClock clock;
+  compress::CompressConfig compress;
+  nn::GraphModule module;
+  std::optional<step::Context> context;
+};
+
+Script play(Script script, const std::string& consistency, double pause_ms = 0) {
+  Bench bench({7, 7});
+  bench.context->ps.consistency = consistency;
+  if (pause_ms > 0) bench.context->timing.pause_probability = 1, bench.context->timing.pause_ms = pause_ms;
+  CentralWorker worker(*bench.context, bench.context->ps, std::make_unique<ScriptedClient>(script), 0);
+  worker.begin();
+  const at::Tensor sums = worker.minibatch(Bench::batch(0), {.step = 1, .rate = 0.1});
+  EXPECT_GT(sums[0].item<double>(), 0) << "the loss is known all the same";
+  EXPECT_TRUE(worker.visits());
+  return script;
+}
+
+TEST(CentralWorker, AsksWhileItComputesAndPushesWhatCounts) {
+  const Script script = play({}, "k_sync");
+  EXPECT_GE(script.questions, 1);
+  EXPECT_EQ(script.pushes, 1);
+  EXPECT_EQ(play({}, "asp").questions, 0) << "there is nothing to ask where nothing is cancelled";
+}
+
+TEST(CentralWorker, LeavesOffInTheMiddleOfItsBackwardPass) {
+  const Script script = play({.in_vain_at = 1}, "k_sync");  // three layers: the first question comes after the last of them
+  EXPECT_EQ(script.questions, 1);
+  EXPECT_EQ(script.reports, 1);
+  EXPECT_EQ(script.pushes, 0);
+}
+
+TEST(CentralWorker, LeavesOffBeforeItsBackwardPassWhenItsReportIsAnsweredSo) {
+  const Script script = play({.advice_in_vain = true}, "k_sync");
+  EXPECT_EQ(script.questions, 0);
+  EXPECT_EQ(script.pushes, 0);
+}
+
+TEST(CentralWorker, AStragglerStopsInTheMiddleOfItsPause) {
+  constexpr double kDay = 24 * 3600e3;
+  const Script script = play({.in_vain_at = 20}, "k_batch_sync", kDay);
+  EXPECT_EQ(script.questions, 20);
+  EXPECT_EQ(script.pushes, 0);
+}
+
+// ---- optimizers on the workers, against softmax regression in double precision
+
+/// W [4, 9] and b [4], and what an optimizer keeps for them.
+struct Model {
+  at::Tensor weight, bias;
+};
+
+struct Gradient {
+  at::Tensor weight, bias;
+};
+
+Gradient gradient_of(const Model& model, const step::Batch& batch) {
+  const at::Tensor inputs = batch.inputs.to(at::kDouble).flatten(1);
+  at::Tensor error = at::softmax(at::addmm(model.bias, inputs, model.weight.t()), 1);
+  error.sub_(at::one_hot(batch.targets, 4).to(at::kDouble)).div_(static_cast<double>(inputs.size(0)));
+  return {error.t().mm(inputs), error.sum(0)};
+}
+
+/// One tensor's optimizer on one worker: returns its step, which is subtracted.
+struct Own {
+  at::Tensor first, second;
+  int steps = 0;
+
+  at::Tensor step(const optim::OptimConfig& optim, at::Tensor gradient, const at::Tensor& parameters, double decay, double rate) {
+    if (!first.defined()) first = at::zeros_like(gradient), second = at::zeros_like(gradient);
+    ++steps;
+    gradient = gradient + decay * parameters;
+    if (optim.name == "sgd") {
+      first = optim.momentum * first + gradient;
+      return rate * (optim.nesterov ? gradient + optim.momentum * first : first);
+    }
+    first = optim.beta1 * first + (1 - optim.beta1) * gradient;
+    second = optim.beta2 * second + (1 - optim.beta2) * gradient * gradient;
+    const at::Tensor mean = first / (1 - std::pow(optim.beta1, steps)), square = second / (1 - std::pow(optim.beta2, steps));
+    return rate * mean / (square.sqrt() + optim.epsilon);
+  }
+};
+
+struct OwnCopy {
+  Model pulled;
+  Own weight, bias;
+};
+
+constexpr int kTurns = 3, kSteps = 11;
+double rate_at(std::int64_t step) { return 0.2 / (1 + 0.1 * static_cast<double>(step)); }
+
+/// Workers that take equally long come in turn: each pulls after the push of the one two before it, so with three of them minibatch k is
+/// computed on the parameters after the steps 0 … k−3, and the last two are never applied.
+Model played_by_hand(Model model, const optim::OptimConfig& optim, bool by_staleness) {
+  std::vector<OwnCopy> workers(kTurns);
+  std::vector<std::pair<at::Tensor, at::Tensor>> steps;
+  const auto apply = [&](int k) {
+    const double factor = by_staleness ? 1.0 / std::max(1, std::min(k, kTurns - 1)) : 1;
+    model.weight = model.weight - factor * steps[static_cast<std::size_t>(k)].first;
+    model.bias = model.bias - factor * steps[static_cast<std::size_t>(k)].second;
+  };
+  for (int k = 0; k < kSteps; ++k) {
+    if (k >= kTurns) apply(k - kTurns);
+    OwnCopy& worker = workers[static_cast<std::size_t>(k % kTurns)];
+    const Gradient gradient = gradient_of(model, Bench::batch(k));
+    steps.emplace_back(worker.weight.step(optim, gradient.weight, model.weight, optim.weight_decay, rate_at(k)),
+                       worker.bias.step(optim, gradient.bias, model.bias, 0, rate_at(k)));
+  }
+  apply(kSteps - kTurns);
+  return model;
+}
+
+Model model_in(nn::GraphModule& module) {
+  Model model;
+  for (const tensor::Entry& entry : module.arena().entries()) {
+    const at::Tensor values = module.arena().parameters().narrow(0, entry.offset, entry.count).to(at::kDouble);
+    if (entry.shape.size() == 2) model.weight = values.reshape({4, 9}).clone();
+    else model.bias = values.clone();
+  }
+  return model;
+}
+
+TEST(OptimizersOnWorkers, MakeTheStepsOfAScriptPlayedByHand) {
+  const optim::OptimConfig heavy_ball{.momentum = 0.8, .weight_decay = 0.02}, adam{.name = "adam", .weight_decay = 0.01};
+  optim::OptimConfig nesterov = heavy_ball;
+  nesterov.nesterov = true;
+  for (const optim::OptimConfig& optim : {heavy_ball, nesterov, adam})
+    for (const char* rule : {"asgd", "staleness_aware"}) {
+      Bench bench({}, kTurns);
+      bench.optim = optim;
+      bench.context->ps.rule = rule, bench.context->ps.optimizer = "worker", bench.context->ps.executor = "virtual";
+      bench.context->timing.distribution = "constant";
+      const Model expected = played_by_hand(model_in(bench.module), optim, rule == std::string("staleness_aware"));
+      const auto strategy = make_central("ps");
+      strategy->setup(*bench.context);
+      for (std::int64_t k = 0; k < kSteps; ++k) strategy->step(Bench::batch(k), {.step = k + 1, .rate = rate_at(k)});
+      strategy->agree();
+      const Model actual = model_in(bench.module);
+      EXPECT_LT((actual.weight - expected.weight).abs().max().item<double>(), 2e-6) << rule << ' ' << optim.name << optim.nesterov;
+      EXPECT_LT((actual.bias - expected.bias).abs().max().item<double>(), 2e-6) << rule << ' ' << optim.name << optim.nesterov;
+    }
+}
+
+// ---- momentum that travels in what is pushed
+
+/// The parameters after some pushes of one worker to a server of `context`.
+std::vector<float> pushed_to_server(const step::Context& context) {
+  const auto host = make_host(context, context.ps, cuts_of(context, 1), 0);
+  const ps::PushCompression compression = push_compression(context);
+  const compress::Layout layout = ps::parts_of(layout_of(context));
+  std::optional<ps::PushEncoder> encoder;
+  if (!compression.name.empty()) encoder.emplace(compression, layout, 0, 0, layout.length);
+  std::vector<float> parameters(static_cast<std::size_t>(layout.length)), gradient(parameters.size());
+  host->join(0);
+  for (int step = 0; step < kSteps; ++step) {
+    host->pull(0, parameters.data(), 0.1F);
+    for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = std::sin(0.37F * static_cast<float>(i * 7) + static_cast<float>(step));
+    if (encoder) ps::PushDecoder(compression, layout).decode(encoder->encode(gradient.data(), 0), gradient.data());
+    host->push(0, gradient.data(), {.rate = 0.1F});
+  }
+  host->pull(0, parameters.data(), 0.1F);
+  return parameters;
+}
+
+TEST(MomentumOfDgc, IsNotAppliedByTheServerAsWell) {
+  Bench plain({}, 1), compressed({}, 1);
+  plain.optim.momentum = 0, compressed.optim.momentum = 0.8;
+  compressed.compress.density = 1, compressed.compress.warmup_epochs = 0;  // all of a velocity is sent, and nothing of it stays
+  compressed.context->compression = "dgc";
+  EXPECT_THAT(pushed_to_server(*compressed.context), testing::Pointwise(testing::FloatNear(1e-5F), pushed_to_server(*plain.context)));
+}
+
+TEST(MomentumOfDgc, IsRefusedWhereSomebodyElseHasOne) {
+  const auto why_not = [](const std::string& strategy, const optim::OptimConfig& optim, const std::string& optimizer = "server") {
+    ps::PsConfig ps;
+    ps.executor = "processes", ps.optimizer = optimizer;
+    try {
+      validate_central(strategy, ps, {}, optim, "dgc", 2);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  using testing::HasSubstr;
+  const optim::OptimConfig sgd{.momentum = 0.9};
+  optim::OptimConfig nesterov = sgd;
+  nesterov.nesterov = true;
+  EXPECT_EQ(why_not("asgd", sgd), "");
+  EXPECT_THAT(why_not("asgd", nesterov), HasSubstr("without nesterov"));
+  EXPECT_THAT(why_not("asgd", {.name = "adam"}), HasSubstr("optim.name=sgd"));
+  EXPECT_THAT(why_not("asgd", sgd, "worker"), HasSubstr("use ps.optimizer=server"));
+  for (const char* rule : {"dana", "dc_asgd", "lc_asgd"}) EXPECT_THAT(why_not(rule, sgd), HasSubstr("use comm.compression=topk")) << rule;
+}
+
+}  // namespace
+}  // namespace paceline::central
