@@ -43,16 +43,14 @@ CentralWorker::CentralWorker(const step::Context& context, const ps::PsConfig& c
            .repeatable = context.repeatable,
            .on_not_finite = context.on_not_finite},
       client_(std::move(client)),
-      rule_(ps::make_rule(config.rule, config, context.optim, context.played)),
+      duties_(config, *ps::make_rule(config.rule, config, context.optim, context.played)),
       norms_(*module_),
+      updater_(duties_.optimizes() ? std::optional<step::Updater>(std::in_place, module_->arena(), context.optim) : std::nullopt),
+      local_(duties_, norms_, module_->arena(), updater_ ? &*updater_ : nullptr, /*shares_module=*/false),
       index_(index),
       lane_(fmt::format("worker {}", index)),
       recorded_(module_->device(), context.record_steps),
-      cancels_(ps::make_consistency(config.consistency, config, context.played)->cancels()) {
-  if (norms_.any()) running_ = norms_.initial(), statistics_ = norms_.initial();
-  if (rule_->needs().replica || config.pushes_steps()) updater_.emplace(module_->arena(), own_.optim);
-  if (!rule_->needs().replica && (rule_->period() > 1 || config.pushes_steps())) way_ = at::zeros_like(module_->arena().gradients());
-}
+      cancels_(ps::make_consistency(config.consistency, config, context.played)->cancels()) {}
 
 void CentralWorker::begin() {
   tensor::configure_libtorch(module_->device(), module_->options().precision, context_.threads, context_.repeatable);
@@ -61,10 +59,10 @@ void CentralWorker::begin() {
 
 at::Tensor CentralWorker::minibatch(const step::Batch& batch, const step::Point& point) {
   const auto rate = static_cast<float>(point.rate);
-  const bool last = local_ + 1 >= rule_->period();
+  const bool last = local_.ends_period();
   const Nanoseconds began = context_.clock.now(), computed_before = durations_.backward;
   durations_ = {};
-  if (local_ == 0) pull(rate);
+  if (local_.visits()) pull(rate);
   bool in_vain = false;
   try {
     forward_and_backward(batch, point, last, computed_before);
@@ -73,18 +71,12 @@ at::Tensor CentralWorker::minibatch(const step::Batch& batch, const step::Point&
     in_vain = true;
   }
   durations_.backward = context_.clock.now() - began - durations_.pull - durations_.forward - durations_.report;
-  ++iteration_;
-  local_ = last || in_vain ? 0 : local_ + 1;
-  if (in_vain) return sums_.cpu();
-  if (updater_ && !all_finite(module_->arena().gradients())) {
-    // Servers refuse it and count it; this worker's own momentum and replica must not have it either.
-    local_ = 0;
-    client_->push(module_->arena().gradients().data_ptr<float>(), {.rate = rate, .loss = NAN});
+  if (in_vain) {
+    local_.leave_off();
     return sums_.cpu();
   }
-  go_on(rate, last);
-  if (last) push(rate);
-  if (rule_->needs().replica || rule_->period() > 1) module_->refresh();
+  if (local_.take_gradient(rate)) push(rate);
+  if (duties_.replica || duties_.period > 1) module_->refresh();
   return sums_.cpu();
 }
 
@@ -92,11 +84,10 @@ void CentralWorker::pull(float rate) {
   const step::PhaseSpan span(own_, "pull", lane_.c_str());
   const Nanoseconds began = context_.clock.now();
   const at::Tensor& parameters = module_->arena().parameters();
-  client_->pull(rule_->needs().replica && iteration_ > 0 ? nullptr : parameters.data_ptr<float>(), rate);
+  client_->pull(local_.needs_pull() ? parameters.data_ptr<float>() : nullptr, rate);
   durations_.pull = context_.clock.now() - began;
   module_->refresh();
-  if (own_.ps.pushes_steps()) way_.copy_(parameters);
-  else if (way_.defined()) way_.zero_();
+  local_.pulled();
 }
 
 void CentralWorker::forward_and_backward(const step::Batch& batch, const step::Point& point, bool last, Nanoseconds computed_before) {
@@ -106,13 +97,13 @@ void CentralWorker::forward_and_backward(const step::Batch& batch, const step::P
   if (norms_.any()) norms_.before_pass();
   const auto told = [&](const at::Tensor& scored) {
     sums_ = scored;
-    if (norms_.any()) norms_.after_pass(statistics_, running_, std::min(context_.micro_batches, batch.inputs.size(0)));
+    local_.after_pass(std::min(context_.micro_batches, batch.inputs.size(0)));
     loss_ = scored[0].item<double>() / static_cast<double>(batch.targets.numel());
     const Nanoseconds scored_at = context_.clock.now();
     durations_.forward = scored_at - began;
     if (!last) return;
     advice_ = client_->report({.loss = loss_, .t_comm_s = seconds(durations_.pull), .t_comp_s = seconds(computed_before)},
-                              norms_.any() ? statistics_.data_ptr<float>() : nullptr);
+                              norms_.any() ? local_.statistics().data_ptr<float>() : nullptr);
     durations_.report = context_.clock.now() - scored_at;
     if (advice_.in_vain) throw InVain{};
   };
@@ -131,37 +122,24 @@ at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<voi
 
 void CentralWorker::straggle(Nanoseconds began) {
   const Nanoseconds now = context_.clock.now();
-  const Nanoseconds until = now + ps::straggle(context_.timing, context_.played, context_.seed, index_, iteration_, now - began);
+  const Nanoseconds until = now + ps::straggle(context_.timing, context_.played, context_.seed, index_, local_.iteration(), now - began);
   for (Nanoseconds left = until - now; left > Nanoseconds(0); left = until - context_.clock.now()) {
     if (cancels_) ask();
     std::this_thread::sleep_for(cancels_ ? std::min(left, kNap) : left);
   }
 }
 
-/// A step of its own, where it makes them; `last`: before a push.
-void CentralWorker::go_on(float rate, bool last) {
-  at::Tensor parameters = module_->arena().parameters();
-  const at::Tensor& gradients = module_->arena().gradients();
-  if (updater_) {
-    updater_->begin_step({.rate = rate, .step = ++updates_});
-    updater_->update_all();
-    if (last && way_.defined()) way_.sub_(parameters);
-  } else if (way_.defined()) {
-    way_.add_(gradients);
-    if (!last) parameters.add_(gradients, -rate);
-  }
-}
-
 void CentralWorker::push(float rate) {
   const step::PhaseSpan span(own_, "push", lane_.c_str());
   tensor::synchronize(module_->device());
-  const tensor::Arena& arena = module_->arena();
-  const at::Tensor& sent = rule_->needs().replica ? arena.parameters() : way_.defined() ? way_ : arena.gradients();
+  const at::Tensor& sent = local_.sent();
   // Servers look at what lies in host memory; of what lies on a GPU the loss tells them, so it must.
-  const double loss = module_->device().is_cpu() || all_finite(sent) ? loss_ : NAN;
+  const bool finite = !local_.refused() && (module_->device().is_cpu() || all_finite(sent));
+  const double loss = finite ? loss_ : NAN;
   const Nanoseconds began = context_.clock.now();
   client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});
   durations_.push = context_.clock.now() - began;
+  local_.pushed();
 }
 
 void CentralWorker::ask() {
@@ -170,19 +148,6 @@ void CentralWorker::ask() {
   if (client_->in_vain()) throw InVain{};
   const Nanoseconds answered = context_.clock.now();
   ask_again_ = answered + kAskingShare * (answered - asked);
-}
-
-std::vector<step::NamedTensor> CentralWorker::save() const {
-  if (!own_.ps.pushes_steps()) return {};
-  std::vector<step::NamedTensor> state = updater_->state();
-  state.push_back({"updates", at::tensor({updates_}, at::kLong)});
-  return state;
-}
-
-void CentralWorker::load(std::span<const step::NamedTensor> state) {
-  if (!own_.ps.pushes_steps()) return;
-  updater_->load(state);
-  updates_ = step::find_saved(state, "updates").item<std::int64_t>();
 }
 
 }  // namespace paceline::central

@@ -84,7 +84,7 @@ class ReplayExecutor final : public VirtualExecutor {
     if (number == one.visit.pulled ? !one.dealt : !one.computed) return false;
     ++at_;
     if (number == one.visit.pulled) {
-      if (server().in_vain(one.worker)) worker.local = 0;  // it left off
+      if (server().in_vain(one.worker)) worker.local.pushed();  // it left off
       auto& own = own_[static_cast<std::size_t>(one.worker)];
       if (!server().may_pull(one.worker) || own.front() != events_[at_ - 1]) refuse(one);
       compute_next(own);
@@ -99,7 +99,7 @@ class ReplayExecutor final : public VirtualExecutor {
   void compute_next(std::deque<std::size_t>& own) {
     Minibatch& one = minibatches_[own.front()];
     own.pop_front();
-    if ((player(one.worker).local == 0) != (one.visit.pulled > 0)) refuse(one);
+    if (player(one.worker).local.visits() != (one.visit.pulled > 0)) refuse(one);
     copy_into(place_, one.batch);
     one.batch = {};
     if (!compute(one.worker, place_, one.point) && one.visit.reported > 0) refuse(one);

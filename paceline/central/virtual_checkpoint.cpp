@@ -9,7 +9,8 @@
 namespace paceline::central {
 namespace {
 
-constexpr std::int64_t kNumbers = 13, kValues = 6;  // of a player in a checkpoint
+constexpr std::int64_t kNumbers = 13, kValues = 6;      // of a player in a checkpoint
+constexpr const char* kSkipped = "ps.workers.skipped";  // minibatches without an update; absent where there were none
 
 }  // namespace
 
@@ -17,6 +18,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   std::vector<step::NamedTensor> state = save_server(*server_, "ps.", context_.module.device());
   const auto workers = std::ssize(players_);
   at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, kValues}, at::kDouble);
+  at::Tensor skipped = at::zeros({workers}, at::kLong);
   std::vector<at::Tensor> gradients, batches, runnings, replicas, momenta;
   for (std::int64_t i = 0; i < workers; ++i) {
     Player& p = players_[static_cast<std::size_t>(i)];
@@ -27,8 +29,8 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     const std::int64_t row[kNumbers] = {static_cast<std::int64_t>(p.phase),
                                         p.due.count(),
                                         p.planned,
-                                        p.iteration,
-                                        p.local,
+                                        p.local.iteration(),
+                                        p.local.since_visit(),
                                         p.times.pull.count(),
                                         p.times.forward.count(),
                                         p.times.report.count(),
@@ -39,10 +41,12 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
                                         p.targets};
     std::copy_n(row, kNumbers, numbers[i].data_ptr<std::int64_t>());
     values[i][0] = p.loss, values[i][1] = p.scale, values[i][2] = p.t_comp_s, values[i][4] = p.rate;
-    gradients.push_back(p.gradient);
-    if (norms_.any()) batches.push_back(p.statistics), runnings.push_back(p.running);
-    if (local_) replicas.push_back(p.replica);
-    if (p.momentum.defined()) momenta.push_back(p.momentum);
+    const LocalWorker::Memory& memory = p.local.memory();
+    gradients.push_back(memory.pushed);
+    if (norms_.any()) batches.push_back(memory.statistics), runnings.push_back(memory.running);
+    if (duties_.departs()) replicas.push_back(memory.parameters);
+    if (memory.momentum.defined()) momenta.push_back(memory.momentum);
+    skipped[i] = p.local.skipped();
   }
   state.push_back({"ps.workers.numbers", numbers});
   state.push_back({"ps.workers.values", values});
@@ -51,6 +55,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     if (!rows.empty()) state.push_back({name, at::stack(rows)});
   };
   keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep("ps.workers.statistics", runnings);
+  if (skipped.any().item<bool>()) state.push_back({kSkipped, skipped});
   keep("ps.workers.replicas", replicas), keep("ps.workers.momentum", momenta);
   if (apart_) state.push_back({"ps.parameters", server_parameters().clone()});
   return state;
@@ -71,18 +76,21 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
   iterations_ = clock[3].item<std::int64_t>();
   const auto rows = [&](const char* name, auto member) {
     const at::Tensor saved = step::find_saved(state, name);
-    for (std::size_t i = 0; i < players_.size(); ++i) (players_[i].*member).copy_(saved[static_cast<std::int64_t>(i)]);
+    for (std::size_t i = 0; i < players_.size(); ++i) (players_[i].local.memory().*member).copy_(saved[static_cast<std::int64_t>(i)]);
   };
-  rows("ps.workers.gradients", &Player::gradient);
-  if (norms_.any()) rows("ps.workers.batch_statistics", &Player::statistics), rows("ps.workers.statistics", &Player::running);
-  if (local_) rows("ps.workers.replicas", &Player::replica);
-  if (players_.front().momentum.defined()) rows("ps.workers.momentum", &Player::momentum);
+  rows("ps.workers.gradients", &LocalWorker::Memory::pushed);
+  if (norms_.any())
+    rows("ps.workers.batch_statistics", &LocalWorker::Memory::statistics), rows("ps.workers.statistics", &LocalWorker::Memory::running);
+  if (duties_.departs()) rows("ps.workers.replicas", &LocalWorker::Memory::parameters);
+  if (players_.front().local.memory().momentum.defined()) rows("ps.workers.momentum", &LocalWorker::Memory::momentum);
+  const at::Tensor skipped = step::saved_or_none(state, kSkipped);
   if (apart_) server_parameters().copy_(step::find_saved(state, "ps.parameters"));
   std::vector<std::pair<std::int64_t, std::size_t>> turns;
   for (std::size_t i = 0; i < players_.size(); ++i) {
     Player& p = players_[i];
     const auto* row = numbers[static_cast<std::int64_t>(i)].data_ptr<std::int64_t>();
-    p.phase = static_cast<Phase>(row[0]), p.due = Nanoseconds(row[1]), p.planned = row[2], p.iteration = row[3], p.local = row[4];
+    p.phase = static_cast<Phase>(row[0]), p.due = Nanoseconds(row[1]), p.planned = row[2];
+    p.local.go_on_at(row[3], row[4], skipped.defined() ? skipped[static_cast<std::int64_t>(i)].item<std::int64_t>() : 0);
     p.times = {.pull = Nanoseconds(row[5]),
                .forward = Nanoseconds(row[6]),
                .report = Nanoseconds(row[7]),

@@ -15,10 +15,10 @@
 
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "paceline/central/central.h"
-#include "paceline/central/norm_reports.h"
-#include "paceline/step/updater.h"
+#include "paceline/central/local_worker.h"
 #include "paceline/tensor/read_back.h"
 
 namespace paceline::central {
@@ -27,22 +27,20 @@ enum class Phase : std::int64_t { computing, pushing, waiting };
 
 /// One worker.
 struct Player {
+  explicit Player(LocalWorker worker) : local(std::move(worker)) {}
+
   Phase phase = Phase::waiting;
   Nanoseconds due{0};
-  std::int64_t planned = 0;    // order of planning
-  std::int64_t iteration = 0;  // its own
-  std::int64_t local = 0;      // steps since its last visit to the server
-  std::int64_t targets = 1;    // of its batch
+  std::int64_t planned = 0;  // order of planning
+  std::int64_t targets = 1;  // of its batch
   ps::Iteration times;
   Nanoseconds ahead{0};  // spent on steps of its own since its last visit
   double t_comp_s = 0;   // of its last gradient but this
   double loss = 0;
-  bool finite = true;              // on a GPU: what it will push
-  float scale = 1, rate = 0;       // that the server advised; of the schedule, when it got its batch
-  at::Tensor gradient;             // [length]
-  at::Tensor statistics, running;  // [n]: of the batch; its own
-  at::Tensor replica, momentum;    // [length]: its parameters, where it goes on by itself
+  bool finite = true;         // what it will push, as far as that is known
+  float scale = 1, rate = 0;  // that the server advised; of the schedule, when it got its batch
   tensor::ReadBack sums;
+  LocalWorker local;
 };
 
 class VirtualExecutor : public Executor {
@@ -83,19 +81,18 @@ class VirtualExecutor : public Executor {
   /// For which a worker waits before it goes on with its gradient: only lc_asgd has one.
   Nanoseconds answer(const ps::Iteration& times) const { return predicts() ? times.report + predictors() : Nanoseconds(0); }
   std::int64_t bytes() const { return parameters().numel() * 4; }
-  const at::Tensor& sent_by(const Player& player) const { return replicas_ ? player.replica : player.gradient; }
 
-  void begin(Player& player);
   void show_statistics(const std::string& view);
   bool loss_pending() const;
   std::int64_t next_player() const;
   void plan(Player& player, Phase phase, Nanoseconds after);
+  void plan_visit(Player& player, bool reports, bool visits);
   void next_event();
   void grant_after(int worker);
-  void go_on(Player& player, bool first, bool last);
 
   const step::Context& context_;
   ps::PsConfig config_;
+  Duties duties_;
   step::LocalPass pass_;
   step::RecordedStep recorded_;
   NormReports norms_;
@@ -108,10 +105,7 @@ class VirtualExecutor : public Executor {
   Nanoseconds busy_{0};
   std::int64_t iterations_ = 0;  // of all workers; `busy_` is their time
   std::int64_t planned_ = 0, newest_ = -1;
-  bool apart_ = false;     // the module's parameters are not the server's
-  bool local_ = false;     // workers make steps of their own
-  bool replicas_ = false;  // and push their parameters
-  bool steps_ = false;     // or the steps that their own optimizers made
+  bool apart_ = false;  // the module's parameters are not the server's
   bool shown_ = false;
   at::Tensor sums_, own_parameters_;
 };

@@ -203,6 +203,50 @@ TEST(OptimizersOnWorkers, MakeTheStepsOfAScriptPlayedByHand) {
     }
 }
 
+// ---- a gradient that is not finite, by either clock
+
+/// The parameters after some steps of one worker, of which one has a batch with an infinite value.
+at::Tensor after_a_refused_gradient(const std::string& executor, const ps::PsConfig& ps, const optim::OptimConfig& optim,
+                                    std::int64_t spoilt) {
+  Bench bench({7}, 1);
+  bench.optim = optim;
+  bench.context->ps = ps, bench.context->ps.executor = executor;
+  const auto strategy = make_central("ps");
+  strategy->setup(*bench.context);
+  for (std::int64_t k = 0; k < kSteps; ++k) {
+    step::Batch batch = Bench::batch(k);
+    if (k == spoilt) batch.inputs[0][0][0][0] = INFINITY;
+    strategy->step(batch, {.step = k + 1, .rate = rate_at(k)});
+  }
+  strategy->finish();
+  strategy->agree();
+  EXPECT_EQ(strategy->served()->refused, 1) << executor;
+  EXPECT_TRUE(all_finite(bench.module.arena().parameters())) << executor;
+  return bench.module.arena().parameters().clone();
+}
+
+void expect_clocks_agree(const ps::PsConfig& ps, const optim::OptimConfig& optim) {
+  for (const std::int64_t spoilt : {3, 4, 5}) {  // at each place of a period of three
+    const at::Tensor by_threads = after_a_refused_gradient("threads", ps, optim, spoilt);
+    const at::Tensor by_virtual_clock = after_a_refused_gradient("virtual", ps, optim, spoilt);
+    EXPECT_TRUE(at::equal(by_threads, by_virtual_clock)) << ps.rule << ' ' << optim.name << " spoilt " << spoilt;
+  }
+}
+
+TEST(RefusedGradient, LeavesAWorkersOptimizerTheSameByEitherClock) {
+  const optim::OptimConfig adam{.name = "adam"}, heavy_ball{.momentum = 0.8};
+  for (const optim::OptimConfig& optim : {adam, heavy_ball}) {
+    ps::PsConfig steps;
+    steps.rule = "asgd", steps.optimizer = "worker";
+    expect_clocks_agree(steps, optim);
+    steps.rule = "downpour", steps.period = 3;
+    expect_clocks_agree(steps, optim);
+    ps::PsConfig replica;
+    replica.rule = "easgd", replica.period = 3;
+    expect_clocks_agree(replica, optim);
+  }
+}
+
 // ---- momentum that travels in what is pushed
 
 /// The parameters after some pushes of one worker to a server of `context`.
