@@ -89,7 +89,8 @@ void tell_of_restart(const RunFolder& run, const TrainPlan& plan, int restarts) 
   const std::int64_t behind = std::max<std::int64_t>(observe::StepCount::read(run.path()) - kept, 0);
   const std::string from = plan.resume_from ? fmt::format("resumes from step {} ({})", kept, plan.resume_from->first.filename().string())
                                             : std::string("begins again from step 0, since it has no checkpoint yet");
-  const bool in_journal = plan.recipe.ps.replica && ps::discover().role == ps::Cluster::Role::server;
+  const ps::Cluster cluster = ps::discover();
+  const bool in_journal = cluster.role == ps::Cluster::Role::server && train::recipe_for(plan.recipe, cluster).ps.replica;
   log::warning("restart {}: {} {}; {} {} {}", restarts, run.path().string(), from, plural(behind, "step"), behind == 1 ? "is" : "are",
                in_journal ? "behind that, in the journal" : "lost");
 }

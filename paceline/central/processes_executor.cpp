@@ -198,8 +198,8 @@ class ProcessesExecutor final : public Executor {
 
   void count(const ps::Report& sums) { finished_.add(sums.loss, sums.t_comm_s, static_cast<std::int64_t>(sums.t_comp_s)); }
 
-  /// After a restart: a worker that had this task before may still be computing it, and reconnects when it is done. The task is assigned
-  /// again if the worker asks for work instead, or does not deliver within ps.deadline_s. Returns false if nobody had it.
+  /// After a restart: a worker that had this task before may still be computing it, and reconnects when it is done. If it asks for work
+  /// instead, it gets this task again; if it does neither within ps.deadline_s, another one does. Returns false if nobody had it.
   bool expect(const ps::Task& task) {
     const auto holder = std::ranges::find(assigned_, task.step, [](const auto& entry) { return entry.second; });
     if (holder == assigned_.end()) return false;
@@ -212,7 +212,7 @@ class ProcessesExecutor final : public Executor {
     std::erase_if(expected_, [&](const auto& entry) {
       const auto& [worker, expected] = entry;
       const bool complete = completed_.contains(expected.task.step);
-      if (!complete && worker != asking && context_.clock.now() < expected.until) return false;
+      if (!complete && (worker == asking || context_.clock.now() < expected.until)) return false;
       if (!complete) requeue(worker, expected.task);
       return true;
     });
@@ -244,14 +244,19 @@ class ProcessesExecutor final : public Executor {
       const std::lock_guard lock(mutex_);
       if (completed_.contains(task.step)) return;
       log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
-      requeue(worker, task);
+      // A worker that keeps its place gets its minibatch back: another's would fill the place a second time on servers that had the first.
+      if (host_->is_expected(worker)) expected_[worker] = {task, context_.clock.now() + context_.ps.deadline()};
+      else requeue(worker, task);
     }
     changed_.notify_all();
   }
 
   std::optional<ps::Task> next_task(int worker, bool visits, bool& finished) {
     // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
-    const auto something_to_do = [&] { return (!visits || host_->may_begin(worker, !tasks_.empty())) && !tasks_.empty(); };
+    const auto something_to_do = [&] {
+      const bool work = expected_.contains(worker) || !tasks_.empty();
+      return (!visits || host_->may_begin(worker, work)) && work;
+    };
     std::unique_lock lock(mutex_);
     reassign_expected(worker);
     try {
@@ -264,9 +269,10 @@ class ProcessesExecutor final : public Executor {
       changed_.notify_all();
       throw;
     }
-    ps::Task task = tasks_.front();
+    const auto own = expected_.extract(worker);
+    ps::Task task = own ? own.mapped().task : tasks_.front();
+    if (!own) tasks_.pop_front();
     task.complete_below = completed_.watermark();
-    tasks_.pop_front();
     busy_[worker] = task.step;
     if (journals_) host_->assign(worker, {.number = task.step});
     changed_.notify_all();
@@ -332,7 +338,7 @@ class ProcessesExecutor final : public Executor {
     Nanoseconds until;
   };
   std::map<int, std::int64_t> assigned_;         // after a restart: the last step of each worker, from the journal
-  std::map<int, Expected> expected_;             // those that are still to be completed
+  std::map<int, Expected> expected_;             // of workers that are expected back, with what they had
   std::map<std::int64_t, ps::Report> replayed_;  // sums of steps that were completed before the restart
   bool begun_ = false;
   std::int64_t finished_tasks_ = 0;

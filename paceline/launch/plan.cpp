@@ -15,6 +15,8 @@
 namespace paceline::launch {
 namespace {
 
+constexpr std::uintmax_t kLargestHostfile = 1 << 20;
+
 constexpr int kMaxRanks = 100'000;
 
 std::optional<int> positive(std::string_view text) {
@@ -131,6 +133,11 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_hostfile(const std::filesystem::path& file) {
+  // A file of data, given by mistake, would be read and shown whole.
+  std::error_code code;  // what stands in the way of reading it, read_file tells
+  if (const auto bytes = std::filesystem::file_size(file, code); !code && bytes > kLargestHostfile)
+    throw DataError(file.string(),
+                    fmt::format("it has {} bytes, and a hostfile has {} at most; is it another file?", bytes, kLargestHostfile));
   std::vector<Host> hosts;
   std::istringstream lines(read_file(file));
   std::string line;

@@ -284,6 +284,11 @@ bool Host::lose(int worker) {
   return keeps_place;
 }
 
+bool Host::is_expected(int worker) {
+  const std::scoped_lock state(state_);
+  return presence(worker).expected;
+}
+
 void Host::heard_of(int worker) {
   const std::scoped_lock state(state_);
   presence(worker).heard = clock_.now();

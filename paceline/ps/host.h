@@ -63,6 +63,8 @@ class Host {
   /// Its connection broke. If somebody starts it again and updates need everybody, it keeps its place in the round until it is back or was
   /// silent for too long; otherwise it has left. Returns whether it keeps its place.
   bool lose(int worker);
+  /// It was lost, or its server was, and it keeps its place.
+  bool is_expected(int worker);
   void heard_of(int worker);  // it lives
   /// Workers that were silent for too long leave; returns them. Whoever computes for long tells by heard_of().
   std::vector<int> forget_silent();

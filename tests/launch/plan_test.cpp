@@ -136,6 +136,8 @@ TEST(Hosts, InAFile) {
               AllOf(HasSubstr("paceline_hostfile"), HasSubstr("line 2"), HasSubstr("slots=two")));
   EXPECT_THAT(refusal([&] { read("a 4\n"); }), HasSubstr("line 1"));
   EXPECT_THAT(refusal([&] { read("# nobody\n"); }), HasSubstr("names no host"));
+  std::filesystem::resize_file(file, std::uintmax_t{1} << 30);
+  EXPECT_THAT(refusal([&] { read_hostfile(file); }), AllOf(HasSubstr("paceline_hostfile"), HasSubstr("1073741824 bytes")));
   std::filesystem::remove(file);
   EXPECT_THAT(refusal([&] { read_hostfile(file); }), HasSubstr("paceline_hostfile"));
 }
