@@ -60,6 +60,27 @@ TEST(CombineAll, WritesEveryOutputAlsoInPlaceAndDivides) {
   for (const auto* values : {&a, &b, &c}) EXPECT_EQ(*values, std::vector<float>(1500, 3));
 }
 
+TEST(CombineAll, MeansOfTwoGoIntoOneOutputOrThree) {
+  // Lines of floats, what is left over of them, and halves take three different loops.
+  for (const std::int64_t count : {1, 7, 64, 1500})
+    for (const std::size_t outputs : {1, 3}) {
+      const std::vector<float> a(static_cast<std::size_t>(count), 1), b(static_cast<std::size_t>(count), 4);
+      std::vector<std::vector<float>> out(outputs, std::vector<float>(a.size()));
+      std::vector<void*> outs;
+      for (auto& values : out) outs.push_back(values.data());
+      const void* ins[] = {a.data(), b.data()};
+      combine_all(DType::f32, ReduceOp::mean, ins, outs, count, 2);
+      for (const auto& values : out) EXPECT_EQ(values, std::vector<float>(a.size(), 2.5f)) << count << " into " << outputs;
+
+      const std::vector<Float16> low(a.size(), Float16::from(1)), high(a.size(), Float16::from(4));
+      std::vector<Float16> half(a.size());
+      const void* halves[] = {low.data(), high.data()};
+      void* into[] = {half.data()};
+      combine_all(DType::f16, ReduceOp::mean, halves, into, count, 2);
+      EXPECT_EQ(half.back().value(), 2.5f);
+    }
+}
+
 /// Whole cache lines and what is left over, in place at addresses that no vector is aligned to, give the bits of one by one.
 template <class T>
 void expect_like_one_by_one(ReduceOp op, int ranks) {

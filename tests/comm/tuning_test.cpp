@@ -164,5 +164,11 @@ TEST(BuiltInCosts, KnowTheLinkThatIsPlayed) {
   EXPECT_DOUBLE_EQ(played.bytes_per_s, 1e9 / 8 / 2);
 }
 
+TEST(BuiltInCosts, TakeJitterForItsMean) {
+  CommConfig config;
+  config.link_jitter_us = 300;  // from 0 to 300
+  EXPECT_DOUBLE_EQ(built_in_costs(true, config, {}).alpha_s, built_in_costs(true, {}, {}).alpha_s + 150e-6);
+}
+
 }  // namespace
 }  // namespace paceline::comm

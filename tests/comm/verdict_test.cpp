@@ -72,6 +72,17 @@ TEST_F(SilenceTest, NamesTheOneThatWasSilentTheLongest) {
   EXPECT_EQ(lost(), 2);
 }
 
+TEST_F(SilenceTest, OfTwoThatPassTheirLimitsTogetherNamesTheOneThatWasSilentLonger) {
+  for (const int longer : {1, 2}) {
+    silence_ = Silence();
+    const int other = 3 - longer;
+    silence_.beat(longer, kLimit + 10 * kTick);
+    run(11 * kTick, {other});  // a silence begins with the next look
+    run(2 * kLimit, {});
+    EXPECT_EQ(lost(), longer);
+  }
+}
+
 // A stopped counter hears nobody; what the others sent meanwhile is read right after. A suspended laptop is the same.
 TEST_F(SilenceTest, ItsOwnPauseCountsForNobody) {
   run(1s, {0, 1, 2});
