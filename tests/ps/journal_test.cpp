@@ -129,6 +129,32 @@ TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
   EXPECT_LT(Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes, whole - 1);
 }
 
+TEST_F(JournalTest, EndsBeforeAnEventOfWhichAnyByteIsDamaged) {
+  Host host(make_server("asgd", "asp"), {});
+  host.write_to(std::make_unique<Journal>(folder_ / "one"));
+  host.join(0);
+  disturb(host, 5, 1);
+  host.write_to(nullptr);
+  const std::int64_t whole = Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes;
+  ASSERT_GT(whole, 1);
+  // The last event is a push: what is known of it (kind, worker, rate, loss, numbers, length, checksum), and then its values.
+  constexpr std::int64_t kValues = kLength * 4, kRecord = 4 * 8 + sizeof(Push) + sizeof(Report);
+  const auto size = static_cast<std::int64_t>(std::filesystem::file_size(folder_ / "one"));
+  std::fstream file(folder_ / "one", std::ios::in | std::ios::out | std::ios::binary);
+  for (std::int64_t place = size - kValues - kRecord; place < size; place += place < size - kValues + 8 ? 1 : 97) {
+    const auto flip = [&] {
+      file.seekg(place);
+      const int byte = file.get();
+      file.seekp(place);
+      file.put(static_cast<char>(byte ^ 0x10)).flush();
+    };
+    flip();
+    EXPECT_EQ(Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes, whole - 1) << "byte " << place - size;
+    flip();
+  }
+  EXPECT_EQ(Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes, whole);
+}
+
 TEST_F(JournalTest, RefusesEventsThatCannotHaveHappened) {
   using Kind = Journal::Kind;
   const std::vector<float> one(1), gradient(kLength);
