@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 # Some tests wait more than they compute.
 TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)
 
-.PHONY: train demo test quick build install lint format asan tsan fuzz clean
+.PHONY: train demo test quick build install lint format asan tsan fuzz mutants clean
 
 train: build
 	$(BUILD)/bin/paceline train --workers 2
@@ -43,5 +43,9 @@ fuzz: install
 	cmake --build --preset $@ -j $(JOBS)
 	JOBS=$(JOBS) tools/fuzz build-fuzz
 
+# Breaks the code a line at a time; the tests must notice. It works on copies in build-mutants/, which begin with what build/ has.
+mutants: build
+	tools/mutants
+
 clean:
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-fuzz build-mutants
