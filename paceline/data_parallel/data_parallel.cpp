@@ -148,6 +148,17 @@ void DataParallel::backward(const torch::Tensor& loss) {
   if (state_->passes == before && !state_->accumulating && state_->comm.size() > 1) state_->finish();
 }
 
+double DataParallel::weight(std::int64_t samples) {
+  if (samples < 0) throw ConfigError(fmt::format("DataParallel: a share of {} samples; give 0 or more", samples));
+  const double all = sum(static_cast<double>(samples));
+  return all > 0 ? static_cast<double>(samples) * state_->comm.size() / all : 0;
+}
+
+void DataParallel::backward(const torch::Tensor& loss, std::int64_t samples) {
+  const double factor = weight(samples);
+  backward(loss.defined() ? loss * factor : loss);
+}
+
 void DataParallel::synchronise_buffers() {
   state_->refuse_after_failure();
   torch::NoGradGuard no_grad;

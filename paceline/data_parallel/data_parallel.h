@@ -60,6 +60,11 @@ class DataParallel {
   /// loss.backward() for a loss that may reach no parameter, or that this worker does not have at all (no samples left): then it joins the
   /// others' pass with zeros, or with what it has accumulated. After a plain backward() that reached nothing they would wait for it.
   void backward(const torch::Tensor& loss = {});
+  /// The same for a loss that is the mean over `samples` samples, where workers have different numbers of them (the last batch of an
+  /// epoch): the gradients become those of the mean over all workers' samples. Collective; a worker without samples gives no loss and 0.
+  void backward(const torch::Tensor& loss, std::int64_t samples);
+  /// What this worker's mean loss is multiplied by for that, in a loop that calls loss.backward() itself. Collective.
+  double weight(std::int64_t samples);
 
   /// Where the module's parameters and gradients lie: for a step::Updater in the place of torch::optim.
   tensor::Arena& arena();

@@ -94,6 +94,40 @@ TEST(DataParallel, LeavesTheMeanOfAllWorkersGradients) {
       EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(3), 1e-5, 1e-6)) << "overlap " << overlap;
 }
 
+/// Mean loss over samples [begin, end) of eight.
+torch::Tensor loss_of(Net& net, std::int64_t begin, std::int64_t end) {
+  const torch::Tensor x = (torch::arange(48, torch::kFloat) * 0.37).sin().reshape({8, 6});
+  return net.out(torch::relu(net.in(x.slice(0, begin, end)))).square().mean();
+}
+
+TEST(DataParallel, WeighsUnevenSharesByTheirSamples) {
+  Net whole;
+  fill(whole);
+  loss_of(whole, 0, 8).backward();
+  const std::vector<std::int64_t> cuts = {0, 5, 8, 8};  // the third worker has no sample left
+  for (const bool by_itself : {false, true}) {
+    auto group = comm::local_group(3);
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < 3; ++rank)
+      threads.emplace_back([&, rank] {
+        Net net;
+        fill(net);
+        DataParallel parallel(net, *group[rank]);
+        const std::int64_t samples = cuts[rank + 1] - cuts[rank];
+        const torch::Tensor loss = samples > 0 ? loss_of(net, cuts[rank], cuts[rank + 1]) : torch::Tensor();
+        if (by_itself) {
+          const double weight = parallel.weight(samples);
+          parallel.backward(loss.defined() ? loss * weight : loss);
+        } else {
+          parallel.backward(loss, samples);
+        }
+        EXPECT_TRUE(torch::allclose(net.in->weight.grad(), whole.in->weight.grad(), 1e-5, 1e-6)) << rank;
+        EXPECT_THROW(parallel.weight(-1), ConfigError);
+      });
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST(DataParallel, SendsTheSumOfAccumulatedPasses) {
   for (const torch::Tensor& gradient : gradients_of(2, 3, true)) EXPECT_TRUE(torch::allclose(gradient, mean_by_hand(2) * 3, 1e-5, 1e-6));
 }
