@@ -59,9 +59,9 @@ class Ours {
     module_ = std::make_shared<nn::GraphModule>(graph::make_graph(model_of(item)), made);
     optim_.name = item.network == std::string("gpt") ? "adamw" : "sgd";
     optim_.rate = 1e-3;
-    strategy_ = strategies::make_strategy({.name = "single"});
     comm_ = std::move(comm::local_group(1).front());
-    strategy_->setup({.module = *module_, .optim = optim_, .comm = *comm_, .bus = bus_, .clock = clock_, .compress = compress_});
+    strategy_ = strategies::make_strategy(
+        {.name = "single"}, {.module = *module_, .optim = optim_, .comm = *comm_, .bus = bus_, .clock = clock_, .compress = compress_});
     std::vector<std::int64_t> shape = {batch};
     shape.insert(shape.end(), item.input.begin(), item.input.end());
     const bool tokens = item.input.size() == 1;

@@ -63,8 +63,9 @@ class Worker {
     module_ = std::make_shared<nn::GraphModule>(graph_of(item), made);
     data_parallel::equalise(comm, *module_);
     optim_.name = "sgd", optim_.momentum = 0.9, optim_.rate = kRate;
-    strategy_ = strategies::make_strategy({.name = strategies::resolve("auto", comm.size())});
-    strategy_->setup({.module = *module_, .optim = optim_, .comm = comm, .bus = bus_, .clock = clock_, .compress = compress_});
+    strategy_ =
+        strategies::make_strategy({.name = strategies::resolve("auto", comm.size())},
+                                  {.module = *module_, .optim = optim_, .comm = comm, .bus = bus_, .clock = clock_, .compress = compress_});
     batch_.inputs = at::randn({batch, 3, 32, 32});
     batch_.targets = at::randint(10, {batch}, at::kLong);
     batch_.global_samples = batch * comm.size();

@@ -8,7 +8,6 @@
 #include "paceline/base/log.h"
 #include "paceline/base/safetensors.h"
 #include "paceline/base/text.h"
-#include "paceline/central/central.h"
 #include "paceline/observe/step_count.h"
 #include "paceline/train/remote.h"
 #include "paceline/train/workers.h"
@@ -34,7 +33,7 @@ train::Recipe demonstration(const std::vector<std::string>& words) {
   train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
   Config config = asked.config();
   read_settings(config, words);
-  if (!speaks_of(words, "optim.") && central::is_asynchronous(asked.strategy.name, asked.ps))
+  if (!speaks_of(words, "optim.") && asked.servers() && asked.servers()->asynchronous())
     recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
   return recipe;
 }
@@ -48,7 +47,7 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::opt
   if (from) {
     config.load_text(from->text, from->source);
     // As many workers as it had, for the same bits; under a launcher as many as that started, unless somebody says otherwise.
-    if (!strategies::is_centralised(recipe.strategy.name) && processes > 1) recipe.parallel.workers = 0;
+    if (!recipe.servers() && processes > 1) recipe.parallel.workers = 0;
   }
   const train::Recipe saved = recipe;
   read_settings(config, flags.words);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/step/finite.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::central {
@@ -23,38 +24,23 @@ nn::GraphModule::Options options_of(const step::Context& context) {
 
 }  // namespace
 
-CentralWorker::CentralWorker(const step::Context& context, const ps::PsConfig& config, std::unique_ptr<ps::Client> client, int index)
-    : context_(context),
+CentralWorker::CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index)
+    : settings_(settings),
       module_(std::make_shared<nn::GraphModule>(context.module.graph(), options_of(context))),
-      own_{.module = *module_,
-           .optim = context.optim,
-           .comm = context.comm,
-           .bus = context.bus,
-           .clock = context.clock,
-           .compress = context.compress,
-           .ps = config,
-           .timing = context.timing,
-           .seed = context.seed,
-           .label_smoothing = context.label_smoothing,
-           .micro_batches = context.micro_batches,
-           .played = context.played,
-           .threads = context.threads,
-           .record_steps = context.record_steps,
-           .repeatable = context.repeatable,
-           .on_not_finite = context.on_not_finite},
+      context_(context.with_module(*module_)),
       client_(std::move(client)),
-      duties_(config, *ps::make_rule(config.rule, config, context.optim, context.played)),
+      duties_(settings.ps, *ps::make_rule(settings.ps.rule, settings.ps, context.optim, settings.workers)),
       norms_(*module_),
       updater_(duties_.optimizes() ? std::optional<step::Updater>(std::in_place, module_->arena(), context.optim) : std::nullopt),
       local_(duties_, norms_, module_->arena(), updater_ ? &*updater_ : nullptr, /*shares_module=*/false),
       index_(index),
       lane_(fmt::format("worker {}", index)),
       recorded_(module_->device(), context.record_steps),
-      cancels_(ps::make_consistency(config.consistency, config, context.played)->cancels()) {}
+      cancels_(ps::make_consistency(settings.ps.consistency, settings.ps, settings.workers)->cancels()) {}
 
 void CentralWorker::begin() {
   tensor::configure_libtorch(module_->device(), module_->options().precision, context_.threads, context_.repeatable);
-  pass_.emplace(own_);
+  pass_.emplace(context_);
 }
 
 at::Tensor CentralWorker::minibatch(const step::Batch& batch, const step::Point& point) {
@@ -81,7 +67,7 @@ at::Tensor CentralWorker::minibatch(const step::Batch& batch, const step::Point&
 }
 
 void CentralWorker::pull(float rate) {
-  const step::PhaseSpan span(own_, "pull", lane_.c_str());
+  const step::PhaseSpan span(context_, "pull", lane_.c_str());
   const Nanoseconds began = context_.clock.now();
   const at::Tensor& parameters = module_->arena().parameters();
   client_->pull(local_.needs_pull() ? parameters.data_ptr<float>() : nullptr, rate);
@@ -114,7 +100,7 @@ at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<voi
   if (module_->device().is_cpu())
     return pass_->run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
   // A recorded pass is one piece: the report, which carries the loss, comes after all of it.
-  copy_into(place_, batch);
+  place_.copy_from(batch);
   recorded_.run(place_, [&] { sums_ = pass_->run(place_, place_.weight(1)); });
   told(sums_);
   return sums_;
@@ -122,7 +108,7 @@ at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<voi
 
 void CentralWorker::straggle(Nanoseconds began) {
   const Nanoseconds now = context_.clock.now();
-  const Nanoseconds until = now + ps::straggle(context_.timing, context_.played, context_.seed, index_, local_.iteration(), now - began);
+  const Nanoseconds until = now + ps::straggle(settings_.timing, settings_.workers, context_.seed, index_, local_.iteration(), now - began);
   for (Nanoseconds left = until - now; left > Nanoseconds(0); left = until - context_.clock.now()) {
     if (cancels_) ask();
     std::this_thread::sleep_for(cancels_ ? std::min(left, kNap) : left);
@@ -130,11 +116,11 @@ void CentralWorker::straggle(Nanoseconds began) {
 }
 
 void CentralWorker::push(float rate) {
-  const step::PhaseSpan span(own_, "push", lane_.c_str());
+  const step::PhaseSpan span(context_, "push", lane_.c_str());
   tensor::synchronize(module_->device());
   const at::Tensor& sent = local_.sent();
   // Servers look at what lies in host memory; of what lies on a GPU the loss tells them, so it must.
-  const bool finite = !local_.refused() && (module_->device().is_cpu() || all_finite(sent));
+  const bool finite = !local_.refused() && (module_->device().is_cpu() || step::all_finite(sent));
   const double loss = finite ? loss_ : NAN;
   const Nanoseconds began = context_.clock.now();
   client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});

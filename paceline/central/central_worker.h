@@ -6,16 +6,22 @@
 // vain, and leaves off.
 #pragma once
 
-#include "paceline/central/central.h"
+#include <memory>
+#include <optional>
+#include <string>
+
 #include "paceline/central/local_worker.h"
+#include "paceline/central/settings.h"
 #include "paceline/ps/client.h"
+#include "paceline/step/local_pass.h"
+#include "paceline/step/recorded_step.h"
 
 namespace paceline::central {
 
 class CentralWorker {
  public:
-  /// `context` is the run's; the worker has a module of its own like the context's.
-  CentralWorker(const step::Context& context, const ps::PsConfig& config, std::unique_ptr<ps::Client> client, int index);
+  /// `context` is the run's; the worker has a module of its own like the context's. Context and settings outlive it.
+  CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index);
 
   /// In the thread that will compute.
   void begin();
@@ -41,9 +47,9 @@ class CentralWorker {
   /// Throws InVain where the servers say so. Spends no more than a hundredth of the time on asking.
   void ask();
 
-  const step::Context& context_;
+  const Settings& settings_;
   std::shared_ptr<nn::GraphModule> module_;
-  step::Context own_;
+  step::Context context_;  // with its own module
   std::unique_ptr<ps::Client> client_;
   Duties duties_;
   NormReports norms_;

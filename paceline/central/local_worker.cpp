@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "paceline/central/central.h"
+#include "paceline/step/finite.h"
 
 namespace paceline::central {
 
@@ -38,7 +38,7 @@ bool LocalWorker::take_gradient(float rate) {
   const at::Tensor& gradients = arena_.gradients();
   const bool first = visits(), last = ends_period();
   ++iteration_, ++since_visit_;
-  refused_ = updater_ && !all_finite(gradients);  // its momentum and its parameters must not have it
+  refused_ = updater_ && !step::all_finite(gradients);  // its momentum and its parameters must not have it
   if (refused_) return true;
   if (updater_) {
     own_step(rate);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "paceline/central/norm_reports.h"
+#include "paceline/ps/config.h"
 #include "paceline/ps/rule.h"
 #include "paceline/step/state.h"
 #include "paceline/step/updater.h"

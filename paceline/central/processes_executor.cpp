@@ -24,6 +24,10 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/central/central.h"
+#include "paceline/central/finished.h"
+#include "paceline/central/norm_reports.h"
+#include "paceline/central/server_plan.h"
+#include "paceline/central/server_tensors.h"
 #include "paceline/observe/run_folder.h"
 #include "paceline/ps/transports/service.h"
 
@@ -37,20 +41,27 @@ constexpr auto kTaskWait = 200ms;        // that a worker's question for work ma
 constexpr const char* kState = "ps.0.";  // of this server, in a checkpoint
 constexpr const char* kJournal = "bookkeeping.journal";
 
-class ProcessesExecutor final : public Executor {
+const step::Context& checked(const step::Context& context, const Settings& settings) {
+  if (settings.cluster.role != ps::Cluster::Role::server)
+    throw ConfigError(
+        fmt::format("ps.executor=processes is started by: paceline run --servers {} --workers {} -- train … (or, with "
+                    "ps.transport=mpi, by mpirun)",
+                    settings.ps.servers, settings.workers));
+  if (!context.module.device().is_cpu())
+    throw ConfigError("servers of ps.executor=processes keep parameters in host memory; use train.device=cpu");
+  if (settings.ps.statistics == kWorkerView)
+    throw ConfigError("ps.statistics=worker needs the workers in this process; use ps.statistics=async or recomputed");
+  return context;
+}
+
+class ProcessesExecutor final : public Central {
  public:
-  ProcessesExecutor(const step::Context& context, const ps::PsConfig& config) : context_(context), layout_(layout_of(context)) {
-    const ps::Cluster& cluster = context.cluster;
-    if (cluster.role != ps::Cluster::Role::server)
-      throw ConfigError(
-          fmt::format("ps.executor=processes is started by: paceline run --servers {} --workers {} -- train … (or, with "
-                      "ps.transport=mpi, by mpirun)",
-                      config.servers, context.played));
-    if (!context.module.device().is_cpu())
-      throw ConfigError("servers of ps.executor=processes keep parameters in host memory; use train.device=cpu");
-    const std::vector<std::int64_t> cuts = cuts_of(context, std::ssize(cluster.servers));
-    host_ = make_host(context, config, cuts, 0);
-    options_ = service_options(context, cuts, 0);
+  ProcessesExecutor(const step::Context& given, const Settings& given_settings)
+      : Central(checked(given, given_settings), given_settings),
+        plan_(context(), settings(), std::ssize(cluster().servers)),
+        layout_(plan_.layout()),
+        host_(plan_.make_host(0)),
+        options_(plan_.service_options(0)) {
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
     options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
       task_done(worker, {.loss = loss_sum, .t_comm_s = right, .t_comp_s = static_cast<double>(targets), .number = task.step});
@@ -63,8 +74,8 @@ class ProcessesExecutor final : public Executor {
       }
       changed_.notify_all();
     };
-    kept_at_ = context.clock.now();
-    if (cluster.restarts == 0) serve();  // else not before it has its state again
+    kept_at_ = clock().now();
+    if (cluster().restarts == 0) serve();  // else not before it has its state again
   }
 
   ~ProcessesExecutor() override {
@@ -75,20 +86,20 @@ class ProcessesExecutor final : public Executor {
     changed_.notify_all();
     observer_.reset();
     if (!server_) return;
-    const Nanoseconds until = context_.clock.now() + kFarewell;
-    while (connected() > missing() && context_.clock.now() < until) std::this_thread::sleep_for(20ms);
+    const Nanoseconds until = clock().now() + kFarewell;
+    while (connected() > missing() && clock().now() < until) std::this_thread::sleep_for(20ms);
   }
 
   step::StepResult step(const step::Batch&, const step::Point& point) override {
     begin_without_checkpoint();
-    if (context_.ps.replica && !journals_) begin_journals(0);
+    if (ps().replica && !journals_) begin_journals(0);
     std::unique_lock lock(mutex_);
     if (!std::exchange(begun_, true)) completed_.insert_all_below(point.step);
     const ps::Task task{.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)};
     if (const auto before = replayed_.extract(point.step)) {  // complete before the restart
       count(before.mapped());
     } else if (!completed_.contains(task.step) && !expect(task)) {  // a worker may have completed it since the restart
-      wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, context_.played); });
+      wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, workers()); });
       tasks_.push_back(task);
     }
     step::StepResult result = finished_.take();
@@ -104,29 +115,28 @@ class ProcessesExecutor final : public Executor {
 
   void show(const std::string&) override {
     drain();
-    auto* parameters = context_.module.arena().parameters().data_ptr<float>();
-    if (context_.cluster.servers.size() > 1) {
+    auto* parameters = module().arena().parameters().data_ptr<float>();
+    if (cluster().servers.size() > 1) {
       if (!observer_) {
-        ps::JoinOptions options = join_options(context_);
+        ps::JoinOptions options = plan_.join_options();
         options.worker = ps::kObserver;
-        observer_ = ps::join(context_.cluster, layout_, options);
+        observer_ = ps::join(cluster(), layout_, options);
       }
       observer_->pull(parameters, 0);
     }
     host_->with([&](ps::Server& server) { server.show(parameters); });  // the first range is here
-    context_.module.refresh();
+    module().refresh();
     if (layout_.statistics > 0)
-      host_->with([&](ps::Server& server) {
-        at::Tensor(context_.module.statistics().parameters()).copy_(at::from_blob(server.statistics(), {layout_.statistics}, at::kFloat));
-      });
+      host_->with([&](ps::Server& server) { at::Tensor(module().statistics().parameters()).copy_(tensors(server).statistics()); });
   }
   void resume_training() override {}
+  bool reads_batches() const override { return false; }
 
   // Of the others the model alone: what they keep beside it is in snapshots of their own.
   std::vector<step::NamedTensor> save() override {
-    kept_at_ = context_.clock.now();
+    kept_at_ = clock().now();
     return host_->with([&](ps::Server& server) {
-      std::vector<step::NamedTensor> state = save_server(server, kState, context_.module.device());
+      std::vector<step::NamedTensor> state = tensors(server).save(kState);
       if (journals_) {
         // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
         journals_->forget_before(std::exchange(journal_before_, std::exchange(journal_, journals_->number() + 1)));
@@ -138,20 +148,19 @@ class ProcessesExecutor final : public Executor {
   }
   // The module has the checkpoint's parameters by now.
   void load(std::span<const step::NamedTensor> state) override {
-    if (context_.cluster.restarts == 0)
+    if (cluster().restarts == 0)
       throw ConfigError("a run of ps.executor=processes cannot be resumed; start a new one with model.weights=CHECKPOINT");
     const std::int64_t version = host_->with([&](ps::Server& server) {
-      load_server(server, state, kState, context_.module.device());
-      const float* parameters = context_.module.arena().parameters().data_ptr<float>();
+      tensors(server).load(state, kState);
+      const float* parameters = module().arena().parameters().data_ptr<float>();
       std::copy_n(parameters, server.length(), server.parameters());
       return server.version();
     });
-    begin_again(context_.ps.replica ? step::find_saved(state, std::string(kState) + kJournal).item<std::int64_t>() : 0,
+    begin_again(ps().replica ? step::find_saved(state, std::string(kState) + kJournal).item<std::int64_t>() : 0,
                 fmt::format("goes on with version {}, the run's last checkpoint", version));
   }
   bool wants_checkpoint() const override {
-    return context_.ps.snapshot_s > 0 && !context_.cluster.job.empty() &&
-           seconds(context_.clock.now() - kept_at_) >= context_.ps.snapshot_s;
+    return ps().snapshot_s > 0 && !cluster().job.empty() && seconds(clock().now() - kept_at_) >= ps().snapshot_s;
   }
 
   observe::Served served() const override {
@@ -161,15 +170,20 @@ class ProcessesExecutor final : public Executor {
   }
 
  private:
-  void serve() { server_ = ps::serve(context_.cluster, host_, layout_, options_); }
+  const ps::Cluster& cluster() const { return settings().cluster; }
+  const Clock& clock() const { return context().clock; }
+  ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
+  bool knows_workers() const override { return false; }  // those in other processes keep their running statistics to themselves
+
+  void serve() { server_ = ps::serve(cluster(), host_, layout_, options_); }
   void begin_again(std::int64_t journal, const std::string& how) {
-    const std::int64_t replayed = context_.ps.replica ? begin_journals(journal) : 0;
+    const std::int64_t replayed = ps().replica ? begin_journals(journal) : 0;
     log::warning("server 0 was started again and {}; {}", how,
-                 context_.ps.replica
+                 ps().replica
                      ? fmt::format("{} pushes after it came from its journal, {} minibatches after it are complete, and none is lost",
                                    replayed, replayed_.size())
                      : "updates after it are lost in its range, and the other servers keep theirs");
-    host_->begin_again(context_.ps.replica || context_.cluster.servers.size() == 1);
+    host_->begin_again(ps().replica || cluster().servers.size() == 1);
     serve();
   }
   void begin_without_checkpoint() {
@@ -178,11 +192,11 @@ class ProcessesExecutor final : public Executor {
 
   /// The journals from number `first` on are played, and a new one is begun. The run's folder is there by now.
   std::int64_t begin_journals(std::int64_t first) {
-    const auto folder = observe::RunFolder::find(context_.cluster.runs, context_.cluster.job);
+    const auto folder = observe::RunFolder::find(cluster().runs, cluster().job);
     if (!folder) throw ConfigError("ps.replica=true needs the run's folder; start the servers with paceline run");
     journals_.emplace(folder->servers() / "server-0");
     journal_ = journal_before_ = first;
-    if (context_.cluster.restarts == 0) {
+    if (cluster().restarts == 0) {
       host_->begin_journal(journals_->next());
       return 0;
     }
@@ -196,7 +210,7 @@ class ProcessesExecutor final : public Executor {
     });
   }
 
-  void count(const ps::Report& sums) { finished_.add(sums.loss, sums.t_comm_s, static_cast<std::int64_t>(sums.t_comp_s)); }
+  void count(const ps::Report& sums) { finished_.add({sums.loss, sums.t_comm_s, static_cast<std::int64_t>(sums.t_comp_s)}); }
 
   /// After a restart: a worker that had this task before may still be computing it, and reconnects when it is done. If it asks for work
   /// instead, it gets this task again; if it does neither within ps.deadline_s, another one does. Returns false if nobody had it.
@@ -204,7 +218,7 @@ class ProcessesExecutor final : public Executor {
     const auto holder = std::ranges::find(assigned_, task.step, [](const auto& entry) { return entry.second; });
     if (holder == assigned_.end()) return false;
     busy_[holder->first] = task.step;
-    expected_[holder->first] = {task, context_.clock.now() + context_.ps.deadline()};
+    expected_[holder->first] = {task, clock().now() + ps().deadline()};
     return true;
   }
   void reassign_expected(int asking) {
@@ -212,7 +226,7 @@ class ProcessesExecutor final : public Executor {
     std::erase_if(expected_, [&](const auto& entry) {
       const auto& [worker, expected] = entry;
       const bool complete = completed_.contains(expected.task.step);
-      if (!complete && (worker == asking || context_.clock.now() < expected.until)) return false;
+      if (!complete && (worker == asking || clock().now() < expected.until)) return false;
       if (!complete) requeue(worker, expected.task);
       return true;
     });
@@ -228,7 +242,7 @@ class ProcessesExecutor final : public Executor {
     {
       const std::lock_guard lock(mutex_);
       const auto given = busy_.find(worker);
-      if (!context_.ps.replica && (given == busy_.end() || given->second != sums.number)) return;
+      if (!ps().replica && (given == busy_.end() || given->second != sums.number)) return;
       std::erase_if(busy_, [&](const auto& one) { return one.second == sums.number; });
       if (!completed_.insert(sums.number)) return;
       std::erase_if(tasks_, [&](const ps::Task& task) { return task.step == sums.number; });
@@ -245,7 +259,7 @@ class ProcessesExecutor final : public Executor {
       if (completed_.contains(task.step)) return;
       log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
       // A worker that keeps its place gets its minibatch back: another's would fill the place a second time on servers that had the first.
-      if (host_->is_expected(worker)) expected_[worker] = {task, context_.clock.now() + context_.ps.deadline()};
+      if (host_->is_expected(worker)) expected_[worker] = {task, clock().now() + ps().deadline()};
       else requeue(worker, task);
     }
     changed_.notify_all();
@@ -260,7 +274,7 @@ class ProcessesExecutor final : public Executor {
     std::unique_lock lock(mutex_);
     reassign_expected(worker);
     try {
-      changed_.wait_for(lock, context_.cluster.ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
+      changed_.wait_for(lock, cluster().ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
       if (problem_) std::rethrow_exception(problem_);  // whatever ends the run, all workers are told
       finished = over_;
       if (over_ || !something_to_do()) return std::nullopt;
@@ -303,13 +317,12 @@ class ProcessesExecutor final : public Executor {
     while (!condition()) {
       if (problem_) std::rethrow_exception(problem_);
       const std::int64_t before = finished_tasks_;
-      const bool moved =
-          changed_.wait_for(lock, context_.ps.patience(), [&] { return condition() || problem_ || finished_tasks_ != before; });
+      const bool moved = changed_.wait_for(lock, ps().patience(), [&] { return condition() || problem_ || finished_tasks_ != before; });
       if (moved) continue;
       const std::string computing =
           busy_.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(std::views::keys(busy_), ", "));
-      const std::string what = fmt::format("no worker finished a minibatch for {:.1f} s ({})", seconds(context_.ps.patience()), computing);
-      if (!busy_.empty() && !context_.cluster.ranks) {
+      const std::string what = fmt::format("no worker finished a minibatch for {:.1f} s ({})", seconds(ps().patience()), computing);
+      if (!busy_.empty() && !cluster().ranks) {
         log::warning("{}; they are heard of, and waited for", what);
         continue;
       }
@@ -317,11 +330,11 @@ class ProcessesExecutor final : public Executor {
       lock.unlock();  // the server's lock comes before this one
       throw PeerError(-1, "step", finished,
                       fmt::format("{}; connected workers: {}, servers: {}; where they need longer, raise ps.deadline_s", what, connected(),
-                                  fmt::join(context_.cluster.servers, ",")));
+                                  fmt::join(cluster().servers, ",")));
     }
   }
 
-  const step::Context& context_;
+  ServerPlan plan_;
   ps::Layout layout_;
   std::shared_ptr<ps::Host> host_;
   ps::ServiceOptions options_;
@@ -351,8 +364,8 @@ class ProcessesExecutor final : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_processes_executor(const step::Context& context, const ps::PsConfig& ps) {
-  return std::make_unique<ProcessesExecutor>(context, ps);
+std::unique_ptr<Central> make_processes_executor(const step::Context& context, const Settings& settings) {
+  return std::make_unique<ProcessesExecutor>(context, settings);
 }
 
 }  // namespace paceline::central

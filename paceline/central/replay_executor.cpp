@@ -24,8 +24,8 @@ struct Minibatch {
 
 class ReplayExecutor final : public VirtualExecutor {
  public:
-  ReplayExecutor(const step::Context& context, const ps::PsConfig& config) : VirtualExecutor(context, config) {
-    const auto recorded = ps::recorded_visits(context.timing, context.played);
+  ReplayExecutor(const step::Context& given, const Settings& given_settings) : VirtualExecutor(given, given_settings) {
+    const auto recorded = ps::recorded_visits(settings().timing, workers());
     for (std::size_t worker = 0; worker < recorded.size(); ++worker)
       for (const ps::Visit& visit : recorded[worker]) minibatches_.push_back({.worker = static_cast<int>(worker), .visit = visit});
     std::ranges::sort(minibatches_, {}, [](const Minibatch& one) { return one.visit.minibatch; });
@@ -44,7 +44,7 @@ class ReplayExecutor final : public VirtualExecutor {
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
-    server().use_stream(tensor::current_stream(context().module.device()));
+    server().use_stream(tensor::current_stream(module().device()));
     const std::int64_t number = point.step - 1 - first_;
     if (number < 0 || number >= std::ssize(minibatches_))
       throw ConfigError(
@@ -100,7 +100,7 @@ class ReplayExecutor final : public VirtualExecutor {
     Minibatch& one = minibatches_[own.front()];
     own.pop_front();
     if (player(one.worker).local.visits() != (one.visit.pulled > 0)) refuse(one);
-    copy_into(place_, one.batch);
+    place_.copy_from(one.batch);
     one.batch = {};
     if (!compute(one.worker, place_, one.point) && one.visit.reported > 0) refuse(one);
     one.computed = true;
@@ -126,8 +126,8 @@ class ReplayExecutor final : public VirtualExecutor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_replay_executor(const step::Context& context, const ps::PsConfig& ps) {
-  return std::make_unique<ReplayExecutor>(context, ps);
+std::unique_ptr<Central> make_replay_executor(const step::Context& context, const Settings& settings) {
+  return std::make_unique<ReplayExecutor>(context, settings);
 }
 
 }  // namespace paceline::central

@@ -13,7 +13,11 @@
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
+#include "paceline/central/central.h"
 #include "paceline/central/central_worker.h"
+#include "paceline/central/finished.h"
+#include "paceline/central/server_plan.h"
+#include "paceline/central/server_tensors.h"
 #include "paceline/ps/client.h"
 #include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
@@ -41,8 +45,8 @@ struct Board {
 /// One worker: a thread around a CentralWorker.
 class ThreadWorker {
  public:
-  ThreadWorker(const step::Context& context, const ps::PsConfig& config, std::unique_ptr<ps::Client> client, int index, Board& board)
-      : context_(context), worker_(context, config, std::move(client), index), index_(index), board_(board) {
+  ThreadWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index, Board& board)
+      : context_(context), workers_(settings.workers), worker_(context, settings, std::move(client), index), index_(index), board_(board) {
     thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   }
 
@@ -65,7 +69,7 @@ class ThreadWorker {
 
   void work(const std::stop_token& stop) {
     try {
-      const OwnCores cores(index_, context_.played);
+      const OwnCores cores(index_, workers_);
       const tensor::OwnStream stream(context_.module.device());
       worker_.begin();
       while (true) {
@@ -79,7 +83,7 @@ class ThreadWorker {
         {
           const std::lock_guard lock(board_.mutex);
           board_.busy += context_.clock.now() - began, ++board_.iterations;
-          board_.finished.add(sums[0].item<double>(), sums[1].item<double>(), task_->batch.targets.numel());
+          board_.finished.add({sums[0].item<double>(), sums[1].item<double>(), task_->batch.targets.numel()});
           visits_ = worker_.visits();
           if (board_.recorder) record();
           task_.reset();
@@ -97,6 +101,7 @@ class ThreadWorker {
   }
 
   const step::Context& context_;
+  int workers_;  // of the run
   CentralWorker worker_;
   int index_;
   Board& board_;
@@ -106,33 +111,34 @@ class ThreadWorker {
   std::jthread thread_;
 };
 
-class ThreadsExecutor final : public Executor {
+class ThreadsExecutor final : public Central {
  public:
-  ThreadsExecutor(const step::Context& context, const ps::PsConfig& config) : context_(context), norms_(context.module) {
-    cuts_ = cuts_of(context, config.servers);
-    for (std::size_t i = 0; i + 1 < cuts_.size(); ++i) hosts_.push_back(make_host(context, config, cuts_, i));
-    if (!context.timing.record.empty()) record();
-    for (int i = 0; i < context.played; ++i)
-      workers_.push_back(std::make_unique<ThreadWorker>(context, config, ps::make_in_process_client(hosts_, cuts_, i), i, board_));
+  ThreadsExecutor(const step::Context& given, const Settings& given_settings)
+      : Central(given, given_settings), norms_(module()), plan_(context(), settings(), ps().servers) {
+    for (std::size_t i = 0; i < plan_.servers(); ++i) hosts_.push_back(plan_.make_host(i));
+    if (!settings().timing.record.empty()) record();
+    for (int i = 0; i < workers(); ++i)
+      threads_.push_back(
+          std::make_unique<ThreadWorker>(context(), settings(), ps::make_in_process_client(hosts_, plan_.cuts(), i), i, board_));
   }
 
   ~ThreadsExecutor() override {
     for (const auto& host : hosts_) host->close("the run has ended");
     {
       const std::lock_guard lock(board_.mutex);
-      for (const auto& worker : workers_) worker->leave();
+      for (const auto& worker : threads_) worker->leave();
     }
     board_.changed.notify_all();
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
     Task task{{batch.inputs.clone(), batch.targets.clone(), batch.global_samples}, point};  // the feed's memory is used again
-    tensor::synchronize(context_.module.device());  // the worker's stream does not wait for this one
+    tensor::synchronize(module().device());  // the worker's stream does not wait for this one
     std::unique_lock lock(board_.mutex);
     std::size_t chosen = 0;
     board_.changed.wait(lock, [&] { return board_.problem || choose(chosen); });
     if (board_.problem) std::rethrow_exception(board_.problem);
-    workers_[chosen]->give(std::move(task));
+    threads_[chosen]->give(std::move(task));
     next_ = chosen + 1;
     step::StepResult result = board_.finished.take();
     lock.unlock();
@@ -148,15 +154,14 @@ class ThreadsExecutor final : public Executor {
 
   void show(const std::string& view) override {
     drain();
-    at::Tensor parameters = context_.module.arena().parameters();
+    at::Tensor parameters = module().arena().parameters();
     for (std::size_t i = 0; i < hosts_.size(); ++i)
-      hosts_[i]->with([&](ps::Server& server) {
-        parameters.narrow(0, cuts_[i], server.length()).copy_(view_of(server.parameters(), server.length()));
-      });
-    context_.module.refresh();
+      hosts_[i]->with(
+          [&](ps::Server& server) { parameters.narrow(0, plan_.cuts()[i], server.length()).copy_(tensors(server).parameters()); });
+    module().refresh();
     if (!norms_.any()) return;
-    if (view == kWorkerView) return norms_.show(workers_.front()->running());
-    hosts_[0]->with([&](ps::Server& server) { norms_.show(view_of(server.statistics(), norms_.count())); });
+    if (view == kWorkerView) return norms_.show(threads_.front()->running());
+    hosts_[0]->with([&](ps::Server& server) { norms_.show(tensors(server).statistics()); });
   }
   void resume_training() override {}
 
@@ -165,10 +170,10 @@ class ThreadsExecutor final : public Executor {
     std::vector<step::NamedTensor> state;
     for (std::size_t i = 0; i < hosts_.size(); ++i)
       hosts_[i]->with([&](ps::Server& server) {
-        for (step::NamedTensor& item : save_server(server, prefix(i), context_.module.device())) state.push_back(std::move(item));
+        for (step::NamedTensor& item : tensors(server).save(prefix(i))) state.push_back(std::move(item));
       });
-    for (std::size_t i = 0; i < workers_.size(); ++i)
-      for (const step::NamedTensor& item : workers_[i]->worker().save())
+    for (std::size_t i = 0; i < threads_.size(); ++i)
+      for (const step::NamedTensor& item : threads_[i]->worker().save())
         state.push_back({prefix_of_worker(i) + item.name, item.tensor.clone()});
     return state;
   }
@@ -182,16 +187,16 @@ class ThreadsExecutor final : public Executor {
       throw ConfigError("the checkpoint's parameters lay on another number of servers; resume with the same ps.servers and ps.executor");
     for (std::size_t i = 0; i < hosts_.size(); ++i)
       hosts_[i]->with([&](ps::Server& server) {
-        load_server(server, state, prefix(i), context_.module.device());
+        tensors(server).load(state, prefix(i));
         if (server.rule().period() > 1) server.begin_anew();  // steps of its own since a worker's last visit are not kept
       });
-    for (std::size_t i = 0; i < workers_.size(); ++i) {
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
       std::vector<step::NamedTensor> mine;
       for (const step::NamedTensor& item : state)
         if (item.name.starts_with(prefix_of_worker(i))) mine.push_back({item.name.substr(prefix_of_worker(i).size()), item.tensor});
-      if (i == 0 || !mine.empty()) workers_[i]->worker().load(mine);  // who was not there begins anew
+      if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // who was not there begins anew
     }
-    to_servers(context_.module.arena().parameters());
+    to_servers(module().arena().parameters());
   }
 
   observe::Served served() const override {
@@ -203,16 +208,14 @@ class ThreadsExecutor final : public Executor {
   }
 
  private:
-  at::Tensor view_of(float* data, std::int64_t count) const {
-    return at::from_blob(data, {count}, context_.module.arena().parameters().options());
-  }
+  ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
   static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
   static std::string prefix_of_worker(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
 
   /// The order of events is the server's, which has one alone.
   void record() {
-    board_.recorder = std::make_unique<ps::TimingRecorder>(context_.timing.record, context_.played);
-    board_.visits.resize(static_cast<std::size_t>(context_.played));
+    board_.recorder = std::make_unique<ps::TimingRecorder>(settings().timing.record, workers());
+    board_.visits.resize(static_cast<std::size_t>(workers()));
     hosts_[0]->watch([this, events = std::int64_t{0}](ps::Journal::Kind kind, int worker) mutable {
       using Kind = ps::Journal::Kind;
       ps::Visit& visit = board_.visits[static_cast<std::size_t>(worker)];
@@ -224,17 +227,16 @@ class ThreadsExecutor final : public Executor {
 
   void to_servers(const at::Tensor& parameters) {
     for (std::size_t i = 0; i < hosts_.size(); ++i)
-      hosts_[i]->with([&](ps::Server& server) {
-        view_of(server.parameters(), server.length()).copy_(parameters.narrow(0, cuts_[i], server.length()));
-      });
+      hosts_[i]->with(
+          [&](ps::Server& server) { tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length())); });
   }
 
   /// An idle worker that need not wait, beginning after the one that was chosen last.
   bool choose(std::size_t& chosen) {
-    for (std::size_t k = 0; k < workers_.size(); ++k) {
-      const std::size_t i = (next_ + k) % workers_.size();
+    for (std::size_t k = 0; k < threads_.size(); ++k) {
+      const std::size_t i = (next_ + k) % threads_.size();
       const auto lets = [i](const auto& host) { return host->may_pull(static_cast<int>(i)); };
-      if (!workers_[i]->idle() || (workers_[i]->visits() && !std::ranges::all_of(hosts_, lets))) continue;
+      if (!threads_[i]->idle() || (threads_[i]->visits() && !std::ranges::all_of(hosts_, lets))) continue;
       chosen = i;
       return true;
     }
@@ -243,23 +245,22 @@ class ThreadsExecutor final : public Executor {
 
   void drain() {
     std::unique_lock lock(board_.mutex);
-    board_.changed.wait(lock, [&] { return std::ranges::all_of(workers_, [](const auto& worker) { return worker->idle(); }); });
+    board_.changed.wait(lock, [&] { return std::ranges::all_of(threads_, [](const auto& worker) { return worker->idle(); }); });
     if (board_.problem) std::rethrow_exception(board_.problem);
   }
 
-  const step::Context& context_;
   NormReports norms_;
-  std::vector<std::int64_t> cuts_;
+  ServerPlan plan_;
   std::vector<std::shared_ptr<ps::Host>> hosts_;
   mutable Board board_;
   std::size_t next_ = 0;
-  std::vector<std::unique_ptr<ThreadWorker>> workers_;
+  std::vector<std::unique_ptr<ThreadWorker>> threads_;
 };
 
 }  // namespace
 
-std::unique_ptr<Executor> make_threads_executor(const step::Context& context, const ps::PsConfig& ps) {
-  return std::make_unique<ThreadsExecutor>(context, ps);
+std::unique_ptr<Central> make_threads_executor(const step::Context& context, const Settings& settings) {
+  return std::make_unique<ThreadsExecutor>(context, settings);
 }
 
 }  // namespace paceline::central

@@ -15,7 +15,7 @@ constexpr const char* kSkipped = "ps.workers.skipped";  // minibatches without a
 }  // namespace
 
 std::vector<step::NamedTensor> VirtualExecutor::save() {
-  std::vector<step::NamedTensor> state = save_server(*server_, "ps.", context_.module.device());
+  std::vector<step::NamedTensor> state = tensors().save("ps.");
   const auto workers = std::ssize(players_);
   at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, kValues}, at::kDouble);
   at::Tensor skipped = at::zeros({workers}, at::kLong);
@@ -57,7 +57,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep("ps.workers.statistics", runnings);
   if (skipped.any().item<bool>()) state.push_back({kSkipped, skipped});
   keep("ps.workers.replicas", replicas), keep("ps.workers.momentum", momenta);
-  if (apart_) state.push_back({"ps.parameters", server_parameters().clone()});
+  if (apart_) state.push_back({"ps.parameters", tensors().parameters().clone()});
   return state;
 }
 
@@ -68,7 +68,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
                                   numbers.size(0)));
   if (numbers.size(1) != kNumbers || values.size(1) != kValues)
     throw ConfigError("the checkpoint's virtual clock was written by another version of Paceline; resume with that one");
-  load_server(*server_, state, "ps.", context_.module.device());
+  tensors().load(state, "ps.");
   const at::Tensor clock = step::find_saved(state, "ps.clock");
   clock_ = VirtualClock();
   clock_.advance_to(Nanoseconds(clock[0].item<std::int64_t>()));
@@ -84,7 +84,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
   if (duties_.departs()) rows("ps.workers.replicas", &LocalWorker::Memory::parameters);
   if (players_.front().local.memory().momentum.defined()) rows("ps.workers.momentum", &LocalWorker::Memory::momentum);
   const at::Tensor skipped = step::saved_or_none(state, kSkipped);
-  if (apart_) server_parameters().copy_(step::find_saved(state, "ps.parameters"));
+  if (apart_) tensors().parameters().copy_(step::find_saved(state, "ps.parameters"));
   std::vector<std::pair<std::int64_t, std::size_t>> turns;
   for (std::size_t i = 0; i < players_.size(); ++i) {
     Player& p = players_[i];

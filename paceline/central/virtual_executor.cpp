@@ -5,34 +5,35 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/central/server_plan.h"
 #include "paceline/ps/kernels.h"
+#include "paceline/step/finite.h"
 
 namespace paceline::central {
 
-VirtualExecutor::VirtualExecutor(const step::Context& context, const ps::PsConfig& config)
-    : context_(context),
-      config_(config),
-      duties_(config, *ps::make_rule(config.rule, config, context.optim, context.played)),
-      pass_(context),
-      recorded_(context.module.device(), context.record_steps),
-      norms_(context.module),
-      timing_(ps::make_timing(context.timing, context.played, context.seed)) {
-  apart_ = duties_.departs() || ps::make_rule(config.rule, config, context.optim, context.played)->needs().sends_own;
-  ps::Server::Setup setup = server_setup(context);
+VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& given_settings)
+    : Central(given, given_settings),
+      duties_(ps(), *ps::make_rule(ps().rule, ps(), context().optim, workers())),
+      pass_(context()),
+      recorded_(module().device(), context().record_steps),
+      norms_(module()),
+      timing_(ps::make_timing(settings().timing, workers(), context().seed)) {
+  apart_ = duties_.departs() || ps::make_rule(ps().rule, ps(), context().optim, workers())->needs().sends_own;
+  ps::Server::Setup setup = ServerPlan(context(), settings(), 1).whole();
   if (!apart_) setup.parameters = parameters().data_ptr<float>();
-  server_.emplace(config, context.optim, setup);
-  if (apart_) server_parameters().copy_(parameters());
-  if (norms_.any()) server_statistics().copy_(norms_.initial());
-  tensor::Arena& arena = context.module.arena();
-  if (duties_.optimizes()) updater_.emplace(arena, context.optim);
-  for (int i = 0; i < context.played; ++i) {
+  server_.emplace(ps(), context().optim, setup);
+  if (apart_) tensors().parameters().copy_(parameters());
+  if (norms_.any()) tensors().statistics().copy_(norms_.initial());
+  tensor::Arena& arena = module().arena();
+  if (duties_.optimizes()) updater_.emplace(arena, context().optim);
+  for (int i = 0; i < workers(); ++i) {
     players_.emplace_back(LocalWorker(duties_, norms_, arena, updater_ ? &*updater_ : nullptr, /*shares_module=*/true));
     ready_.push_back(static_cast<std::size_t>(i));
   }
 }
 
 step::StepResult VirtualExecutor::step(const step::Batch& batch, const step::Point& point) {
-  server_->use_stream(tensor::current_stream(context_.module.device()));
+  server_->use_stream(tensor::current_stream(module().device()));
   catch_up();
   const std::size_t worker = ready_.front();
   ready_.pop_front();
@@ -49,14 +50,14 @@ void VirtualExecutor::show(const std::string& view) {
   if (shown_) return show_statistics(view);
   catch_up();
   shown_ = true;
-  if (apart_) own_parameters_ = parameters().clone(), at::Tensor(parameters()).copy_(server_parameters());
-  context_.module.refresh();
+  if (apart_) own_parameters_ = parameters().clone(), at::Tensor(parameters()).copy_(tensors().parameters());
+  module().refresh();
   show_statistics(view);
 }
 
 void VirtualExecutor::resume_training() {
   shown_ = false;
-  if (apart_) at::Tensor(parameters()).copy_(own_parameters_), own_parameters_.reset(), context_.module.refresh();
+  if (apart_) at::Tensor(parameters()).copy_(own_parameters_), own_parameters_.reset(), module().refresh();
 }
 
 observe::Served VirtualExecutor::served() const {
@@ -69,7 +70,7 @@ observe::Served VirtualExecutor::served() const {
 
 void VirtualExecutor::show_statistics(const std::string& view) {
   if (!norms_.any()) return;
-  norms_.show(view == kWorkerView ? players_.front().local.running() : server_statistics());
+  norms_.show(view == kWorkerView ? players_.front().local.running() : tensors().statistics());
 }
 
 /// On a GPU: whether the next event needs a loss that is still being computed.
@@ -119,7 +120,7 @@ void VirtualExecutor::push(int worker) {
   const bool finite = player.finite && std::isfinite(player.loss) && (!on_cpu() || ps::all_finite(sent, server_->length()));
   if (finite) server_->push(worker, sent, {.rate = player.rate, .scale = player.scale, .loss = player.loss});
   else server_->refuse(worker);
-  if (!apart_) context_.module.refresh();
+  if (!apart_) module().refresh();
   player.phase = Phase::waiting, player.local.pushed();
 }
 
@@ -148,18 +149,18 @@ bool VirtualExecutor::compute(int worker, const step::Batch& batch, const step::
     local.pulled();
   }
   local.take_the_module();
-  if (apart_) context_.module.refresh();
+  if (apart_) module().refresh();
   pass_.begin_step(point.step);
   if (norms_.any()) norms_.before_pass();
   recorded_.run(batch, [&] { sums_ = pass_.run(batch, batch.weight(1)); });
-  local.after_pass(std::min(context_.micro_batches, batch.inputs.size(0)));
+  local.after_pass(std::min(context().micro_batches, batch.inputs.size(0)));
   player.targets = batch.targets.numel();
   newest_ = worker;
   const bool reports = local.ends_period(), visits = local.take_gradient(player.rate);
   // Whether what it will push is finite comes back with the loss, so that nobody waits for a GPU to tell. In host memory it is looked at.
   player.finite = !local.refused();
   const at::Tensor finite = on_cpu() || local.refused() ? at::full({1}, player.finite ? 1.0 : 0.0, sums_.options())
-                                                        : finite_on_device(local.sent()).to(sums_.options()).view({1});
+                                                        : step::finite_on_device(local.sent()).to(sums_.options()).view({1});
   player.sums.start(at::cat({sums_, finite}));
 
   player.t_comp_s = seconds(player.times.backward);
@@ -183,9 +184,8 @@ void VirtualExecutor::plan_visit(Player& player, bool reports, bool visits) {
   player.ahead = Nanoseconds(0);
 }
 
-std::unique_ptr<Executor> make_virtual_executor(const step::Context& context, const ps::PsConfig& ps) {
-  if (context.timing.distribution == "trace") return make_replay_executor(context, ps);
-  return std::make_unique<VirtualExecutor>(context, ps);
+std::unique_ptr<Central> make_virtual_executor(const step::Context& context, const Settings& settings) {
+  return std::make_unique<VirtualExecutor>(context, settings);
 }
 
 }  // namespace paceline::central

@@ -19,6 +19,9 @@
 
 #include "paceline/central/central.h"
 #include "paceline/central/local_worker.h"
+#include "paceline/central/server_tensors.h"
+#include "paceline/step/local_pass.h"
+#include "paceline/step/recorded_step.h"
 #include "paceline/tensor/read_back.h"
 
 namespace paceline::central {
@@ -43,9 +46,9 @@ struct Player {
   LocalWorker local;
 };
 
-class VirtualExecutor : public Executor {
+class VirtualExecutor : public Central {
  public:
-  VirtualExecutor(const step::Context& context, const ps::PsConfig& config);
+  VirtualExecutor(const step::Context& given, const Settings& given_settings);
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override;
   void show(const std::string& view) override;
@@ -55,7 +58,6 @@ class VirtualExecutor : public Executor {
   observe::Served served() const override;
 
  protected:
-  const step::Context& context() const { return context_; }
   ps::Server& server() { return *server_; }
   Player& player(int worker) { return players_[static_cast<std::size_t>(worker)]; }
   VirtualClock& clock() { return clock_; }
@@ -70,14 +72,12 @@ class VirtualExecutor : public Executor {
  private:
   /// What comes before the next minibatch is done; where a GPU computes, a step leaves some of it for later.
   void catch_up();
-  const at::Tensor& parameters() const { return context_.module.arena().parameters(); }
-  const at::Tensor& gradients() const { return context_.module.arena().gradients(); }
-  at::Tensor view_of(float* data, std::int64_t count) const { return at::from_blob(data, {count}, parameters().options()); }
-  at::Tensor server_parameters() const { return view_of(server_->parameters(), parameters().numel()); }
-  at::Tensor server_statistics() const { return view_of(server_->statistics(), norms_.count()); }
-  bool on_cpu() const { return context_.module.device().is_cpu(); }
-  bool predicts() const { return config_.rule == "lc_asgd"; }
-  Nanoseconds predictors() const { return Nanoseconds(predicts() ? std::llround(context_.timing.predictor_ms * 1e6) : 0); }
+  const at::Tensor& parameters() const { return module().arena().parameters(); }
+  const at::Tensor& gradients() const { return module().arena().gradients(); }
+  ServerTensors tensors() const { return {*server_, module().device()}; }
+  bool on_cpu() const { return module().device().is_cpu(); }
+  bool predicts() const { return ps().rule == "lc_asgd"; }
+  Nanoseconds predictors() const { return Nanoseconds(predicts() ? std::llround(settings().timing.predictor_ms * 1e6) : 0); }
   /// For which a worker waits before it goes on with its gradient: only lc_asgd has one.
   Nanoseconds answer(const ps::Iteration& times) const { return predicts() ? times.report + predictors() : Nanoseconds(0); }
   std::int64_t bytes() const { return parameters().numel() * 4; }
@@ -90,14 +90,12 @@ class VirtualExecutor : public Executor {
   void next_event();
   void grant_after(int worker);
 
-  const step::Context& context_;
-  ps::PsConfig config_;
   Duties duties_;
   step::LocalPass pass_;
   step::RecordedStep recorded_;
   NormReports norms_;
   std::unique_ptr<ps::Timing> timing_;
-  std::optional<ps::Server> server_;
+  mutable std::optional<ps::Server> server_;
   std::optional<step::Updater> updater_;  // of workers that go on by themselves
   std::vector<Player> players_;
   std::deque<std::size_t> ready_;  // may pull now
@@ -109,7 +107,5 @@ class VirtualExecutor : public Executor {
   bool shown_ = false;
   at::Tensor sums_, own_parameters_;
 };
-
-std::unique_ptr<Executor> make_replay_executor(const step::Context& context, const ps::PsConfig& ps);
 
 }  // namespace paceline::central

@@ -2,7 +2,7 @@
 //
 // Two families. A Coder turns values into bytes that only decoding can read (quantisers, sparsifiers): what M workers mean is decoded from
 // their M codes. A Linear compressor sends numbers that can be added as they are, in one or more rounds of an allreduce (fp16, bf16,
-// PowerSGD). Nothing here communicates: strategies/exchange.cpp carries the codes, and so does a push to a parameter server
+// PowerSGD). Nothing here communicates: data_parallel/exchange.cpp carries the codes, and so does a push to a parameter server
 // (ps/transports/push_coder.h).
 //
 // Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: whoever compresses adds g to his residual

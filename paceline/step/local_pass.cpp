@@ -53,6 +53,12 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
   return sums;
 }
 
+void Batch::copy_from(const Batch& other) {
+  if (!inputs.defined() || inputs.sizes() != other.inputs.sizes()) inputs = other.inputs.clone(), targets = other.targets.clone();
+  else inputs.copy_(other.inputs), targets.copy_(other.targets);
+  global_samples = other.global_samples;
+}
+
 double Batch::weight(int workers) const {
   const std::int64_t samples = inputs.size(0);
   // Every sample has as many targets as any other: one, or one a position.

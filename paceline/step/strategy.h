@@ -6,8 +6,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,9 +16,6 @@
 #include "paceline/nn/graph_module.h"
 #include "paceline/observe/event.h"
 #include "paceline/optim/optimizer.h"
-#include "paceline/ps/cluster.h"
-#include "paceline/ps/config.h"
-#include "paceline/ps/timing.h"
 #include "paceline/step/state.h"
 
 namespace paceline::step {
@@ -28,7 +23,7 @@ namespace paceline::step {
 /// Called with a batch whose loss is not finite, and its step, while the module is still as it was in the forward pass.
 using NotFinite = std::function<void(nn::GraphModule&, const at::Tensor& inputs, std::int64_t step)>;
 
-/// What a strategy works with. Everything outlives it.
+/// What every strategy works with. All that it refers to outlives the strategy.
 struct Context {
   nn::GraphModule& module;
   const optim::OptimConfig& optim;
@@ -36,17 +31,12 @@ struct Context {
   observe::Bus& bus;
   const Clock& clock;
   const compress::CompressConfig& compress;
-  ps::PsConfig ps = {};
-  ps::TimingConfig timing = {};
-  ps::Cluster cluster = {};  // ps.executor=processes
-  std::string terms = {};    // of the recipe that processes of a parameter server must agree on: "key=value" lines
   std::string compression = "none";
   std::string algorithm = "auto";  // of the collectives
   bool shaped = false;             // the links between workers are made slower than they are
   std::uint64_t seed = 0;
   double label_smoothing = 0;
   std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
-  int played = 1;                  // workers that a centralised strategy plays by itself, beside those of `comm`
   int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
@@ -54,6 +44,11 @@ struct Context {
 
   int rank() const { return comm.rank(); }
   int workers() const { return comm.size(); }
+  /// The same for a worker that has a module of its own.
+  Context with_module(nn::GraphModule& other) const {
+    return {other, optim,           comm,          bus,     clock,        compress,   compression,  algorithm, shaped,
+            seed,  label_smoothing, micro_batches, threads, record_steps, repeatable, on_not_finite};
+  }
 };
 
 /// A worker's share of a global batch, on the module's device. A ragged batch may leave some workers with no sample at all.
@@ -64,6 +59,8 @@ struct Batch {
   /// What the gradient of a sum over this share is multiplied by, so that the mean over `workers` of such gradients is the gradient of the
   /// mean over all samples, however they are shared out.
   double weight(int workers) const;
+  /// Takes over the samples of `other`, in memory that stays where it is as long as their shape does: a recorded pass needs that.
+  void copy_from(const Batch& other);
 };
 
 /// Where the run stands, and what the schedule says there.
@@ -88,40 +85,47 @@ struct Traffic {
   std::int64_t bytes_plain = 0;  // what it would have been uncompressed
 };
 
+/// What a strategy has beside its steps where it runs all workers by itself, around a parameter server: a step is one worker's minibatch,
+/// and what a gradient that is not finite would spoil goes on without it. The Trainer asks for it.
+class Centralised {
+ public:
+  virtual ~Centralised() = default;
+  virtual int workers() const = 0;  // a global batch comes in so many minibatches
+  /// Whether step() looks at the batch's samples; where workers read the data themselves, it only hears how many there are.
+  virtual bool reads_batches() const = 0;
+  /// Waits for what earlier steps began and have not told of: the sums of all that.
+  virtual StepResult finish() = 0;
+  /// Views of the model, which differ in the statistics of its batch norms. The first is the one that counts.
+  virtual std::vector<std::string> views() const = 0;
+  /// As agree(), which shows the first.
+  virtual void show(const std::string& view) = 0;
+  /// Whether it is time for a checkpoint, beside those that the recipe asks for.
+  virtual bool wants_checkpoint() const = 0;
+  virtual observe::Served served() const = 0;
+};
+
+/// A factory returns it finished: it can make a step, or load() first.
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  virtual void setup(const Context& context) = 0;
   virtual StepResult step(const Batch& batch, const Point& point) = 0;
-  /// Waits for what earlier steps began and have not told of: the sums of all that. Nothing where a step is done when it returns.
-  virtual StepResult finish() { return {}; }
-  /// Whether step() looks at the batch's samples; where its workers read the data themselves, it only hears how many there are.
-  virtual bool reads_batches() const { return true; }
-  /// A global batch comes in so many parts, each a step of its own: one for each worker that the strategy plays by itself.
-  virtual std::int64_t parts() const { return 1; }
 
   /// The module becomes what the workers agree on (the mean of their replicas, of their statistics), for an evaluation or a checkpoint;
-  /// resume_training() restores the worker's own. Collective. A strategy may know several views of one model, which differ in the
-  /// statistics of its batch norms: the first is the one that counts.
-  virtual std::vector<std::string> views() const { return {""}; }
-  virtual void agree(std::size_t view = 0) { static_cast<void>(view); }
+  /// resume_training() restores the worker's own. Collective.
+  virtual void agree() {}
   virtual void resume_training() {}
 
   /// Everything beyond the agreed module that the next step depends on. Collective; all workers get the whole. load() is given these back
-  /// after setup(), when the module has what was agreed on, perhaps by another number of workers or another strategy. ConfigError where
-  /// they do not fit; part of them may then be loaded, and no step is to be made.
+  /// when the module has what was agreed on, perhaps by another number of workers or another strategy. ConfigError where they do not fit;
+  /// part of them may then be loaded, and no step is to be made.
   virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
 
   virtual Traffic traffic() const { return {}; }
-  /// Whether it is time for a checkpoint, beside those that the recipe asks for.
-  virtual bool wants_checkpoint() const { return false; }
-  /// Whether a gradient that is not finite is refused and harms nobody, so that the run goes on without it.
-  virtual bool refuses() const { return false; }
-  /// Of a parameter server.
-  virtual std::optional<observe::Served> served() const { return std::nullopt; }
   /// Whether the workers make every step together anyway, so that they may meet once more after it.
   virtual bool lockstep() const { return true; }
+  /// Null where every worker has a trainer of its own.
+  virtual Centralised* centralised() { return nullptr; }
 };
 
 }  // namespace paceline::step

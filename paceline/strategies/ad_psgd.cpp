@@ -28,7 +28,10 @@ constexpr float kLastQuestion = 1;                         // in the last elemen
 
 class AdPsgd final : public Replicas {
  public:
-  using Replicas::Replicas;
+  AdPsgd(const StrategyConfig& config, const step::Context& context)
+      : Replicas(config, context, "workers exchange messages in host memory") {
+    prepare();
+  }
 
   ~AdPsgd() override {
     try {
@@ -55,11 +58,7 @@ class AdPsgd final : public Replicas {
  private:
   bool asks() { return context().rank() % 2 == 0 && context().workers() > 1; }
 
-  std::string refusal_of(const c10::Device& device) const override {
-    return device.is_cpu() ? "" : "workers exchange messages in host memory; use train.device=cpu or local_sgd";
-  }
-
-  void prepare() override {
+  void prepare() final {
     if (context().workers() == 1) return;
     if (!comm_) {
       comm_ = context().comm.split(0, context().rank());  // of its own: questions come at any time
@@ -173,6 +172,8 @@ class AdPsgd final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config) { return std::make_unique<AdPsgd>(config); }
+std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<AdPsgd>(config, context);
+}
 
 }  // namespace paceline::strategies

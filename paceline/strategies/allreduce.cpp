@@ -7,8 +7,6 @@
 // memory traffic (Xu et al., "Automatic cross-replica sharding of weight update", 2020). The bits are the same.
 #include <ATen/ATen.h>
 
-#include <optional>
-
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
@@ -31,103 +29,102 @@ constexpr std::int64_t kBucketBytes = 8 * kMiB;  // where nothing is measured
 
 class Allreduce final : public step::Strategy {
  public:
-  explicit Allreduce(const StrategyConfig& config) : config_(config) {}
-
-  void setup(const step::Context& context) override {
-    context_.emplace(context);
-    pass_.emplace(*context_);
-    updater_.emplace(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim);
-    exchange_ = data_parallel::make_exchange(*context_);
-    statistics_.emplace(*context_, config_.batch_norm, config_.statistics);
-    statistics_->synchronise(*pass_);
-    sharded_ = wants_sharded();
-    const bool record = context.record_steps && !statistics_->synchronised();
-    backward_.emplace(context.module.device(), record), update_.emplace(context.module.device(), record);
-    lane_.emplace(arena(), context.comm, context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); });
-    tuner_.emplace(cuts(), context.comm);
+  Allreduce(const StrategyConfig& config, const step::Context& context)
+      : config_(config),
+        context_(context),
+        pass_(context_),
+        updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim),
+        exchange_(data_parallel::make_exchange(context_)),
+        statistics_(context_, config.batch_norm, config.statistics),
+        sharded_(wants_sharded()),
+        backward_(context.module.device(), records()),
+        update_(context.module.device(), records()),
+        tuner_(cuts(), context.comm),
+        lane_(arena(), context.comm, context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }) {
+    statistics_.synchronise(pass_);
     apply_cut();
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
-    const step::PhaseSpan span(*context_, "step");
-    const Nanoseconds began = context_->clock.now();
-    pass_->begin_step(point.step);
+    const step::PhaseSpan span(context_, "step");
+    const Nanoseconds began = context_.clock.now();
+    pass_.begin_step(point.step);
     exchange_->begin_step(point);
-    updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
-    const auto announce = [this](std::size_t first, std::size_t last) { lane_->ready(first, last); };
-    backward_->run(batch, [&] { sums_ = pass_->run(batch, batch.weight(context_->workers()), on_cpu() ? announce : nn::GradientReady()); });
+    updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+    const auto announce = [this](std::size_t first, std::size_t last) { lane_.ready(first, last); };
+    backward_.run(batch, [&] { sums_ = pass_.run(batch, batch.weight(context_.workers()), on_cpu() ? announce : nn::GradientReady()); });
     {
-      const step::PhaseSpan wait(*context_, lane_->overlaps() ? "wait for gradients" : "exchange");
-      lane_->finish();
+      const step::PhaseSpan wait(context_, lane_.overlaps() ? "wait for gradients" : "exchange");
+      lane_.finish();
     }
-    update_->run(batch, [&] {
-      if (updates_at_the_end()) updater_->update_all();
-      context_->module.refresh();
+    update_.run(batch, [&] {
+      if (updates_at_the_end()) updater_.update_all();
+      context_.module.refresh();
     });
-    if (tuner_->measured(seconds(context_->clock.now() - began))) {
+    if (tuner_.measured(seconds(context_.clock.now() - began))) {
       gather_shards();
       apply_cut();
     }
     return {sums_, batch.targets.numel()};
   }
 
-  void agree(std::size_t) override { statistics_->agree(); }
-  void resume_training() override { statistics_->resume_training(); }
+  void agree() override { statistics_.agree(); }
+  void resume_training() override { statistics_.resume_training(); }
 
   std::vector<step::NamedTensor> save() override {
     gather_shards();
-    std::vector<step::NamedTensor> state = updater_->state();
-    for (auto& part : {exchange_->save(), statistics_->save()}) state.insert(state.end(), part.begin(), part.end());
+    std::vector<step::NamedTensor> state = updater_.state();
+    for (auto& part : {exchange_->save(), statistics_.save()}) state.insert(state.end(), part.begin(), part.end());
     return state;
   }
 
   void load(std::span<const step::NamedTensor> saved) override {
-    const std::vector<step::NamedTensor> state = data_parallel::with_momentum_in_place(*context_, saved);
-    updater_->load(state);
+    const std::vector<step::NamedTensor> state = data_parallel::with_momentum_in_place(context_, saved);
+    updater_.load(state);
     exchange_->load(state);
-    statistics_->load(state);
+    statistics_.load(state);
   }
 
   step::Traffic traffic() const override {
-    return {.exposed_s = lane_->exposed_s(),
-            .communication_s = lane_->busy_s(),
+    return {.exposed_s = lane_.exposed_s(),
+            .communication_s = lane_.busy_s(),
             .bytes_sent = exchange_->bytes_sent() + sharded_bytes_,
             .bytes_plain = exchange_->bytes_plain() + sharded_bytes_};
   }
 
  private:
-  tensor::Arena& arena() { return context_->module.arena(); }
-  bool on_cpu() const { return context_->module.device().is_cpu(); }
-  bool updates_at_the_end() const { return updater_->clips() || !on_cpu(); }
+  tensor::Arena& arena() { return context_.module.arena(); }
+  bool on_cpu() const { return context_.module.device().is_cpu(); }
+  bool records() const { return context_.record_steps && !statistics_.synchronised(); }
+  bool updates_at_the_end() const { return updater_.clips() || !on_cpu(); }
 
   /// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
   /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses.
-  bool cut_keeps_bits() const { return context_->workers() <= 2; }
+  bool cut_keeps_bits() const { return context_.workers() <= 2; }
 
   /// Whether a reduce-scatter adds in the order of an allreduce: there is one order of two summands, and one algorithm for both where ranks
   /// share memory.
   bool scatter_keeps_bits() const {
-    const bool direct = context_->comm.topology().hosts == 1 && context_->comm.engine() != "gloo" &&
-                        (context_->algorithm == "auto" || context_->algorithm == "direct");
-    return context_->workers() <= 2 || direct;
+    const bool direct = context_.comm.topology().hosts == 1 && context_.comm.engine() != "gloo" &&
+                        (context_.algorithm == "auto" || context_.algorithm == "direct");
+    return context_.workers() <= 2 || direct;
   }
 
   bool wants_sharded() {
-    const bool can =
-        updater_->elementwise() && !updater_->clips() && on_cpu() && context_->compression == "none" && context_->workers() > 1;
-    if (config_.update == "sharded" && !can && context_->workers() > 1)
+    const bool can = updater_.elementwise() && !updater_.clips() && on_cpu() && context_.compression == "none" && context_.workers() > 1;
+    if (config_.update == "sharded" && !can && context_.workers() > 1)
       throw ConfigError(
           "strategy.update=sharded needs an optimizer that updates every element by itself (sgd, adam, adamw), no optim.clip_norm, no "
           "comm.compression, and train.device=cpu; use strategy.update=whole");
     return can &&
-           (config_.update == "sharded" || (config_.update == "auto" && context_->comm.topology().hosts == 1 && scatter_keeps_bits()));
+           (config_.update == "sharded" || (config_.update == "auto" && context_.comm.topology().hosts == 1 && scatter_keeps_bits()));
   }
 
   /// The cuts to be tried; one where there is nothing to choose.
   std::vector<data_parallel::Cut> cuts() const {
-    if (!on_cpu() || context_->workers() == 1) return {{0, false}};
-    const bool many_hosts = context_->comm.topology().hosts > 1 || context_->shaped;
-    const bool may_measure = context_->compression == "none" && (cut_keeps_bits() || !context_->repeatable);
+    if (!on_cpu() || context_.workers() == 1) return {{0, false}};
+    const bool many_hosts = context_.comm.topology().hosts > 1 || context_.shaped;
+    const bool may_measure = context_.compression == "none" && (cut_keeps_bits() || !context_.repeatable);
     if (config_.bucket_mb > 0 || !may_measure) {
       const auto bytes = config_.bucket_mb > 0 ? static_cast<std::int64_t>(config_.bucket_mb * kMiB) : kBucketBytes;
       return {{bytes, config_.overlap == "on" || (config_.overlap == "auto" && many_hosts)}};
@@ -135,33 +132,33 @@ class Allreduce final : public step::Strategy {
     std::vector<data_parallel::Cut> tried;
     if (config_.overlap != "on") tried.insert(tried.end(), {{2 * kMiB, false}, {0, false}});
     if (config_.overlap != "off") tried.insert(tried.end(), {{2 * kMiB, true}, {8 * kMiB, true}, {25 * kMiB, true}});
-    std::erase_if(tried, [&](const data_parallel::Cut& cut) { return cut.bytes >= context_->module.arena().length() * 4; });
+    std::erase_if(tried, [&](const data_parallel::Cut& cut) { return cut.bytes >= context_.module.arena().length() * 4; });
     if (tried.empty()) tried.push_back({0, config_.overlap == "on"});
     return tried;
   }
 
   void apply_cut() {
-    const data_parallel::Cut cut = tuner_->cut();
-    lane_->configure(cut.bytes, cut.overlap);
-    exchange_->prepare(lane_->buckets());
+    const data_parallel::Cut cut = tuner_.cut();
+    lane_.configure(cut.bytes, cut.overlap);
+    exchange_->prepare(lane_.buckets());
   }
 
   /// Returns how long the update took.
   Nanoseconds treat(const data_parallel::Bucket& bucket) {
-    const step::PhaseSpan span(*context_, "bucket", "communication");
+    const step::PhaseSpan span(context_, "bucket", "communication");
     if (sharded_) return reduce_and_update_shard(bucket);
     exchange_->average(bucket);
     return updates_at_the_end() ? Nanoseconds(0) : update(bucket.begin, bucket.end);
   }
 
   Nanoseconds update(std::int64_t begin, std::int64_t end) {
-    const Nanoseconds began = context_->clock.now();
-    updater_->update(begin, end);
-    return context_->clock.now() - began;
+    const Nanoseconds began = context_.clock.now();
+    updater_.update(begin, end);
+    return context_.clock.now() - began;
   }
 
   Nanoseconds reduce_and_update_shard(const data_parallel::Bucket& bucket) {
-    comm::Communicator& comm = context_->comm;
+    comm::Communicator& comm = context_.comm;
     comm.run(comm::reduce_scatter(data_parallel::buffer_of(arena().gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
     const schedule::Range mine = schedule::part(bucket.count(), comm.size(), comm.rank());
     const Nanoseconds spent = update(bucket.begin + mine.begin, bucket.begin + mine.end);
@@ -173,27 +170,29 @@ class Allreduce final : public step::Strategy {
   /// Every worker gets the optimizer's state of all shards.
   void gather_shards() {
     if (!sharded_) return;
-    for (const at::Tensor& state : updater_->buffers())
-      for (const data_parallel::Bucket& bucket : lane_->buckets())
-        context_->comm.run(comm::all_gather(data_parallel::buffer_of(state, bucket.begin, bucket.end)));
+    for (const at::Tensor& state : updater_.buffers())
+      for (const data_parallel::Bucket& bucket : lane_.buckets())
+        context_.comm.run(comm::all_gather(data_parallel::buffer_of(state, bucket.begin, bucket.end)));
   }
 
   StrategyConfig config_;
-  std::optional<step::Context> context_;
-  std::optional<step::LocalPass> pass_;
-  std::optional<step::Updater> updater_;
+  step::Context context_;
+  step::LocalPass pass_;
+  step::Updater updater_;
   std::unique_ptr<data_parallel::Exchange> exchange_;
-  std::optional<data_parallel::WorkerStatistics> statistics_;
-  std::optional<step::RecordedStep> backward_, update_;
-  std::optional<data_parallel::BucketTuner> tuner_;
-  bool sharded_ = false;
+  data_parallel::WorkerStatistics statistics_;
+  bool sharded_;
+  step::RecordedStep backward_, update_;
+  data_parallel::BucketTuner tuner_;
   std::int64_t sharded_bytes_ = 0;
   at::Tensor sums_;
-  std::optional<data_parallel::BucketLane> lane_;  // last: its thread uses everything above
+  data_parallel::BucketLane lane_;  // last: its thread uses everything above
 };
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config) { return std::make_unique<Allreduce>(config); }
+std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<Allreduce>(config, context);
+}
 
 }  // namespace paceline::strategies

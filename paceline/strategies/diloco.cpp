@@ -11,10 +11,10 @@ namespace {
 
 class DiLoCo final : public Replicas {
  public:
-  using Replicas::Replicas;
+  DiLoCo(const StrategyConfig& config, const step::Context& context) : Replicas(config, context) { prepare(); }
 
  private:
-  void prepare() override {
+  void prepare() final {
     outer_ = parameters().clone();
     velocity_ = at::zeros_like(outer_);
   }
@@ -36,6 +36,8 @@ class DiLoCo final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config) { return std::make_unique<DiLoCo>(config); }
+std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<DiLoCo>(config, context);
+}
 
 }  // namespace paceline::strategies

@@ -12,10 +12,10 @@ namespace {
 
 class Easgd final : public Replicas {
  public:
-  using Replicas::Replicas;
+  Easgd(const StrategyConfig& config, const step::Context& context) : Replicas(config, context) { prepare(); }
 
  private:
-  void prepare() override {
+  void prepare() final {
     centre_ = parameters().clone();
     pull_ = data_parallel::allocate_from(context().comm)(parameters().numel(), parameters().options());
   }
@@ -38,6 +38,8 @@ class Easgd final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_easgd(const StrategyConfig& config) { return std::make_unique<Easgd>(config); }
+std::unique_ptr<step::Strategy> make_easgd(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<Easgd>(config, context);
+}
 
 }  // namespace paceline::strategies

@@ -17,14 +17,13 @@ namespace {
 
 class Gossip final : public Replicas {
  public:
-  using Replicas::Replicas;
-
- private:
-  std::string refusal_of(const c10::Device& device) const override {
-    return device.is_cpu() ? "" : "pairs of workers exchange messages in host memory; use train.device=cpu or local_sgd";
+  Gossip(const StrategyConfig& config, const step::Context& context)
+      : Replicas(config, context, "pairs of workers exchange messages in host memory") {
+    prepare();
   }
 
-  void prepare() override { neighbour_ = data_parallel::allocate_from(context().comm)(parameters().numel(), parameters().options()); }
+ private:
+  void prepare() final { neighbour_ = data_parallel::allocate_from(context().comm)(parameters().numel(), parameters().options()); }
 
   int partner(std::int64_t step) {
     std::vector<int> order(static_cast<std::size_t>(context().workers()));
@@ -52,6 +51,8 @@ class Gossip final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config) { return std::make_unique<Gossip>(config); }
+std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<Gossip>(config, context);
+}
 
 }  // namespace paceline::strategies

@@ -20,6 +20,8 @@ class LocalSgd final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config) { return std::make_unique<LocalSgd>(config); }
+std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<LocalSgd>(config, context);
+}
 
 }  // namespace paceline::strategies

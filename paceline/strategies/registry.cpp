@@ -1,54 +1,70 @@
 #include "paceline/strategies/registry.h"
 
+#include <algorithm>
+
 #include "paceline/central/central.h"
 #include "paceline/strategies/all.h"
 
 namespace paceline::strategies {
 namespace {
 
-constexpr Entry<MakeStrategy> kStrategies[] = {
-    {"single", "one worker; no communication", make_single},
-    {"allreduce", "synchronous: the mean of all workers' gradients, sent while the backward pass goes on", make_allreduce},
-    {"stale_sync", "the mean of all workers' gradients of some steps ago, sent while later steps are computed", make_stale_sync},
-    {"local_sgd", "replicas that become their mean every few steps; post-local too", make_local_sgd},
-    {"sparknet", "replicas that a master averages every few steps", make_sparknet},
-    {"easgd", "replicas and a centre that attract each other (elastic averaging, DeepSpark)", make_easgd},
-    {"diloco", "replicas whose progress over many steps is the gradient of an outer Nesterov step", make_diloco},
-    {"gossip", "replicas that average with one random neighbour after every step", make_gossip},
-    {"ad_psgd", "the same without waiting: every worker at its own pace", make_ad_psgd},
-    {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", make_sgp},
-    {"ssgd", "parameter server: the mean of all workers' gradients (average × bsp)", make_central},
-    {"asgd", "parameter server: every gradient as it comes, however stale (asgd × asp)", make_central},
-    {"ssp", "parameter server: as asgd, but nobody runs further ahead than ps.staleness (asgd × ssp)", make_central},
-    {"dc_asgd", "parameter server: delay-compensated ASGD (dc_asgd × asp)", make_central},
-    {"lc_asgd", "parameter server: loss-compensated ASGD, with predictors and Async-BN (lc_asgd × asp)", make_central},
-    {"staleness_aware", "parameter server: the rate divided by the staleness (staleness_aware × asp)", make_central},
-    {"gap_aware", "parameter server: gradients divided by how far the parameters moved (gap_aware × asp)", make_central},
-    {"dana", "parameter server: a momentum for each worker and a look-ahead (dana × asp)", make_central},
-    {"downpour", "parameter server: workers visit it every ps.period steps (downpour × asp)", make_central},
-    {"k_sync", "parameter server: the mean of the first K workers, the others start anew (average × k_sync)", make_central},
-    {"k_batch_sync", "parameter server: the mean of the first K minibatches (average × k_batch_sync)", make_central},
-    {"k_async", "parameter server: the mean of K workers' gradients, nobody starts anew (average × k_async)", make_central},
-    {"k_batch_async", "parameter server: the mean of any K minibatches (average × k_batch_async)", make_central},
-    {"adasync", "parameter server: as k_async, with a K that grows (average × adasync)", make_central},
-    {"ps", "parameter server: any ps.rule with any ps.consistency", make_central},
+constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, rule, consistency}; }
+
+constexpr Entry<StrategyKind> kStrategies[] = {
+    {"single", "one worker; no communication", {make_single}},
+    {"allreduce", "synchronous: the mean of all workers' gradients, sent while the backward pass goes on", {make_allreduce}},
+    {"stale_sync", "the mean of all workers' gradients of some steps ago, sent while later steps are computed", {make_stale_sync}},
+    {"local_sgd", "replicas that become their mean every few steps; post-local too", {make_local_sgd}},
+    {"sparknet", "replicas that a master averages every few steps", {make_sparknet}},
+    {"easgd", "replicas and a centre that attract each other (elastic averaging, DeepSpark)", {make_easgd}},
+    {"diloco", "replicas whose progress over many steps is the gradient of an outer Nesterov step", {make_diloco}},
+    {"gossip", "replicas that average with one random neighbour after every step", {make_gossip}},
+    {"ad_psgd", "the same without waiting: every worker at its own pace", {make_ad_psgd}},
+    {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", {make_sgp}},
+    {"ssgd", "parameter server: the mean of all workers' gradients (average × bsp)", served("average", "bsp")},
+    {"asgd", "parameter server: every gradient as it comes, however stale (asgd × asp)", served("asgd", "asp")},
+    {"ssp", "parameter server: as asgd, but nobody runs further ahead than ps.staleness (asgd × ssp)", served("asgd", "ssp")},
+    {"dc_asgd", "parameter server: delay-compensated ASGD (dc_asgd × asp)", served("dc_asgd", "asp")},
+    {"lc_asgd", "parameter server: loss-compensated ASGD, with predictors and Async-BN (lc_asgd × asp)", served("lc_asgd", "asp")},
+    {"staleness_aware", "parameter server: the rate divided by the staleness (staleness_aware × asp)", served("staleness_aware", "asp")},
+    {"gap_aware", "parameter server: gradients divided by how far the parameters moved (gap_aware × asp)", served("gap_aware", "asp")},
+    {"dana", "parameter server: a momentum for each worker and a look-ahead (dana × asp)", served("dana", "asp")},
+    {"downpour", "parameter server: workers visit it every ps.period steps (downpour × asp)", served("downpour", "asp")},
+    {"k_sync", "parameter server: the mean of the first K workers, the others start anew (average × k_sync)", served("average", "k_sync")},
+    {"k_batch_sync", "parameter server: the mean of the first K minibatches (average × k_batch_sync)", served("average", "k_batch_sync")},
+    {"k_async", "parameter server: the mean of K workers' gradients, nobody starts anew (average × k_async)", served("average", "k_async")},
+    {"k_batch_async", "parameter server: the mean of any K minibatches (average × k_batch_async)", served("average", "k_batch_async")},
+    {"adasync", "parameter server: as k_async, with a K that grows (average × adasync)", served("average", "adasync")},
+    {"ps", "parameter server: any ps.rule with any ps.consistency", served("", "")},
 };
 
 }  // namespace
 
-std::span<const Entry<MakeStrategy>> strategies() { return kStrategies; }
+std::span<const Entry<StrategyKind>> strategies() { return kStrategies; }
 
-std::unique_ptr<step::Strategy> make_central(const StrategyConfig& config) { return central::make_central(config.name); }
+bool is_centralised(const std::string& name) {
+  const auto found = std::ranges::find(kStrategies, name, &Entry<StrategyKind>::key);
+  return found != std::end(kStrategies) && found->make.centralised();
+}
 
-bool is_centralised(const std::string& name) { return central::is_centralised(name); }
+ps::PsConfig paired(const std::string& name, ps::PsConfig ps) {
+  const StrategyKind& kind = find(strategies(), "strategy", name).make;
+  if (!kind.rule.empty()) ps.rule = kind.rule, ps.consistency = kind.consistency;
+  return ps;
+}
 
 std::string resolve(const std::string& name, int workers) {
   if (name != "auto") return name;
   return workers > 1 ? "allreduce" : "single";
 }
 
-std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config) {
-  return find(strategies(), "strategy", config.name).make(config);
+std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
+                                              const central::Settings& servers) {
+  const StrategyKind& kind = find(strategies(), "strategy", config.name).make;
+  if (!kind.centralised()) return kind.make(config, context);
+  central::Settings paired_servers = servers;
+  paired_servers.strategy = config.name, paired_servers.ps = paired(config.name, servers.ps);
+  return central::make_central(context, paired_servers);
 }
 
 void StrategyConfig::describe(Section& section) {

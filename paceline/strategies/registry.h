@@ -1,4 +1,4 @@
-// [strategy] of a recipe, and the table of all strategies: one row each, which names the factory in the strategy's own file.
+// [strategy] of a recipe, and the table of all strategies: one row per strategy.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 
 #include "paceline/base/config.h"
 #include "paceline/base/registry.h"
+#include "paceline/central/settings.h"
 #include "paceline/step/strategy.h"
 
 namespace paceline::strategies {
@@ -28,13 +29,24 @@ struct StrategyConfig {
   void describe(Section& section);
 };
 
-using MakeStrategy = std::unique_ptr<step::Strategy> (*)(const StrategyConfig&);
-std::span<const Entry<MakeStrategy>> strategies();
-/// The strategy of that key; "auto" is none until resolve() has made it one.
-std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config);
+/// A strategy of this room, or one around a parameter server: a pair of an update rule and a consistency (ps/).
+struct StrategyKind {
+  std::unique_ptr<step::Strategy> (*make)(const StrategyConfig&, const step::Context&) = nullptr;
+  std::string_view rule = {}, consistency = {};  // empty: those of [ps]
+
+  bool centralised() const { return make == nullptr; }
+};
+std::span<const Entry<StrategyKind>> strategies();
+
+/// The strategy of that key; "auto" is none until resolve() has made it one. `servers`: of strategies that have a parameter server.
+/// ConfigError where it cannot be.
+std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
+                                              const central::Settings& servers = {});
 /// The key that "auto" stands for.
 std::string resolve(const std::string& name, int workers);
-/// Whether the strategy has a parameter server, and plays all workers of a run by itself.
+/// Whether the strategy has a parameter server, and plays all workers of a run by itself. "auto" has none.
 bool is_centralised(const std::string& name);
+/// [ps] with the rule and the consistency that the strategy's name stands for.
+ps::PsConfig paired(const std::string& name, ps::PsConfig ps);
 
 }  // namespace paceline::strategies

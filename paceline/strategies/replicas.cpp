@@ -17,105 +17,104 @@ constexpr const char* kParameters = "workers.parameters";
 
 }  // namespace
 
-void Replicas::setup(const step::Context& context) {
+Replicas::Replicas(const StrategyConfig& config, const step::Context& context, const std::string& needs_host)
+    : config_(config),
+      context_(context),
+      pass_(context_),
+      updater_(context.module.arena(), context.optim),
+      statistics_(context_, config.batch_norm, config.statistics),
+      recorded_(context.module.device(), context.record_steps) {
   if (context.compression != "none")
     throw ConfigError(
         fmt::format("comm.compression={} compresses gradients, and strategy '{}' exchanges none; use strategy.name=allreduce or "
                     "comm.compression=none",
-                    context.compression, config_.name));
-  if (const std::string why = refusal_of(context.module.device()); !why.empty())
-    throw ConfigError(fmt::format("strategy '{}': {}", config_.name, why));
-  context_.emplace(context);
-  pass_.emplace(*context_);
-  updater_.emplace(context.module.arena(), context.optim);
-  statistics_.emplace(*context_, config_.batch_norm, config_.statistics);
-  if (statistics_->synchronised())
-    throw ConfigError(
-        fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config_.name));
-  recorded_.emplace(context.module.device(), context.record_steps);
-  prepare();
+                    context.compression, config.name));
+  if (!needs_host.empty() && !context.module.device().is_cpu())
+    throw ConfigError(fmt::format("strategy '{}': {}; use train.device=cpu or local_sgd", config.name, needs_host));
+  if (statistics_.synchronised())
+    throw ConfigError(fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config.name));
 }
 
 step::StepResult Replicas::step(const step::Batch& batch, const step::Point& point) {
-  const step::PhaseSpan span(*context_, "step");
-  pass_->begin_step(point.step);
-  updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+  const step::PhaseSpan span(context_, "step");
+  pass_.begin_step(point.step);
+  updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
   const std::int64_t targets = batch.targets.numel();
-  recorded_->run(batch, [&] {
-    sums_ = pass_->run(batch, 1.0 / static_cast<double>(std::max<std::int64_t>(targets, 1)));  // the mean of the worker's own share
-    const step::PhaseSpan update(*context_, "update");
-    updater_->update_all();
+  recorded_.run(batch, [&] {
+    sums_ = pass_.run(batch, 1.0 / static_cast<double>(std::max<std::int64_t>(targets, 1)));  // the mean of the worker's own share
+    const step::PhaseSpan update(context_, "update");
+    updater_.update_all();
   });
-  const Nanoseconds began = context_->clock.now();
+  const Nanoseconds began = context_.clock.now();
   {
-    const step::PhaseSpan meeting(*context_, "meet", "communication");
+    const step::PhaseSpan meeting(context_, "meet", "communication");
     meet(point);
   }
-  const double spent = seconds(context_->clock.now() - began);
+  const double spent = seconds(context_.clock.now() - began);
   traffic_.exposed_s += spent, traffic_.communication_s += spent;
-  context_->module.refresh();
+  context_.module.refresh();
   return {sums_, targets};
 }
 
 std::int64_t Replicas::average(const at::Tensor& flat) {
-  if (context_->workers() == 1 || flat.numel() == 0) return 0;
+  if (context_.workers() == 1 || flat.numel() == 0) return 0;
   const comm::Buffer buffer = data_parallel::buffer_of(flat, 0, flat.numel());
-  context_->comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
-  return data_parallel::allreduce_bytes(buffer.bytes(), context_->workers());
+  context_.comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
+  return data_parallel::allreduce_bytes(buffer.bytes(), context_.workers());
 }
 
-void Replicas::agree(std::size_t) {
+void Replicas::agree() {
   own_ = parameters().clone();
   agree_on_parameters();
-  statistics_->agree();
-  context_->module.refresh();
+  statistics_.agree();
+  context_.module.refresh();
 }
 
 void Replicas::resume_training() {
   if (own_.defined()) at::Tensor(parameters()).copy_(own_);
   own_.reset();
-  statistics_->resume_training();
-  context_->module.refresh();
+  statistics_.resume_training();
+  context_.module.refresh();
 }
 
 std::vector<step::NamedTensor> Replicas::save() {
-  comm::Communicator& comm = context_->comm;
+  comm::Communicator& comm = context_.comm;
   std::vector<step::NamedTensor> state = {{kParameters, data_parallel::gather_rows(comm, own_.defined() ? own_ : parameters())}};
   // The optimizers' mean stands under its usual name, for another strategy or another number of workers to go on from.
   std::vector<at::Tensor> kept;
-  for (std::size_t i = 0; i < updater_->buffers().size(); ++i) {
-    at::Tensor buffer = updater_->buffers()[i];
+  for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
+    at::Tensor buffer = updater_.buffers()[i];
     kept.push_back(buffer.clone());
     state.push_back({fmt::format("workers.optim.{}", i), data_parallel::gather_rows(comm, buffer)});
     buffer.copy_(state.back().tensor.mean(0));
   }
-  for (const step::NamedTensor& item : updater_->state()) state.push_back({item.name, item.tensor.clone()});
-  for (std::size_t i = 0; i < kept.size(); ++i) at::Tensor(updater_->buffers()[i]).copy_(kept[i]);
+  for (const step::NamedTensor& item : updater_.state()) state.push_back({item.name, item.tensor.clone()});
+  for (std::size_t i = 0; i < kept.size(); ++i) at::Tensor(updater_.buffers()[i]).copy_(kept[i]);
   for (const step::NamedTensor& item : memory()) state.push_back({"workers." + item.name, data_parallel::gather_rows(comm, item.tensor)});
-  for (step::NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
+  for (step::NamedTensor& item : statistics_.save()) state.push_back(std::move(item));
   return state;
 }
 
 void Replicas::load(std::span<const step::NamedTensor> state) {
   prepare();  // with what was agreed on, which the module still has: another strategy's checkpoint says nothing of this one's memory
-  updater_->load(state);
-  statistics_->load(state);
+  updater_.load(state);
+  statistics_.load(state);
   const auto found = std::ranges::find(state, kParameters, &step::NamedTensor::name);
-  const bool same_workers = found != state.end() && found->tensor.size(0) == context_->workers();
+  const bool same_workers = found != state.end() && found->tensor.size(0) == context_.workers();
   if (same_workers) {
     at::Tensor mine = parameters();
-    data_parallel::take_row(context_->comm, found->tensor, mine, kParameters);
-    for (std::size_t i = 0; i < updater_->buffers().size(); ++i) {
-      at::Tensor buffer = updater_->buffers()[i];
+    data_parallel::take_row(context_.comm, found->tensor, mine, kParameters);
+    for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
+      at::Tensor buffer = updater_.buffers()[i];
       const std::string name = fmt::format("workers.optim.{}", i);
-      data_parallel::take_row(context_->comm, step::find_saved(state, name), buffer, name);
+      data_parallel::take_row(context_.comm, step::find_saved(state, name), buffer, name);
     }
   } else if (remembers_replica()) {
     return;
   }
   for (step::NamedTensor& item : memory()) {
     const auto saved = std::ranges::find(state, "workers." + item.name, &step::NamedTensor::name);
-    if (saved != state.end()) data_parallel::take_row(context_->comm, saved->tensor, item.tensor, saved->name);
+    if (saved != state.end()) data_parallel::take_row(context_.comm, saved->tensor, item.tensor, saved->name);
   }
 }
 

@@ -4,7 +4,7 @@
 // unless a strategy has something better.
 #pragma once
 
-#include <optional>
+#include <string>
 
 #include "paceline/data_parallel/statistics.h"
 #include "paceline/step/local_pass.h"
@@ -16,18 +16,19 @@ namespace paceline::strategies {
 
 class Replicas : public step::Strategy {
  public:
-  explicit Replicas(const StrategyConfig& config) : config_(config) {}
+  /// `needs_host`: why its meetings need replicas in host memory; empty where they do not. ConfigError where it cannot be.
+  Replicas(const StrategyConfig& config, const step::Context& context, const std::string& needs_host = {});
 
-  void setup(const step::Context& context) override;
   step::StepResult step(const step::Batch& batch, const step::Point& point) override;
-  void agree(std::size_t view) override;
+  void agree() override;
   void resume_training() override;
   std::vector<step::NamedTensor> save() override;
   void load(std::span<const step::NamedTensor> state) override;
   step::Traffic traffic() const override { return traffic_; }
 
  protected:
-  /// While the module has what all workers agree on: when all is set up, and again before a checkpoint's replicas are taken.
+  /// While the module has what all workers agree on: a strategy calls it when it is constructed, and load() calls it before a checkpoint's
+  /// replicas are taken.
   virtual void prepare() {}
   /// After the worker's own update of step `point`.
   virtual void meet(const step::Point& point) = 0;
@@ -37,23 +38,21 @@ class Replicas : public step::Strategy {
   virtual std::vector<step::NamedTensor> memory() { return {}; }
   /// Whether the memory is about this worker's replica: then another number of workers begins without it, else with the mean of all.
   virtual bool remembers_replica() const { return false; }
-  /// Why a device cannot be used; empty: it can.
-  virtual std::string refusal_of(const c10::Device&) const { return {}; }
 
   const StrategyConfig& config() const { return config_; }
-  step::Context& context() { return *context_; }
-  const at::Tensor& parameters() { return context_->module.arena().parameters(); }  // [length]
+  step::Context& context() { return context_; }
+  const at::Tensor& parameters() { return context_.module.arena().parameters(); }  // [length]
   /// `flat` becomes its mean over the workers. Returns what this worker sent for it, which counts where it is part of training.
   std::int64_t average(const at::Tensor& flat);
   void count_bytes(std::int64_t sent) { traffic_.bytes_sent += sent, traffic_.bytes_plain += sent; }
 
  private:
   StrategyConfig config_;
-  std::optional<step::Context> context_;
-  std::optional<step::LocalPass> pass_;
-  std::optional<step::Updater> updater_;
-  std::optional<data_parallel::WorkerStatistics> statistics_;
-  std::optional<step::RecordedStep> recorded_;
+  step::Context context_;
+  step::LocalPass pass_;
+  step::Updater updater_;
+  data_parallel::WorkerStatistics statistics_;
+  step::RecordedStep recorded_;
   at::Tensor sums_;
   at::Tensor own_;  // this worker's parameters, while the module has what was agreed on
   step::Traffic traffic_;

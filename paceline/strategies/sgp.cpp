@@ -18,14 +18,12 @@ namespace {
 
 class Sgp final : public Replicas {
  public:
-  using Replicas::Replicas;
-
- private:
-  std::string refusal_of(const c10::Device& device) const override {
-    return device.is_cpu() ? "" : "workers push messages in host memory; use train.device=cpu or local_sgd";
+  Sgp(const StrategyConfig& config, const step::Context& context) : Replicas(config, context, "workers push messages in host memory") {
+    prepare();
   }
 
-  void prepare() override {
+ private:
+  void prepare() final {
     const auto allocate = data_parallel::allocate_from(context().comm);
     weight_ = at::ones({1}, parameters().options());
     pushed_ = allocate(parameters().numel() + 1, parameters().options());
@@ -67,6 +65,8 @@ class Sgp final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config) { return std::make_unique<Sgp>(config); }
+std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<Sgp>(config, context);
+}
 
 }  // namespace paceline::strategies

@@ -1,6 +1,4 @@
 // One worker: forward, backward, update. The yardstick for every other strategy, and the step that a GPU records in a CUDA graph.
-#include <optional>
-
 #include "paceline/base/error.h"
 #include "paceline/data_parallel/unsaid.h"
 #include "paceline/step/local_pass.h"
@@ -13,53 +11,55 @@ namespace {
 
 class Single final : public step::Strategy {
  public:
-  void setup(const step::Context& context) override {
+  explicit Single(const step::Context& context)
+      : context_(context),
+        pass_(context_),
+        updater_(context.module.arena(), context.optim),
+        unsaid_(context_),
+        recorded_(context.module.device(), context.record_steps) {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
-    context_.emplace(context);
-    pass_.emplace(*context_);
-    updater_.emplace(context.module.arena(), context.optim);
-    unsaid_.emplace(*context_);
-    recorded_.emplace(context.module.device(), context.record_steps);
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
-    const step::PhaseSpan span(*context_, "step");
-    pass_->begin_step(point.step);
-    updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+    const step::PhaseSpan span(context_, "step");
+    pass_.begin_step(point.step);
+    updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
     const auto work = [&] {
-      sums_ = pass_->run(batch, batch.weight(1));
-      unsaid_->say(0, context_->module.arena().length());
-      const step::PhaseSpan update(*context_, "update");
-      updater_->update_all();
-      context_->module.refresh();
+      sums_ = pass_.run(batch, batch.weight(1));
+      unsaid_.say(0, context_.module.arena().length());
+      const step::PhaseSpan update(context_, "update");
+      updater_.update_all();
+      context_.module.refresh();
     };
-    if (unsaid_->any()) work();  // once: not to be recorded
-    else recorded_->run(batch, work);
+    if (unsaid_.any()) work();  // once: not to be recorded
+    else recorded_.run(batch, work);
     return {sums_, batch.targets.numel()};
   }
 
   std::vector<step::NamedTensor> save() override {
-    std::vector<step::NamedTensor> state = updater_->state();
-    for (step::NamedTensor& item : unsaid_->save()) state.push_back(std::move(item));
+    std::vector<step::NamedTensor> state = updater_.state();
+    for (step::NamedTensor& item : unsaid_.save()) state.push_back(std::move(item));
     return state;
   }
   void load(std::span<const step::NamedTensor> state) override {
-    updater_->load(data_parallel::with_momentum_in_place(*context_, state));
-    unsaid_->load(state);
+    updater_.load(data_parallel::with_momentum_in_place(context_, state));
+    unsaid_.load(state);
   }
 
  private:
-  std::optional<step::Context> context_;
-  std::optional<step::LocalPass> pass_;
-  std::optional<step::Updater> updater_;
-  std::optional<data_parallel::Unsaid> unsaid_;
-  std::optional<step::RecordedStep> recorded_;
+  step::Context context_;
+  step::LocalPass pass_;
+  step::Updater updater_;
+  data_parallel::Unsaid unsaid_;
+  step::RecordedStep recorded_;
   at::Tensor sums_;
 };
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_single(const StrategyConfig&) { return std::make_unique<Single>(); }
+std::unique_ptr<step::Strategy> make_single(const StrategyConfig&, const step::Context& context) {
+  return std::make_unique<Single>(context);
+}
 
 }  // namespace paceline::strategies

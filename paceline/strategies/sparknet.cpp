@@ -25,6 +25,8 @@ class SparkNet final : public Replicas {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config) { return std::make_unique<SparkNet>(config); }
+std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<SparkNet>(config, context);
+}
 
 }  // namespace paceline::strategies

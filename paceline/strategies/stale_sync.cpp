@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -22,9 +21,27 @@ namespace {
 
 constexpr const char* kGradients = "stale_sync.gradients";
 
+const step::Context& checked(const step::Context& context) {
+  if (context.compression != "none")
+    throw ConfigError(
+        fmt::format("comm.compression={} works with strategy.name=allreduce; use comm.compression=none", context.compression));
+  if (!context.module.device().is_cpu())
+    throw ConfigError("strategy 'stale_sync' sends while it computes, from host memory; use train.device=cpu or strategy.name=allreduce");
+  return context;
+}
+
 class StaleSync final : public step::Strategy {
  public:
-  explicit StaleSync(const StrategyConfig& config) : config_(config) {}
+  StaleSync(const StrategyConfig& config, const step::Context& context)
+      : config_(config),
+        context_(checked(context)),
+        pass_(context_),
+        updater_(context.module.arena(), context.optim),
+        statistics_(context_, config.batch_norm, config.statistics) {
+    statistics_.synchronise(pass_);
+    const auto allocate = data_parallel::allocate_from(context.comm);
+    for (std::int64_t i = 0; i <= config_.staleness; ++i) free_.push_back(allocate(gradients().numel(), gradients().options()));
+  }
   ~StaleSync() override {
     for (const Sent& sent : under_way_) {  // its memory must live until then
       try {
@@ -34,44 +51,29 @@ class StaleSync final : public step::Strategy {
     }
   }
 
-  void setup(const step::Context& context) override {
-    if (context.compression != "none")
-      throw ConfigError(
-          fmt::format("comm.compression={} works with strategy.name=allreduce; use comm.compression=none", context.compression));
-    if (!context.module.device().is_cpu())
-      throw ConfigError("strategy 'stale_sync' sends while it computes, from host memory; use train.device=cpu or strategy.name=allreduce");
-    context_.emplace(context);
-    pass_.emplace(*context_);
-    updater_.emplace(context.module.arena(), context.optim);
-    statistics_.emplace(*context_, config_.batch_norm, config_.statistics);
-    statistics_->synchronise(*pass_);
-    const auto allocate = data_parallel::allocate_from(context.comm);
-    for (std::int64_t i = 0; i <= config_.staleness; ++i) free_.push_back(allocate(gradients().numel(), gradients().options()));
-  }
-
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
-    const step::PhaseSpan span(*context_, "step");
-    pass_->begin_step(point.step);
-    const at::Tensor sums = pass_->run(batch, batch.weight(context_->workers()), [this](std::size_t, std::size_t) { look(); });
+    const step::PhaseSpan span(context_, "step");
+    pass_.begin_step(point.step);
+    const at::Tensor sums = pass_.run(batch, batch.weight(context_.workers()), [this](std::size_t, std::size_t) { look(); });
 
     at::Tensor slot = free_.back();
     free_.pop_back();
     slot.copy_(gradients());
     const comm::Buffer buffer = data_parallel::buffer_of(slot, 0, slot.numel());
-    const Nanoseconds began = context_->clock.now();
-    under_way_.push_back({context_->comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
-    traffic_.bytes_sent += data_parallel::allreduce_bytes(buffer.bytes(), context_->workers()), traffic_.bytes_plain = traffic_.bytes_sent;
+    const Nanoseconds began = context_.clock.now();
+    under_way_.push_back({context_.comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
+    traffic_.bytes_sent += data_parallel::allreduce_bytes(buffer.bytes(), context_.workers()), traffic_.bytes_plain = traffic_.bytes_sent;
 
     if (std::ssize(under_way_) > config_.staleness) apply_oldest(point);
     return {sums, batch.targets.numel()};
   }
 
-  void agree(std::size_t) override { statistics_->agree(); }
-  void resume_training() override { statistics_->resume_training(); }
+  void agree() override { statistics_.agree(); }
+  void resume_training() override { statistics_.resume_training(); }
 
   // What is under way is awaited and kept: [how many, length], alike on all workers.
   std::vector<step::NamedTensor> save() override {
-    std::vector<step::NamedTensor> state = updater_->state();
+    std::vector<step::NamedTensor> state = updater_.state();
     std::vector<at::Tensor> rows = {at::empty({0, gradients().numel()})};
     for (const Sent& sent : under_way_) {
       sent.work.wait();
@@ -79,7 +81,7 @@ class StaleSync final : public step::Strategy {
     }
     look();
     state.push_back({kGradients, at::cat(rows)});
-    for (step::NamedTensor& item : statistics_->save()) state.push_back(std::move(item));
+    for (step::NamedTensor& item : statistics_.save()) state.push_back(std::move(item));
     return state;
   }
 
@@ -91,14 +93,14 @@ class StaleSync final : public step::Strategy {
     if (rows.size(0) > config_.staleness)
       throw ConfigError(
           fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows.size(0), rows.size(0)));
-    updater_->load(state);
+    updater_.load(state);
     for (std::int64_t i = 0; i < rows.size(0); ++i) {
       at::Tensor slot = free_.back();
       free_.pop_back();
       slot.copy_(rows[i]);
       under_way_.push_back({comm::Work(), slot, {}, /*counted=*/true});
     }
-    statistics_->load(state);
+    statistics_.load(state);
   }
 
   step::Traffic traffic() const override { return traffic_; }
@@ -111,7 +113,7 @@ class StaleSync final : public step::Strategy {
     bool counted = false;
   };
 
-  const at::Tensor& gradients() { return context_->module.arena().gradients(); }
+  const at::Tensor& gradients() { return context_.module.arena().gradients(); }
 
   /// Counts how long exchanges took that have ended since the last look. A look is taken at every layer of the backward pass: what ends in
   /// a forward pass counts up to its end. They go one after the other, so one is under way only from the end of the one before.
@@ -119,7 +121,7 @@ class StaleSync final : public step::Strategy {
     for (Sent& sent : under_way_) {
       if (sent.counted) continue;
       if (!sent.work.done()) return;
-      const Nanoseconds now = context_->clock.now();
+      const Nanoseconds now = context_.clock.now();
       traffic_.communication_s += seconds(now - std::max(sent.began, last_ended_));
       last_ended_ = now;
       sent.counted = true;
@@ -128,28 +130,28 @@ class StaleSync final : public step::Strategy {
 
   /// An update has a number of its own, which Adam's corrections need: every step has left a gradient, and those under way are not applied.
   void apply_oldest(const step::Point& point) {
-    updater_->begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(under_way_) + 1});
-    const Nanoseconds began = context_->clock.now();
+    updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step - std::ssize(under_way_) + 1});
+    const Nanoseconds began = context_.clock.now();
     {
-      const step::PhaseSpan wait(*context_, "wait for gradients", "communication");
+      const step::PhaseSpan wait(context_, "wait for gradients", "communication");
       under_way_.front().work.wait();
     }
-    traffic_.exposed_s += seconds(context_->clock.now() - began);
+    traffic_.exposed_s += seconds(context_.clock.now() - began);
     look();
     const Sent oldest = under_way_.front();
     under_way_.pop_front();
-    const step::PhaseSpan update(*context_, "update");
+    const step::PhaseSpan update(context_, "update");
     at::Tensor(gradients()).copy_(oldest.gradients);
-    updater_->update_all();
-    context_->module.refresh();
+    updater_.update_all();
+    context_.module.refresh();
     free_.push_back(oldest.gradients);
   }
 
   StrategyConfig config_;
-  std::optional<step::Context> context_;
-  std::optional<step::LocalPass> pass_;
-  std::optional<step::Updater> updater_;
-  std::optional<data_parallel::WorkerStatistics> statistics_;
+  step::Context context_;
+  step::LocalPass pass_;
+  step::Updater updater_;
+  data_parallel::WorkerStatistics statistics_;
   std::vector<at::Tensor> free_;  // memory for gradients under way
   std::deque<Sent> under_way_;    // oldest first
   Nanoseconds last_ended_{0};
@@ -158,6 +160,8 @@ class StaleSync final : public step::Strategy {
 
 }  // namespace
 
-std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config) { return std::make_unique<StaleSync>(config); }
+std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config, const step::Context& context) {
+  return std::make_unique<StaleSync>(config, context);
+}
 
 }  // namespace paceline::strategies

@@ -129,7 +129,7 @@ void keep_those_below(const char* key, std::int64_t workers, std::int64_t most, 
 }
 
 std::string stragglers_of(const Recipe& recipe) {
-  if (!strategies::is_centralised(recipe.strategy.name)) return "";
+  if (!recipe.servers()) return "";
   const ps::TimingConfig& timing = recipe.timing;
   std::string text;
   if (!timing.slow_workers.empty())
@@ -200,7 +200,7 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
   made.train.runs = runs.string();
   made.train.name = contestant.folder();
   validate(made);
-  if (strategies::is_centralised(made.strategy.name) && made.ps.executor == "processes")
+  if (made.servers() && made.ps.executor == "processes")
     throw ConfigError(
         fmt::format("compare has all workers of '{}' in its own process; use ps.executor=virtual or threads", contestant.algorithm));
   return made;

@@ -9,13 +9,6 @@
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
-namespace {
-
-/// Workers that a trainer stands for: all of a parameter server's, else itself. `recipe` knows their number.
-std::int64_t played(const Recipe& recipe) { return strategies::is_centralised(recipe.strategy.name) ? recipe.parallel.workers : 1; }
-
-}  // namespace
-
 Datasets make_datasets(const Recipe& recipe) {
   const auto seed = static_cast<std::uint64_t>(recipe.train.seed);
   return {data::make_dataset(recipe.data, data::Split::train, seed), data::make_dataset(recipe.data, data::Split::test, seed)};
@@ -46,27 +39,28 @@ std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::I
 }
 
 step::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus, const Clock& clock,
-                         const ps::Cluster& cluster, int threads) {
+                         int threads) {
   return {.module = module,
           .optim = recipe.optim,
           .comm = comm,
           .bus = bus,
           .clock = clock,
           .compress = recipe.compress,
-          .ps = recipe.ps,
-          .timing = recipe.timing,
-          .cluster = cluster,
-          .terms = terms_of(recipe),
           .compression = recipe.comm.compression,
           .algorithm = recipe.comm.algorithm,
           .shaped = recipe.comm.shapes(),
           .seed = static_cast<std::uint64_t>(recipe.train.seed),
           .label_smoothing = recipe.train.label_smoothing,
           .micro_batches = recipe.train.micro_batches,
-          .played = static_cast<int>(played(recipe)),
           .threads = threads,
           .record_steps = recipe.train.record_steps,
           .repeatable = recipe.train.repeatable};
+}
+
+central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster) {
+  central::Settings settings = recipe.servers().value_or(central::Settings{});
+  settings.cluster = cluster, settings.terms = terms_of(recipe);
+  return settings;
 }
 
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch) {
@@ -82,8 +76,9 @@ data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, cons
 }
 
 std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64_t epoch) {
-  const std::int64_t sharing = recipe.parallel.workers / played(recipe);  // trainers, each with a part of the batch
-  const std::int64_t batch = shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / played(recipe);
+  const std::int64_t sharing = recipe.parallel.workers / recipe.workers_per_trainer();  // trainers, each with a part of the batch
+  const std::int64_t batch =
+      shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / recipe.workers_per_trainer();
   if (batch <= samples) return batch;
   // It has grown past the samples. What is left over is dropped, or is the ragged batch of the epoch.
   return recipe.data.uneven == "refuse" && recipe.data.drop_last ? samples - samples % sharing : samples;

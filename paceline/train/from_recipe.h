@@ -33,7 +33,10 @@ std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::I
 
 /// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it.
 step::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus, const Clock& clock,
-                         const ps::Cluster& cluster, int threads);
+                         int threads);
+
+/// The parameter server of a process of `cluster`; where the strategy has none, nobody looks at it.
+central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster);
 
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch);
 

@@ -7,7 +7,6 @@
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
-#include "paceline/central/central.h"
 
 namespace paceline::train {
 namespace {
@@ -126,6 +125,14 @@ Config Recipe::config() {
   return config;
 }
 
+std::optional<central::Settings> Recipe::servers() const {
+  if (!strategies::is_centralised(strategy.name)) return std::nullopt;
+  return central::Settings{.strategy = strategy.name,
+                           .ps = strategies::paired(strategy.name, ps),
+                           .timing = timing,
+                           .workers = static_cast<int>(std::max<std::int64_t>(parallel.workers, 1))};
+}
+
 void validate(const Recipe& recipe) {
   Recipe copy = recipe;
   copy.config().check();  // a program fills the structs itself
@@ -151,14 +158,13 @@ void validate(const Recipe& recipe) {
     throw ConfigError(
         "strategy.batch_norm=sync needs equally many samples on every worker; use data.uneven=pad, or data.drop_last=true with "
         "data.uneven=refuse");
-  if (strategies::is_centralised(recipe.strategy.name)) {
+  if (const auto servers = recipe.servers()) {
     if (recipe.data.uneven == "weight")
       throw ConfigError(fmt::format("strategy '{}' has minibatches of equal size; use data.uneven=refuse or pad", recipe.strategy.name));
     if (recipe.strategy.batch_norm == "sync")
       throw ConfigError(
           fmt::format("workers of strategy '{}' do not meet in the middle of a step; use strategy.batch_norm=local", recipe.strategy.name));
-    central::validate_central(recipe.strategy.name, recipe.ps, recipe.timing, recipe.optim, recipe.comm.compression,
-                              static_cast<int>(std::max<std::int64_t>(recipe.parallel.workers, 1)));
+    servers->validate(recipe.optim, recipe.comm.compression);
   }
   optim::validate(recipe.optim);
   optim::validate(recipe.schedule);
@@ -168,7 +174,7 @@ std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
   const std::int64_t workers = std::max<std::int64_t>(recipe.parallel.workers, 1), left = batch % workers;
   if (left == 0 || recipe.data.uneven == "weight") return batch;
   const std::int64_t above = batch - left + workers, below = batch - left;
-  const bool served = strategies::is_centralised(recipe.strategy.name);
+  const bool served = recipe.servers().has_value();
   if (recipe.data.uneven == "pad") return served ? above : batch;
   const std::string better = below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above);
   const std::string mend = batch == recipe.data.batch

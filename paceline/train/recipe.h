@@ -1,6 +1,9 @@
 // A recipe: everything that decides what a run computes. The same recipe and seed give the same bits.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+
 #include "paceline/base/config.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/compress/compressor.h"
@@ -8,7 +11,6 @@
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/optim/schedule.h"
-#include "paceline/step/strategy.h"
 #include "paceline/strategies/registry.h"
 
 namespace paceline::train {
@@ -77,6 +79,11 @@ struct Recipe {
 
   /// All sections, bound to this recipe, which must outlive the result.
   Config config();
+
+  /// Its parameter server, without the processes that make it; nothing where the strategy has none.
+  std::optional<central::Settings> servers() const;
+  /// How many of the workers one trainer stands for: all of a parameter server's, else one.
+  std::int64_t workers_per_trainer() const { return servers() ? std::max<std::int64_t>(parallel.workers, 1) : 1; }
 };
 
 /// Refuses what no single field can see: more workers than the strategy has, a batch that they cannot share, more micro-batches than

@@ -10,6 +10,8 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/central/central_worker.h"
+#include "paceline/central/server_plan.h"
+#include "paceline/central/server_tensors.h"
 #include "paceline/comm/engine.h"
 #include "paceline/ps/transports/service.h"
 #include "paceline/train/feed.h"
@@ -30,9 +32,10 @@ struct Remote {
     configure_libtorch(recipe, threads);
     datasets = make_datasets(recipe);
     module = make_module(recipe, datasets.training->info(), *alone, recipe.model.weights);
-    context.emplace(context_of(recipe, *module, *alone, bus, clock, cluster, threads));
+    context.emplace(context_of(recipe, *module, *alone, bus, clock, threads));
     ensure_memory_for(threads);
-    ps = central::paired(recipe.strategy.name, recipe.ps);
+    settings = servers_of(recipe, cluster);
+    plan.emplace(*context, settings, std::ssize(cluster.servers));
   }
 
   Recipe recipe;
@@ -42,7 +45,8 @@ struct Remote {
   observe::Bus bus;
   SteadyClock clock;
   std::optional<step::Context> context;
-  ps::PsConfig ps;
+  central::Settings settings;
+  std::optional<central::ServerPlan> plan;
 };
 
 }  // namespace
@@ -50,7 +54,7 @@ struct Remote {
 Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   Recipe recipe = given;
   if (cluster.role == ps::Cluster::Role::none) return recipe;
-  if (!strategies::is_centralised(recipe.strategy.name))
+  if (!recipe.servers())
     throw ConfigError(fmt::format("strategy '{}' has no parameter server; use one like strategy.name=asgd", recipe.strategy.name));
   if (recipe.ps.executor != "auto" && recipe.ps.executor != "processes")
     throw ConfigError(fmt::format(
@@ -66,7 +70,7 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);
   // Workers would wait for ever for one of several servers that is rounds behind the others, so it must not lose any.
-  const bool synchronous = central::paired(recipe.strategy.name, recipe.ps).consistency == "bsp";
+  const bool synchronous = recipe.servers()->ps.consistency == "bsp";
   if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && synchronous && recipe.ps.transport == "grpc" && recipe.ps.snapshot_s > 0)
     recipe.ps.replica = true;
   return recipe;
@@ -75,9 +79,9 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
 std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, cluster);
   const Recipe& recipe = remote.recipe;
-  auto connected = ps::join(cluster, central::layout_of(*remote.context), central::join_options(*remote.context));
+  auto connected = ps::join(cluster, remote.plan->layout(), remote.plan->join_options());
   ps::RemoteClient& servers = *connected;
-  central::CentralWorker worker(*remote.context, remote.ps, std::move(connected), servers.worker());
+  central::CentralWorker worker(*remote.context, remote.settings, std::move(connected), servers.worker());
   worker.begin();
 
   const data::Dataset& dataset = *remote.datasets.training;
@@ -102,18 +106,16 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
 
 void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, cluster);
-  const auto cuts = central::cuts_of(*remote.context, std::ssize(cluster.servers));
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto host = central::make_host(*remote.context, remote.ps, cuts, index);
+  const auto host = remote.plan->make_host(index);
   ServerSnapshots snapshots(remote.recipe, cluster, *host);
   if (cluster.restarts > 0) snapshots.restore();
   else snapshots.begin();
-  const auto options = central::service_options(*remote.context, cuts, index);
-  const auto server = ps::serve(cluster, host, central::layout_of(*remote.context), options);
+  const auto server = ps::serve(cluster, host, remote.plan->layout(), remote.plan->service_options(index));
   // Told to stop, it stays for those who finish what is under way, and for the first server's last look.
   const SteadyClock clock;
   for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
-    if (stop && !until) until = clock.now() + remote.ps.patience();
+    if (stop && !until) until = clock.now() + remote.settings.ps.patience();
     if (until && (server->workers().empty() || clock.now() > *until)) break;
     std::this_thread::sleep_for(kLook);
   }

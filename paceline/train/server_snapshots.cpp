@@ -9,16 +9,13 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/central/central.h"
+#include "paceline/central/server_tensors.h"
 
 namespace paceline::train {
 namespace {
 
 const std::string kPrefix = "ps.";
 constexpr auto kLookForFolder = std::chrono::milliseconds(50);  // how often the run's folder is looked for
-
-/// Where they lie.
-at::Tensor parameters_of(ps::Server& server) { return at::from_blob(server.parameters(), {server.length()}, at::kFloat); }
 
 }  // namespace
 
@@ -86,8 +83,8 @@ std::int64_t ServerSnapshots::load(const Checkpoint& snapshot) {
     if (saved == snapshot.tensors.end() || saved->tensor.numel() != server.length())
       throw ConfigError(fmt::format("{} is not of the {} parameters that server {} has; start the run again with the recipe that it had",
                                     file().string(), server.length(), cluster_.index));
-    central::load_server(server, snapshot.tensors, kPrefix, at::kCPU);
-    parameters_of(server).copy_(saved->tensor);
+    central::ServerTensors(server, at::kCPU).load(snapshot.tensors, kPrefix);
+    central::ServerTensors(server, at::kCPU).parameters().copy_(saved->tensor);
     version_ = server.version();
     return journal == snapshot.tensors.end() ? 0 : journal->tensor.item<std::int64_t>();
   });
@@ -103,8 +100,8 @@ void ServerSnapshots::write_if_due() {
   Checkpoint snapshot{.position = {}, .recipe = {}, .network = recipe_.model.network, .tensors = {}};
   const std::int64_t version = host_.with([&](ps::Server& server) {
     if (server.version() == version_) return version_;
-    snapshot.tensors = central::save_server(server, kPrefix, at::kCPU);
-    snapshot.tensors.push_back({kPrefix + "parameters", parameters_of(server).clone()});
+    snapshot.tensors = central::ServerTensors(server, at::kCPU).save(kPrefix);
+    snapshot.tensors.push_back({kPrefix + "parameters", central::ServerTensors(server, at::kCPU).parameters().clone()});
     if (journals_) {
       host_.write_to(journals_->next());
       snapshot.tensors.push_back({kPrefix + "journal", at::tensor({journals_->number()}, at::kLong)});

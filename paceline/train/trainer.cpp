@@ -34,7 +34,7 @@ void warn_of_idle_settings(const Recipe& recipe) {
 
 Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(recipe), around_(around), comm_(around.comm) {
   if (!comm_) {
-    if (recipe.parallel.workers > 1 && !strategies::is_centralised(recipe.strategy.name))
+    if (recipe.parallel.workers > recipe.workers_per_trainer())
       throw ConfigError(
           fmt::format("parallel.workers={} of a Trainer that knows of no others; use train::Workers, or give each its communicator",
                       recipe.parallel.workers));
@@ -42,8 +42,7 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
     comm_ = alone_.get();
   }
   recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, comm_->size());
-  recipe_.parallel.workers =
-      strategies::is_centralised(recipe_.strategy.name) ? std::max<std::int64_t>(recipe_.parallel.workers, 1) : comm_->size();
+  recipe_.parallel.workers = recipe_.servers() ? recipe_.workers_per_trainer() : comm_->size();
   validate(recipe_);
   recipe_text_ = recipe_.config().toml();
   configure_libtorch(recipe_, threads());
@@ -61,13 +60,13 @@ Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(rec
   if (leads()) warn_of_idle_settings(recipe_);
 
   module_ = make_module(recipe_, datasets_->training->info(), *comm_, around_.resumes ? "" : recipe_.model.weights);
-  step::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock, around_.cluster, threads());
+  step::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock, threads());
   context.on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
   };
-  strategy_ = strategies::make_strategy(recipe_.strategy);
-  strategy_->setup(context);
+  strategy_ = strategies::make_strategy(recipe_.strategy, context, servers_of(recipe_, around_.cluster));
+  centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
@@ -184,7 +183,7 @@ observe::RunStarted Trainer::started() const {
   event.epochs = recipe_.train.epochs;
   event.steps_per_epoch = steps_in(0);
   event.workers = static_cast<int>(recipe_.parallel.workers);
-  event.engine = comm_->size() > 1 ? comm_->engine() : strategy_->parts() > 1 ? recipe_.ps.executor : "";
+  event.engine = comm_->size() > 1 ? comm_->engine() : minibatches() > 1 ? recipe_.ps.executor : "";
   event.first_step = position_.step;
   return event;
 }
@@ -207,7 +206,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.run = folder_.string();
   if (stopped) event.stopped = "on request";
   if (comm_->size() > 1) event.communication = communication();
-  event.served = strategy_->served();
+  if (centralised_) event.served = centralised_->served();
   if (!stopped && event.served && event.served->updates == 0)
     log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
                  event.steps, recipe_.ps.period, recipe_.ps.group);
@@ -258,11 +257,11 @@ bool Trainer::train_epoch() {
   const std::int64_t samples_before = position_.samples;
   if (position_.batch == 0) position_.loss_sum = position_.right = 0, position_.targets = 0;
   const std::int64_t report_every = module_->device().is_cpu() && strategy_->lockstep() ? 1 : kReportTogether;
-  if (strategy_->reads_batches()) training_feed_->start(epoch, batch, position_.batch);
+  if (reads_batches()) training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
   step::Batch share;
   while (position_.batch < steps && position_.step < total_steps_) {
-    if (strategy_->reads_batches()) {
+    if (reads_batches()) {
       const std::optional<step::Batch> next = training_feed_->next();
       ensure(next.has_value(), "an epoch has as many batches as the sampler says");
       share = *next;
@@ -270,7 +269,7 @@ bool Trainer::train_epoch() {
       share.global_samples = std::min(batch, datasets_->training->size() - position_.batch * batch);
     }
     // The parts of a batch have one rate, whoever computes them: so the schedule means the same with a parameter server as without.
-    const std::int64_t begun = position_.batch - position_.batch % strategy_->parts();
+    const std::int64_t begun = position_.batch - position_.batch % minibatches();
     const optim::Progress progress{.epoch = static_cast<double>(epoch) + static_cast<double>(begun) / static_cast<double>(steps),
                                    .epochs = static_cast<double>(recipe_.train.epochs)};
     const step::Point point{.step = position_.step + 1,
@@ -287,7 +286,8 @@ bool Trainer::train_epoch() {
 
     const bool last = position_.batch >= steps || position_.step >= total_steps_;
     const std::int64_t every = recipe_.train.checkpoint_every;
-    const bool due = recipe_.train.checkpoints && ((every > 0 && position_.step % every == 0) || strategy_->wants_checkpoint());
+    const bool due =
+        recipe_.train.checkpoints && ((every > 0 && position_.step % every == 0) || (centralised_ && centralised_->wants_checkpoint()));
     if (last || due || told_to_stop()) finish_steps();
     else if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 

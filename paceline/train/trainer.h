@@ -60,6 +60,8 @@ class Trainer {
 
   int threads() const { return around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads); }
   std::unique_ptr<Feed> make_training_feed() const;
+  bool reads_batches() const { return !centralised_ || centralised_->reads_batches(); }
+  std::int64_t minibatches() const { return centralised_ ? centralised_->workers() : 1; }  // that a global batch comes in
   std::int64_t batch_in(std::int64_t epoch) const;
   std::int64_t steps_in(std::int64_t epoch) const;
   std::int64_t count_steps() const;
@@ -101,6 +103,7 @@ class Trainer {
   const Datasets* datasets_;
   std::shared_ptr<nn::GraphModule> module_;
   std::unique_ptr<step::Strategy> strategy_;
+  step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
 
   std::int64_t total_steps_ = 0;

@@ -22,7 +22,7 @@ bool Trainer::evaluation_due() const {
 bool Trainer::evaluate() {
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
-  if (strategy_->views().front() == central::kRecomputedView) recompute_statistics();
+  if (centralised_ && centralised_->views().front() == central::kRecomputedView) recompute_statistics();
   const std::optional<Score> found = score();
   if (!found) {
     strategy_->resume_training();
@@ -39,8 +39,8 @@ bool Trainer::evaluate() {
   strategy_->resume_training();
   evaluated_step_ = position_.step;
   if (leads() && recipe_.train.checkpoints) prune_checkpoints(checkpoint_file(checkpoints(), position_.step), recipe_.train.keep);
-  const std::optional<observe::Served> served = strategy_->served();
-  const double training_s = served && std::isfinite(served->virtual_s) ? served->virtual_s : position_.seconds;
+  const double virtual_s = centralised_ ? centralised_->served().virtual_s : observe::kUnknown;
+  const double training_s = std::isfinite(virtual_s) ? virtual_s : position_.seconds;
   if (leads()) around_.bus.emit(observe::Evaluated{position_.epoch, position_.step, last_test_.loss, last_test_.accuracy, training_s});
   meet();
   if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
@@ -89,12 +89,13 @@ void Trainer::look_into_test() {
 // At the end of a run: the model with every kind of statistics that the strategy knows, so that effects of weights and of batch norms can
 // be told apart.
 bool Trainer::evaluate_views() {
-  const std::vector<std::string> names = strategy_->views();
+  if (!centralised_) return true;
+  const std::vector<std::string> names = centralised_->views();
   if (names.size() < 2) return true;
   for (std::size_t view = 0; view < names.size(); ++view) {
     std::optional<Score> found = last_test_;
     if (view > 0) {
-      strategy_->agree(view);
+      centralised_->show(names[view]);
       if (names[view] == central::kRecomputedView) recompute_statistics();
       found = score();
       strategy_->resume_training();

@@ -17,18 +17,18 @@ constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, w
 
 }  // namespace
 
-// A strategy that refuses a gradient which is not finite goes on without it, unless nothing else comes any more.
+// A parameter server refuses a gradient that is not finite and goes on without it, unless nothing else comes any more.
 bool Trainer::accepts(std::int64_t step, double loss) {
   if (std::isfinite(loss)) {
     refused_ = 0;
-    if (strategy_->refuses()) {
+    if (centralised_) {
       const std::lock_guard lock(fault_mutex_);
       fault_.reset();  // the run got over it
     }
     return true;
   }
-  if (!strategy_->refuses()) give_up(fmt::format("the loss is {} at step {}", loss, step), blame());
-  if (++refused_ >= kRefusedEach * strategy_->parts())
+  if (!centralised_) give_up(fmt::format("the loss is {} at step {}", loss, step), blame());
+  if (++refused_ >= kRefusedEach * minibatches())
     give_up(fmt::format("the loss is {} at step {}, and was no number in the {} steps up to it", loss, step, refused_), blame());
   return false;
 }
@@ -42,7 +42,7 @@ void Trainer::keep(const step::StepResult& result) {
 // After a pause like this the first steps end before anything is finished: what comes last has their samples. A step is told of once: what
 // was under way is added to the latest one, unless either is no number, which is not told of at all.
 void Trainer::finish_steps() {
-  const step::StepResult rest = strategy_->finish();
+  const step::StepResult rest = centralised_ ? centralised_->finish() : step::StepResult{};
   if (rest.targets == 0) return report();
   if (!unreported_.empty()) {
     Unreported& latest = unreported_.back();

@@ -28,7 +28,7 @@ int workers_here(const Recipe& recipe, const comm::World& world) {
 /// Where the recipe does not say: what its process computes with, divided among those who compute there at the same time.
 int usual_threads_of_worker(const Recipe& recipe, const comm::World& world, int here) {
   const auto workers = static_cast<int>(recipe.parallel.workers);
-  const bool central = strategies::is_centralised(recipe.strategy.name);
+  const bool central = recipe.servers().has_value();
   if (central && recipe.ps.executor == "processes") return usual_threads(world.cores / workers);  // all of which may be on this host
   const bool one_plays_all = central && recipe.ps.executor == "virtual";
   return std::max(1, usual_threads(world.cores / world.local_size) / (one_plays_all ? 1 : std::max(here, workers / world.size)));
@@ -79,7 +79,7 @@ Recipe resolve_for(const Recipe& given, const comm::World& world) {
 Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundings& around)
     : recipe_(resolve_for(recipe, world)), world_(world), around_(around) {
   const auto workers = static_cast<int>(recipe_.parallel.workers);
-  here_ = strategies::is_centralised(recipe_.strategy.name) ? 1 : workers / world_.size;  // a server's one trainer plays them all
+  here_ = recipe_.servers() ? 1 : workers / world_.size;  // a server's one trainer plays them all
   threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : usual_threads_of_worker(recipe_, world_, here_);
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
   if (world_.size == 1) {

@@ -6,8 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paceline/central/central.h"
+#include "paceline/central/server_plan.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
+#include "paceline/step/finite.h"
 
 namespace paceline::central {
 namespace {
@@ -39,7 +42,7 @@ struct Bench {
   explicit Bench(std::vector<std::int64_t> hidden, int workers = 2) : module(graph_of(std::move(hidden)), options()) {
     context.emplace(
         step::Context{.module = module, .optim = optim, .comm = *comm, .bus = bus, .clock = clock, .compress = compress, .seed = 5});
-    context->played = workers, context->threads = 1;
+    context->threads = 1, settings.workers = workers;
   }
 
   static graph::Graph graph_of(std::vector<std::int64_t> hidden) {
@@ -64,13 +67,14 @@ struct Bench {
   compress::CompressConfig compress;
   nn::GraphModule module;
   std::optional<step::Context> context;
+  Settings settings;
 };
 
 Script play(Script script, const std::string& consistency, double pause_ms = 0) {
   Bench bench({7, 7});
-  bench.context->ps.consistency = consistency;
-  if (pause_ms > 0) bench.context->timing.pause_probability = 1, bench.context->timing.pause_ms = pause_ms;
-  CentralWorker worker(*bench.context, bench.context->ps, std::make_unique<ScriptedClient>(script), 0);
+  bench.settings.ps.consistency = consistency;
+  if (pause_ms > 0) bench.settings.timing.pause_probability = 1, bench.settings.timing.pause_ms = pause_ms;
+  CentralWorker worker(*bench.context, bench.settings, std::make_unique<ScriptedClient>(script), 0);
   worker.begin();
   const at::Tensor sums = worker.minibatch(Bench::batch(0), {.step = 1, .rate = 0.1});
   EXPECT_GT(sums[0].item<double>(), 0) << "the loss is known all the same";
@@ -190,11 +194,10 @@ TEST(OptimizersOnWorkers, MakeTheStepsOfAScriptPlayedByHand) {
     for (const char* rule : {"asgd", "staleness_aware"}) {
       Bench bench({}, kTurns);
       bench.optim = optim;
-      bench.context->ps.rule = rule, bench.context->ps.optimizer = "worker", bench.context->ps.executor = "virtual";
-      bench.context->timing.distribution = "constant";
+      bench.settings.ps.rule = rule, bench.settings.ps.optimizer = "worker", bench.settings.ps.executor = "virtual";
+      bench.settings.timing.distribution = "constant";
       const Model expected = played_by_hand(model_in(bench.module), optim, rule == std::string("staleness_aware"));
-      const auto strategy = make_central("ps");
-      strategy->setup(*bench.context);
+      const auto strategy = make_central(*bench.context, bench.settings);
       for (std::int64_t k = 0; k < kSteps; ++k) strategy->step(Bench::batch(k), {.step = k + 1, .rate = rate_at(k)});
       strategy->agree();
       const Model actual = model_in(bench.module);
@@ -210,18 +213,17 @@ at::Tensor after_a_refused_gradient(const std::string& executor, const ps::PsCon
                                     std::int64_t spoilt) {
   Bench bench({7}, 1);
   bench.optim = optim;
-  bench.context->ps = ps, bench.context->ps.executor = executor;
-  const auto strategy = make_central("ps");
-  strategy->setup(*bench.context);
+  bench.settings.ps = ps, bench.settings.ps.executor = executor;
+  const auto strategy = make_central(*bench.context, bench.settings);
   for (std::int64_t k = 0; k < kSteps; ++k) {
     step::Batch batch = Bench::batch(k);
     if (k == spoilt) batch.inputs[0][0][0][0] = INFINITY;
     strategy->step(batch, {.step = k + 1, .rate = rate_at(k)});
   }
-  strategy->finish();
+  strategy->centralised()->finish();
   strategy->agree();
-  EXPECT_EQ(strategy->served()->refused, 1) << executor;
-  EXPECT_TRUE(all_finite(bench.module.arena().parameters())) << executor;
+  EXPECT_EQ(strategy->centralised()->served().refused, 1) << executor;
+  EXPECT_TRUE(step::all_finite(bench.module.arena().parameters())) << executor;
   return bench.module.arena().parameters().clone();
 }
 
@@ -249,11 +251,12 @@ TEST(RefusedGradient, LeavesAWorkersOptimizerTheSameByEitherClock) {
 
 // ---- momentum that travels in what is pushed
 
-/// The parameters after some pushes of one worker to a server of `context`.
-std::vector<float> pushed_to_server(const step::Context& context) {
-  const auto host = make_host(context, context.ps, cuts_of(context, 1), 0);
-  const ps::PushCompression compression = push_compression(context);
-  const compress::Layout layout = ps::parts_of(layout_of(context));
+/// The parameters after some pushes of one worker to its server.
+std::vector<float> pushed_to_server(const Bench& bench) {
+  const ServerPlan plan(*bench.context, bench.settings, 1);
+  const auto host = plan.make_host(0);
+  const ps::PushCompression compression = plan.push_compression();
+  const compress::Layout layout = ps::parts_of(plan.layout());
   std::optional<ps::PushEncoder> encoder;
   if (!compression.name.empty()) encoder.emplace(compression, layout, 0, 0, layout.length);
   std::vector<float> parameters(static_cast<std::size_t>(layout.length)), gradient(parameters.size());
@@ -273,15 +276,15 @@ TEST(MomentumOfDgc, IsNotAppliedByTheServerAsWell) {
   plain.optim.momentum = 0, compressed.optim.momentum = 0.8;
   compressed.compress.density = 1, compressed.compress.warmup_epochs = 0;  // all of a velocity is sent, and nothing of it stays
   compressed.context->compression = "dgc";
-  EXPECT_THAT(pushed_to_server(*compressed.context), testing::Pointwise(testing::FloatNear(1e-5F), pushed_to_server(*plain.context)));
+  EXPECT_THAT(pushed_to_server(compressed), testing::Pointwise(testing::FloatNear(1e-5F), pushed_to_server(plain)));
 }
 
 TEST(MomentumOfDgc, IsRefusedWhereSomebodyElseHasOne) {
-  const auto why_not = [](const std::string& strategy, const optim::OptimConfig& optim, const std::string& optimizer = "server") {
-    ps::PsConfig ps;
-    ps.executor = "processes", ps.optimizer = optimizer;
+  const auto why_not = [](const std::string& rule, const optim::OptimConfig& optim, const std::string& optimizer = "server") {
+    Settings settings{.workers = 2};
+    settings.ps.executor = "processes", settings.ps.optimizer = optimizer, settings.ps.rule = rule;
     try {
-      validate_central(strategy, ps, {}, optim, "dgc", 2);
+      settings.validate(optim, "dgc");
     } catch (const ConfigError& error) {
       return std::string(error.what());
     }

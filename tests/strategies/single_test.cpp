@@ -38,16 +38,16 @@ step::Batch batch_of(std::int64_t step) {
 /// A strategy with what it needs around it.
 struct Worker {
   explicit Worker(const optim::OptimConfig& config, std::int64_t micro_batches = 1, double label_smoothing = 0, double dropout = -1)
-      : module(small_graph(dropout), options()), optim(config), strategy(make_strategy({.name = "single"})) {
-    strategy->setup({.module = module,
-                     .optim = optim,
-                     .comm = *comm,
-                     .bus = bus,
-                     .clock = clock,
-                     .compress = compress,
-                     .seed = 5,
-                     .label_smoothing = label_smoothing,
-                     .micro_batches = micro_batches});
+      : module(small_graph(dropout), options()), optim(config) {
+    strategy = make_strategy({.name = "single"}, {.module = module,
+                                                  .optim = optim,
+                                                  .comm = *comm,
+                                                  .bus = bus,
+                                                  .clock = clock,
+                                                  .compress = compress,
+                                                  .seed = 5,
+                                                  .label_smoothing = label_smoothing,
+                                                  .micro_batches = micro_batches});
   }
 
   static nn::GraphModule::Options options() {
@@ -256,7 +256,7 @@ TEST(Single, DropoutIsDrawnByTheNumberOfTheStep) {
 
 TEST(Registry, NamesTheNearestStrategy) {
   try {
-    make_strategy({.name = "singel"});
+    paired("singel", {});
     FAIL() << "no error";
   } catch (const ConfigError& problem) {
     EXPECT_THAT(problem.what(), testing::HasSubstr("did you mean 'single'"));
@@ -264,7 +264,7 @@ TEST(Registry, NamesTheNearestStrategy) {
 }
 
 TEST(Registry, MakesNoStrategyBeforeAutoIsResolved) {
-  EXPECT_THROW(make_strategy({}), ConfigError);
+  EXPECT_THROW(paired("auto", {}), ConfigError);
   EXPECT_EQ(resolve("auto", 1), "single");
   EXPECT_EQ(resolve("auto", 2), "allreduce");
   EXPECT_EQ(resolve("gossip", 2), "gossip");

@@ -1,0 +1,26 @@
+// The sums of minibatches that workers finish at their own pace, until they are taken.
+#pragma once
+
+#include "paceline/step/strategy.h"
+
+namespace paceline::central {
+
+/// What a minibatch came to.
+struct Sums {
+  double loss = 0, right = 0;
+  std::int64_t targets = 0;
+};
+
+/// A minibatch whose loss is not finite is left out of the others' sums, as it is out of the server's parameters.
+class Finished {
+ public:
+  void add(const Sums& sums);
+  /// What was added since it was last called; not a number where nothing else was.
+  step::StepResult take();
+
+ private:
+  Sums all_;
+  std::int64_t refused_ = 0;  // targets
+};
+
+}  // namespace paceline::central

@@ -1,0 +1,102 @@
+#include "paceline/central/server_plan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "paceline/central/server_tensors.h"
+#include "paceline/step/momentum.h"
+#include "paceline/tensor/device.h"
+#include "paceline/tensor/recorded.h"
+
+namespace paceline::central {
+namespace {
+
+/// Memory of the module's device.
+ps::Allocate allocate_on(const c10::Device& device) {
+  return [device](std::int64_t count) {
+    const at::Tensor memory =
+        tensor::allocate_pages(std::max<std::int64_t>(count, 1), at::TensorOptions().dtype(at::kFloat).device(device));
+    tensor::synchronize(device);  // it is filled with zeros on the stream of whoever came first, which the server's does not wait for
+    return std::shared_ptr<float[]>(memory.data_ptr<float>(), [memory](float*) {});  // the tensor lives as long as the pointer
+  };
+}
+
+}  // namespace
+
+ServerPlan::ServerPlan(const step::Context& context, const Settings& settings, std::int64_t servers)
+    : context_(context), settings_(settings) {
+  const ps::Server::Setup setup = whole();
+  const auto made = optim::make_optimizer(ps::server_optimizer(settings.ps, optimizer()));
+  cuts_ = ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), made->elementwise());
+}
+
+optim::OptimConfig ServerPlan::optimizer() const { return step::optimizer_behind(context_.compression, context_.optim); }
+
+ps::Server::Setup ServerPlan::whole() const {
+  const tensor::Arena& arena = context_.module.arena();
+  ps::Server::Setup setup;
+  for (const tensor::Entry& entry : arena.entries()) setup.segments.push_back({entry.offset, entry.count, entry.decay});
+  setup.length = setup.end = arena.length();
+  setup.statistics = context_.module.statistics().length();
+  setup.workers = settings_.workers;
+  setup.seed = context_.seed;
+  const c10::Device& device = context_.module.device();
+  setup.allocate = allocate_on(device);
+  setup.place = {.cuda = device.is_cuda(), .stream = tensor::current_stream(device)};
+  return setup;
+}
+
+std::shared_ptr<ps::Host> ServerPlan::make_host(std::size_t index) const {
+  ps::Server::Setup setup = whole();
+  setup.begin = cuts_[index], setup.end = cuts_[index + 1];
+  if (index > 0) setup.statistics = 0;  // the first server has them
+  const auto consistency = ps::make_consistency(settings_.ps.consistency, settings_.ps, setup.workers);
+  setup.keeps_previous = cuts_.size() > 2 && settings_.cluster.max_restarts > 0 && consistency->waits_for_everybody();
+  auto server = std::make_unique<ps::Server>(settings_.ps, optimizer(), setup);
+  const ServerTensors tensors(*server, context_.module.device());
+  tensors.parameters().copy_(context_.module.arena().parameters().narrow(0, setup.begin, server->length()));
+  if (setup.statistics > 0) tensors.statistics().copy_(context_.module.statistics().parameters());
+  const Nanoseconds deadline = settings_.ps.deadline();
+  return std::make_shared<ps::Host>(
+      std::move(server), ps::Host::Limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0});
+}
+
+ps::PushCompression ServerPlan::push_compression() const {
+  return {.name = context_.compression == "none" ? "" : context_.compression,
+          .settings = context_.compress,
+          .seed = context_.seed,
+          .momentum = context_.optim.momentum,
+          .workers = settings_.workers};
+}
+
+ps::ServiceOptions ServerPlan::service_options(std::size_t index) const {
+  ps::ServiceOptions options;
+  options.begin = cuts_[index], options.end = cuts_[index + 1];
+  options.security = ps::security_of(settings_.ps, settings_.cluster);
+  options.compression = push_compression();
+  options.terms = settings_.terms;
+  options.durable = settings_.ps.replica && !settings_.cluster.ranks;
+  return options;
+}
+
+ps::JoinOptions ServerPlan::join_options() const {
+  return {.worker = settings_.cluster.index,
+          .security = ps::security_of(settings_.ps, settings_.cluster),
+          .compression = push_compression(),
+          .terms = settings_.terms,
+          .deadline = settings_.ps.patience(),
+          .patience = settings_.ps.patience()};
+}
+
+ps::Layout ServerPlan::layout() const {
+  const tensor::Arena& arena = context_.module.arena();
+  ps::Layout layout;
+  for (const tensor::Entry& entry : arena.entries())
+    layout.entries.push_back({entry.name, entry.shape, entry.offset, entry.count, entry.decay});
+  layout.length = arena.length();
+  layout.statistics = context_.module.statistics().length();
+  return layout;
+}
+
+}  // namespace paceline::central

@@ -1,0 +1,42 @@
+// The servers of a model: which range of its arena each has, and what a process needs to be one of them or to reach them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "paceline/central/settings.h"
+#include "paceline/ps/host.h"
+#include "paceline/ps/layout.h"
+#include "paceline/ps/transports/service.h"
+#include "paceline/step/strategy.h"
+
+namespace paceline::central {
+
+class ServerPlan {
+ public:
+  /// Cuts the arena of the context's module among `servers`. Context and settings outlive it.
+  ServerPlan(const step::Context& context, const Settings& settings, std::int64_t servers);
+
+  std::size_t servers() const { return cuts_.size() - 1; }
+  const std::vector<std::int64_t>& cuts() const { return cuts_; }  // [i] begins range i, and one past the end
+  /// The whole arena as a server sees it.
+  ps::Server::Setup whole() const;
+  /// The server of range `index`, with the module's parameters in it.
+  std::shared_ptr<ps::Host> make_host(std::size_t index) const;
+  /// How it serves, and how it is reached.
+  ps::ServiceOptions service_options(std::size_t index) const;
+  ps::JoinOptions join_options() const;
+  /// What workers and servers must agree on.
+  ps::Layout layout() const;
+  /// How pushes are compressed, where they travel.
+  ps::PushCompression push_compression() const;
+
+ private:
+  optim::OptimConfig optimizer() const;
+
+  const step::Context& context_;
+  const Settings& settings_;
+  std::vector<std::int64_t> cuts_;
+};
+
+}  // namespace paceline::central

@@ -1,0 +1,76 @@
+#include "paceline/central/server_tensors.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::central {
+
+at::Tensor ServerTensors::tensor(float* data, std::int64_t count) const {
+  return at::from_blob(data, {count}, at::TensorOptions().dtype(at::kFloat).device(device_));
+}
+
+std::vector<step::NamedTensor> ServerTensors::save(const std::string& prefix) const {
+  std::vector<step::NamedTensor> state;
+  for (const ps::Server::Array& array : server_.arrays()) state.push_back({prefix + array.name, tensor(array.data, array.count).clone()});
+  const std::vector<std::int64_t> numbers = server_.numbers();
+  state.push_back({prefix + "version", at::tensor({server_.version()}, at::kLong)});
+  state.push_back({prefix + kServerNumbers, at::tensor(at::ArrayRef<std::int64_t>(numbers))});
+  if (const std::vector<std::int64_t> ledger = server_.ledger(); !ledger.empty())
+    state.push_back({prefix + kServerLedger, at::tensor(at::ArrayRef<std::int64_t>(ledger))});
+  if (const std::vector<float> predictors = server_.predictor_state(); !predictors.empty())
+    state.push_back({prefix + "predictors", at::tensor(at::ArrayRef<float>(predictors))});
+  return state;
+}
+
+void ServerTensors::load(std::span<const step::NamedTensor> state, const std::string& prefix) const {
+  const at::Tensor numbers = step::find_saved(state, prefix + kServerNumbers);
+  const auto saved = std::ranges::find(state, prefix + "predictors", &step::NamedTensor::name);
+  const at::Tensor predictors = saved == state.end() ? at::empty({0}) : saved->tensor.contiguous();
+  const auto copy_arrays = [&](bool really) {
+    for (const ps::Server::Array& array : server_.arrays()) {
+      const auto found = std::ranges::find(state, prefix + array.name, &step::NamedTensor::name);
+      const bool of_worker = array.name.starts_with("pulled.") || array.name.starts_with("kept.") || array.name.starts_with("answer.");
+      if (found == state.end() && of_worker) continue;  // a worker that was not there
+      if (found == state.end() || found->tensor.numel() != array.count)
+        throw ConfigError(
+            fmt::format("the checkpoint has no fitting '{}{}'; resume with the same [ps], [optim] and workers", prefix, array.name));
+      if (really) tensor(array.data, array.count).copy_(found->tensor);
+    }
+  };
+  copy_arrays(false);  // nothing changes before all is known to fit
+  const auto gathered = std::ranges::find_if(state, [&](const step::NamedTensor& item) {
+    return item.name == prefix + "gathered" || (item.name.starts_with(prefix + "round.") && item.name.ends_with(".gradient"));
+  });
+  server_.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())},
+               {predictors.data_ptr<float>(), static_cast<std::size_t>(predictors.numel())},
+               gathered != state.end() && gathered->tensor.numel() == server_.length());
+  const auto ledger = std::ranges::find(state, prefix + kServerLedger, &step::NamedTensor::name);
+  if (ledger != state.end())
+    server_.load_ledger({ledger->tensor.data_ptr<std::int64_t>(), static_cast<std::size_t>(ledger->tensor.numel())});
+  copy_arrays(true);
+}
+
+observe::Served served_by(const ps::Server& server) {
+  observe::Served served;
+  served.updates = server.version(), served.dropped = server.dropped(), served.refused = server.refused();
+  double sum = 0;
+  for (const auto& [staleness, count] : server.staleness()) {
+    served.staleness.emplace_back(staleness, count);
+    served.gradients += count, sum += static_cast<double>(staleness * count);
+  }
+  served.mean_staleness = served.gradients > 0 ? sum / static_cast<double>(served.gradients) : 0;
+  if (const ps::PredictorRecord* record = server.predictors()) {
+    const double reports = std::max<double>(1, static_cast<double>(record->actual_loss.size()));
+    served.loss_predictor_ms = 1e3 * record->loss_seconds / reports, served.step_predictor_ms = 1e3 * record->step_seconds / reports;
+    served.predicted_loss = record->predicted_loss, served.actual_loss = record->actual_loss;
+    served.predicted_steps = record->predicted_steps, served.actual_steps = record->actual_steps;
+  }
+  return served;
+}
+
+}  // namespace paceline::central

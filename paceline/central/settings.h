@@ -1,0 +1,28 @@
+// What a parameter server and its workers are made from: [ps] and [timing] of a recipe, and which process of them this is.
+#pragma once
+
+#include <string>
+
+#include "paceline/ps/cluster.h"
+#include "paceline/ps/config.h"
+#include "paceline/ps/timing.h"
+
+namespace paceline::central {
+
+struct Settings {
+  std::string strategy = "ps";  // its name, for messages
+  ps::PsConfig ps = {};         // with the rule and the consistency that the name stands for
+  ps::TimingConfig timing = {};
+  ps::Cluster cluster = {};  // ps.executor=processes
+  std::string terms = {};    // of the recipe that processes must agree on: "key=value" lines
+  int workers = 1;
+
+  /// ConfigError where such a server cannot be, before anything is made.
+  void validate(const optim::OptimConfig& optim, const std::string& compression) const;
+  /// Whether updates are made with gradients that are older than the server's parameters.
+  bool asynchronous() const;
+  /// The executor that ps.executor=auto stands for on a device. ConfigError where it cannot do what is asked.
+  std::string executor_on(bool gpu) const;
+};
+
+}  // namespace paceline::central
