@@ -19,7 +19,7 @@ std::vector<Server::Array> Server::arrays() {
   };
   const auto names = optimizer_->state_names();
   for (std::size_t i = 0; i < state_.size(); ++i) add("optim." + names[i], state_[i], length());
-  add("previous", previous_, length());
+  add("bookkeeping.previous", previous_, length());  // where nobody is started again there is none, and the run is the same
   add("kept", kept_, length());
   add("statistics", statistics_, setup_.statistics);
   if (gathered_count_ > 0) add("gathered", gathered_, length());

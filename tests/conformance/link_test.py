@@ -49,13 +49,13 @@ def sent_bytes(host):
 def run_ranks(per_host, algorithm, size):
     """Seconds of one allreduce, as rank 0 measured it, and the bytes that host 0 sent meanwhile for each call."""
     port, processes = "29611", []
+    before = sent_bytes(0)
     for rank in range(2 * per_host):
         host = rank // per_host
         variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(2 * per_host), LOCAL_RANK=str(rank % per_host), LOCAL_WORLD_SIZE=str(per_host),
                          MASTER_ADDR=ADDRESSES[0], MASTER_PORT=port, PACELINE_JOB=f"hosts of process {os.getpid()}")
         words = ["ip", "netns", "exec", NAMES[host], PROGRAMS / "bench_rank", "gloo", str(2 * per_host), "allreduce", algorithm, str(size)]
         processes.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    before = sent_bytes(0)
     outputs = [process.communicate(timeout=120) for process in processes]
     for process, (_, errors) in zip(processes, outputs):
         assert process.returncode == 0, errors
