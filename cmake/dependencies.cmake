@@ -1,6 +1,6 @@
 # What Paceline stands on. Required: LibTorch, fmt, spdlog, nlohmann-json, CLI11, OpenMP, zlib. Optional, each a PACELINE_WITH_* definition of
 # the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), MPI and Gloo (ranks on
-# several hosts), gRPC (parameter servers as processes), OpenSSL (ranks that are processes), CUDA.
+# several hosts), gRPC (parameter servers as processes), OpenSSL (ranks that are processes, TLS), CUDA.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # a project that has Paceline as a subfolder links against them too
 find_package(Torch REQUIRED)
 find_package(fmt REQUIRED)
@@ -10,7 +10,7 @@ find_package(CLI11 REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
-find_package(OpenSSL COMPONENTS Crypto)
+find_package(OpenSSL COMPONENTS Crypto SSL)
 find_package(JPEG)
 find_package(PNG)
 find_package(MPI COMPONENTS CXX)

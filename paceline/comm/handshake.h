@@ -9,7 +9,7 @@
 // client says nothing to a program that does not greet.
 //
 // All lengths are fixed and nothing is allocated by what a peer claims. This file knows bytes; Reception (reception.h) and authenticate()
-// know sockets, the gRPC transport knows streams.
+// know sockets. Where a connection is encrypted, TLS (tls.h) follows the proofs.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@
 namespace paceline::comm {
 
 /// What a connection is for; a proof for one is worth nothing for another.
-inline constexpr std::string_view kForStore = "store", kForServers = "parameter server";
+inline constexpr std::string_view kForStore = "store", kForServers = "parameter server", kForServersOverTls = "parameter server over TLS";
 
 namespace handshake {
 
@@ -43,6 +43,9 @@ class Challenge {
   std::string greeting() const { return std::string(kMagic) + nonce_; }
   /// The server's proof; nothing where the response was not made with the key for this greeting.
   std::optional<std::string> answer(std::string_view response) const;
+  /// The same proof to a client whose response was made with the key for another purpose, so that it learns of its mistake from somebody
+  /// who knows the key; nothing where it was not.
+  std::optional<std::string> correct(std::string_view response, std::string_view other_purpose) const;
 
  private:
   std::string key_, purpose_, nonce_;
@@ -51,15 +54,15 @@ class Challenge {
 /// The client's side of one connection.
 class Response {
  public:
-  /// Throws StrangerError where the greeting is not that of a server of this version.
-  Response(std::string_view key, std::string_view purpose, std::string_view greeting);
+  /// Throws StrangerError where the greeting is not that of a server of this version. `other_purpose`: one that may be mistaken for ours.
+  Response(std::string_view key, std::string_view purpose, std::string_view greeting, std::string_view other_purpose = {});
 
   const std::string& bytes() const { return bytes_; }
-  /// Throws StrangerError where this is not the proof of a server that knows the key.
+  /// Throws StrangerError where this is not the proof of a server that knows the key, OtherPurposeError where it is for the other purpose.
   void check(std::string_view proof) const;
 
  private:
-  std::string bytes_, expected_;
+  std::string bytes_, expected_, mistaken_;
 };
 
 }  // namespace handshake
@@ -76,8 +79,15 @@ class SilentError : public StrangerError {
   using StrangerError::StrangerError;
 };
 
+/// The other end knows the key, and expects connections of the other purpose.
+class OtherPurposeError : public StrangerError {
+ public:
+  using StrangerError::StrangerError;
+};
+
 /// The client's side of the handshake on a fresh connection. Throws StrangerError where the other end is not the job's server, and
 /// std::system_error where the connection fails or the deadline passes.
-void authenticate(const Socket& socket, std::string_view key, std::string_view purpose, const Deadline& deadline);
+void authenticate(const Socket& socket, std::string_view key, std::string_view purpose, const Deadline& deadline,
+                  std::string_view other_purpose = {});
 
 }  // namespace paceline::comm

@@ -35,12 +35,13 @@ struct Reception::Guest {
   bool closed = false;
 };
 
-Reception::Reception(Socket listener, std::string key, std::string_view purpose, Admit admit)
+Reception::Reception(Socket listener, std::string key, std::string_view purpose, Admit admit, Mistake mistake)
     : listener_(std::move(listener)),
       stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       key_(std::move(key)),
       purpose_(purpose),
       admit_(std::move(admit)),
+      mistake_(mistake),
       breath_(kBreath) {
   if (!stop_) throw std::system_error(errno, std::system_category(), "eventfd");
   hmac_sha256(key_, purpose_);  // a build that cannot must say so here, not in the thread
@@ -116,13 +117,18 @@ void Reception::hear(Guest& guest) {
   guest.heard.append(bytes, static_cast<std::size_t>(got));
   if (guest.heard.size() < handshake::kResponseBytes) return;
   const std::optional<std::string> proof = guest.challenge.answer(guest.heard);
-  if (!proof) {
-    ::send(guest.socket.get(), handshake::kRefusal.data(), handshake::kRefusal.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    return drop(guest, "it does not know the job's key");
-  }
+  if (!proof) return refuse(guest);
   guest.closed = true;
   if (::send(guest.socket.get(), proof->data(), proof->size(), MSG_NOSIGNAL | MSG_DONTWAIT) == std::ssize(*proof))
     admit_(std::move(guest.socket), guest.peer);
+}
+
+void Reception::refuse(Guest& guest) {
+  std::optional<std::string> correction;
+  if (!mistake_.purpose.empty()) correction = guest.challenge.correct(guest.heard, mistake_.purpose);
+  const std::string& answer = correction ? *correction : handshake::kRefusal;
+  ::send(guest.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  drop(guest, correction ? mistake_.why : "it does not know the job's key");
 }
 
 void Reception::drop(Guest& guest, const char* why) {

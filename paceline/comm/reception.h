@@ -22,7 +22,14 @@ class Reception {
   /// Gets a connection whose peer has proved itself; called in the reception's thread, so it must not block. `peer`: its address.
   using Admit = std::function<void(Socket socket, const std::string& peer)>;
 
-  Reception(Socket listener, std::string key, std::string_view purpose, Admit admit);
+  /// Connections that clients may take for those of this reception. Who knows the key and makes that mistake is told, and refused with
+  /// `why`.
+  struct Mistake {
+    std::string_view purpose;  // none: no such mistake
+    const char* why;
+  };
+
+  Reception(Socket listener, std::string key, std::string_view purpose, Admit admit, Mistake mistake = {});
   ~Reception();
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
@@ -40,6 +47,7 @@ class Reception {
   bool accept_some();  // true: others wait, and may for a moment
   void take_in(Socket socket, std::string peer);
   void hear(Guest& guest);
+  void refuse(Guest& guest);
   void drop(Guest& guest, const char* why);
   int next_timeout_ms() const;
 
@@ -47,6 +55,7 @@ class Reception {
   const std::string key_;
   const std::string_view purpose_;
   const Admit admit_;
+  const Mistake mistake_;
   std::list<Guest> guests_;  // oldest first
   Deadline breath_;          // until then …
   int taken_ = 0;            // … so many were taken

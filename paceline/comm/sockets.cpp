@@ -23,6 +23,7 @@ namespace {
 
 constexpr int kFlags = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr int kBacklog = 1024;
+constexpr std::size_t kSome = 16 << 10;
 constexpr std::chrono::milliseconds kQueuePause(1);
 
 [[noreturn]] void fail(const char* attempt, int number = errno) { throw std::system_error(number, std::system_category(), attempt); }
@@ -224,6 +225,17 @@ std::string receive_exactly(const Socket& socket, std::size_t bytes, const Deadl
     else if (errno != EINTR) fail("receive");
   }
   return data;
+}
+
+std::string receive_some(const Socket& socket, const Deadline& deadline) {
+  std::string data(kSome, '\0');
+  for (;;) {
+    const ssize_t got = ::recv(socket.get(), data.data(), data.size(), 0);
+    if (got > 0) return data.resize(static_cast<std::size_t>(got)), data;
+    if (got == 0) fail("receive", ECONNRESET);
+    if (errno == EAGAIN) wait_for(socket, POLLIN, deadline);
+    else if (errno != EINTR) fail("receive");
+  }
 }
 
 }  // namespace paceline::comm

@@ -68,5 +68,7 @@ bool same_user(const Socket& socket);
 
 void send_all(const Socket& socket, std::string_view bytes, const Deadline& deadline);
 std::string receive_exactly(const Socket& socket, std::size_t bytes, const Deadline& deadline);
+/// What is there, at least a byte and at most some kilobytes.
+std::string receive_some(const Socket& socket, const Deadline& deadline);
 
 }  // namespace paceline::comm

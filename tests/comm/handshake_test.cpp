@@ -40,6 +40,19 @@ TEST(Handshake, RefusesAnotherKeyOrPurpose) {
   EXPECT_FALSE(impostor.answer(client.bytes()));
 }
 
+/// A client that expects TLS at a server without, and the other way round: both learn it, and nobody is let in.
+TEST(Handshake, TellsWhoKnowsTheKeyOfAnotherPurpose) {
+  const Challenge server("key", kForServers);
+  const Response client("key", kForServersOverTls, server.greeting(), kForServers);
+  EXPECT_FALSE(server.answer(client.bytes()));
+  const auto correction = server.correct(client.bytes(), kForServersOverTls);
+  ASSERT_TRUE(correction);
+  EXPECT_THROW(client.check(*correction), OtherPurposeError);
+  EXPECT_THROW(client.check(handshake::kRefusal), StrangerError);
+  const Response stranger("other", kForServersOverTls, server.greeting(), kForServers);
+  EXPECT_FALSE(server.correct(stranger.bytes(), kForServersOverTls)) << "a stranger learns nothing";
+}
+
 TEST(Handshake, RefusesARecording) {
   const Challenge then("key", kForStore), now("key", kForStore);
   const Response client("key", kForStore, then.greeting());

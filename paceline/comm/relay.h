@@ -1,0 +1,60 @@
+// Carries bytes between connections that are encrypted (tls.h) and programs' own sockets, which are not.
+//
+// gRPC cannot take over a connection that is to be encrypted, so it gets one end of a socket pair, and the relay has the other end and the
+// connection. One thread, one poll(), and at most kRelayBuffer bytes each way for each connection: where one side does not read, the other
+// is not read from. A connection ends as a whole: when either side has closed, what it had said is delivered, and both are closed.
+//
+// Nobody is waited for for ever: a handshake has kTlsTime, the delivery of last words kFarewell. In between a connection may be idle;
+// whether its peer still lives is gRPC's to find out, and TCP's.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "paceline/comm/tls.h"
+
+namespace paceline::comm {
+
+inline constexpr std::size_t kRelayBuffer = 256 << 10;
+
+class Relay {
+ public:
+  /// Both are called in the relay's thread, and must not block. `plain`: an end of a socket pair, with what the peer says.
+  using Admit = std::function<void(Socket plain)>;
+  using Refuse = std::function<void(const std::string& why)>;
+
+  Relay();
+  ~Relay();  ///< delivers what was said by sides that have closed, for a moment, and closes all connections
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  /// The server's handshake, and then the connection; a client that fails in it is refused.
+  void receive(TlsSession session, Socket network, Admit admit, Refuse refuse);
+  /// A connection whose handshake is over; returns the plain end of it. Throws std::system_error.
+  Socket carry(TlsSession session, Socket network);
+
+  std::size_t size() const { return size_; }  ///< connections that it has now
+
+ private:
+  struct Passage;
+
+  void add(std::unique_ptr<Passage> passage);
+  void serve();
+  void take_new();
+  int next_timeout_ms() const;
+
+  const Socket wake_;
+  std::atomic<std::size_t> size_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Passage>> new_;
+  std::list<std::unique_ptr<Passage>> passages_;  // the thread's
+  std::thread thread_;                            // last: it uses all of the above
+};
+
+}  // namespace paceline::comm
