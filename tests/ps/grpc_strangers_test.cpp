@@ -5,12 +5,13 @@
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/impl/rpc_method.h>
 
-#include <cstdlib>
+#include <algorithm>
 
 #include "paceline/base/error.h"
-#include "paceline/base/temporary_folder.h"
 #include "paceline/comm/handshake.h"
 #include "paceline/ps/transports/grpc_stream.h"
+#include "tests/certificates.h"
+#include "tests/message_of.h"
 #include "tests/ps/grpc_fleet.h"
 
 namespace paceline::ps {
@@ -23,30 +24,17 @@ using testing::HasSubstr;
 class GrpcTls : public testing::Test {
  protected:
   void SetUp() override {
-    if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "openssl is not installed";
-    make_authority("ca"), make_authority("other");
-    make_certificate("server", "ca"), make_certificate("worker", "ca"), make_certificate("stranger", "other");
+    if (!Certificates::possible()) GTEST_SKIP() << "openssl is not installed";
+    made_.make_authority("ca"), made_.make_authority("other");
+    made_.make("server", "ca"), made_.make("worker", "ca"), made_.make("stranger", "other");
   }
 
-  Security security(const std::string& who) const { return {kSecret, file(who + ".pem"), file(who + ".key"), file("ca.pem"), false}; }
+  Security security(const std::string& who) const {
+    return {kSecret, made_.file(who + ".pem"), made_.file(who + ".key"), made_.file("ca.pem"), false};
+  }
 
  private:
-  std::string file(const std::string& name) const { return folder_ / name; }
-  void openssl(const std::string& arguments) const {
-    ASSERT_EQ(std::system(("cd " + folder_.path().string() + " && openssl " + arguments + " >/dev/null 2>&1").c_str()), 0) << arguments;
-  }
-  void make_authority(const std::string& name) const {
-    openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=" + name + " -keyout " + name + ".key -out " +
-            name + ".pem");
-  }
-  void make_certificate(const std::string& name, const std::string& authority) const {
-    openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=" + name + " -addext subjectAltName=IP:127.0.0.1 -keyout " +
-            name + ".key -out " + name + ".csr");
-    openssl("x509 -req -in " + name + ".csr -CA " + authority + ".pem -CAkey " + authority +
-            ".key -CAcreateserial -days 2 -copy_extensions copy -out " + name + ".pem");
-  }
-
-  TemporaryFolder folder_;
+  Certificates made_;
 };
 
 TEST_F(GrpcTls, BothSidesShowCertificates) {
@@ -56,6 +44,44 @@ TEST_F(GrpcTls, BothSidesShowCertificates) {
   auto gradient = gradient_of(0, 0);
   client->push(gradient.data(), {.rate = kRate});
   EXPECT_NE(pulled(*client), before);
+}
+
+/// More than buffers hold, in pieces, both ways.
+TEST_F(GrpcTls, CarriesALargeModel) {
+  const auto host = make_large_host();
+  const GrpcServer server(host, large_layout(), keyed({.security = security("server")}));
+  const auto client = connect({server.address()}, large_layout(), {.security = security("worker")});
+  std::vector<float> parameters(kMany, -1), gradient(kMany);
+  for (std::int64_t i = 0; i < kMany; ++i) gradient[static_cast<std::size_t>(i)] = static_cast<float>(i % 1021);
+  client->pull(parameters.data(), kRate);
+  client->push(gradient.data(), {.rate = kRate});
+  client->pull(parameters.data(), kRate);
+  const bool same = host->with(
+      [&](Server& state) { return std::equal(parameters.begin(), parameters.end(), state.parameters()) && state.version() == 1; });
+  EXPECT_TRUE(same);
+  EXPECT_NE(parameters[1], 0);
+}
+
+/// A worker whose server was killed and came back goes through the same door again.
+TEST_F(GrpcTls, ComesBackToAServerThatCameBack) {
+  const auto host = make_host({});
+  auto server = std::make_unique<GrpcServer>(host, layout(), keyed({.security = security("server")}));
+  const std::string address = server->address();
+  const auto client = connect({address}, layout(), {.security = security("worker")});
+  pulled(*client);
+  server.reset();
+  ServiceOptions again = keyed({.security = security("server")});
+  again.address = address;
+  server = std::make_unique<GrpcServer>(host, layout(), again);
+  EXPECT_NO_THROW(pulled(*client));
+}
+
+TEST_F(GrpcTls, RefusesAKeyThatDoesNotBelongToTheCertificate) {
+  Security mixed = security("server");
+  mixed.key = security("worker").key;
+  const auto names_both = AllOf(HasSubstr(mixed.certificate), HasSubstr(mixed.key));
+  EXPECT_THAT(message_of<ConfigError>([&] { GrpcServer(make_host({}), layout(), {.security = mixed}); }), names_both);
+  EXPECT_THAT(message_of<ConfigError>([&] { connect_grpc({"127.0.0.1:1"}, layout(), {.security = mixed}); }), names_both);
 }
 
 /// With a patience of a minute: what waiting cannot mend is said at once.

@@ -8,7 +8,8 @@
 // again and goes on. A push that was in flight is retried if the server has a journal (ps.replica), else dropped; it is never applied
 // twice.
 //
-// Workers and servers that do not share a host use mutual TLS; without certificates only loopback addresses are served and called.
+// Workers and servers that do not share a host use mutual TLS, after both have proved that they know the job's key (grpc_door.h); without
+// certificates only loopback addresses are served and called.
 #pragma once
 
 #include <memory>

@@ -94,7 +94,6 @@ void Link::join_until(Nanoseconds moment) {
     try {
       open(moment);
       overdue_ = clock_.now() + identity_.options.deadline;
-      answer_challenge(*stream_, *stream_, identity_.options.security);
       const auto now = wire::unpack<wire::Joined>(ask_once(introduction.question()));
       if (joined_.end > 0 && (now.begin != joined_.begin || now.end != joined_.end))
         throw ConfigError(fmt::format("{} came back with another range of the model; start all workers again", name()));

@@ -29,7 +29,7 @@ constexpr int kMostGuests = 4;                                 // streams that h
 constexpr int kSpareThreads = kMostGuests + 8;                 // beside those of the workers: guests, beats, whoever waits for calls
 constexpr Nanoseconds kHelloTime = std::chrono::seconds(2);    // in which a stream joins, and a beat is heard
 constexpr int kMostStreams = 8;                                // of one connection; a worker has one, and its beats
-constexpr int kTlsHandshakeMs = 5'000, kIdleMs = 5'000;        // a connection on which nothing is asked; a worker's has its stream
+constexpr int kIdleMs = 5'000;                                 // a connection on which nothing is asked; a worker's has its stream
 
 }  // namespace
 
@@ -113,18 +113,15 @@ GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const S
   grpc::ServerBuilder builder;
   tune(builder);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kTlsHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
   allow_threads();
   builder.SetResourceQuota(quota_);
-  door_.emplace(options_.address, options_.security, builder);
+  door_.emplace(options_.address, options_.security);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
-  if (server_) door_->open(*server_, [this] { return workers().size(); });
+  ensure(server_ != nullptr, "gRPC starts a server that has no port");
+  door_->open(*server_, [this] { return workers().size(); });
   port_ = door_->port();
-  if (!server_ || port_ == 0)
-    throw ConfigError(
-        fmt::format("cannot listen at {}; another program may have the port, or the address is not this host's", options_.address));
   options_.address = fmt::format("{}:{}", options_.address.substr(0, options_.address.rfind(':')), port_);
   keeper_ = std::jthread([this](const std::stop_token& stop) { keep(stop); });
 }
@@ -193,7 +190,6 @@ GrpcServer::Impl::Guest::~Guest() {
 
 wire::Join GrpcServer::Impl::read_join(grpc::ServerContext& context, Session::Stream& stream) {
   const Guest guest(*this, context, Guest::Purpose::join);
-  door_->challenge(stream, stream, context.peer());
   const std::string head = receive_head(stream);
   const std::int64_t bytes = wire::unpack_head(head).payload;
   const auto join = wire::unpack<wire::Join>(head);

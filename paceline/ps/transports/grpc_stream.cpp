@@ -3,6 +3,7 @@
 #include "paceline/ps/transports/grpc_stream.h"
 
 #include <fmt/format.h>
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -12,7 +13,6 @@
 #include <cstring>
 
 #include "paceline/base/error.h"
-#include "paceline/base/files.h"
 #include "paceline/base/log.h"
 
 namespace paceline::ps {
@@ -65,15 +65,19 @@ void for_each_slice(const grpc::ByteBuffer& buffer, const Body& body) {
 
 }  // namespace
 
+std::string host_of(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host;
+}
+
 comm::SocketAddress socket_address(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   int port = -1;
   const char* end = address.data() + address.size();
   const bool number = colon != std::string::npos && colon > 0 && std::from_chars(address.data() + colon + 1, end, port).ptr == end;
   if (!number || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is no address; give it as host:port", address));
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return comm::tcp_address(host, port);
+  return comm::tcp_address(host_of(address), port);
 }
 
 bool uses_tls(const Security& security) {
@@ -170,20 +174,12 @@ void check_exposure(const std::string& address, const Security& security) {
       address));
 }
 
-std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security) {
-  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = read_file(security.authority);
-  options.pem_key_cert_pairs.push_back({read_file(security.key), read_file(security.certificate)});
-  return grpc::SslServerCredentials(options);
-}
-
-std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security) {
-  return grpc::SslCredentials({read_file(security.authority), read_file(security.key), read_file(security.certificate)});
-}
-
 std::string who(int worker) { return worker == kObserver ? "server 0, which evaluates," : fmt::format("worker {}", worker); }
 
 void hear_grpc() {
+  // Never undone: when its last user goes, gRPC waits for a poller of its own, up to 10 s after a write that did not fit into its socket.
+  // A process may end without that.
+  grpc_init();
   gpr_set_log_function([](gpr_log_func_args* line) { log::debug("gRPC: {}", line->message); });
 }
 

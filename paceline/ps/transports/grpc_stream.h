@@ -1,8 +1,6 @@
 // What both sides of the gRPC transport share: streams of bytes, memory that is lent to them, and how connections are made.
 #pragma once
 
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
@@ -69,7 +67,8 @@ std::string receive_text(Reader& stream, std::int64_t bytes, std::int64_t most);
 grpc::ByteBuffer buffer_of(const std::string& bytes);
 std::string bytes_of(const grpc::ByteBuffer& buffer);
 
-/// Of "host:port". Throws ConfigError.
+std::string host_of(const std::string& address);  // "host:port"
+/// Throws ConfigError.
 comm::SocketAddress socket_address(const std::string& address);
 /// Throws ConfigError where `address` is neither on this host nor protected, is not "host:port", or nobody gave the job's key.
 void check_exposure(const std::string& address, const Security& security);
@@ -77,13 +76,11 @@ bool uses_tls(const Security& security);
 /// Streams that are stuck for so long are cut, whoever opened their connection.
 void limit_stuck(const comm::Socket& socket, Nanoseconds time);
 Nanoseconds stuck_limit(Nanoseconds deadline);  // of a connection on which an answer may take so long
-std::shared_ptr<grpc::ServerCredentials> server_credentials(const Security& security);
-std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Security& security);
 
 /// "worker 3"; server 0 looks at the others under a number of its own.
 std::string who(int worker);
 
-/// gRPC's own log goes to ours, as debug lines.
+/// Starts gRPC for the rest of the process; its own log goes to ours, as debug lines.
 void hear_grpc();
 
 /// How connections are tuned, the same on both sides.
