@@ -1,4 +1,5 @@
-// attacker ATTACK tcp:HOST:PORT|unix:NAME store|servers [KEY] [COUNT] [SECONDS]: one attack, on this host alone; prints its facts as JSON.
+// attacker ATTACK tcp:HOST:PORT|unix:NAME store|servers|servers_tls [KEY] [COUNT] [SECONDS]: one attack, on this host alone; prints its
+// facts as JSON.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -28,7 +29,7 @@ const Attack& find_attack(const std::string& name) {
 }
 
 void print_usage() {
-  fmt::print("attacker ATTACK tcp:HOST:PORT|unix:NAME store|servers [KEY] [COUNT] [SECONDS]\n");
+  fmt::print("attacker ATTACK tcp:HOST:PORT|unix:NAME store|servers|servers_tls [KEY] [COUNT] [SECONDS]\n");
   for (const auto& attacks : {connection_attacks(), store_attacks(), server_attacks()})
     for (const Attack& attack : attacks) fmt::print("  {:<20} {}\n", attack.name, attack.help);
 }
@@ -44,7 +45,7 @@ void allow_descriptors() {
 int main(const std::vector<std::string>& words) {
   if (words.size() < 3) return print_usage(), 2;
   Target target{.address = address_of(words[1]), .key = words.size() > 3 ? words[3] : ""};
-  target.purpose = words[2] == "servers" ? comm::kForServers : comm::kForStore;
+  target.purpose = words[2] == "servers" ? comm::kForServers : words[2] == "servers_tls" ? comm::kForServersOverTls : comm::kForStore;
   if (words.size() > 4) target.count = std::stoi(words[4]);
   if (words.size() > 5) target.time = std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(std::stod(words[5])));
   allow_descriptors();

@@ -1,4 +1,4 @@
-// Attacks before and within the handshake. None of them but `dies`, `replay` and `guest` has the key.
+// Attacks before and within the handshake. None of them but `dies`, `replay`, `proved` and `guest` has the key.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -117,6 +117,38 @@ Facts lengths_attack(const Target& target) {
 }
 
 Facts silent_attack(const Target& target) { return send_to_many(target, target.count > 0 ? target.count : 1000, ""); }
+
+/// A ClientHello of TLS, as long as it says it is, with nothing in it that a server would like.
+std::string client_hello() {
+  const std::string body = std::string("\x03\x03", 2) + random_bytes(32) + std::string(1, '\0') + std::string("\0\2\x13\1\1\0", 6);
+  const auto length = [](std::size_t bytes, int places) {
+    std::string text;
+    while (places-- > 0) text += static_cast<char>(bytes >> (8 * places));
+    return text;
+  };
+  const std::string message = "\1" + length(body.size(), 3) + body;
+  return std::string("\x16\x03\x01", 3) + length(message.size(), 2) + message;
+}
+
+Facts client_hello_attack(const Target& target) { return send_to_many(target, target.count > 0 ? target.count : 1000, client_hello()); }
+
+Facts half_hello_attack(const Target& target) {
+  return send_to_many(target, target.count > 0 ? target.count : 1000, random_bytes(handshake::kResponseBytes / 2));
+}
+
+/// With the key, against a server with TLS: proves itself, and goes on with silence, with half a ClientHello, with one that leads nowhere,
+/// or with something else.
+Facts proved_attack(const Target& target) {
+  const std::string hello = client_hello();
+  const std::string next[] = {"", hello.substr(0, hello.size() / 2), hello, random_bytes(64 << 10)};
+  std::vector<Socket> sockets;
+  for (int i = 0; i < (target.count > 0 ? target.count : 200); ++i) {
+    sockets.push_back(enter(target));
+    send_some(sockets.back(), next[static_cast<std::size_t>(i) % std::size(next)]);
+  }
+  const std::size_t opened = sockets.size();
+  return {{"opened", opened}, {"refused", wait_for_hang_up(sockets, Deadline(kEnough))}};
+}
 
 /// One byte now and then, for as long as it is listened to.
 Facts slow_attack(const Target& target) {
@@ -284,6 +316,9 @@ constexpr Attack kConnectionAttacks[] = {
     {"http2", "the preface of HTTP/2 and a message of 1.7 GB", http2_attack},
     {"lengths", "lengths of 64 MiB, 2^63 and less than nothing", lengths_attack},
     {"silent", "1,000 connections at once that say nothing", silent_attack},
+    {"client_hello", "1,000 connections that begin with TLS", client_hello_attack},
+    {"half_hello", "1,000 connections that stop in the middle of the handshake", half_hello_attack},
+    {"proved", "proves itself, and does not finish TLS; with the key", proved_attack},
     {"slow", "one byte now and then", slow_attack},
     {"half_open", "peers that stop sending, or vanish", half_open_attack},
     {"churn", "opens and closes connections as fast as it can", churn_attack},

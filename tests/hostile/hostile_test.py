@@ -16,14 +16,14 @@ import tempfile
 import time
 import unittest
 
-from support import (DESCRIPTORS, MEMORY_MB, SANITIZE, THREADS, Attacker, Victim, Watch, children, environment, free_port, process_ended,
+from support import (DESCRIPTORS, MEMORY_MB, SANITIZE, THREADS, Attacker, Victim, Watch, children, environment, free_port, make_certificates, process_ended,
                      store_name, usage, wait_for_port)
 
 PROGRAMS = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else sys.exit(f"usage: {sys.argv[0]} FOLDER_OF_PROGRAMS")
 PACELINE = PROGRAMS / "paceline"
 
 # Attacks without the key, or within the handshake; the victim hangs up on all of them.
-STRANGERS = ["random", "http2", "lengths", "slow", "half_open", "replay", "dies"]
+STRANGERS = ["random", "client_hello", "half_hello", "http2", "lengths", "slow", "half_open", "replay", "dies"]
 # Beside these a member of the job must still get in.
 FLOODS = ["silent", "churn"]
 
@@ -141,9 +141,10 @@ class Server(Attacked):
     MEMBERS = ["connections", "streams_few", "streams_many", "heads", "messages", "incomplete_beats", "incomplete_joins", "one_stream",
                "dying_joins"]
 
-    def test_a_parameter_server(self):
+    def start(self, purpose, *folder, **more):
+        """Victim, attacker, and the words with which a further worker joins."""
         key = secrets.token_hex(16)
-        victim = Victim(PROGRAMS / "server_victim", key)
+        victim = Victim(PROGRAMS / "server_victim", key, *folder, **more)
         self.addCleanup(victim.kill)
         try:
             address = victim.hear()["address"]
@@ -152,17 +153,71 @@ class Server(Attacked):
                 self.skipTest("this build has no gRPC")
             raise
         self.assertTrue(victim.hear()["ready"])
-        attacker = Attacker(PROGRAMS / "attacker", f"tcp:{address}", "servers", key)
+        attacker = Attacker(PROGRAMS / "attacker", f"tcp:{address}", purpose, key)
+        return victim, attacker, [PROGRAMS / "server_victim", key, *folder, address]
+
+    def certificates(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        if not make_certificates(folder.name):
+            self.skipTest("openssl is not installed")
+        return folder.name
+
+    def finish(self, victim):
+        end = victim.end()
+        self.assertTrue(end["same"])
+        self.assertEqual(end["updates"], end["rounds"])
+        self.assertGreater(end["rounds"], 0)
+
+    def test_with_tls(self):
+        victim, attacker, worker = self.start("servers_tls", self.certificates())
+        self.attack_as_stranger(victim, attacker, victim)
+        for name in ("connections", "proved"):
+            self.attack(victim.pid, attacker, name, rounds_of=victim)
+        self.assertTrue(any("TLS" in line for line in victim.lines), victim.lines)
+        self.join(worker)
+        self.finish(victim)
+
+    def test_tls_that_does_not_fit(self):
+        """Each side says so: the worker at once, the server with the worker's address."""
+        folder = self.certificates()
+        victim, attacker, (program, key, _, address) = self.start("servers_tls", folder)
+        with tempfile.TemporaryDirectory() as strange:
+            for name in ("worker.pem", "worker.key"):
+                os.symlink(os.path.join(folder, name.replace("worker", "stranger")), os.path.join(strange, name))
+            os.symlink(os.path.join(folder, "ca.pem"), os.path.join(strange, "ca.pem"))
+            for certificates in (strange, ""):
+                refused = subprocess.run([program, key, certificates, address], capture_output=True, text=True, env=environment(), timeout=60)
+                self.assertEqual(refused.returncode, 1, refused)
+                self.assertIn("TLS", refused.stderr)
+                self.assertIn(address, refused.stderr)
+                self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
+        self.finish(victim)
+        said = [line for line in victim.lines if "TLS" in line and "refused a connection from 127.0.0.1:" in line]
+        self.assertEqual(len(said), 2, victim.lines)
+
+    def test_few_descriptors(self):
+        """As many as shells allow by default, and floods that would take them all: afterwards a worker joins as before."""
+        for folder, purpose in ((self.certificates(), "servers_tls"), ("", "servers")):
+            victim, attacker, worker = self.start(purpose, folder, descriptors=1024)
+            for name in ("silent", "client_hello"):
+                self.attack(victim.pid, attacker, name, beside=["guest"], rounds_of=victim, count=1500)
+            self.join(worker)
+            self.finish(victim)
+
+    def join(self, worker):
+        joined = subprocess.run(worker, capture_output=True, text=True, env=environment(), timeout=120)
+        self.assertEqual(joined.returncode, 0, joined.stderr)
+
+    def test_a_parameter_server(self):
+        victim, attacker, *_ = self.start("servers")
         self.attack_as_stranger(victim, attacker, victim)
         for name in self.MEMBERS:
             self.attack(victim.pid, attacker, name, rounds_of=victim)
         facts = self.attack(victim.pid, attacker, "other_model", rounds_of=victim)
         if facts:
             self.assertIn("other.weight", facts["why"])
-        end = victim.end()
-        self.assertTrue(end["same"])
-        self.assertEqual(end["updates"], end["rounds"])
-        self.assertGreater(end["rounds"], 0)
+        self.finish(victim)
 
 
 @unittest.skipIf(SANITIZE, "a job under a sanitizer takes minutes; its parts are the victims above")

@@ -1,5 +1,7 @@
-// server_victim KEY: a parameter server and its one worker, over gRPC. In the end the parameters must be, bit for bit, those of a server
-// that had the same pushes and no visitors.
+// server_victim KEY [FOLDER]: a parameter server and its one worker, over gRPC. In the end the parameters must be, bit for bit, those of a
+// server that had the same pushes and no visitors. FOLDER holds server.pem, server.key, worker.pem, worker.key and ca.pem: both use TLS.
+//
+// server_victim KEY FOLDER ADDRESS: one more worker, which joins, pulls and goes.
 #include "tests/hostile/victim.h"
 
 #if PACELINE_WITH_GRPC
@@ -28,11 +30,22 @@ std::vector<float> reference(std::int64_t rounds) {
   return parameters_of(*host);
 }
 
-int main(const std::string& key) {
+ps::Security security_of(const std::string& key, const std::string& folder, const std::string& who) {
+  if (folder.empty()) return {.secret = key};
+  return {.secret = key, .certificate = folder + "/" + who + ".pem", .key = folder + "/" + who + ".key", .authority = folder + "/ca.pem"};
+}
+
+int join(const std::string& key, const std::string& folder, const std::string& address) {
+  ps::pulled(*ps::connect_grpc({address}, ps::layout(), {.security = security_of(key, folder, "worker")}));
+  say(R"({"joined": true})");
+  return 0;
+}
+
+int main(const std::string& key, const std::string& folder) {
   const auto host = ps::make_host({});
-  ps::GrpcServer server(host, ps::layout(), {.security = {.secret = key}});
+  ps::GrpcServer server(host, ps::layout(), {.security = security_of(key, folder, "server")});
   say(fmt::format(R"({{"address": "{}"}})", server.address()));
-  auto worker = ps::connect_grpc({server.address()}, ps::layout(), {.worker = 0, .security = {.secret = key}});
+  auto worker = ps::connect_grpc({server.address()}, ps::layout(), {.worker = 0, .security = security_of(key, folder, "worker")});
   const std::int64_t rounds = go_on([&](std::int64_t round) {
     ps::pulled(*worker);
     std::vector<float> gradient = ps::gradient_of(0, static_cast<int>(round % 100));
@@ -50,9 +63,10 @@ int main(const std::string& key) {
 }  // namespace paceline::hostile
 
 int main(int count, char** words) {
-  if (count != 2) return fmt::print(stderr, "usage: {} KEY\n", words[0]), 2;
+  if (count < 2 || count > 4) return fmt::print(stderr, "usage: {} KEY [FOLDER [ADDRESS]]\n", words[0]), 2;
   try {
-    return paceline::hostile::main(words[1]);
+    if (count == 4) return paceline::hostile::join(words[1], words[2], words[3]);
+    return paceline::hostile::main(words[1], count == 3 ? words[2] : "");
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;

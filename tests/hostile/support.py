@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import resource
+import shutil
 import socket
 import subprocess
 import threading
@@ -21,6 +23,22 @@ def environment():
     if "address" in SANITIZE:
         more["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "detect_leaks=0") + ":quarantine_size_mb=8"
     return dict(os.environ, **more)
+
+
+def make_certificates(folder):
+    """server.pem, worker.pem and stranger.pem with their keys, the last by another authority; false where there is no openssl."""
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl = lambda *words: subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+    if not shutil.which("openssl"):
+        return False
+    for name in ("ca", "other"):
+        openssl("req", "-x509", *new_key, "-days", "2", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+    for name, authority in (("server", "ca"), ("worker", "ca"), ("stranger", "other")):
+        openssl("req", *new_key, "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{name}.key", "-out",
+                f"{name}.csr")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-days",
+                "2", "-copy_extensions", "copy", "-out", f"{name}.pem")
+    return True
 
 
 def free_port():
@@ -89,9 +107,11 @@ class Attacker:
 class Victim:
     """A program that says how far it is whenever it is asked, and goes on until its input ends."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, descriptors=None):
+        """`descriptors`: its limit (ulimit -n)."""
+        limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, env=environment())
+                                        stderr=subprocess.PIPE, text=True, env=environment(), preexec_fn=limit if descriptors else None)
         self.lines = []
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
