@@ -26,9 +26,9 @@
 #include "paceline/central/central.h"
 #include "paceline/central/finished.h"
 #include "paceline/central/norm_reports.h"
+#include "paceline/central/recovery.h"
 #include "paceline/central/server_plan.h"
 #include "paceline/central/server_tensors.h"
-#include "paceline/observe/run_folder.h"
 #include "paceline/ps/transports/service.h"
 
 namespace paceline::central {
@@ -61,10 +61,11 @@ class ProcessesExecutor final : public Central {
         plan_(context(), settings(), std::ssize(cluster().servers)),
         layout_(plan_.layout()),
         host_(plan_.make_host(0)),
-        options_(plan_.service_options(0)) {
+        options_(plan_.service_options(0)),
+        recovery_(settings(), *host_, clock()) {
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
     options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
-      task_done(worker, {.loss = loss_sum, .t_comm_s = right, .t_comp_s = static_cast<double>(targets), .number = task.step});
+      task_done(worker, {.number = task.step, .loss = loss_sum, .right = right, .targets = targets});
     };
     options_.task_lost = [this](int worker, const ps::Task& task) { task_lost(worker, task); };
     options_.failed = [this](const std::exception_ptr& why) {
@@ -74,7 +75,6 @@ class ProcessesExecutor final : public Central {
       }
       changed_.notify_all();
     };
-    kept_at_ = clock().now();
     if (cluster().restarts == 0) serve();  // else not before it has its state again
   }
 
@@ -92,7 +92,7 @@ class ProcessesExecutor final : public Central {
 
   step::StepResult step(const step::Batch&, const step::Point& point) override {
     begin_without_checkpoint();
-    if (ps().replica && !journals_) begin_journals(0);
+    recovery_.begin();
     std::unique_lock lock(mutex_);
     if (!std::exchange(begun_, true)) completed_.insert_all_below(point.step);
     const ps::Task task{.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)};
@@ -134,13 +134,11 @@ class ProcessesExecutor final : public Central {
 
   // Of the others the model alone: what they keep beside it is in snapshots of their own.
   std::vector<step::NamedTensor> save() override {
-    kept_at_ = clock().now();
     return host_->with([&](ps::Server& server) {
       std::vector<step::NamedTensor> state = tensors(server).save(kState);
-      if (journals_) {
+      if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken()) {
         // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
-        journals_->forget_before(std::exchange(journal_before_, std::exchange(journal_, journals_->number() + 1)));
-        host_->write_to(journals_->next());
+        recovery_.forget_before(std::exchange(journal_before_, std::exchange(journal_, *journal)));
         state.push_back({std::string(kState) + kJournal, at::tensor({journal_}, at::kLong)});
       }
       return state;
@@ -159,9 +157,7 @@ class ProcessesExecutor final : public Central {
     begin_again(ps().replica ? step::find_saved(state, std::string(kState) + kJournal).item<std::int64_t>() : 0,
                 fmt::format("goes on with version {}, the run's last checkpoint", version));
   }
-  bool wants_checkpoint() const override {
-    return ps().snapshot_s > 0 && !cluster().job.empty() && seconds(clock().now() - kept_at_) >= ps().snapshot_s;
-  }
+  bool wants_checkpoint() const override { return recovery_.snapshot_due(); }
 
   observe::Served served() const override {
     observe::Served served = host_->with([](ps::Server& server) { return served_by(server); });
@@ -177,40 +173,19 @@ class ProcessesExecutor final : public Central {
 
   void serve() { server_ = ps::serve(cluster(), host_, layout_, options_); }
   void begin_again(std::int64_t journal, const std::string& how) {
-    const std::int64_t replayed = ps().replica ? begin_journals(journal) : 0;
-    log::warning("server 0 was started again and {}; {}", how,
-                 ps().replica
-                     ? fmt::format("{} pushes after it came from its journal, {} minibatches after it are complete, and none is lost",
-                                   replayed, replayed_.size())
-                     : "updates after it are lost in its range, and the other servers keep theirs");
-    host_->begin_again(ps().replica || cluster().servers.size() == 1);
+    journal_ = journal_before_ = journal;
+    const auto note = [this](ps::Journal::Kind kind, int worker, const ps::Completed& minibatch) {
+      if (kind == ps::Journal::Kind::assigned) assigned_[worker] = minibatch.number;
+      else if (completed_.insert(minibatch.number)) replayed_.emplace(minibatch.number, minibatch);
+    };
+    recovery_.resume(journal, how, note, [this] { return fmt::format("{} minibatches after it are complete", replayed_.size()); });
     serve();
   }
   void begin_without_checkpoint() {
     if (!server_) begin_again(0, "begins anew, since there was no checkpoint yet");
   }
 
-  /// The journals from number `first` on are played, and a new one is begun. The run's folder is there by now.
-  std::int64_t begin_journals(std::int64_t first) {
-    const auto folder = observe::RunFolder::find(cluster().runs, cluster().job);
-    if (!folder) throw ConfigError("ps.replica=true needs the run's folder; start the servers with paceline run");
-    journals_.emplace(folder->servers() / "server-0");
-    journal_ = journal_before_ = first;
-    if (cluster().restarts == 0) {
-      host_->begin_journal(journals_->next());
-      return 0;
-    }
-    return host_->with([&](ps::Server& server) {
-      const std::int64_t replayed = journals_->replay(server, first, [&](ps::Journal::Kind kind, int worker, const ps::Report& report) {
-        if (kind == ps::Journal::Kind::assigned) assigned_[worker] = report.number;
-        else if (completed_.insert(report.number)) replayed_.emplace(report.number, report);
-      });
-      host_->write_to(journals_->next());
-      return replayed;
-    });
-  }
-
-  void count(const ps::Report& sums) { finished_.add({sums.loss, sums.t_comm_s, static_cast<std::int64_t>(sums.t_comp_s)}); }
+  void count(const ps::Completed& sums) { finished_.add({sums.loss, sums.right, sums.targets}); }
 
   /// After a restart: a worker that had this task before may still be computing it, and reconnects when it is done. If it asks for work
   /// instead, it gets this task again; if it does neither within ps.deadline_s, another one does. Returns false if nobody had it.
@@ -238,7 +213,7 @@ class ProcessesExecutor final : public Central {
 
   /// Only the first completion of a minibatch counts; workers that computed it twice have pushed duplicates. Without journals a worker that
   /// reconnected has dropped its push, so its completion does not count.
-  void task_done(int worker, const ps::Report& sums) {
+  void task_done(int worker, const ps::Completed& sums) {
     {
       const std::lock_guard lock(mutex_);
       const auto given = busy_.find(worker);
@@ -288,7 +263,7 @@ class ProcessesExecutor final : public Central {
     if (!own) tasks_.pop_front();
     task.complete_below = completed_.watermark();
     busy_[worker] = task.step;
-    if (journals_) host_->assign(worker, {.number = task.step});
+    if (recovery_.journals()) host_->assign(worker, task.step);
     changed_.notify_all();
     return task;
   }
@@ -338,8 +313,7 @@ class ProcessesExecutor final : public Central {
   ps::Layout layout_;
   std::shared_ptr<ps::Host> host_;
   ps::ServiceOptions options_;
-  Nanoseconds kept_at_{0};  // the last checkpoint was made
-  std::optional<ps::Journals> journals_;
+  Recovery recovery_;
   std::int64_t journal_ = 0, journal_before_ = 0;  // that the last checkpoint, and the one before it, begins with
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -350,9 +324,9 @@ class ProcessesExecutor final : public Central {
     ps::Task task;
     Nanoseconds until;
   };
-  std::map<int, std::int64_t> assigned_;         // after a restart: the last step of each worker, from the journal
-  std::map<int, Expected> expected_;             // of workers that are expected back, with what they had
-  std::map<std::int64_t, ps::Report> replayed_;  // sums of steps that were completed before the restart
+  std::map<int, std::int64_t> assigned_;            // after a restart: the last step of each worker, from the journal
+  std::map<int, Expected> expected_;                // of workers that are expected back, with what they had
+  std::map<std::int64_t, ps::Completed> replayed_;  // sums of steps that were completed before the restart
   bool begun_ = false;
   std::int64_t finished_tasks_ = 0;
   Finished finished_;

@@ -1,12 +1,12 @@
 #include "paceline/central/virtual_executor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
 #include "paceline/central/server_plan.h"
-#include "paceline/ps/kernels.h"
 #include "paceline/step/finite.h"
 
 namespace paceline::central {
@@ -117,8 +117,8 @@ void VirtualExecutor::report(int worker) {
 void VirtualExecutor::push(int worker) {
   Player& player = players_[static_cast<std::size_t>(worker)];
   auto* sent = player.local.sent().data_ptr<float>();
-  const bool finite = player.finite && std::isfinite(player.loss) && (!on_cpu() || ps::all_finite(sent, server_->length()));
-  if (finite) server_->push(worker, sent, {.rate = player.rate, .scale = player.scale, .loss = player.loss});
+  const ps::Push push{.rate = player.rate, .scale = player.scale, .loss = player.finite ? player.loss : NAN};
+  if (player.finite && server_->usable(sent, server_->length(), push)) server_->push(worker, sent, push);
   else server_->refuse(worker);
   if (!apart_) module().refresh();
   player.phase = Phase::waiting, player.local.pushed();

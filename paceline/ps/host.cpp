@@ -1,7 +1,6 @@
 #include "paceline/ps/host.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -151,9 +150,7 @@ Advice Host::report(int worker, const Report& given, const float* statistics) {
   return advice;
 }
 
-bool Host::finite(const float* gradient, std::int64_t count, const Push& push) const {
-  return server_->on_gpu() ? std::isfinite(push.loss) : all_finite(gradient, count);
-}
+bool Host::finite(const float* gradient, std::int64_t count, const Push& push) const { return server_->usable(gradient, count, push); }
 
 Verdict Host::push(int worker, float* gradient, const Push& given) {
   const bool good = finite(gradient, server_->length(), given);
@@ -219,15 +216,15 @@ void Host::resume(int worker, const Push& push) {
   server_->resume(worker);
 }
 
-void Host::assign(int worker, const Report& report) {
+void Host::assign(int worker, std::int64_t number) {
   const std::scoped_lock both(state_, memory_);
-  note(Journal::Kind::assigned, worker, Push{}, report);
+  note(Journal::Kind::assigned, worker, Push{}, Report{.number = number});
 }
 
-void Host::complete(int worker, const Report& report) {
+void Host::complete(int worker, const Completed& minibatch) {
   const std::scoped_lock both(state_, memory_);
-  note(Journal::Kind::completed, worker, Push{}, report);
-  server_->complete(report.number);
+  note(Journal::Kind::completed, worker, Push{}, as_report(minibatch));
+  server_->complete(minibatch.number);
 }
 
 void Host::begin_journal(std::unique_ptr<Journal> journal) {

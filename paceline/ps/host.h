@@ -44,17 +44,15 @@ class Host {
   /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker's
   /// push came first, a replica rule has no answer for this one: the verdict is `dropped` and the worker keeps its parameters.
   Verdict push(int worker, float* gradient, const Push& push);
-  /// Whether `count` values can be used. Those in host memory are looked at; of those on a GPU the loss tells,
-  /// which is no number where the worker found some that are none.
+  /// Server::usable.
   bool finite(const float* gradient, std::int64_t count, const Push& push) const;
   /// What a pull throws that was not granted within limits().wait; it names whoever computes, or could.
   PeerError overdue(int worker);
   /// A worker has seen that its gradient is not finite, and sends none of it.
   void refuse(int worker, const Push& push = {});
-  /// Server 0: a minibatch was assigned to a worker, or is complete on all servers. `report` carries its number, and once it is complete
-  /// its sums: the loss, then the correct targets as t_comm_s and all targets as t_comp_s.
-  void assign(int worker, const Report& report);
-  void complete(int worker, const Report& report);
+  /// Server 0: a minibatch was assigned to a worker, or is complete on all servers.
+  void assign(int worker, std::int64_t number);
+  void complete(int worker, const Completed& minibatch);
   /// Whether what the worker computes now will be dropped. Waits for nobody: while the server is busy the answer is no.
   bool in_vain(int worker);
 

@@ -75,6 +75,11 @@ std::string obstacle_to(const Record& record, const Server& server) {
   return "";
 }
 
+Completed completed_in(const Report& report) {
+  const bool fits = report.t_comp_s >= 0 && report.t_comp_s <= static_cast<double>(kMostMinibatches);
+  return {report.number, report.loss, report.t_comm_s, fits ? static_cast<std::int64_t>(report.t_comp_s) : 0};
+}
+
 DataError gap(const std::filesystem::path& file, std::int64_t expected, std::int64_t got) {
   return {file.string(), fmt::format("it follows a journal of {} events, of which {} are there, as after a full disk; start a new run with "
                                      "model.weights=CHECKPOINT",
@@ -82,6 +87,10 @@ DataError gap(const std::filesystem::path& file, std::int64_t expected, std::int
 }
 
 }  // namespace
+
+Report as_report(const Completed& minibatch) {
+  return {minibatch.loss, minibatch.right, static_cast<double>(minibatch.targets), minibatch.number};
+}
 
 Journal::Journal(const std::filesystem::path& file, std::int64_t before) : path_(file), file_(file, std::ios::binary | std::ios::trunc) {
   if (!file_) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
@@ -127,7 +136,7 @@ Journal::Played Journal::replay(const std::filesystem::path& file, Server& serve
       throw DataError(file.string(), fmt::format("event {}: {}", played.events + 1, why));
     play(record, values, pulled, server);
     if (progress && (record.kind == Kind::assigned || record.kind == Kind::completed))
-      progress(record.kind, static_cast<int>(record.worker), record.report);
+      progress(record.kind, static_cast<int>(record.worker), completed_in(record.report));
     ++played.events;
     played.pushes += record.kind == Kind::pushed;
   }

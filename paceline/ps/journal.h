@@ -19,6 +19,15 @@
 
 namespace paceline::ps {
 
+/// A minibatch that is complete on all servers, and its sums.
+struct Completed {
+  std::int64_t number = 0;
+  double loss = 0, right = 0;
+  std::int64_t targets = 0;
+};
+/// As a journal writes it down: every event has room for a report.
+Report as_report(const Completed& minibatch);
+
 class Journal {
  public:
   enum class Kind : std::int64_t {
@@ -34,13 +43,13 @@ class Journal {
     follows,
     resumed,    // a worker pushes what it computed across a reconnect
     duplicate,  // a worker pushed a minibatch that was handled before
-    assigned,   // server 0: a minibatch was assigned to the worker; `report` has its number
-    completed,  // server 0: a minibatch is complete on all servers; `report` has its number and sums
+    assigned,   // server 0: a minibatch was assigned to the worker
+    completed,  // server 0: a minibatch is complete on all servers
     interrupted,
     lost,  // a worker's connection broke, and it keeps its place
   };
-  /// Called during a replay for `assigned` and `completed`.
-  using Progress = std::function<void(Kind kind, int worker, const Report& report)>;
+  /// Called during a replay for `assigned`, where `minibatch` has but its number, and `completed`.
+  using Progress = std::function<void(Kind kind, int worker, const Completed& minibatch)>;
 
   /// `before`: the events of the journal that it follows.
   explicit Journal(const std::filesystem::path& file, std::int64_t before = 0);

@@ -10,6 +10,7 @@
 // Invariant: version() counts updates, and every accepted gradient's staleness is in staleness().
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "paceline/optim/cuda_optimizer.h"
+#include "paceline/ps/kernels.h"
 #include "paceline/ps/ledger.h"
 #include "paceline/ps/round.h"
 #include "paceline/ps/rule.h"
@@ -63,6 +65,11 @@ class Server {
   Advice report(int worker, const Report& report, const float* statistics);
   /// `gradient`, or a step where ps.optimizer=worker, is used up; a `replica` rule leaves the worker's new parameters in it.
   Verdict push(int worker, float* gradient, const Push& push);
+  /// Whether `count` values may be pushed: a NaN or an infinity would stay in the parameters for good. Values in host memory are looked at;
+  /// of those on a GPU the loss tells, which whoever pushes sets to NaN where it found some.
+  bool usable(const float* gradient, std::int64_t count, const Push& push) const {
+    return on_gpu() ? std::isfinite(push.loss) : all_finite(gradient, count);
+  }
 
   bool in_vain(int worker) const { return consistency_->in_vain(worker); }
   void joined(int worker);

@@ -11,12 +11,13 @@
 #include "paceline/base/log.h"
 #include "paceline/central/central_worker.h"
 #include "paceline/central/server_plan.h"
+#include "paceline/central/server_snapshots.h"
 #include "paceline/central/server_tensors.h"
 #include "paceline/comm/engine.h"
 #include "paceline/ps/transports/service.h"
+#include "paceline/train/checkpoint.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
-#include "paceline/train/server_snapshots.h"
 
 namespace paceline::train {
 namespace {
@@ -108,7 +109,13 @@ void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const st
   Remote remote(given, cluster);
   const auto index = static_cast<std::size_t>(cluster.index);
   const auto host = remote.plan->make_host(index);
-  ServerSnapshots snapshots(remote.recipe, cluster, *host);
+  const central::ServerSnapshots::Files files{
+      .write =
+          [&](const std::filesystem::path& file, const std::vector<NamedTensor>& tensors) {
+            write_checkpoint(file, {.position = {}, .recipe = {}, .network = remote.recipe.model.network, .tensors = tensors});
+          },
+      .read = [](const std::filesystem::path& file) { return read_checkpoint(file).tensors; }};
+  central::ServerSnapshots snapshots(remote.settings, *host, remote.clock, files);
   if (cluster.restarts > 0) snapshots.restore();
   else snapshots.begin();
   const auto server = ps::serve(cluster, host, remote.plan->layout(), remote.plan->service_options(index));

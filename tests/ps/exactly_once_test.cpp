@@ -222,11 +222,11 @@ TEST_F(ExactlyOnce, WhatIsCancelledStaysCancelled) {
 TEST_F(ExactlyOnce, AMinibatchThatIsDoneIsSettledWithoutAPush) {
   Replica server({}, folder_ / "s");
   server.pull(0), server.pull(1);
-  server.host().complete(0, {.loss = 3, .t_comm_s = 2, .t_comp_s = 1, .number = 1});
+  server.host().complete(0, {.number = 1, .loss = 3, .right = 2, .targets = 1});
   auto twin = make_small_server({});
   std::vector<double> sums;
-  Journals(folder_ / "s").replay(*twin, 0, [&](Journal::Kind, int, const Report& told) {
-    sums = {told.loss, told.t_comm_s, told.t_comp_s, static_cast<double>(told.number)};
+  Journals(folder_ / "s").replay(*twin, 0, [&](Journal::Kind, int, const Completed& told) {
+    sums = {told.loss, told.right, static_cast<double>(told.targets), static_cast<double>(told.number)};
   });
   EXPECT_THAT(sums, testing::ElementsAre(3, 2, 1, 1));
   EXPECT_TRUE(twin->handled(1));
