@@ -11,7 +11,7 @@
 #include "paceline/compress/feedback.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/per_worker.h"
-#include "paceline/data_parallel/unsaid.h"
+#include "paceline/data_parallel/residual_carryover.h"
 
 namespace paceline::data_parallel {
 namespace {
@@ -59,27 +59,27 @@ class Compressed : public Exchange {
   }
 
   void load(std::span<const step::NamedTensor> state) override {
-    if (!may_lack(state, kResidual)) take_row(comm_, step::find_saved(state, kResidual), residual_, kResidual);
+    if (!is_optional(state, kResidual)) take_row(comm_, step::find_saved(state, kResidual), residual_, kResidual);
     if (momentum_.defined()) take_row(comm_, step::find_saved(state, kVelocity), momentum_, kVelocity);
   }
 
  protected:
-  /// Whether `name` is not there because nobody compressed before: one worker, who has at most a residual that he did not come to add, or
-  /// several that sent gradients as they are. What this exchange keeps then begins as in a new run.
-  static bool may_lack(std::span<const step::NamedTensor> state, const std::string& name) {
+  /// Whether `name` is absent because nobody compressed before: one worker, which has at most a residual that it has not applied yet, or
+  /// several that sent gradients as they are. This exchange's state then begins as in a new run.
+  static bool is_optional(std::span<const step::NamedTensor> state, const std::string& name) {
     const at::Tensor residual = step::saved_or_none(state, kResidual);
     return !step::saved_or_none(state, name).defined() && (!residual.defined() || residual.size(0) == 1);
   }
 
-  /// The bucket's residual with the gradient added: what is to be said now.
-  float* unsaid(const Bucket& bucket) {
+  /// The bucket's residual with the gradient added: what is to be sent now.
+  float* accumulate(const Bucket& bucket) {
     const compress::Feedback::Kept kept = kept_of(bucket);
     feedback_.add(gradients_ + bucket.begin, kept);
     return kept.residual;
   }
 
-  /// What was said is gone from the residual.
-  void said(const Bucket& bucket) { feedback_.said(kept_of(bucket)); }
+  /// Removes what was sent from the residual.
+  void forget_sent(const Bucket& bucket) { feedback_.said(kept_of(bucket)); }
 
   compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const {
     compress::Moment made = moment_;
@@ -144,9 +144,9 @@ class Dense final : public Compressed {
       ensure(bytes == slices[r].bytes, "the codes of a dense coder are as long as it says");
     };
 
-    float* values = unsaid(bucket);
+    float* values = accumulate(bucket);
     for (std::size_t r = 0; r < slices.size(); ++r) encode(r, values + (slices[r].begin - bucket.begin), 0);
-    said(bucket);
+    forget_sent(bucket);
     comm_.run(comm::all_to_all(codes_, arrived_));
 
     // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
@@ -174,7 +174,7 @@ class Dense final : public Compressed {
   // Each worker has the residual of its slices of the mean, and zeros elsewhere. Other workers have other slices of the same sum.
   void load(std::span<const step::NamedTensor> state) override {
     Compressed::load(state);
-    if (may_lack(state, kSecondResidual)) return;
+    if (is_optional(state, kSecondResidual)) return;
     const at::Tensor rows = step::find_saved(state, kSecondResidual);
     if (rows.size(0) == comm_.size()) return take_row(comm_, rows, second_residual_, kSecondResidual);
     at::Tensor all = at::empty_like(second_residual_);
@@ -213,8 +213,8 @@ class Sparse final : public Compressed {
     const int workers = comm_.size(), rank = comm_.rank();
     const Layout& layout = layouts_[bucket.index];
     code_.resize(static_cast<std::size_t>(coder_->bound(layout)));
-    const std::int64_t size = coder_->encode(layout, unsaid(bucket), moment(bucket, 0), code_.data());
-    said(bucket);
+    const std::int64_t size = coder_->encode(layout, accumulate(bucket), moment(bucket, 0), code_.data());
+    forget_sent(bucket);
 
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(workers));
     sizes[static_cast<std::size_t>(rank)] = size;
@@ -258,7 +258,7 @@ class Averaged final : public Compressed {
 
   void average(const Bucket& bucket) override {
     compress::Linear& linear = *parts_[bucket.index];
-    float* values = unsaid(bucket);
+    float* values = accumulate(bucket);
     std::int64_t sent = 0;
     for (int i = 0; i < linear.rounds(); ++i) {
       const compress::Round round = linear.round(i, values);
@@ -270,7 +270,7 @@ class Averaged final : public Compressed {
       sent += allreduce_bytes(buffer.bytes(), comm_.size());
     }
     linear.finish(values, gradients_ + bucket.begin);
-    said(bucket);
+    forget_sent(bucket);
     count_bytes(bucket, sent);
   }
 
@@ -283,7 +283,7 @@ class Averaged final : public Compressed {
   }
 
   void load(std::span<const step::NamedTensor> state) override {
-    if (may_lack(state, kFactors)) return Compressed::load(state);
+    if (is_optional(state, kFactors)) return Compressed::load(state);
     const at::Tensor saved = step::find_saved(state, kFactors).cpu().contiguous();
     std::int64_t length = 0;
     for (const auto& part : parts_) length += static_cast<std::int64_t>(part->state().size());

@@ -4,7 +4,7 @@
 
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/compressed.h"
-#include "paceline/data_parallel/unsaid.h"
+#include "paceline/data_parallel/residual_carryover.h"
 
 namespace paceline::data_parallel {
 namespace {
@@ -27,14 +27,14 @@ class Plain final : public Exchange {
 /// One worker where several would compress.
 class Alone final : public Exchange {
  public:
-  explicit Alone(const step::Context& context) : unsaid_(context) {}
+  explicit Alone(const step::Context& context) : carryover_(context) {}
 
-  void average(const Bucket& bucket) override { unsaid_.say(bucket.begin, bucket.end); }
-  std::vector<step::NamedTensor> save() override { return unsaid_.save(); }
-  void load(std::span<const step::NamedTensor> state) override { unsaid_.load(state); }
+  void average(const Bucket& bucket) override { carryover_.apply(bucket.begin, bucket.end); }
+  std::vector<step::NamedTensor> save() override { return carryover_.save(); }
+  void load(std::span<const step::NamedTensor> state) override { carryover_.load(state); }
 
  private:
-  Unsaid unsaid_;
+  ResidualCarryover carryover_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // One worker: forward, backward, update. The yardstick for every other strategy, and the step that a GPU records in a CUDA graph.
 #include "paceline/base/error.h"
-#include "paceline/data_parallel/unsaid.h"
+#include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/step/updater.h"
@@ -15,7 +15,7 @@ class Single final : public step::Strategy {
       : context_(context),
         pass_(context_),
         updater_(context.module.arena(), context.optim),
-        unsaid_(context_),
+        carryover_(context_),
         recorded_(context.module.device(), context.record_steps) {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
@@ -27,31 +27,31 @@ class Single final : public step::Strategy {
     updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
     const auto work = [&] {
       sums_ = pass_.run(batch, batch.weight(1));
-      unsaid_.say(0, context_.module.arena().length());
+      carryover_.apply(0, context_.module.arena().length());
       const step::PhaseSpan update(context_, "update");
       updater_.update_all();
       context_.module.refresh();
     };
-    if (unsaid_.any()) work();  // once: not to be recorded
+    if (carryover_.any()) work();  // once: not to be recorded
     else recorded_.run(batch, work);
     return {sums_, batch.targets.numel()};
   }
 
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
-    for (step::NamedTensor& item : unsaid_.save()) state.push_back(std::move(item));
+    for (step::NamedTensor& item : carryover_.save()) state.push_back(std::move(item));
     return state;
   }
   void load(std::span<const step::NamedTensor> state) override {
     updater_.load(data_parallel::with_momentum_in_place(context_, state));
-    unsaid_.load(state);
+    carryover_.load(state);
   }
 
  private:
   step::Context context_;
   step::LocalPass pass_;
   step::Updater updater_;
-  data_parallel::Unsaid unsaid_;
+  data_parallel::ResidualCarryover carryover_;
   step::RecordedStep recorded_;
   at::Tensor sums_;
 };

@@ -32,7 +32,7 @@ void warn_of_idle_settings(const Recipe& recipe) {
 
 }  // namespace
 
-Trainer::Trainer(const Recipe& recipe, const Surroundings& around) : recipe_(recipe), around_(around), comm_(around.comm) {
+Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(recipe), around_(around), comm_(around.comm) {
   if (!comm_) {
     if (recipe.parallel.workers > recipe.workers_per_trainer())
       throw ConfigError(
@@ -163,56 +163,6 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
 }
 
 bool Trainer::finished() const { return position_.epoch >= recipe_.train.epochs || position_.step >= total_steps_; }
-
-observe::RunStarted Trainer::started() const {
-  const data::Info& info = datasets_->training->info();
-  observe::RunStarted event;
-  event.run = folder_.string();
-  event.network = module_->graph().network();
-  event.dataset = info.key;
-  event.optimizer = recipe_.optim.name;
-  event.strategy = recipe_.strategy.name;
-  event.device = tensor::device_name(module_->device());
-  event.precision = recipe_.train.precision;
-  event.parameters = module_->arena().count();
-  event.macs = module_->graph().macs();
-  event.train_samples = datasets_->training->size();
-  event.test_samples = datasets_->test->size();
-  event.batch = recipe_.data.batch;
-  event.per_token = info.tokens;
-  event.epochs = recipe_.train.epochs;
-  event.steps_per_epoch = steps_in(0);
-  event.workers = static_cast<int>(recipe_.parallel.workers);
-  event.engine = comm_->size() > 1 ? comm_->engine() : minibatches() > 1 ? recipe_.ps.executor : "";
-  event.first_step = position_.step;
-  return event;
-}
-
-observe::RunEnded Trainer::ended(bool stopped) {
-  observe::RunEnded event;
-  event.workers = static_cast<int>(recipe_.parallel.workers);
-  event.steps = position_.step;
-  event.epochs = position_.epoch;
-  event.samples = position_.samples;
-  event.seconds = position_.seconds;
-  event.samples_per_s = training_seconds_ > 0 ? static_cast<double>(position_.samples - samples_at_start_) / training_seconds_ : 0;
-  event.train_loss = position_.mean_loss();
-  event.test_loss = last_test_.loss;
-  event.test_accuracy = last_test_.accuracy;
-  strategy_->agree();
-  event.state_hash = state_hash(state());
-  event.parameters_hash = state_hash(model_tensors(*module_));
-  strategy_->resume_training();
-  event.run = folder_.string();
-  if (stopped) event.stopped = "on request";
-  if (comm_->size() > 1) event.communication = communication();
-  if (centralised_) event.served = centralised_->served();
-  if (!stopped && event.served && event.served->updates == 0)
-    log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
-                 event.steps, recipe_.ps.period, recipe_.ps.group);
-  event.views = views_;
-  return event;
-}
 
 observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   folder_ = folder;

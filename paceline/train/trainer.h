@@ -27,7 +27,7 @@ class Diverged : public ConfigError {
 
 class Trainer {
  public:
-  struct Surroundings {
+  struct Environment {
     observe::Bus& bus;  // worker 0 tells it everything, the others their spans
     const Clock& clock;
     const std::atomic<bool>& stop;       // set by a signal: checkpoint at the next step and leave
@@ -39,7 +39,7 @@ class Trainer {
   };
 
   /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.
-  Trainer(const Recipe& recipe, const Surroundings& surroundings);
+  Trainer(const Recipe& recipe, const Environment& environment);
   ~Trainer();
 
   /// Goes on from a checkpoint. ConfigError where this recipe does not fit it; then the module is as it was, but the strategy may have
@@ -95,7 +95,7 @@ class Trainer {
 
   Recipe recipe_;
   std::string recipe_text_;
-  Surroundings around_;
+  Environment around_;
   std::filesystem::path folder_;  // of the run
   std::unique_ptr<comm::Communicator> alone_;
   comm::Communicator* comm_;

@@ -1,4 +1,4 @@
-// What the Trainer makes of its steps' sums: means, events, and whether the run has diverged.
+// What the Trainer tells of its run: how it begins and ends, the sums of its steps, and whether it has diverged.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,7 +8,10 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/tensor/device.h"
 #include "paceline/train/trainer.h"
+#include "paceline/train/weights.h"
 
 namespace paceline::train {
 namespace {
@@ -16,6 +19,56 @@ namespace {
 constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, whose gradients were refused: the run has diverged
 
 }  // namespace
+
+observe::RunStarted Trainer::started() const {
+  const data::Info& info = datasets_->training->info();
+  observe::RunStarted event;
+  event.run = folder_.string();
+  event.network = module_->graph().network();
+  event.dataset = info.key;
+  event.optimizer = recipe_.optim.name;
+  event.strategy = recipe_.strategy.name;
+  event.device = tensor::device_name(module_->device());
+  event.precision = recipe_.train.precision;
+  event.parameters = module_->arena().count();
+  event.macs = module_->graph().macs();
+  event.train_samples = datasets_->training->size();
+  event.test_samples = datasets_->test->size();
+  event.batch = recipe_.data.batch;
+  event.per_token = info.tokens;
+  event.epochs = recipe_.train.epochs;
+  event.steps_per_epoch = steps_in(0);
+  event.workers = static_cast<int>(recipe_.parallel.workers);
+  event.engine = comm_->size() > 1 ? comm_->engine() : minibatches() > 1 ? recipe_.ps.executor : "";
+  event.first_step = position_.step;
+  return event;
+}
+
+observe::RunEnded Trainer::ended(bool stopped) {
+  observe::RunEnded event;
+  event.workers = static_cast<int>(recipe_.parallel.workers);
+  event.steps = position_.step;
+  event.epochs = position_.epoch;
+  event.samples = position_.samples;
+  event.seconds = position_.seconds;
+  event.samples_per_s = training_seconds_ > 0 ? static_cast<double>(position_.samples - samples_at_start_) / training_seconds_ : 0;
+  event.train_loss = position_.mean_loss();
+  event.test_loss = last_test_.loss;
+  event.test_accuracy = last_test_.accuracy;
+  strategy_->agree();
+  event.state_hash = state_hash(state());
+  event.parameters_hash = state_hash(model_tensors(*module_));
+  strategy_->resume_training();
+  event.run = folder_.string();
+  if (stopped) event.stopped = "on request";
+  if (comm_->size() > 1) event.communication = communication();
+  if (centralised_) event.served = centralised_->served();
+  if (!stopped && event.served && event.served->updates == 0)
+    log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
+                 event.steps, recipe_.ps.period, recipe_.ps.group);
+  event.views = views_;
+  return event;
+}
 
 // A parameter server refuses a gradient that is not finite and goes on without it, unless nothing else comes any more.
 bool Trainer::accepts(std::int64_t step, double loss) {

@@ -76,7 +76,7 @@ Recipe resolve_for(const Recipe& given, const comm::World& world) {
   return recipe;
 }
 
-Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundings& around)
+Workers::Workers(const Recipe& recipe, const comm::World& world, const Environment& around)
     : recipe_(resolve_for(recipe, world)), world_(world), around_(around) {
   const auto workers = static_cast<int>(recipe_.parallel.workers);
   here_ = recipe_.servers() ? 1 : workers / world_.size;  // a server's one trainer plays them all
@@ -97,14 +97,14 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Surroundi
   datasets_ = make_datasets(recipe_);
   for_each_worker([&](std::size_t i) {
     if (world_.size > 1) comms_[i]->run(comm::barrier({.deadline = comm::kUntilTheEnd}));
-    trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Surroundings{.bus = around_.bus,
-                                                                            .clock = around_.clock,
-                                                                            .stop = around_.stop,
-                                                                            .comm = comms_[i].get(),
-                                                                            .datasets = &datasets_,
-                                                                            .threads = threads_,
-                                                                            .cluster = around_.cluster,
-                                                                            .resumes = around_.resumes});
+    trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Environment{.bus = around_.bus,
+                                                                           .clock = around_.clock,
+                                                                           .stop = around_.stop,
+                                                                           .comm = comms_[i].get(),
+                                                                           .datasets = &datasets_,
+                                                                           .threads = threads_,
+                                                                           .cluster = around_.cluster,
+                                                                           .resumes = around_.resumes});
   });
 }
 

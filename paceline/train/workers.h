@@ -14,7 +14,7 @@ Recipe resolve_for(const Recipe& recipe, const comm::World& world);
 
 class Workers {
  public:
-  struct Surroundings {
+  struct Environment {
     observe::Bus& bus;
     const Clock& clock;
     const std::atomic<bool>& stop;
@@ -24,7 +24,7 @@ class Workers {
 
   /// Connects the workers and builds their trainers; whatever can be refused is refused here, before anything is written. parallel.workers
   /// of `recipe` may be 0: one for each process of `world`.
-  Workers(const Recipe& recipe, const comm::World& world, const Surroundings& around);
+  Workers(const Recipe& recipe, const comm::World& world, const Environment& around);
   ~Workers();
 
   bool leads() const { return world_.rank == 0; }  // has worker 0
@@ -39,7 +39,7 @@ class Workers {
 
   Recipe recipe_;
   comm::World world_;
-  Surroundings around_;
+  Environment around_;
   int here_ = 1;     // workers of this process
   int threads_ = 1;  // of each
   bool own_gpus_ = false;

@@ -1,4 +1,4 @@
-#include "paceline/data_parallel/unsaid.h"
+#include "paceline/data_parallel/residual_carryover.h"
 
 #include <ATen/ATen.h>
 
@@ -34,7 +34,7 @@ std::vector<step::NamedTensor> with_momentum_in_place(const step::Context& conte
   return placed;
 }
 
-void Unsaid::say(std::int64_t begin, std::int64_t end) {
+void ResidualCarryover::apply(std::int64_t begin, std::int64_t end) {
   if (!any()) return;
   const double factor = step::corrects_momentum(context_.compression) ? 1 - context_.optim.momentum : 1;
   at::Tensor part = residual_.narrow(0, begin, end - begin);
@@ -43,12 +43,12 @@ void Unsaid::say(std::int64_t begin, std::int64_t end) {
   if ((left_ -= end - begin) == 0) residual_.reset();
 }
 
-std::vector<step::NamedTensor> Unsaid::save() const {
+std::vector<step::NamedTensor> ResidualCarryover::save() const {
   if (!any()) return {};
   return {{kResidual, residual_.unsqueeze(0)}};
 }
 
-void Unsaid::load(std::span<const step::NamedTensor> state) {
+void ResidualCarryover::load(std::span<const step::NamedTensor> state) {
   const at::Tensor rows = step::saved_or_none(state, kResidual), second = step::saved_or_none(state, kSecondResidual);
   if (!rows.defined() || context_.compression == "none") return;
   residual_ = at::zeros_like(context_.module.arena().gradients());
