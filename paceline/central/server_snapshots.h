@@ -1,8 +1,8 @@
 // Snapshots of a server process that does not lead (server 0 has the run's checkpoints): its range of the parameters and all that it keeps
 // beside them, every ps.snapshot_s seconds, in the run's folder as servers/server-N.safetensors.
 //
-// A server that is started again goes on from its last one. Updates after that are lost, unless they are in its journal (ps.replica); the
-// other servers keep theirs.
+// A restarted server resumes from its last snapshot. Updates after that are lost, unless they are in its journal (ps.replica); the other
+// servers keep theirs.
 #pragma once
 
 #include <filesystem>

@@ -66,7 +66,7 @@ class DataParallel {
   /// What this worker's mean loss is multiplied by for that, in a loop that calls loss.backward() itself. Collective.
   double weight(std::int64_t samples);
 
-  /// Where the module's parameters and gradients lie: for a step::Updater in the place of torch::optim.
+  /// The memory of the module's parameters and gradients. A step::Updater on it can replace torch::optim.
   tensor::Arena& arena();
 
   /// All workers take worker 0's buffers (running statistics). Collective; before an evaluation or a save.
