@@ -8,6 +8,7 @@
 #include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/step/strategy.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"

@@ -22,6 +22,7 @@
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/graph/registry.h"
 #include "paceline/launch/capture.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
 #include "peer.h"

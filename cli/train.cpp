@@ -33,8 +33,8 @@ RunFolder new_folder(const train::Recipe& recipe) {
 
 /// A worker, or the server of a range, of a run that another process leads.
 int run_remote(const train::Recipe& recipe, const ps::Cluster& cluster) {
-  if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, cluster, stop_requested);
-  else log::info("finished {} minibatches", train::run_remote_worker(recipe, cluster, stop_requested));
+  if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, {}, cluster, stop_requested);
+  else log::info("finished {} minibatches", train::run_remote_worker(recipe, {}, cluster, stop_requested));
   return kDone;
 }
 

@@ -16,17 +16,11 @@ namespace {
 constexpr int kAskingShare = 100;                           // of the time that goes by between two questions, one is spent on asking
 constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // of a straggler that may be cancelled
 
-nn::GraphModule::Options options_of(const step::Context& context) {
-  nn::GraphModule::Options options = context.module.options();
-  options.allocate = tensor::allocate_pages;
-  return options;
-}
-
 }  // namespace
 
 CentralWorker::CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index)
     : settings_(settings),
-      module_(std::make_shared<nn::GraphModule>(context.module.graph(), options_of(context))),
+      module_(context.module.another()),
       context_(context.with_module(*module_)),
       client_(std::move(client)),
       duties_(settings.ps, *ps::make_rule(settings.ps.rule, settings.ps, context.optim, settings.workers)),
@@ -39,7 +33,7 @@ CentralWorker::CentralWorker(const step::Context& context, const Settings& setti
       cancels_(ps::make_consistency(settings.ps.consistency, settings.ps, settings.workers)->cancels()) {}
 
 void CentralWorker::begin() {
-  tensor::configure_libtorch(module_->device(), module_->options().precision, context_.threads, context_.repeatable);
+  tensor::configure_libtorch(module_->device(), module_->precision(), context_.threads, context_.repeatable);
   pass_.emplace(context_);
 }
 

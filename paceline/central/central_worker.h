@@ -48,7 +48,7 @@ class CentralWorker {
   void ask();
 
   const Settings& settings_;
-  std::shared_ptr<nn::GraphModule> module_;
+  std::shared_ptr<nn::Model> module_;
   step::Context context_;  // with its own module
   std::unique_ptr<ps::Client> client_;
   Duties duties_;

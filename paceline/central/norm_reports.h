@@ -1,7 +1,7 @@
 // Batch norms with a parameter server: what a worker's pass says of its batch, and whose statistics a model is evaluated with.
 #pragma once
 
-#include "paceline/nn/graph_module.h"
+#include "paceline/nn/model.h"
 
 namespace paceline::central {
 
@@ -12,15 +12,15 @@ inline constexpr const char* kRecomputedView = "recomputed";
 
 /// The batch norms of one worker: what a forward pass leaves in the module's running statistics, taken apart into the batch's own
 /// statistics and the worker's running ones. The module's are zero before a pass; its norms then leave 1 − (1 − momentum)ⁿ times the mean
-/// over n micro-batches.
+/// over n micro-batches. Buffers of a user's module that are no such mean (momentum 0) stay as they are.
 class NormReports {
  public:
-  explicit NormReports(nn::GraphModule& module);
+  explicit NormReports(nn::Model& module);
 
   bool any() const { return count() > 0; }
   std::int64_t count() const { return values_.numel(); }
   at::Tensor initial() const { return initial_.clone(); }
-  void before_pass() { at::Tensor(values_).zero_(); }
+  void before_pass();
   /// batch ← the batch's statistics; running ← the worker's, moved on.
   void after_pass(at::Tensor& batch, at::Tensor& running, std::int64_t micro_batches);
   void show(const at::Tensor& statistics) { at::Tensor(values_).copy_(statistics); }
@@ -28,6 +28,7 @@ class NormReports {
  private:
   at::Tensor values_;              // the module's, in place
   at::Tensor initial_, momentum_;  // [n]
+  at::Tensor others_;              // [n] 1 where the momentum is 0; undefined where it is so nowhere
   at::Tensor kept_, fresh_;        // [n]: (1 − momentum)ⁿ, and one minus it, for the n of the last pass
   std::int64_t micro_batches_ = 0;
 };

@@ -38,6 +38,7 @@ std::unique_ptr<Dataset> make_cifar10(const DataConfig& config, Split split, std
   if (split == Split::train)
     files.names = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"};
   Info info = image_info(config, {3, 32, 32}, files.classes, {0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f});
+  info.class_names = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
   return std::make_unique<ImageSet>(std::move(info), read_cifar(root, files), config, split);
 }
 

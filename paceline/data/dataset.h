@@ -49,14 +49,18 @@ enum class Split { train, test };
 
 struct Info {
   std::string key;
-  std::vector<std::int64_t> input;     // shape of a sample without the batch: {3, 32, 32}, or {context} for text
-  std::int64_t classes = 0;            // or the size of the vocabulary
-  bool tokens = false;                 // inputs are tokens and every position has its target
-  std::vector<float> mean, deviation;  // per channel, of pixels in 0..1; 0 and 1 where data.normalise is off; empty for text
+  std::vector<std::int64_t> input;            // shape of a sample without the batch: {3, 32, 32}, or {context} for text
+  std::int64_t classes = 0;                   // or the size of the vocabulary
+  bool tokens = false;                        // inputs are tokens
+  std::vector<float> mean, deviation;         // per channel, of pixels in 0..1; 0 and 1 where data.normalise is off; empty for text
+  std::vector<std::int64_t> target = {};      // shape of a sample's targets; empty: it has one
+  bool real_targets = false;                  // targets are numbers, not labels
+  std::vector<std::string> class_names = {};  // by label; empty where nobody named them
 };
 
 /// A batch in host memory. Images: `inputs` holds count × C×H×W floats; text: `tokens` holds count × context. `targets` has one label a
-/// sample, or one a position for text. Buffers are kept when a Batch is used again, so that a warm loader allocates nothing.
+/// sample, or one a position for text; real targets are in `values`. Buffers are kept when a Batch is used again, so that a warm loader
+/// allocates nothing.
 struct Batch {
   std::int64_t count = 0;
   std::int64_t global_count = 0;      // of all workers' shares together
@@ -64,6 +68,7 @@ struct Batch {
   std::vector<float> inputs;
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> targets;
+  std::vector<float> values;
 };
 
 /// All pixels of a set that lies in memory, for datasets that can be kept on the GPU: count × C × H × W bytes.

@@ -188,6 +188,7 @@ std::unique_ptr<Dataset> make_image_folder(const DataConfig& config, Split split
   // The mean and deviation of ImageNet, which nearly everything with photographs uses.
   Info info = image_info(config, {3, config.image_size, config.image_size}, static_cast<std::int64_t>(classes.size()),
                          {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f});
+  info.class_names = classes;
   return std::make_unique<ImageFolder>(std::move(info), folder, std::move(samples), config);
 }
 

@@ -26,18 +26,22 @@ bool in_stripes(float along, float across) {  // five bands, of which the first,
 constexpr float kHalfRoot = 0.70710678f;  // turns by 45 degrees
 
 // The row is the label.
-constexpr std::array<Inside, 10> kKinds{
-    /* disc      */ [](float u, float v) { return u * u + v * v <= 1.0f; },
-    /* ring      */ [](float u, float v) { return u * u + v * v <= 1.0f && u * u + v * v >= 0.3f; },
-    /* square    */ in_square,
-    /* frame     */ [](float u, float v) { return in_square(u, v) && !in_square(u * 1.7f, v * 1.7f); },
-    /* triangle  */ [](float u, float v) { return v <= 0.75f && std::abs(u) <= (v + 1.0f) * 0.55f; },
-    /* cross     */ in_cross,
-    /* saltire   */ [](float u, float v) { return in_cross((u + v) * kHalfRoot, (u - v) * kHalfRoot); },
-    /* diamond   */ [](float u, float v) { return std::abs(u) + std::abs(v) <= 1.15f; },
-    /* furrows   */ [](float u, float v) { return in_stripes(u, v); },
-    /* palings   */ [](float u, float v) { return in_stripes(v, u); },
+struct Kind {
+  const char* name;
+  Inside inside;
 };
+constexpr std::array<Kind, 10> kKinds{{
+    {"disc", [](float u, float v) { return u * u + v * v <= 1.0f; }},
+    {"ring", [](float u, float v) { return u * u + v * v <= 1.0f && u * u + v * v >= 0.3f; }},
+    {"square", in_square},
+    {"frame", [](float u, float v) { return in_square(u, v) && !in_square(u * 1.7f, v * 1.7f); }},
+    {"triangle", [](float u, float v) { return v <= 0.75f && std::abs(u) <= (v + 1.0f) * 0.55f; }},
+    {"cross", in_cross},
+    {"saltire", [](float u, float v) { return in_cross((u + v) * kHalfRoot, (u - v) * kHalfRoot); }},
+    {"diamond", [](float u, float v) { return std::abs(u) + std::abs(v) <= 1.15f; }},
+    {"furrows", [](float u, float v) { return in_stripes(u, v); }},
+    {"palings", [](float u, float v) { return in_stripes(v, u); }},
+}};
 
 constexpr int kNoise = 32;            // largest change of a byte
 constexpr float kLeastContrast = 64;  // mean distance of the two colours, in bytes
@@ -113,10 +117,11 @@ std::unique_ptr<Dataset> make_shapes(const DataConfig& config, Split split, std:
   for (std::int64_t i = 0; i < count; ++i) {
     RandomStream random(seed, Purpose::data, static_cast<std::uint64_t>(i), split == Split::train ? 0 : 1);
     images.labels[i] = static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(config.classes)));
-    painter.paint(kKinds[images.labels[i]], random, images.bytes.data() + i * image_bytes);
+    painter.paint(kKinds[images.labels[i]].inside, random, images.bytes.data() + i * image_bytes);
   }
   const auto planes = static_cast<std::size_t>(channels);
   Info info = image_info(config, config.shape, config.classes, std::vector<float>(planes, 0.5f), std::vector<float>(planes, 0.30f));
+  for (std::int64_t label = 0; label < config.classes; ++label) info.class_names.emplace_back(kKinds[static_cast<std::size_t>(label)].name);
   return std::make_unique<ImageSet>(std::move(info), std::move(images), config, split);
 }
 

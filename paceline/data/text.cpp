@@ -82,7 +82,8 @@ std::unique_ptr<Dataset> make_text(const DataConfig& config, Split split, std::u
             .classes = static_cast<std::int64_t>(vocabulary.size()),
             .tokens = true,
             .mean = {},
-            .deviation = {}};
+            .deviation = {},
+            .target = {config.context}};
   return std::make_unique<TextSet>(std::move(info), std::move(vocabulary), std::move(tokens), samples_to_use(config, split, windows));
 }
 

@@ -23,7 +23,7 @@ void take_row(comm::Communicator& comm, const at::Tensor& rows, at::Tensor& mine
   mine.copy_(rows.size(0) == comm.size() ? rows[comm.rank()] : rows.mean(0));
 }
 
-void equalise(comm::Communicator& comm, nn::GraphModule& module) {
+void equalise(comm::Communicator& comm, nn::Model& module) {
   if (comm.size() == 1) return;
   for (const at::Tensor& flat : {module.arena().parameters(), module.statistics().parameters()})
     if (flat.numel() > 0) comm.run(comm::broadcast(buffer_of(flat, 0, flat.numel())));

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "paceline/comm/communicator.h"
-#include "paceline/nn/graph_module.h"
+#include "paceline/nn/model.h"
 
 namespace paceline::data_parallel {
 
@@ -15,6 +15,6 @@ at::Tensor gather_rows(comm::Communicator& comm, const at::Tensor& mine);
 void take_row(comm::Communicator& comm, const at::Tensor& rows, at::Tensor& mine, const std::string& name);
 
 /// All workers begin with worker 0's parameters and statistics. Collective.
-void equalise(comm::Communicator& comm, nn::GraphModule& module);
+void equalise(comm::Communicator& comm, nn::Model& module);
 
 }  // namespace paceline::data_parallel

@@ -66,6 +66,24 @@ GraphModule::GraphModule(graph::Graph graph, const Options& options)
   register_names();
 }
 
+std::shared_ptr<Model> GraphModule::another() const {
+  Options options = options_;
+  options.allocate = tensor::allocate_pages;
+  return std::make_shared<GraphModule>(graph_, options);
+}
+
+std::vector<Part> GraphModule::parts() const {
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < layers_to_run(graph_); ++i) parts.push_back({.name = fmt::format("layer '{}'", graph_.layers()[i].name)});
+  std::size_t entry = 0, statistic = 0;
+  for (const graph::Parameter& parameter : graph_.parameters()) {
+    Part& part = parts.at(static_cast<std::size_t>(parameter.layer));
+    if (parameter.trainable) part.parameters.push_back(entry++);
+    else part.statistics.push_back(statistic++);
+  }
+  return parts;
+}
+
 void GraphModule::refresh() {
   at::NoGradGuard no_grad;
   if (compute_copy_.defined()) compute_copy_.copy_(arena_.parameters());

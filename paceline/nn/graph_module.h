@@ -14,9 +14,6 @@
 
 namespace paceline::nn {
 
-/// Called with each layer's output in the forward pass.
-using Inspect = std::function<void(const graph::Layer&, const at::Tensor&)>;
-
 class GraphModule : public torch::nn::Module, public Model {
  public:
   struct Options {
@@ -39,10 +36,9 @@ class GraphModule : public torch::nn::Module, public Model {
   Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace) override {
     return run(range, std::move(inputs), pass, trace, nullptr);
   }
-  /// A forward pass that shows each layer's output.
-  at::Tensor run(const at::Tensor& input, const Pass& pass, Trace* trace, const Inspect& inspect) {
-    return run(all(), {input}, pass, trace, inspect).at(0);
-  }
+  void walk(const at::Tensor& input, const Pass& pass, const Visit& visit) override { run(all(), {input}, pass, nullptr, visit); }
+  std::vector<Part> parts() const override;  ///< the layers
+  std::shared_ptr<Model> another() const override;
   Tensors back(Units range, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted, const GradientReady& ready) override;
   void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) override;
 
@@ -58,8 +54,10 @@ class GraphModule : public torch::nn::Module, public Model {
   tensor::Arena& statistics() override { return statistics_; }
   double statistics_momentum(std::size_t entry) const override { return momenta_.at(entry); }
   const c10::Device& device() const override { return device_; }
-  c10::ScalarType compute_type() const { return compute_; }  // of activations
+  tensor::Precision precision() const override { return options_.precision; }
   bool uses_chance() const override { return uses_chance_; }
+  bool takes_generator() const override { return true; }
+  bool recordable() const override { return true; }
 
  private:
   struct Node {
@@ -70,7 +68,7 @@ class GraphModule : public torch::nn::Module, public Model {
     bool wants_input = true;                      // some parameter or wish lies before it
   };
 
-  Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Inspect& inspect);
+  Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Visit& visit);
 
   void cut_into_units();
   void build_nodes();

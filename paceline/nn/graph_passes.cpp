@@ -53,7 +53,7 @@ void call(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& p
 
 }  // namespace
 
-Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Inspect& inspect) {
+Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Visit& visit) {
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> outputs(nodes_.size());
   for (std::size_t k = 0; k < inputs.size(); ++k) outputs[static_cast<std::size_t>(crossing_[range.first].at(k))] = std::move(inputs[k]);
@@ -71,7 +71,7 @@ Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* t
       inputs.clear();
       for (int source : nodes_[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
       outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
-      if (inspect) inspect(graph_.layers()[i], outputs[i]);
+      if (visit) visit(i, outputs[i]);
       for (int source : nodes_[i].inputs)
         if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
     }

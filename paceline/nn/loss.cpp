@@ -1,8 +1,35 @@
 #include "paceline/nn/loss.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <utility>
+
+#include "paceline/base/error.h"
 
 namespace paceline::nn {
+namespace {
+
+/// The mean that a user's function gives, as a sum over the targets.
+at::Tensor sum_of(const at::Tensor& mean, const at::Tensor& targets, const std::string& what) {
+  if (!mean.defined() || mean.numel() != 1 || !mean.is_floating_point())
+    throw ConfigError(fmt::format("the {} of a batch is one floating-point number, its mean over the targets, and not {}; reduce it", what,
+                                  mean.defined()
+                                      ? fmt::format("a tensor of {} values of type {}", mean.numel(), c10::toString(mean.scalar_type()))
+                                      : std::string("an undefined tensor")));
+  return mean.detach().reshape({}).to(at::kDouble) * static_cast<double>(targets.numel());
+}
+
+}  // namespace
+
+Scored SoftmaxLoss::score(const at::Tensor& output, const at::Tensor& targets, double scale) const {
+  return softmax_loss(output, targets, smoothing_, scale, true);
+}
+
+at::Tensor SoftmaxLoss::evaluate(const at::Tensor& output, const at::Tensor& targets) const {
+  return softmax_loss(output, targets, 0, 1, false).sums;
+}
 
 Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, bool wants_gradient) {
   at::NoGradGuard no_grad;
@@ -25,6 +52,48 @@ Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double 
   gradient.mul_(scale);
   result.gradient = gradient.view(logits.sizes()).to(logits.scalar_type());
   return result;
+}
+
+FunctionLoss::FunctionLoss(Mean loss, std::vector<Metric> metrics) : loss_(std::move(loss)) {
+  if (!loss_) throw ConfigError("the loss is an empty function; give the Trainer one that returns a batch's mean loss");
+  for (Metric& metric : metrics) {
+    if (metric.name.empty() || !metric.mean) throw ConfigError("a metric lacks its name or its function; give it both");
+    if (metric.name == "accuracy") accuracy_ = std::move(metric.mean);
+    else others_.push_back(std::move(metric));
+  }
+}
+
+at::Tensor FunctionLoss::right(const at::Tensor& output, const at::Tensor& targets) const {
+  const at::NoGradGuard no_grad;
+  if (!accuracy_) return at::zeros({}, output.options().dtype(at::kDouble));
+  return sum_of(accuracy_(output, targets), targets, "metric 'accuracy'");
+}
+
+Scored FunctionLoss::score(const at::Tensor& output, const at::Tensor& targets, double scale) const {
+  const at::AutoGradMode differentiates(true);
+  const at::Tensor leaf = output.detach().requires_grad_(true);
+  const at::Tensor mean = loss_(leaf, targets);
+  Scored result;
+  result.sums = at::stack({sum_of(mean, targets, "loss"), right(output, targets)});
+  if (!mean.requires_grad())
+    throw ConfigError("the loss does not depend on the model's output, or was computed without autograd; there is nothing to train");
+  const at::Tensor factor = at::full_like(mean, scale * static_cast<double>(targets.numel()));
+  result.gradient = torch::autograd::grad({mean}, {leaf}, {factor}).front();
+  return result;
+}
+
+at::Tensor FunctionLoss::evaluate(const at::Tensor& output, const at::Tensor& targets) const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> sums = {sum_of(loss_(output, targets), targets, "loss"), right(output, targets)};
+  for (const Metric& metric : others_)
+    sums.push_back(sum_of(metric.mean(output, targets), targets, fmt::format("metric '{}'", metric.name)));
+  return at::stack(sums);
+}
+
+std::vector<std::string> FunctionLoss::metrics() const {
+  std::vector<std::string> names;
+  for (const Metric& metric : others_) names.push_back(metric.name);
+  return names;
 }
 
 }  // namespace paceline::nn

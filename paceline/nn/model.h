@@ -7,11 +7,13 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "paceline/nn/op.h"
 #include "paceline/tensor/arena.h"
+#include "paceline/tensor/device.h"
 
 namespace paceline::nn {
 
@@ -47,16 +49,36 @@ struct Wanted {
 /// Called when the gradients of arena entries [first, last) are complete, once for each entry; the entries of the last units come first.
 using GradientReady = std::function<void(std::size_t first, std::size_t last)>;
 
+/// A piece of the forward pass that a diagnosis can name: a layer of a graph, or a unit. Its weights are entries of the two arenas.
+struct Part {
+  std::string name;  // "layer 'conv1'"
+  std::vector<std::size_t> parameters = {}, statistics = {};
+};
+
+/// Called with each part's output in the order of the forward pass.
+using Visit = std::function<void(std::size_t part, const at::Tensor& output)>;
+
 class Model {
  public:
   virtual ~Model() = default;
+
+  /// Another model of the same kind, with weights and memory of its own, for a worker that shares this process. ConfigError where nobody
+  /// said how to make one.
+  virtual std::shared_ptr<Model> another() const = 0;
 
   virtual const std::vector<Unit>& units() const = 0;
   virtual tensor::Arena& arena() = 0;
   virtual tensor::Arena& statistics() = 0;                          ///< running statistics of norms
   virtual double statistics_momentum(std::size_t entry) const = 0;  ///< the weight that a new batch has in that entry of statistics()
   virtual const c10::Device& device() const = 0;
-  virtual bool uses_chance() const = 0;  ///< has dropout
+  virtual tensor::Precision precision() const = 0;
+  virtual bool uses_chance() const = 0;      ///< has dropout
+  virtual bool takes_generator() const = 0;  ///< draws from the Pass's generator, not from LibTorch's of the device
+  virtual bool recordable() const = 0;       ///< its passes can be recorded in a CUDA graph
+
+  virtual std::vector<Part> parts() const = 0;
+  /// A forward pass that shows the output of every part.
+  virtual void walk(const at::Tensor& input, const Pass& pass, const Visit& visit) = 0;
 
   /// Tells the model that the arena's parameters changed: refreshes copies in lower precision.
   virtual void refresh() = 0;

@@ -131,6 +131,36 @@ void ModuleModel::take_back() {
   tensor::take_back(statistics_, buffers_);
 }
 
+std::shared_ptr<Model> ModuleModel::another() const {
+  if (!make_)
+    throw ConfigError(
+        "workers that are threads of one process need a module each, and this one was given ready-made; give the Trainer a function that "
+        "makes it");
+  return make_();
+}
+
+std::vector<Part> ModuleModel::parts() const {
+  std::vector<Part> parts;
+  for (const Unit& unit : units_) {
+    Part& part = parts.emplace_back(Part{.name = unit.name.empty() ? "the model" : fmt::format("block '{}'", unit.name)});
+    for (std::size_t entry = unit.first_entry; entry < unit.last_entry; ++entry) part.parameters.push_back(entry);
+  }
+  for (std::size_t entry = 0; entry < statistics_.entries().size(); ++entry) {
+    const auto of_unit = [&](const Unit& unit) { return belongs_to(statistics_.entries()[entry].name, unit.name); };
+    const auto unit = std::ranges::find_if(units_, of_unit);
+    if (unit != units_.end()) parts[static_cast<std::size_t>(unit - units_.begin())].statistics.push_back(entry);
+  }
+  return parts;
+}
+
+void ModuleModel::walk(const at::Tensor& input, const Pass& pass, const Visit& visit) {
+  at::Tensor value = input;
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    value = run({unit, unit + 1}, {value}, pass, nullptr).at(0);
+    visit(unit, value);
+  }
+}
+
 std::vector<at::Tensor> ModuleModel::weights_of(std::size_t unit) const {
   std::vector<at::Tensor> weights;
   for (std::size_t entry = units_[unit].first_entry; entry < units_[unit].last_entry; ++entry) weights.push_back(weights_[entry]);

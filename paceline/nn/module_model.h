@@ -42,12 +42,21 @@ class ModuleModel : public Model {
   void refresh() override {}
   void take_back() override;
 
+  std::shared_ptr<Model> another() const override;
+  /// How another() makes one.
+  void made_by(std::function<std::shared_ptr<Model>()> make) { make_ = std::move(make); }
+  std::vector<Part> parts() const override;  ///< the units
+  void walk(const at::Tensor& input, const Pass& pass, const Visit& visit) override;
+
   const std::vector<Unit>& units() const override { return units_; }
   tensor::Arena& arena() override { return arena_; }
   tensor::Arena& statistics() override { return statistics_; }
   double statistics_momentum(std::size_t entry) const override { return momenta_.at(entry); }
   const c10::Device& device() const override { return device_; }
+  tensor::Precision precision() const override { return tensor::Precision::fp32; }
   bool uses_chance() const override { return true; }  // nobody can know
+  bool takes_generator() const override { return false; }
+  bool recordable() const override { return false; }  // autograd has threads and memory of its own
   torch::nn::Module& module() { return *module_; }
 
  private:
@@ -61,7 +70,15 @@ class ModuleModel : public Model {
   std::vector<at::Tensor> weights_, buffers_;  // by entry
   std::vector<double> momenta_;
   c10::Device device_;
+  std::function<std::shared_ptr<Model>()> make_;
 };
+
+/// Where a model is to be.
+struct Placement {
+  c10::Device device{c10::kCPU};
+  tensor::Allocate allocate = tensor::allocate_pages;
+};
+using MakeModel = std::function<std::shared_ptr<Model>(const Placement&)>;
 
 /// A module with forward(at::Tensor), as one unit: model_of(net) of a `Net net`, or of a std::shared_ptr<NetImpl>.
 template <class Impl>
@@ -72,6 +89,22 @@ std::unique_ptr<ModuleModel> model_of(const std::shared_ptr<Impl>& module, tenso
 template <class Impl>
 std::unique_ptr<ModuleModel> model_of(const torch::nn::ModuleHolder<Impl>& module, tensor::Allocate allocate = tensor::allocate_pages) {
   return model_of(module.ptr(), std::move(allocate));
+}
+/// A sequence, as one unit for each of its children.
+inline std::unique_ptr<ModuleModel> model_of(const torch::nn::Sequential& module, tensor::Allocate allocate = tensor::allocate_pages) {
+  return std::make_unique<ModuleModel>(module, std::move(allocate));
+}
+
+/// Models from a function that makes a module: models_of([] { return Net(10); }).
+template <class MakeModule>
+MakeModel models_of(MakeModule make) {
+  return [make](const Placement& place) -> std::shared_ptr<Model> {
+    auto module = make();
+    module->to(place.device);
+    std::shared_ptr<ModuleModel> model = model_of(module, place.allocate);
+    model->made_by([make, device = place.device] { return models_of(make)({.device = device}); });
+    return model;
+  };
 }
 
 }  // namespace paceline::nn

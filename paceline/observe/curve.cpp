@@ -105,7 +105,7 @@ Figure Curve::figure() const {
   figure.subtitle = fmt::format("{} on {} · {} · batch {} · {} · {}", run_.network, run_.dataset, run_.optimizer, run_.batch, run_.strategy,
                                 plural(run_.workers, "worker"));
   figure.panels.push_back(std::move(loss));
-  if (run_.per_token) {
+  if (!run_.shows_accuracy()) {
     figure.panel_width = 640;
     return figure;
   }

@@ -31,8 +31,12 @@ struct RunStarted {
   std::int64_t train_samples = 0, test_samples = 0;
   std::int64_t batch = 0, epochs = 0, steps_per_epoch = 0;
   int workers = 1;
-  std::int64_t first_step = 0;  // > 0 after a resume
-  bool per_token = false;       // a language model: show the loss a character rather than the accuracy
+  std::int64_t first_step = 0;                // > 0 after a resume
+  bool per_token = false;                     // a language model: show the loss a character rather than the accuracy
+  bool counts_right = true;                   // false: a user's loss without accuracy, which is not known then
+  std::vector<std::string> class_names = {};  // of the dataset, by label; empty: it has none
+
+  bool shows_accuracy() const { return counts_right && !per_token; }
 };
 
 struct StepDone {
@@ -54,10 +58,17 @@ struct EpochDone {
   std::int64_t samples = 0;
 };
 
+/// A user's metric on the test data.
+struct Measured {
+  std::string name;
+  double value = kUnknown;
+};
+
 struct Evaluated {
   std::int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
   double training_s = kUnknown;  // spent on steps until then, by the virtual clock where the run has one
+  std::vector<Measured> metrics = {};
 };
 
 /// The same model with other statistics in its batch norms.
@@ -111,6 +122,7 @@ struct RunEnded {
   std::optional<Communication> communication;    // where there are several workers
   std::optional<Served> served = {};             // where there is a parameter server
   std::vector<EvaluatedView> views = {};         // of the end
+  std::vector<Measured> test_metrics = {};
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

@@ -36,8 +36,11 @@ Json line_of(const EpochDone& e) {
 }
 
 Json line_of(const Evaluated& e) {
-  return {{"event", "evaluation"},           {"step", e.step}, {"epoch", e.epoch}, {"test_loss", e.loss}, {"test_accuracy", e.accuracy},
-          {"training_seconds", e.training_s}};
+  Json line = {
+      {"event", "evaluation"},           {"step", e.step}, {"epoch", e.epoch}, {"test_loss", e.loss}, {"test_accuracy", e.accuracy},
+      {"training_seconds", e.training_s}};
+  for (const Measured& metric : e.metrics) line["test_metrics"][metric.name] = metric.value;
+  return line;
 }
 
 Json line_of(const EvaluatedView& e) {

@@ -29,6 +29,7 @@ struct Column {
 };
 constexpr Column kClassifier[] = {{"epoch", 9},    {"train loss", 10}, {"accuracy", 8}, {"test loss", 9},
                                   {"accuracy", 8}, {"time", 8},        {"samples/s", 9}};
+constexpr Column kPlain[] = {{"epoch", 9}, {"train loss", 10}, {"test loss", 9}, {"time", 8}, {"samples/s", 9}};
 constexpr Column kLanguage[] = {{"epoch", 9}, {"train loss/char", 15}, {"test loss/char", 14}, {"time", 8}, {"samples/s", 9}};
 
 }  // namespace
@@ -108,11 +109,11 @@ void Progress::see(const EpochDone& event) {
 }
 
 void Progress::see(const Evaluated& event) {
-  const auto better = [&] { return run_.per_token ? event.loss < best_->loss : event.accuracy > best_->accuracy; };
+  const auto better = [&] { return run_.shows_accuracy() ? event.accuracy > best_->accuracy : event.loss < best_->loss; };
   if (!best_ || better()) best_ = event;
   if (unprinted_ && unprinted_->epoch == event.epoch) return print_epoch(&event);
   std::string line = fmt::format("step {}: test loss {}", show_count(event.step), show_loss(event.loss));
-  if (!run_.per_token) line += fmt::format(", accuracy {}", show_percent(event.accuracy, 2));
+  if (run_.shows_accuracy()) line += fmt::format(", accuracy {}", show_percent(event.accuracy, 2));
   print(line + "\n");
 }
 
@@ -137,9 +138,10 @@ void Progress::see(const RunEnded& event) {
   rows.push_back({"train loss", show_loss(event.train_loss)});
   if (!std::isnan(event.test_loss)) {
     rows.push_back({"test loss", show_loss(event.test_loss) + (run_.per_token ? " a character" : "")});
-    if (!run_.per_token && !std::isnan(event.test_accuracy)) rows.push_back({"test accuracy", show_percent(event.test_accuracy, 2)});
+    if (run_.shows_accuracy() && !std::isnan(event.test_accuracy)) rows.push_back({"test accuracy", show_percent(event.test_accuracy, 2)});
+    for (const Measured& metric : event.test_metrics) rows.push_back({"test " + metric.name, show_loss(metric.value)});
   }
-  if (!event.views.empty() && !run_.per_token) {
+  if (!event.views.empty() && run_.shows_accuracy()) {
     std::string views;
     for (const EvaluatedView& view : event.views)
       views += fmt::format("{}{} {}", views.empty() ? "" : ", ", view.view, show_percent(view.accuracy, 2));
@@ -151,9 +153,10 @@ void Progress::see(const RunEnded& event) {
     if (!std::isnan(server->virtual_s)) rows.push_back({"virtual time", show_duration(server->virtual_s)});
   }
   if (best_ && best_->epoch < event.epochs)
-    rows.push_back({"best", fmt::format("{} after epoch {}",
-                                        run_.per_token ? "loss " + show_loss(best_->loss) : "accuracy " + show_percent(best_->accuracy, 2),
-                                        best_->epoch)});
+    rows.push_back(
+        {"best", fmt::format("{} after epoch {}",
+                             run_.shows_accuracy() ? "accuracy " + show_percent(best_->accuracy, 2) : "loss " + show_loss(best_->loss),
+                             best_->epoch)});
   if (!event.state_hash.empty()) rows.push_back({"state", event.state_hash});
   const bool done = event.stopped.empty();
   print(box(terminal_, done ? "done" : "stopped: " + event.stopped, done ? Ink::good : Ink::warn, rows));
@@ -170,7 +173,7 @@ Standing Progress::standing() const {
   s.steps = last_.epoch_steps;
   s.step = last_.epoch_step;
   s.loss = loss_.value();
-  if (!run_.per_token) s.accuracy = accuracy_.value();
+  if (run_.shows_accuracy()) s.accuracy = accuracy_.value();
   s.samples_per_s = samples_per_s_.value();
   s.communication_share = last_.communication_share;
   s.memory_bytes = options_.memory();
@@ -212,22 +215,26 @@ void Progress::print_epoch(const Evaluated* test) {
   const std::string samples_per_s = show_rate(static_cast<double>(epoch.samples) / duration);
   if (!terminal_.live) {
     std::string line = fmt::format("epoch {}/{}: train loss {}", epoch.epoch, epoch.epochs, show_loss(epoch.train_loss));
-    if (!run_.per_token) line += fmt::format(", accuracy {}", show_percent(epoch.train_accuracy, 2));
+    if (run_.shows_accuracy()) line += fmt::format(", accuracy {}", show_percent(epoch.train_accuracy, 2));
     if (test) line += fmt::format("; test loss {}", show_loss(test->loss));
-    if (test && !run_.per_token) line += fmt::format(", accuracy {}", show_percent(test->accuracy, 2));
+    if (test && run_.shows_accuracy()) line += fmt::format(", accuracy {}", show_percent(test->accuracy, 2));
+    if (test)
+      for (const Measured& metric : test->metrics) line += fmt::format(", {} {}", metric.name, show_loss(metric.value));
     return print(fmt::format("{}; {}, {} samples/s\n", line, show_duration(duration), samples_per_s));
   }
 
   constexpr const char* kNone = "-";
   std::vector<std::string> cells = {fmt::format("{}/{}", epoch.epoch, epoch.epochs), show_loss(epoch.train_loss)};
-  if (!run_.per_token) cells.push_back(show_percent(epoch.train_accuracy, 2));
+  if (run_.shows_accuracy()) cells.push_back(show_percent(epoch.train_accuracy, 2));
   cells.push_back(test ? show_loss(test->loss) : kNone);
-  if (!run_.per_token) cells.push_back(test ? show_percent(test->accuracy, 2) : kNone);
+  if (run_.shows_accuracy()) cells.push_back(test ? show_percent(test->accuracy, 2) : kNone);
   const std::size_t judged = cells.size() - 1;  // the figure by which epochs are compared
   cells.push_back(show_duration(duration));
   cells.push_back(samples_per_s);
 
-  const auto table = run_.per_token ? std::span<const Column>(kLanguage) : std::span<const Column>(kClassifier);
+  const auto table = run_.shows_accuracy() ? std::span<const Column>(kClassifier)
+                     : run_.per_token      ? std::span<const Column>(kLanguage)
+                                           : std::span<const Column>(kPlain);
   std::string header, row;
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const std::string_view gap = i == 0 ? "" : "  ";

@@ -20,6 +20,7 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
                                  {"state_hash", e.state_hash},
                                  {"parameters_hash", e.parameters_hash},
                                  {"run", e.run}};
+  for (const Measured& metric : e.test_metrics) json["test_metrics"][metric.name] = metric.value;
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
   if (const auto& c = e.communication)
     json["communication"] = {{"exposed", c->exposed},
@@ -59,6 +60,7 @@ nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start) {
                {"test_samples", start.test_samples},
                {"batch", start.batch},
                {"first_step", start.first_step}});
+  if (!start.class_names.empty()) json["class_names"] = start.class_names;
   return json;
 }
 

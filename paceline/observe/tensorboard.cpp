@@ -69,7 +69,7 @@ TensorBoard::TensorBoard(const std::filesystem::path& folder, const Clock& clock
 
 void TensorBoard::on(const Event& event) {
   if (const auto* e = std::get_if<RunStarted>(&event)) {
-    per_token_ = e->per_token;
+    shows_accuracy_ = e->shows_accuracy();
     // In every file: a run may also begin again at its first step, behind the file of one that was killed before its first checkpoint.
     out_.write(tfevents::record(tfevents::restart_event(wall_(), e->first_step + 1)));
   }
@@ -77,25 +77,27 @@ void TensorBoard::on(const Event& event) {
     step_ = e->step;
     const double duration = seconds(e->duration);
     write(e->step, {{"train/loss", e->loss},
-                    {"train/accuracy", per_token_ ? kUnknown : e->accuracy},
+                    {"train/accuracy", shows_accuracy_ ? e->accuracy : kUnknown},
                     {"train/rate", e->rate},
                     {"train/samples_per_s", duration > 0 ? static_cast<double>(e->samples) / duration : kUnknown},
                     {"train/communication_share", e->communication_share > 0 ? e->communication_share : kUnknown}});
   }
   if (const auto* e = std::get_if<EpochDone>(&event)) {
     write(step_, {{"epoch/loss", e->train_loss},
-                  {"epoch/accuracy", per_token_ ? kUnknown : e->train_accuracy},
+                  {"epoch/accuracy", shows_accuracy_ ? e->train_accuracy : kUnknown},
                   {"epoch/seconds", seconds(e->duration)}});
     out_.flush();
   }
   if (const auto* e = std::get_if<Evaluated>(&event)) {
-    write(e->step, {{"test/loss", e->loss}, {"test/accuracy", per_token_ ? kUnknown : e->accuracy}});
+    std::vector<tfevents::Scalar> figures = {{"test/loss", e->loss}, {"test/accuracy", shows_accuracy_ ? e->accuracy : kUnknown}};
+    for (const Measured& metric : e->metrics) figures.push_back({"test/" + metric.name, metric.value});
+    write(e->step, figures);
     out_.flush();
   }
   if (std::holds_alternative<RunEnded>(event)) out_.flush();
 }
 
-void TensorBoard::write(std::int64_t step, std::initializer_list<tfevents::Scalar> scalars) {
+void TensorBoard::write(std::int64_t step, const std::vector<tfevents::Scalar>& scalars) {
   std::vector<tfevents::Scalar> known;
   // A loss that is not a number is news; any other such figure was not measured.
   for (const tfevents::Scalar& scalar : scalars)

@@ -43,11 +43,11 @@ class TensorBoard final : public Listener {
   void on(const Event& event) override;
 
  private:
-  void write(std::int64_t step, std::initializer_list<tfevents::Scalar> scalars);
+  void write(std::int64_t step, const std::vector<tfevents::Scalar>& scalars);
 
   WallClock wall_;
   OutputFile out_;
-  bool per_token_ = false;  // a language model has no accuracy to show
+  bool shows_accuracy_ = true;
   std::int64_t step_ = 0;
 };
 

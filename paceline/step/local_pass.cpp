@@ -6,12 +6,11 @@
 #include <cmath>
 
 #include "paceline/base/random.h"
-#include "paceline/nn/loss.h"
 
 namespace paceline::step {
 
 LocalPass::LocalPass(const Context& context) : context_(context) {
-  if (context.module.device().is_cpu()) pass_.generator = at::make_generator<at::CPUGeneratorImpl>();
+  if (context.module.device().is_cpu() && context.module.takes_generator()) pass_.generator = at::make_generator<at::CPUGeneratorImpl>();
 }
 
 void LocalPass::begin_step(std::int64_t step) {
@@ -25,7 +24,7 @@ void LocalPass::begin_step(std::int64_t step) {
 
 at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
                           const std::function<void(const at::Tensor&)>& told) {
-  nn::GraphModule& module = context_.module;
+  nn::Model& module = context_.module;
   const std::int64_t samples = batch.inputs.size(0), parts = std::min(context_.micro_batches, samples);
   if (parts == 0) {
     module.arena().gradients().zero_();
@@ -37,12 +36,12 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     pass_.accumulate = part > 0;
     const at::Tensor inputs = batch.inputs.narrow(0, begin, count);
     nn::Trace trace;
-    at::Tensor logits;
+    at::Tensor output;
     {
       const PhaseSpan span(context_, "forward");
-      logits = module.run(inputs, pass_, &trace);
+      output = module.run(inputs, pass_, &trace);
     }
-    const nn::Scored scored = nn::softmax_loss(logits, batch.targets.narrow(0, begin, count), context_.label_smoothing, weight, true);
+    const nn::Scored scored = context_.loss->score(output, batch.targets.narrow(0, begin, count), weight);
     if (context_.on_not_finite && module.device().is_cpu() && !std::isfinite(*scored.sums.data_ptr<double>()))
       context_.on_not_finite(module, inputs, step_);
     sums = sums.defined() ? sums + scored.sums : scored.sums;

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,7 +14,8 @@
 #include "paceline/base/clock.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/compress/compressor.h"
-#include "paceline/nn/graph_module.h"
+#include "paceline/nn/loss.h"
+#include "paceline/nn/model.h"
 #include "paceline/observe/event.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/step/state.h"
@@ -21,11 +23,11 @@
 namespace paceline::step {
 
 /// Called with a batch whose loss is not finite, and its step, while the module is still as it was in the forward pass.
-using NotFinite = std::function<void(nn::GraphModule&, const at::Tensor& inputs, std::int64_t step)>;
+using NotFinite = std::function<void(nn::Model&, const at::Tensor& inputs, std::int64_t step)>;
 
 /// What every strategy works with. All that it refers to outlives the strategy.
 struct Context {
-  nn::GraphModule& module;
+  nn::Model& module;
   const optim::OptimConfig& optim;
   comm::Communicator& comm;  // the workers; of one where there is one
   observe::Bus& bus;
@@ -35,7 +37,7 @@ struct Context {
   std::string algorithm = "auto";  // of the collectives
   bool shaped = false;             // the links between workers are made slower than they are
   std::uint64_t seed = 0;
-  double label_smoothing = 0;
+  std::shared_ptr<const nn::Loss> loss = std::make_shared<nn::SoftmaxLoss>();
   std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
   int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
@@ -45,9 +47,9 @@ struct Context {
   int rank() const { return comm.rank(); }
   int workers() const { return comm.size(); }
   /// The same for a worker that has a module of its own.
-  Context with_module(nn::GraphModule& other) const {
-    return {other, optim,           comm,          bus,     clock,        compress,   compression,  algorithm, shaped,
-            seed,  label_smoothing, micro_batches, threads, record_steps, repeatable, on_not_finite};
+  Context with_module(nn::Model& other) const {
+    return {other,  optim, comm, bus,           clock,   compress,     compression, algorithm,
+            shaped, seed,  loss, micro_batches, threads, record_steps, repeatable,  on_not_finite};
   }
 };
 

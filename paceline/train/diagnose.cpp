@@ -9,53 +9,61 @@ namespace {
 
 bool finite(const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); }
 
-/// The module's parameters and statistics in the order of layers.
-std::vector<at::Tensor> tensors_of(nn::GraphModule& module) {
-  std::vector<at::Tensor> tensors;
-  std::size_t entry = 0, statistic = 0;
-  for (const graph::Parameter& parameter : module.graph().parameters())
-    tensors.push_back(parameter.trainable ? module.arena().parameter(entry++) : module.statistics().parameter(statistic++));
-  return tensors;
+/// The first parameter of a part that is not finite; -1: all are.
+std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statistics) {
+  std::int64_t index = 0;
+  for (const std::size_t entry : part.parameters) {
+    if (!finite(model.arena().parameter(entry))) return index;
+    ++index;
+  }
+  if (!with_statistics) return -1;
+  for (const std::size_t entry : part.statistics) {
+    if (!finite(model.statistics().parameter(entry))) return index;
+    ++index;
+  }
+  return -1;
 }
 
 }  // namespace
 
-std::optional<Fault> bad_parameter(nn::GraphModule& module, std::int64_t step) {
-  const at::Tensor& statistics = module.statistics().parameters();
-  if (finite(module.arena().parameters()) && (statistics.numel() == 0 || finite(statistics))) return std::nullopt;
-  const std::vector<graph::Parameter> parameters = module.graph().parameters();
-  const std::vector<at::Tensor> tensors = tensors_of(module);
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (!finite(tensors[i])) return Fault{step, parameters[i].layer, static_cast<std::int64_t>(i)};
+std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step) {
+  const at::Tensor& statistics = model.statistics().parameters();
+  if (finite(model.arena().parameters()) && (statistics.numel() == 0 || finite(statistics))) return std::nullopt;
+  const std::vector<nn::Part> parts = model.parts();
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (const std::int64_t bad = bad_one_of(model, parts[i], true); bad >= 0) return Fault{step, static_cast<std::int64_t>(i), bad};
   return std::nullopt;  // it was the padding between entries, which nobody reads
 }
 
-Fault first_fault(nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step, bool training) {
-  if (inputs.is_floating_point() && !finite(inputs)) return {step, 0};
-  const std::vector<graph::Parameter> parameters = module.graph().parameters();
-  const std::vector<at::Tensor> tensors = tensors_of(module);
+Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training) {
+  if (inputs.is_floating_point() && !finite(inputs)) return {step, Fault::kBatch};
+  const std::vector<nn::Part> parts = model.parts();
   std::optional<Fault> found;
-  std::size_t looked_at = 0;  // of the parameters
+  std::size_t looked_at = 0;  // of the parts
   nn::Pass pass;
   pass.training = training;
-  const at::Tensor statistics = module.statistics().parameters().clone();  // batch norms in training change them
-  module.run(inputs, pass, nullptr, [&](const graph::Layer& layer, const at::Tensor& output) {
-    const std::int64_t index = &layer - module.graph().layers().data();
-    for (; !found && looked_at < tensors.size() && parameters[looked_at].layer <= index; ++looked_at)
-      if ((parameters[looked_at].trainable || !training) && !finite(tensors[looked_at]))
-        found = {step, parameters[looked_at].layer, static_cast<std::int64_t>(looked_at)};
-    if (!found && !finite(output)) found = {step, index};
+  const at::Tensor statistics = model.statistics().parameters().clone();  // batch norms in training change them
+  model.walk(inputs, pass, [&](std::size_t index, const at::Tensor& output) {
+    for (; !found && looked_at <= index; ++looked_at)
+      if (const std::int64_t bad = bad_one_of(model, parts[looked_at], !training); bad >= 0)
+        found = {step, static_cast<std::int64_t>(looked_at), bad};
+    if (!found && !finite(output)) found = {step, static_cast<std::int64_t>(index)};
   });
-  at::Tensor(module.statistics().parameters()).copy_(statistics);
-  return found.value_or(Fault{step, module.graph().logits() + 1});
+  at::Tensor(model.statistics().parameters()).copy_(statistics);
+  return found.value_or(Fault{step, static_cast<std::int64_t>(parts.size())});
 }
 
-std::string describe(const graph::Graph& graph, const Fault& fault) {
-  if (fault.layer == 0) return "the batch itself holds values that are not numbers";
-  if (fault.layer > graph.logits()) return "the output of every layer is finite, the loss of them is not";
-  const std::string& layer = graph.layers()[static_cast<std::size_t>(fault.layer)].name;
-  if (fault.parameter < 0) return fmt::format("the output of layer '{}' is not finite", layer);
-  return fmt::format("'{}' of layer '{}' is not finite", graph.parameters()[static_cast<std::size_t>(fault.parameter)].name, layer);
+bool is_in_loss(const nn::Model& model, const Fault& fault) { return fault.part >= std::ssize(model.parts()); }
+
+std::string describe(nn::Model& model, const Fault& fault) {
+  if (fault.part == Fault::kBatch) return "the batch itself holds values that are not numbers";
+  if (is_in_loss(model, fault)) return "the output of every layer is finite, the loss of them is not";
+  const nn::Part part = model.parts()[static_cast<std::size_t>(fault.part)];
+  if (fault.parameter < 0) return fmt::format("the output of {} is not finite", part.name);
+  const auto index = static_cast<std::size_t>(fault.parameter), parameters = part.parameters.size();
+  const tensor::Entry& entry = index < parameters ? model.arena().entries()[part.parameters[index]]
+                                                  : model.statistics().entries()[part.statistics[index - parameters]];
+  return fmt::format("'{}' of {} is not finite", entry.name, part.name);
 }
 
 }  // namespace paceline::train

@@ -1,31 +1,36 @@
-// Where a run went wrong: the first layer whose weights or outputs are no longer numbers.
+// Where a run went wrong: the first part of the model whose weights or outputs are no longer finite.
 #pragma once
 
 #include <compare>
 #include <optional>
 #include <string>
 
-#include "paceline/nn/graph_module.h"
+#include "paceline/nn/model.h"
 
 namespace paceline::train {
 
 /// Something that is not finite. In numbers, so that workers can tell each other; the least is the first.
 struct Fault {
+  static constexpr std::int64_t kBatch = -1;  // part: the batch itself
+
   std::int64_t step = 0;
-  std::int64_t layer = 0;       // of the graph: 0 is the batch itself, graph.logits() + 1 the loss
-  std::int64_t parameter = -1;  // of graph.parameters(); -1: what the layer gives
+  std::int64_t part = 0;        // of model.parts(), behind the last of which the loss comes
+  std::int64_t parameter = -1;  // of the part: its parameters, then its statistics; -1: what the part gives
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the result is compared with for a pointer
   auto operator<=>(const Fault&) const = default;
 };
 
-/// The first parameter or statistic, in the order of layers, that is not finite.
-std::optional<Fault> bad_parameter(nn::GraphModule& module, std::int64_t step);
+/// The first parameter or statistic, in the order of the parts, that is not finite.
+std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step);
 
-/// The first fault in the order of the forward pass on `inputs`, which leaves the module as it was.
-Fault first_fault(nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step, bool training);
+/// The first fault in the order of the forward pass on `inputs`, which leaves the model as it was.
+Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training);
+
+/// Whether every part gave finite values, and the loss of them did not.
+bool is_in_loss(const nn::Model& model, const Fault& fault);
 
 /// "'conv1.weight' of layer 'conv1' is not finite".
-std::string describe(const graph::Graph& graph, const Fault& fault);
+std::string describe(nn::Model& model, const Fault& fault);
 
 }  // namespace paceline::train

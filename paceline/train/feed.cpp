@@ -52,13 +52,15 @@ step::Batch as_tensors(const data::Batch& batch, const data::Info& info) {
   shape.insert(shape.end(), info.input.begin(), info.input.end());
   const at::Tensor inputs = info.tokens ? at::from_blob(const_cast<std::int64_t*>(batch.tokens.data()), shape, at::kLong)
                                         : at::from_blob(const_cast<float*>(batch.inputs.data()), shape, at::kFloat);
-  const std::vector<std::int64_t> target_shape = info.tokens ? shape : std::vector<std::int64_t>{batch.count};
-  const at::Tensor targets = at::from_blob(const_cast<std::int64_t*>(batch.targets.data()), target_shape, at::kLong);
+  std::vector<std::int64_t> target_shape = {batch.count};
+  target_shape.insert(target_shape.end(), info.target.begin(), info.target.end());
+  const at::Tensor targets = info.real_targets ? at::from_blob(const_cast<float*>(batch.values.data()), target_shape, at::kFloat)
+                                               : at::from_blob(const_cast<std::int64_t*>(batch.targets.data()), target_shape, at::kLong);
   return {inputs, targets, batch.global_count};
 }
 
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
-                                const nn::GraphModule& module) {
+                                const nn::Model& module) {
   const bool on_device = config.residency == "device";
   const bool too_deep = dataset.pixels() && dataset.info().input[0] > data::kMostChannels;
   if (too_deep && on_device)

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "paceline/data/loader.h"
-#include "paceline/nn/graph_module.h"
+#include "paceline/nn/model.h"
 #include "paceline/step/strategy.h"
 
 namespace paceline::train {
@@ -28,6 +28,6 @@ step::Batch as_tensors(const data::Batch& batch, const data::Info& info);
 /// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory and have no more
 /// channels than its kernel takes). ConfigError where "device" cannot be.
 std::unique_ptr<Feed> make_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const data::DataConfig& config,
-                                const nn::GraphModule& module);
+                                const nn::Model& module);
 
 }  // namespace paceline::train

@@ -7,18 +7,20 @@
 #include "paceline/base/clock.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/data/loader.h"
-#include "paceline/nn/graph_module.h"
+#include "paceline/nn/model.h"
 #include "paceline/observe/event.h"
 #include "paceline/step/strategy.h"
 #include "paceline/train/recipe.h"
+#include "paceline/train/workload.h"
 
 namespace paceline::train {
 
 /// What is trained on and what is evaluated with.
 struct Datasets {
-  std::unique_ptr<data::Dataset> training, test;
+  std::shared_ptr<const data::Dataset> training, test;
 };
-Datasets make_datasets(const Recipe& recipe);
+/// The workload's, or else the recipe's. ConfigError where the workload has one of them only.
+Datasets make_datasets(const Recipe& recipe, const Workload& workload = {});
 
 /// tensor::configure_libtorch as the recipe says: in every thread that computes.
 void configure_libtorch(const Recipe& recipe, int threads);
@@ -26,14 +28,20 @@ void configure_libtorch(const Recipe& recipe, int threads);
 /// Throws Error where a limit of memory leaves too little for so many threads to begin with. OpenBLAS asks for its buffers for ever.
 void ensure_memory_for(int threads);
 
-/// The recipe's network for the dataset, with the weights of that file or, where it is empty, drawn ones, in memory of `comm`; the same on
-/// all its ranks. Collective.
-std::shared_ptr<nn::GraphModule> make_module(const Recipe& recipe, const data::Info& info, comm::Communicator& comm,
-                                             const std::string& weights);
+/// The workload's model, or else the recipe's network for the dataset, with the weights of that file or, where it is empty, drawn ones, in
+/// memory of `comm`; the same on all its ranks. Collective.
+std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, comm::Communicator& comm,
+                                      const std::string& weights);
+
+/// The workload's name, or else that of the recipe's network.
+std::string network_of(const Recipe& recipe, const Workload& workload);
+
+/// Multiplications of a sample's forward pass; 0 where nobody knows: a user's module.
+std::int64_t macs_of(const nn::Model& model);
 
 /// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it.
-step::Context context_of(const Recipe& recipe, nn::GraphModule& module, comm::Communicator& comm, observe::Bus& bus, const Clock& clock,
-                         int threads);
+step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, comm::Communicator& comm, observe::Bus& bus,
+                         const Clock& clock, int threads);
 
 /// The parameter server of a process of `cluster`; where the strategy has none, nobody looks at it.
 central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster);

@@ -26,23 +26,25 @@ constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server loo
 
 /// What such a process shares with the Trainer of server 0.
 struct Remote {
-  explicit Remote(const Recipe& given, const ps::Cluster& cluster) : recipe(recipe_for(given, cluster)) {
+  Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster) : recipe(recipe_for(given, cluster)) {
     validate(recipe);
     // Nobody says how many of the others are on this host: one thread, unless the launcher, who knows, says more.
     const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : usual_threads(1);
     configure_libtorch(recipe, threads);
-    datasets = make_datasets(recipe);
-    module = make_module(recipe, datasets.training->info(), *alone, recipe.model.weights);
-    context.emplace(context_of(recipe, *module, *alone, bus, clock, threads));
+    datasets = make_datasets(recipe, workload);
+    network = network_of(recipe, workload);
+    module = make_model(recipe, workload, datasets.training->info(), *alone, recipe.model.weights);
+    context.emplace(context_of(recipe, workload, *module, *alone, bus, clock, threads));
     ensure_memory_for(threads);
     settings = servers_of(recipe, cluster);
     plan.emplace(*context, settings, std::ssize(cluster.servers));
   }
 
   Recipe recipe;
+  std::string network;
   Datasets datasets;
   std::unique_ptr<comm::Communicator> alone = std::move(comm::local_group(1).front());
-  std::shared_ptr<nn::GraphModule> module;
+  std::shared_ptr<nn::Model> module;
   observe::Bus bus;
   SteadyClock clock;
   std::optional<step::Context> context;
@@ -77,8 +79,8 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   return recipe;
 }
 
-std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
-  Remote remote(given, cluster);
+std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
+  Remote remote(given, workload, cluster);
   const Recipe& recipe = remote.recipe;
   auto connected = ps::join(cluster, remote.plan->layout(), remote.plan->join_options());
   ps::RemoteClient& servers = *connected;
@@ -105,14 +107,14 @@ std::int64_t run_remote_worker(const Recipe& given, const ps::Cluster& cluster, 
   return finished;
 }
 
-void run_remote_server(const Recipe& given, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
-  Remote remote(given, cluster);
+void run_remote_server(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
+  Remote remote(given, workload, cluster);
   const auto index = static_cast<std::size_t>(cluster.index);
   const auto host = remote.plan->make_host(index);
   const central::ServerSnapshots::Files files{
       .write =
           [&](const std::filesystem::path& file, const std::vector<NamedTensor>& tensors) {
-            write_checkpoint(file, {.position = {}, .recipe = {}, .network = remote.recipe.model.network, .tensors = tensors});
+            write_checkpoint(file, {.position = {}, .recipe = {}, .network = remote.network, .tensors = tensors});
           },
       .read = [](const std::filesystem::path& file) { return read_checkpoint(file).tensors; }};
   central::ServerSnapshots snapshots(remote.settings, *host, remote.clock, files);

@@ -6,6 +6,7 @@
 
 #include "paceline/ps/cluster.h"
 #include "paceline/train/recipe.h"
+#include "paceline/train/workload.h"
 
 namespace paceline::train {
 
@@ -14,9 +15,9 @@ namespace paceline::train {
 Recipe recipe_for(const Recipe& recipe, const ps::Cluster& cluster);
 
 /// Computes until there is no more work, or `stop`. Returns how many minibatches it finished.
-std::int64_t run_remote_worker(const Recipe& recipe, const ps::Cluster& cluster, const std::atomic<bool>& stop);
+std::int64_t run_remote_worker(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop);
 
 /// Serves until `stop`, or until all workers have left for good.
-void run_remote_server(const Recipe& recipe, const ps::Cluster& cluster, const std::atomic<bool>& stop);
+void run_remote_server(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop);
 
 }  // namespace paceline::train

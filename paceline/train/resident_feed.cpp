@@ -17,7 +17,7 @@ namespace {
 
 class ResidentFeed final : public Feed {
  public:
-  ResidentFeed(const data::Dataset& dataset, const data::LoaderOptions& options, const nn::GraphModule& module)
+  ResidentFeed(const data::Dataset& dataset, const data::LoaderOptions& options, const nn::Model& module)
       : dataset_(dataset),
         options_(options),
         device_(module.device()),
@@ -27,7 +27,7 @@ class ResidentFeed final : public Feed {
     const auto bytes = static_cast<std::int64_t>(pixels.bytes.size()), count = static_cast<std::int64_t>(pixels.labels.size());
     pixels_ = at::from_blob(const_cast<std::uint8_t*>(pixels.bytes.data()), {bytes}, at::kByte).to(device_);
     labels_ = at::from_blob(const_cast<std::int64_t*>(pixels.labels.data()), {count}, at::kLong).to(device_);
-    compute_ = module.compute_type();
+    compute_ = module.precision() == tensor::Precision::bf16 ? c10::kBFloat16 : c10::kFloat;
   }
 
   void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch) override {
@@ -83,7 +83,7 @@ class ResidentFeed final : public Feed {
 }  // namespace
 
 std::unique_ptr<Feed> make_resident_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const std::string& residency,
-                                         const nn::GraphModule& module) {
+                                         const nn::Model& module) {
   const auto pixels = dataset.pixels();
   if (!module.device().is_cuda() || residency == "host" || !pixels) return nullptr;
   const c10::DeviceGuard asked(module.device());  // of which cudaMemGetInfo then speaks
@@ -99,7 +99,7 @@ std::unique_ptr<Feed> make_resident_feed(const data::Dataset& dataset, const dat
 
 namespace paceline::train {
 
-std::unique_ptr<Feed> make_resident_feed(const data::Dataset&, const data::LoaderOptions&, const std::string&, const nn::GraphModule&) {
+std::unique_ptr<Feed> make_resident_feed(const data::Dataset&, const data::LoaderOptions&, const std::string&, const nn::Model&) {
   return nullptr;
 }
 

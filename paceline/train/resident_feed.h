@@ -7,6 +7,6 @@ namespace paceline::train {
 
 /// Null where it cannot be: no GPU, no pixels in memory, too large, or residency "host". The set has at most kMostChannels.
 std::unique_ptr<Feed> make_resident_feed(const data::Dataset& dataset, const data::LoaderOptions& options, const std::string& residency,
-                                         const nn::GraphModule& module);
+                                         const nn::Model& module);
 
 }  // namespace paceline::train

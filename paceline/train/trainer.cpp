@@ -47,7 +47,7 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
   recipe_text_ = recipe_.config().toml();
   configure_libtorch(recipe_, threads());
 
-  if (!around_.datasets) own_datasets_ = make_datasets(recipe_);
+  if (!around_.datasets) own_datasets_ = make_datasets(recipe_, around_.workload);
   datasets_ = around_.datasets ? around_.datasets : &own_datasets_;
   if (datasets_->training->size() < recipe_.data.batch && recipe_.data.drop_last)
     throw ConfigError(fmt::format("data.batch={} is more than the {} training samples of '{}'; use a smaller batch", recipe_.data.batch,
@@ -59,9 +59,11 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
                                   recipe_.data.cutout, shape[2], shape[1]));
   if (leads()) warn_of_idle_settings(recipe_);
 
-  module_ = make_module(recipe_, datasets_->training->info(), *comm_, around_.resumes ? "" : recipe_.model.weights);
-  step::Context context = context_of(recipe_, *module_, *comm_, around_.bus, around_.clock, threads());
-  context.on_not_finite = [this](nn::GraphModule& module, const at::Tensor& inputs, std::int64_t step) {
+  network_ = network_of(recipe_, around_.workload);
+  module_ = make_model(recipe_, around_.workload, datasets_->training->info(), *comm_, around_.resumes ? "" : recipe_.model.weights);
+  step::Context context = context_of(recipe_, around_.workload, *module_, *comm_, around_.bus, around_.clock, threads());
+  loss_ = context.loss;
+  context.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
   };
@@ -252,7 +254,7 @@ bool Trainer::train_epoch() {
   observe::EpochDone done{.epoch = epoch + 1,
                           .epochs = recipe_.train.epochs,
                           .train_loss = position_.mean_loss(),
-                          .train_accuracy = position_.mean_right(),
+                          .train_accuracy = loss_->counts_right() ? position_.mean_right() : observe::kUnknown,
                           .duration = around_.clock.now() - began,
                           .samples = position_.samples - samples_before};
   const bool whole = position_.batch >= steps;  // false: train.steps ended the run inside the epoch
@@ -276,11 +278,11 @@ void Trainer::checkpoint() {
   strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
   if (const auto fault = bad_parameter(*module_, position_.step))
-    give_up(fmt::format("the update of step {} overflowed", position_.step), describe(module_->graph(), *fault));
+    give_up(fmt::format("the update of step {} overflowed", position_.step), describe(*module_, *fault));
   const std::vector<NamedTensor> tensors = state();
   Position place = position_;
   place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
-  std::vector<std::int32_t> written = {leads() ? write({place, recipe_text_, module_->graph().network(), tensors}, began) : 0};
+  std::vector<std::int32_t> written = {leads() ? write({place, recipe_text_, network_, tensors}, began) : 0};
   if (comm_->size() > 1) comm_->run(comm::broadcast(written, {.deadline = comm::kUntilTheEnd}));  // a disk may be slow
   if (written[0]) last_checkpoint_step_ = position_.step;
   strategy_->resume_training();

@@ -36,6 +36,7 @@ class Trainer {
     int threads = 0;                     // of this worker; 0: as the recipe says
     ps::Cluster cluster = {};            // ps.executor=processes
     bool resumes = false;                // resume() follows: the checkpoint has the weights, and model.weights is not read
+    Workload workload = {};              // what is trained, where that is not the recipe's network on its dataset
   };
 
   /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.
@@ -49,13 +50,13 @@ class Trainer {
   /// writes. Diverged where the loss is no longer a number, Error where the run was stopped and no checkpoint could be written.
   observe::RunEnded run(const std::filesystem::path& folder);
 
-  const graph::Graph& graph() const { return module_->graph(); }
   const data::Dataset& training_data() const { return *datasets_->training; }
-  nn::GraphModule& module() { return *module_; }
+  nn::Model& module() { return *module_; }
 
  private:
   struct Score {
     double loss = observe::kUnknown, accuracy = observe::kUnknown;
+    std::vector<observe::Measured> metrics = {};  // of a user's loss
   };
 
   int threads() const { return around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads); }
@@ -94,14 +95,15 @@ class Trainer {
   bool told_to_stop() const { return stopping_ || (comm_->size() == 1 && around_.stop.load(std::memory_order_relaxed)); }
 
   Recipe recipe_;
-  std::string recipe_text_;
+  std::string recipe_text_, network_;
   Environment around_;
   std::filesystem::path folder_;  // of the run
   std::unique_ptr<comm::Communicator> alone_;
   comm::Communicator* comm_;
   Datasets own_datasets_;
   const Datasets* datasets_;
-  std::shared_ptr<nn::GraphModule> module_;
+  std::shared_ptr<nn::Model> module_;
+  std::shared_ptr<const nn::Loss> loss_;
   std::unique_ptr<step::Strategy> strategy_;
   step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;

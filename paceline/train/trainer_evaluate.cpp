@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "paceline/central/norm_reports.h"
-#include "paceline/nn/loss.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {
@@ -41,7 +40,9 @@ bool Trainer::evaluate() {
   if (leads() && recipe_.train.checkpoints) prune_checkpoints(checkpoint_file(checkpoints(), position_.step), recipe_.train.keep);
   const double virtual_s = centralised_ ? centralised_->served().virtual_s : observe::kUnknown;
   const double training_s = std::isfinite(virtual_s) ? virtual_s : position_.seconds;
-  if (leads()) around_.bus.emit(observe::Evaluated{position_.epoch, position_.step, last_test_.loss, last_test_.accuracy, training_s});
+  if (leads())
+    around_.bus.emit(
+        observe::Evaluated{position_.epoch, position_.step, last_test_.loss, last_test_.accuracy, training_s, last_test_.metrics});
   meet();
   if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"evaluate", "run", comm_->rank(), began, around_.clock.now()});
   return true;
@@ -52,7 +53,9 @@ bool Trainer::evaluate() {
 std::optional<Trainer::Score> Trainer::score() {
   nn::Pass pass;
   pass.training = false;
-  at::Tensor sums = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
+  const std::vector<std::string> metrics = loss_->metrics();
+  const std::int64_t figures = 2 + std::ssize(metrics);  // loss, right answers, metrics
+  at::Tensor sums = at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
   std::int64_t targets = 0;
   bool stop = false;
   test_feed_->start(0, recipe_.data.batch);
@@ -60,17 +63,20 @@ std::optional<Trainer::Score> Trainer::score() {
     stop = around_.stop.load(std::memory_order_relaxed);
     if (stop) break;
     if (batch->inputs.size(0) == 0) continue;  // a ragged batch that did not reach this worker
-    const nn::Scored scored = nn::softmax_loss(module_->run(batch->inputs, pass, nullptr), batch->targets, 0, 1, false);
-    sums.add_(scored.sums);
+    sums.add_(loss_->evaluate(module_->run(batch->inputs, pass, nullptr), batch->targets));
     targets += batch->targets.numel();
   }
   const at::Tensor host = sums.cpu();
-  std::vector<double> all = {host[0].item<double>(), host[1].item<double>(), static_cast<double>(targets), stop ? 1.0 : 0.0};
+  std::vector<double> all = {static_cast<double>(targets), stop ? 1.0 : 0.0};
+  all.insert(all.end(), host.data_ptr<double>(), host.data_ptr<double>() + figures);
   // Whoever is slower, or was not told to stop, may come minutes later.
   if (comm_->size() > 1) comm_->run(comm::allreduce(all, {.deadline = comm::kUntilTheEnd}));
-  stopping_ = stopping_ || all[3] > 0;
-  if (all[3] > 0) return std::nullopt;
-  return Score{all[0] / all[2], all[1] / all[2]};
+  stopping_ = stopping_ || all[1] > 0;
+  if (all[1] > 0) return std::nullopt;
+  const auto mean = [&](std::size_t figure) { return all[2 + figure] / all[0]; };
+  Score score{mean(0), loss_->counts_right() ? mean(1) : observe::kUnknown};
+  for (std::size_t i = 0; i < metrics.size(); ++i) score.metrics.push_back({metrics[i], mean(2 + i)});
+  return score;
 }
 
 // Once more over this worker's test data, layer by layer, to the first batch that shows what is wrong.
@@ -80,7 +86,7 @@ void Trainer::look_into_test() {
   for (auto batch = test_feed_->next(); batch && !found; batch = test_feed_->next()) {
     if (batch->inputs.size(0) == 0) continue;
     const Fault fault = first_fault(*module_, batch->inputs, position_.step, /*training=*/false);
-    if (fault.layer <= module_->graph().logits()) found = fault;
+    if (!is_in_loss(*module_, fault)) found = fault;
   }
   const std::lock_guard lock(fault_mutex_);
   fault_ = found;

@@ -24,18 +24,20 @@ observe::RunStarted Trainer::started() const {
   const data::Info& info = datasets_->training->info();
   observe::RunStarted event;
   event.run = folder_.string();
-  event.network = module_->graph().network();
+  event.network = network_;
   event.dataset = info.key;
   event.optimizer = recipe_.optim.name;
   event.strategy = recipe_.strategy.name;
   event.device = tensor::device_name(module_->device());
   event.precision = recipe_.train.precision;
   event.parameters = module_->arena().count();
-  event.macs = module_->graph().macs();
+  event.macs = macs_of(*module_);
   event.train_samples = datasets_->training->size();
   event.test_samples = datasets_->test->size();
   event.batch = recipe_.data.batch;
-  event.per_token = info.tokens;
+  event.per_token = info.tokens && !info.target.empty();
+  event.counts_right = loss_->counts_right();
+  event.class_names = info.class_names;
   event.epochs = recipe_.train.epochs;
   event.steps_per_epoch = steps_in(0);
   event.workers = static_cast<int>(recipe_.parallel.workers);
@@ -55,6 +57,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.train_loss = position_.mean_loss();
   event.test_loss = last_test_.loss;
   event.test_accuracy = last_test_.accuracy;
+  event.test_metrics = last_test_.metrics;
   strategy_->agree();
   event.state_hash = state_hash(state());
   event.parameters_hash = state_hash(model_tensors(*module_));
@@ -149,7 +152,8 @@ void Trainer::report() {
     observe::StepDone done;
     done.step = step.step, done.steps = total_steps_, done.epoch = position_.epoch + 1, done.samples = step.samples;
     done.epoch_step = step.epoch_step, done.epoch_steps = steps_in(position_.epoch);
-    done.loss = loss / targets, done.accuracy = right / targets, done.rate = step.rate, done.duration = each;
+    done.loss = loss / targets, done.accuracy = loss_->counts_right() ? right / targets : observe::kUnknown, done.rate = step.rate,
+    done.duration = each;
     if (elapsed > 0) done.communication_share = exposed / elapsed, done.hidden_share = hidden / elapsed;
     done.bytes_sent = sent / static_cast<double>(count);
     if (leads()) around_.bus.emit(done);
@@ -180,7 +184,7 @@ std::string Trainer::blame() {
   {
     const std::lock_guard lock(fault_mutex_);
     const Fault own = fault_.value_or(Fault{});  // of step 0: none
-    const std::int64_t numbers[kNumbers] = {own.step, own.layer, own.parameter};
+    const std::int64_t numbers[kNumbers] = {own.step, own.part, own.parameter};
     std::ranges::copy(numbers, &seen[kNumbers * static_cast<std::size_t>(comm_->rank())]);
   }
   // One may find its fault in the first batch of its test data, another read all of its own and find none.
@@ -188,7 +192,7 @@ std::string Trainer::blame() {
   std::optional<Fault> first;
   for (std::size_t i = 0; i < seen.size(); i += kNumbers)
     if (const Fault fault{seen[i], seen[i + 1], seen[i + 2]}; fault.step > 0 && (!first || fault < *first)) first = fault;
-  if (first) return describe(module_->graph(), *first);
+  if (first) return describe(*module_, *first);
   return module_->device().is_cpu() ? "in which layer it began its workers do not tell"
                                     : "in which layer it began is not known: a GPU is not asked after each step, and later updates spread "
                                       "it; train.device=cpu tells";

@@ -17,7 +17,7 @@ constexpr std::string_view kWrapped = "module.";
 
 }  // namespace
 
-std::vector<NamedTensor> model_tensors(nn::GraphModule& module) {
+std::vector<NamedTensor> model_tensors(nn::Model& module) {
   module.take_back();
   std::vector<NamedTensor> tensors;
   for (const tensor::Arena* arena : {&module.arena(), &module.statistics()})
@@ -26,7 +26,7 @@ std::vector<NamedTensor> model_tensors(nn::GraphModule& module) {
   return tensors;
 }
 
-void load_weights(nn::GraphModule& module, const std::filesystem::path& file) {
+void load_weights(nn::Model& module, const std::filesystem::path& file) {
   // A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
   const safetensors::File opened(file);
   std::vector<NamedTensor> saved, targets = model_tensors(module);

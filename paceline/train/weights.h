@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "paceline/nn/graph_module.h"
+#include "paceline/nn/model.h"
 #include "paceline/train/checkpoint.h"
 
 namespace paceline::train {
@@ -11,11 +11,11 @@ namespace paceline::train {
 inline constexpr std::string_view kModelPrefix = "model.";
 
 /// Parameters and statistics of a module under "model." + PyTorch's name.
-std::vector<NamedTensor> model_tensors(nn::GraphModule& module);
+std::vector<NamedTensor> model_tensors(nn::Model& module);
 
 /// Reads a file of weights into a module. "num_batches_tracked" is ignored; anything else that does not fit is a ConfigError with the
 /// difference of names and shapes.
-void load_weights(nn::GraphModule& module, const std::filesystem::path& file);
+void load_weights(nn::Model& module, const std::filesystem::path& file);
 
 /// Writes the model of a checkpoint as PyTorch would name it (num_batches_tracked included).
 FileStamp export_weights(const Checkpoint& checkpoint, const std::filesystem::path& file);

@@ -94,7 +94,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
     own_gpus_ = comm::engine_of(comms_.front()->engine()).on_gpu;
   }
   // Connected, ranks can wait for one whose data lie on a slower disk, as long as it lives.
-  datasets_ = make_datasets(recipe_);
+  datasets_ = make_datasets(recipe_, around_.workload);
   for_each_worker([&](std::size_t i) {
     if (world_.size > 1) comms_[i]->run(comm::barrier({.deadline = comm::kUntilTheEnd}));
     trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Environment{.bus = around_.bus,
@@ -104,7 +104,8 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
                                                                            .datasets = &datasets_,
                                                                            .threads = threads_,
                                                                            .cluster = around_.cluster,
-                                                                           .resumes = around_.resumes});
+                                                                           .resumes = around_.resumes,
+                                                                           .workload = around_.workload});
   });
 }
 

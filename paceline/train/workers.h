@@ -20,6 +20,7 @@ class Workers {
     const std::atomic<bool>& stop;
     ps::Cluster cluster = {};
     bool resumes = false;
+    Workload workload = {};
   };
 
   /// Connects the workers and builds their trainers; whatever can be refused is refused here, before anything is written. parallel.workers

@@ -10,6 +10,7 @@
 #include "paceline/central/server_plan.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/step/finite.h"
 
 namespace paceline::central {

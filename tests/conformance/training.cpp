@@ -5,6 +5,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/graph/registry.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/schedule/schedule.h"
 #include "paceline/strategies/registry.h"
 

@@ -163,9 +163,9 @@ TEST_P(OverwritingLayers, GiveTheSameBitsAsThoseThatDoNot) {
   spread(module);
   const at::Tensor kept = sample_.clone();
   std::map<std::string, void*> memory;
+  module.walk(sample_, pass_, [&](std::size_t part, const at::Tensor& t) { memory[module.graph().layers()[part].name] = t.data_ptr(); });
   Trace trace;
-  const at::Tensor out =
-      module.run(sample_, pass_, &trace, [&](const graph::Layer& layer, const at::Tensor& t) { memory[layer.name] = t.data_ptr(); });
+  const at::Tensor out = module.run(sample_, pass_, &trace);
   const at::Tensor input = module.back(probe_, pass_, trace, nullptr, /*wants_input=*/true);
   EXPECT_EQ(memory["layer"], memory["before"]) << "the test is about a layer that overwrites";
 

@@ -52,11 +52,7 @@ void check_network(const std::string& network) {
 
   reseed();
   Trace trace;
-  const at::Tensor logits = module.run(batch, {}, &trace, [](const graph::Layer& layer, const at::Tensor& output) {
-    graph::Shape shape = layer.output;
-    shape.insert(shape.begin(), kPictures);
-    EXPECT_EQ(output.sizes().vec(), shape) << layer.name;
-  });
+  const at::Tensor logits = module.run(batch, {}, &trace);
   module.arena().gradients().fill_(std::numeric_limits<float>::quiet_NaN());
   std::size_t complete_from = entries;
   module.back(probe, {}, trace, [&](std::size_t first, std::size_t last) {
@@ -67,6 +63,14 @@ void check_network(const std::string& network) {
     complete_from = first;
   });
   EXPECT_EQ(complete_from, 0u);
+  Pass evaluation;
+  evaluation.training = false;
+  module.walk(batch, evaluation, [&](std::size_t part, const at::Tensor& output) {
+    const graph::Layer& layer = module.graph().layers()[part];
+    graph::Shape shape = layer.output;
+    shape.insert(shape.begin(), kPictures);
+    EXPECT_EQ(output.sizes().vec(), shape) << layer.name;
+  });
 
   EXPECT_TRUE(at::equal(logits, plain.logits));
   for (std::size_t i = 0; i < plain.statistics.size(); ++i)

@@ -10,6 +10,7 @@
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/step/strategy.h"
 #include "paceline/strategies/registry.h"
 
@@ -46,7 +47,7 @@ struct Worker {
                                                   .clock = clock,
                                                   .compress = compress,
                                                   .seed = 5,
-                                                  .label_smoothing = label_smoothing,
+                                                  .loss = std::make_shared<nn::SoftmaxLoss>(label_smoothing),
                                                   .micro_batches = micro_batches});
   }
 

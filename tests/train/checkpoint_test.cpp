@@ -227,7 +227,7 @@ TEST(Checkpoint, NamesSayNothingOfTheNumberOfWorkers) {
   Session run(recipe);
   run.to_end(folder.path());
   std::set<std::string> expected, actual;
-  for (const graph::Parameter& parameter : run.trainer.graph().parameters()) {
+  for (const tensor::Entry& parameter : run.trainer.module().arena().entries()) {
     expected.insert("model." + parameter.name);
     expected.insert("optim.first_moment." + parameter.name);
     expected.insert("optim.second_moment." + parameter.name);

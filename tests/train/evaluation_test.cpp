@@ -18,7 +18,7 @@ using testing::HasSubstr;
 class Watched final : public data::Dataset {
  public:
   using Look = std::function<void(std::int64_t read, float& first)>;  // how many were read before; the sample's first value
-  Watched(std::unique_ptr<data::Dataset> sound, Look look) : sound_(std::move(sound)), look_(std::move(look)) {}
+  Watched(std::shared_ptr<const data::Dataset> sound, Look look) : sound_(std::move(sound)), look_(std::move(look)) {}
   const data::Info& info() const override { return sound_->info(); }
   std::int64_t size() const override { return sound_->size(); }
   void prepare(data::Batch& batch, std::int64_t count) const override { sound_->prepare(batch, count); }
@@ -28,7 +28,7 @@ class Watched final : public data::Dataset {
   }
 
  private:
-  std::unique_ptr<data::Dataset> sound_;
+  std::shared_ptr<const data::Dataset> sound_;
   Look look_;
   mutable std::int64_t read_ = 0;
 };

@@ -39,7 +39,7 @@ observe::RunEnded train_among_ranks(const Recipe& recipe) {
   for (int i = 1; i <= kWorkers; ++i)
     workers.emplace_back([&, i] {
       try {
-        run_remote_worker(recipe, ps::among(ranks[static_cast<std::size_t>(i)], 1), stop);
+        run_remote_worker(recipe, {}, ps::among(ranks[static_cast<std::size_t>(i)], 1), stop);
       } catch (const Error& problem) {
         ADD_FAILURE() << "worker " << i - 1 << ": " << problem.what();
       }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "paceline/nn/graph_module.h"
 #include "paceline/tensor/device.h"
 #include "runs.h"
 
@@ -192,8 +193,9 @@ TEST(Divergence, TheLayerIsTheOneWhereItBegan) {
   for (const char* name : {"fc1", "fc2", "fc3", "fc4"}) {
     const Folder folder;
     Session run(recipe);
-    for (const auto& item : run.trainer.module().named_parameters())
-      if (item.key() == std::string(name) + ".weight") at::Tensor(item.value().detach()).fill_(3e38);  // finite; its products are not
+    const tensor::Arena& arena = run.trainer.module().arena();
+    for (std::size_t i = 0; i < arena.entries().size(); ++i)
+      if (arena.entries()[i].name == std::string(name) + ".weight") arena.parameter(i).fill_(3e38);  // finite; its products are not
     const std::string message = message_of<Diverged>([&] { run.to_end(folder.path()); });
     EXPECT_THAT(message, testing::MatchesRegex(".*at step 1: .*")) << name;
     EXPECT_THAT(message, HasSubstr("the output of layer '" + std::string(name) + "' is not finite"));
@@ -213,8 +215,8 @@ TEST(Divergence, AParameterIsFoundByItsLayer) {  // whose name may not be the be
     values.fill_(NAN);
     const std::string& layer = graph.layers()[static_cast<std::size_t>(parameter.layer)].name;
     const std::string expected = fmt::format("'{}' of layer '{}' is not finite", parameter.name, layer);
-    EXPECT_EQ(describe(graph, first_fault(module, tokens, 1, true)), expected);
-    EXPECT_EQ(describe(graph, bad_parameter(module, 1).value()), expected);
+    EXPECT_EQ(describe(module, first_fault(module, tokens, 1, true)), expected);
+    EXPECT_EQ(describe(module, bad_parameter(module, 1).value()), expected);
     values.copy_(before);
   }
   EXPECT_FALSE(bad_parameter(module, 1).has_value());

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "paceline/base/safetensors.h"
+#include "paceline/nn/graph_module.h"
 #include "paceline/train/tensor_file.h"
 #include "paceline/train/weights.h"
 #include "support.h"
