@@ -18,6 +18,7 @@
 #include "paceline/launch/launcher.h"
 #include "paceline/launch/network.h"
 #include "paceline/launch/variables.h"
+#include "paceline/program/train_plan.h"
 
 namespace paceline::cli {
 namespace {

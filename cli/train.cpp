@@ -1,164 +1,17 @@
 // paceline train [RECIPE] [section.key=value …]
-#include <fmt/format.h>
-
-#include <ctime>
-#include <nlohmann/json.hpp>
-
-#include "paceline/base/error.h"
-#include "paceline/base/files.h"
-#include "paceline/base/key_file.h"
-#include "paceline/base/log.h"
-#include "paceline/comm/engine.h"
-#include "paceline/observe/curve.h"
-#include "paceline/observe/metrics.h"
-#include "paceline/observe/predictions.h"
-#include "paceline/observe/progress.h"
-#include "paceline/observe/summary.h"
-#include "paceline/observe/tensorboard.h"
-#include "paceline/observe/trace.h"
-#include "paceline/train/remote.h"
-#include "paceline/train/workers.h"
-#include "train_plan.h"
+#include "command.h"
+#include "paceline/program/train_program.h"
 
 namespace paceline::cli {
-namespace {
-
-using observe::RunFolder;
-
-RunFolder new_folder(const train::Recipe& recipe) {
-  const std::string& name = recipe.train.name;
-  return RunFolder::create(recipe.train.runs,
-                           name.empty() ? RunFolder::default_name(recipe.model.network, recipe.data.name, std::time(nullptr)) : name);
-}
-
-/// A worker, or the server of a range, of a run that another process leads.
-int run_remote(const train::Recipe& recipe, const ps::Cluster& cluster) {
-  if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, {}, cluster, stop_requested);
-  else log::info("finished {} minibatches", train::run_remote_worker(recipe, {}, cluster, stop_requested));
-  return kDone;
-}
-
-/// The processes of a parameter server: those that `paceline run --servers` or mpirun started, or one that joins them.
-ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, const std::string& key_file, const comm::World& world) {
-  if (recipe.ps.transport != "mpi" || recipe.ps.executor != "processes") return join.empty() ? ps::discover() : ps::joining(join, key_file);
-  if (!join.empty()) throw ConfigError("ranks of MPI neither come nor go; use ps.transport=grpc with --join");
-  comm::CommConfig config = recipe.comm;
-  if (config.engine == "auto") config.engine = "mpi";
-  if (config.engine != "mpi") throw ConfigError(fmt::format("ps.transport=mpi with comm.engine={}; leave comm.engine out", config.engine));
-  ps::Cluster cluster = ps::among(comm::connect(config, world), recipe.ps.servers);
-  if (recipe.parallel.workers != 0 && recipe.parallel.workers != cluster.workers)
-    throw ConfigError(fmt::format("{} workers are wanted, and of {} ranks {} serve; use mpirun -np {}", recipe.parallel.workers, world.size,
-                                  recipe.ps.servers, recipe.parallel.workers + recipe.ps.servers));
-  return cluster;
-}
-
-/// Where to look when the run is over. One whose servers are processes cannot be resumed: its weights can be taken over.
-observe::ProgressOptions progress_options(const train::Recipe& recipe, const ps::Cluster& cluster) {
-  observe::ProgressOptions options;
-  if (cluster.role == ps::Cluster::Role::none) return options;
-  const std::int64_t servers = recipe.ps.servers, workers = recipe.parallel.workers;
-  const std::string launcher = cluster.ranks ? fmt::format("mpirun -np {} paceline", servers + workers)
-                                             : fmt::format("paceline run --servers {} --workers {} --", servers, workers);
-  options.next.back() = {"start anew", launcher + " train {run}/recipe.toml model.weights={last}"};
-  return options;
-}
-
-nlohmann::ordered_json to_json(const Config& config) {
-  nlohmann::ordered_json document;
-  for (const Section& section : config.sections())
-    for (const Field& field : section.fields())  // values are written as TOML and JSON both do
-      document[section.name()][field.key()] = nlohmann::ordered_json::parse(field.toml());
-  return document;
-}
-
-/// Hears whether a run has come to anything.
-class Beginning final : public observe::Listener {
- public:
-  explicit Beginning(bool& begun) : begun_(begun) {}
-  void on(const observe::Event& event) override {
-    begun_ = begun_ || std::holds_alternative<observe::StepDone>(event) || std::holds_alternative<observe::CheckpointWritten>(event) ||
-             std::holds_alternative<observe::Evaluated>(event);
-  }
-
- private:
-  bool& begun_;
-};
-
-void add_records(observe::Bus& bus, const RunFolder& folder, const Clock& clock, bool trace) {
-  bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
-  bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
-  bus.add(std::make_unique<observe::Summary>(folder.summary()));
-  bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
-  bus.add(std::make_unique<observe::Curve>(folder.curve(), clock, folder.metrics()));
-  if (trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
-}
-
-int run_train(const TrainFlags& flags) {
-  const comm::World launched = comm::discover();
-  TrainPlan plan = make_plan(flags, launched);
-  if (flags.print_recipe) {
-    const Config config = plan.recipe.config();
-    if (flags.json) print_json(to_json(config));
-    else std::cout << config.toml();
-    return kDone;
-  }
-  catch_signals();
-  ps::Cluster cluster = find_cluster(plan.recipe, flags.join, flags.key_file, launched);
-  cluster.runs = plan.recipe.train.runs;
-  // Several launchers have a key that their user chose, perhaps for the job before this one as well.
-  if (!launched.one_host() && launched.rank == 0 && launched.restarts == 0) RunFolder::forget(cluster.runs, launched.run);
-  plan.recipe = train::recipe_for(plan.recipe, cluster);
-  if (!cluster.leads()) return run_remote(plan.recipe, cluster);
-  const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself
-  const SteadyClock clock;
-  observe::Bus bus;
-  train::Workers workers(plan.recipe, world,
-                         {.bus = bus, .clock = clock, .stop = stop_requested, .cluster = cluster, .resumes = plan.resume_from.has_value()});
-  if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
-  plan.recipe = workers.recipe();
-  if (!workers.leads()) {  // whoever has worker 0 shows and writes everything
-    const observe::RunEnded ended = workers.run({});
-    return ended.stopped.empty() ? kDone : kStopped;
-  }
-  // From here on the input is known to be good: nothing was written before.
-  bool begun = plan.folder || !cluster.job.empty();  // then it has things of others
-  if (!plan.folder) plan.write_in(new_folder(plan.recipe));
-  const RunFolder& folder = *plan.folder;
-  try {
-    if (cluster.role == ps::Cluster::Role::server) {
-      std::filesystem::create_directories(folder.servers());
-      if (!cluster.key.empty()) write_key(folder.key(), cluster.key);
-    }
-    if (!launched.run.empty()) folder.mark(launched.run);
-    write_atomically(folder.recipe(), plan.recipe.config().toml());
-    add_records(bus, folder, clock, plan.recipe.train.trace);
-    if (!flags.quiet)  // after them, since it says in the end which of the records there are
-      bus.add(std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, cluster)));
-    bus.add(std::make_unique<Beginning>(begun));
-    const observe::RunEnded ended = workers.run(folder.path());
-    if (flags.json) print_json(observe::to_json(ended));
-    return ended.stopped.empty() ? kDone : kStopped;
-  } catch (...) {
-    // A disk may be full, and a damaged picture shows when its turn comes. Such an error leaves nothing behind; what was trained before it
-    // showed stays.
-    std::error_code ignored;
-    if (!begun) std::filesystem::remove_all(folder.path(), ignored);
-    throw;
-  }
-}
-
-}  // namespace
 
 Action add_train(CLI::App& app) {
-  auto flags = std::make_shared<TrainFlags>();
-  add_train_flags(app, *flags);
   add_examples(
       app, {"paceline train                                               the built-in demonstration",
             "paceline train recipes/mnist_lenet5.toml data.root=DIR",
             "paceline train model.network=resnet18 data.name=cifar10 data.root=DIR optim.rate=0.05",
             "paceline train --resume runs/lenet5-shapes-20300101-120000", "paceline train recipes/text_gpt.toml --json > result.json", "",
             "`paceline list` names networks, datasets, optimizers and schedules; docs/recipes.md lists every key."});
-  return [flags] { return run_train(*flags); };
+  return program::add_train(app, "paceline train");
 }
 
 }  // namespace paceline::cli

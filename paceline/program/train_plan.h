@@ -1,20 +1,28 @@
-// Turns the command line of `paceline train` into a plan: the recipe, the checkpoint to resume from, and the folder to write to.
+// Turns the command line of a program that trains into a plan: the recipe, the checkpoint to resume from, and the folder to write to.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "command.h"
 #include "paceline/comm/world.h"
 #include "paceline/observe/run_folder.h"
 #include "paceline/observe/run_lock.h"
+#include "paceline/program/command_line.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/recipe.h"
 
-namespace paceline::cli {
+namespace paceline::program {
+
+/// What a run is where nobody says anything else.
+using Defaults = std::function<train::Recipe(const std::vector<std::string>& words)>;
+
+/// The built-in demonstration.
+train::Recipe demonstration(const std::vector<std::string>& words);
 
 struct TrainFlags {
+  Defaults defaults = demonstration;
   std::vector<std::string> words;  // the recipe and the assignments
   std::int64_t workers = 0, seed = -1;
   std::string resume, join, key_file;
@@ -36,4 +44,8 @@ struct TrainPlan {
 /// A process that a launcher has started again takes up the run that it was in the middle of, as --resume would, and worker 0 says so.
 TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched);
 
-}  // namespace paceline::cli
+/// Throws ConfigError where so many processes, of which `servers` are parameter servers, could not run `paceline train` with these words:
+/// for a launcher, before it starts any. Data and devices are looked at where the processes run.
+void check_train(std::vector<std::string> words, int processes, int servers);
+
+}  // namespace paceline::program

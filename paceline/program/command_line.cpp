@@ -1,4 +1,4 @@
-#include "command.h"
+#include "paceline/program/command_line.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "paceline/base/config.h"
 #include "paceline/base/suggest.h"
 
-namespace paceline::cli {
+namespace paceline::program {
 
 namespace {
 
@@ -42,7 +42,7 @@ std::string parse_problem(const CLI::ParseError& error, const CLI::App& app) {
   for (const CLI::App* sub : app.get_subcommands()) used = sub;
   for (const CLI::App* sub : used->get_subcommands()) used = sub;
   const std::vector<std::string> left = used->remaining(true);
-  const std::string hint = "; `paceline --help` shows what there is";
+  const std::string hint = fmt::format("; `{} --help` shows what there is", app.get_name());
   if (left.empty() || used->get_prefix_command()) return error.what() + hint;  // what is left of `run` is the program's
   std::vector<std::string> names;
   for (const CLI::Option* option : used->get_options())
@@ -53,9 +53,9 @@ std::string parse_problem(const CLI::ParseError& error, const CLI::App& app) {
   return problem.ends_with('?') ? problem : problem + hint;
 }
 
-void add_examples(CLI::App& app, std::initializer_list<const char*> lines) {
+void add_examples(CLI::App& app, const std::vector<std::string>& lines) {
   std::string text = "Examples:";
-  for (const char* line : lines) text += std::string("\n  ") + line;
+  for (const std::string& line : lines) text += "\n  " + line;
   app.footer(text);
 }
 
@@ -86,4 +86,4 @@ void print_json(const nlohmann::ordered_json& document) {
   std::cout << document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << std::endl;
 }
 
-}  // namespace paceline::cli
+}  // namespace paceline::program

@@ -1,4 +1,4 @@
-#include "train_plan.h"
+#include "paceline/program/train_plan.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 #include "paceline/train/remote.h"
 #include "paceline/train/workers.h"
 
-namespace paceline::cli {
+namespace paceline::program {
 namespace {
 
 using observe::RunFolder;
@@ -27,22 +27,11 @@ bool speaks_of(const std::vector<std::string>& words, std::string_view beginning
   return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(beginning); });
 }
 
-/// The built-in one. Its momentum, and a rate for that, are too much for gradients that come late; whoever says anything of [optim] is
-/// taken at their word.
-train::Recipe demonstration(const std::vector<std::string>& words) {
-  train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
-  Config config = asked.config();
-  read_settings(config, words);
-  if (!speaks_of(words, "optim.") && asked.servers() && asked.servers()->asynchronous())
-    recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
-  return recipe;
-}
-
 /// What a demonstration, a recipe file or a checkpoint, and the command line say, the later over the earlier. `in_place`: the run that is
 /// resumed in its own folder.
 train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::optional<SavedRecipe>& from, const RunFolder* in_place) {
   train::Recipe recipe;
-  if (!names_recipe(flags.words)) recipe = demonstration(flags.words);
+  if (!names_recipe(flags.words)) recipe = flags.defaults(flags.words);
   Config config = recipe.config();
   if (from) {
     config.load_text(from->text, from->source);
@@ -106,6 +95,16 @@ std::optional<SavedRecipe> saved_recipe(const std::string& resumed) {
 }
 
 }  // namespace
+
+// Its momentum, and a rate for that, are too much for gradients that come late; whoever says anything of [optim] is taken at their word.
+train::Recipe demonstration(const std::vector<std::string>& words) {
+  train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
+  Config config = asked.config();
+  read_settings(config, words);
+  if (!speaks_of(words, "optim.") && asked.servers() && asked.servers()->asynchronous())
+    recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
+  return recipe;
+}
 
 void TrainPlan::write_in(RunFolder chosen) {
   lock.emplace(chosen);
@@ -177,4 +176,4 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
   add_json_flag(app, flags.json);
 }
 
-}  // namespace paceline::cli
+}  // namespace paceline::program

@@ -1,0 +1,45 @@
+// What the command lines of programs that train have in common: flags of CLI11, recipes and assignments, signals, one JSON document.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace paceline {
+class Config;
+}
+
+namespace paceline::program {
+
+/// What to do once the flags are read; returns an ExitCode.
+using Action = std::function<int()>;
+
+/// What was wrong with a command line: "unknown flag '--worker'; did you mean '--workers'?"
+std::string parse_problem(const CLI::ParseError& error, const CLI::App& app);
+
+/// Set by SIGINT, SIGTERM, SIGHUP and SIGUSR1 once catch_signals() was called; asked twice, the program ends at once.
+extern std::atomic<bool> stop_requested;
+void catch_signals();
+
+/// "Examples:" under a command's help.
+void add_examples(CLI::App& app, const std::vector<std::string>& lines);
+
+/// What a flag that takes a count accepts.
+CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
+
+/// Whether any of the words of a command line is no assignment: the name of a recipe file.
+bool names_recipe(const std::vector<std::string>& words);
+/// What the recipe files and the assignments among the words say; assignments win.
+void read_settings(Config& config, const std::vector<std::string>& words);
+
+/// Adds --json.
+void add_json_flag(CLI::App& app, bool& json);
+
+/// The one JSON document of a --json run.
+void print_json(const nlohmann::ordered_json& document);
+
+}  // namespace paceline::program
