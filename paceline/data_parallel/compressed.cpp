@@ -33,11 +33,11 @@ Layout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
 /// What all compressed exchanges share: the residual, into which a gradient is added and from which it is encoded.
 class Compressed : public Exchange {
  public:
-  Compressed(const step::Context& context, const compress::Compressor& compressor)
-      : context_(context),
-        arena_(context.module.arena()),
-        feedback_(compressor, context.compress, context.optim.momentum, context.workers(), arena_.length()),
-        comm_(context.comm),
+  Compressed(const ExchangeSetup& setup, const compress::Compressor& compressor)
+      : setup_(setup),
+        arena_(setup.arena),
+        feedback_(compressor, setup.compress, setup.momentum, setup.comm.size(), arena_.length()),
+        comm_(setup.comm),
         gradients_(arena_.gradients().data_ptr<float>()),
         residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {
     if (feedback_.has_velocity()) momentum_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
@@ -49,7 +49,7 @@ class Compressed : public Exchange {
   }
 
   void begin_step(const step::Point& point) override {
-    moment_ = {.seed = context_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
+    moment_ = {.seed = setup_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
   }
 
   std::vector<step::NamedTensor> save() override {
@@ -92,7 +92,7 @@ class Compressed : public Exchange {
     bytes_plain_ += allreduce_bytes(bucket.count() * 4, comm_.size());
   }
 
-  const step::Context& context_;
+  const ExchangeSetup setup_;
   tensor::Arena& arena_;
   compress::Feedback feedback_;
   comm::Communicator& comm_;
@@ -112,8 +112,8 @@ class Compressed : public Exchange {
 /// Codes of which each worker decodes and encodes again a slice: traffic as that of an allreduce, in fewer bytes.
 class Dense final : public Compressed {
  public:
-  Dense(const step::Context& context, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
-      : Compressed(context, compressor),
+  Dense(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
+      : Compressed(setup, compressor),
         coder_(std::move(coder)),
         second_residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {}
 
@@ -206,8 +206,8 @@ class Dense final : public Compressed {
 /// Codes that everybody gets whole.
 class Sparse final : public Compressed {
  public:
-  Sparse(const step::Context& context, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
-      : Compressed(context, compressor), coder_(std::move(coder)) {}
+  Sparse(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
+      : Compressed(setup, compressor), coder_(std::move(coder)) {}
 
   void average(const Bucket& bucket) override {
     const int workers = comm_.size(), rank = comm_.rank();
@@ -242,8 +242,7 @@ class Sparse final : public Compressed {
 /// Numbers that can be averaged as they are.
 class Averaged final : public Compressed {
  public:
-  Averaged(const step::Context& context, const compress::Compressor& compressor)
-      : Compressed(context, compressor), compressor_(compressor) {}
+  Averaged(const ExchangeSetup& setup, const compress::Compressor& compressor) : Compressed(setup, compressor), compressor_(compressor) {}
 
   void prepare(const std::vector<Bucket>& buckets) override {
     Compressed::prepare(buckets);
@@ -253,7 +252,7 @@ class Averaged final : public Compressed {
     if (begins == begins_) return;  // the same buckets: what they remember stays
     begins_ = begins;
     parts_.clear();
-    for (const Layout& layout : layouts_) parts_.push_back(compressor_.linear(context_.compress, layout, context_.seed));
+    for (const Layout& layout : layouts_) parts_.push_back(compressor_.linear(setup_.compress, layout, setup_.seed));
   }
 
   void average(const Bucket& bucket) override {
@@ -266,7 +265,7 @@ class Averaged final : public Compressed {
                                : round.type == compress::Round::Type::f16 ? comm::DType::f16
                                                                           : comm::DType::bf16;
       const comm::Buffer buffer(round.data, round.count, type);
-      comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
+      comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
       sent += allreduce_bytes(buffer.bytes(), comm_.size());
     }
     linear.finish(values, gradients_ + bucket.begin);
@@ -309,14 +308,23 @@ class Averaged final : public Compressed {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_compressed(const step::Context& context) {
-  const auto& row = find(compress::compressors(), "compression", context.compression);
-  if (context.module.device().is_cuda())
-    throw ConfigError("compressors work in host memory; use comm.compression=none on a GPU, or train.device=cpu");
-  if (row.make.linear) return std::make_unique<Averaged>(context, row.make);
-  auto coder = row.make.coder(context.compress);
-  if (coder->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(context, row.make, std::move(coder));
-  return std::make_unique<Sparse>(context, row.make, std::move(coder));
+void check_compressible(const ExchangeSetup& setup) {
+  const at::Tensor& gradients = setup.arena.gradients();
+  if (gradients.is_cuda()) throw ConfigError("compressors work in host memory; use comm.compression=none on a GPU, or train.device=cpu");
+  if (gradients.scalar_type() != at::kFloat)
+    throw ConfigError(
+        fmt::format("compression '{}' takes gradients in Float, and these are in {}; call module->to(torch::kFloat) first, or "
+                    "use compression 'none'",
+                    setup.compression, c10::toString(gradients.scalar_type())));
+}
+
+std::unique_ptr<Exchange> make_compressed(const ExchangeSetup& setup) {
+  const auto& row = find(compress::compressors(), "compression", setup.compression);
+  check_compressible(setup);
+  if (row.make.linear) return std::make_unique<Averaged>(setup, row.make);
+  auto coder = row.make.coder(setup.compress);
+  if (coder->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(setup, row.make, std::move(coder));
+  return std::make_unique<Sparse>(setup, row.make, std::move(coder));
 }
 
 }  // namespace paceline::data_parallel

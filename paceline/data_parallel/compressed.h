@@ -5,7 +5,9 @@
 
 namespace paceline::data_parallel {
 
-/// What `context.compression` says, among several workers.
-std::unique_ptr<Exchange> make_compressed(const step::Context& context);
+/// ConfigError where compressors cannot work on the arena's gradients.
+void check_compressible(const ExchangeSetup& setup);
+/// What `setup.compression` says, among several workers.
+std::unique_ptr<Exchange> make_compressed(const ExchangeSetup& setup);
 
 }  // namespace paceline::data_parallel

@@ -3,18 +3,19 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/types.h>
 
-#include <algorithm>
-#include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "paceline/base/checksum.h"
+#include "paceline/base/config.h"
 #include "paceline/base/error.h"
-#include "paceline/base/random.h"
+#include "paceline/data_parallel/alike.h"
 #include "paceline/data_parallel/buckets.h"
 #include "paceline/data_parallel/buffer.h"
-#include "paceline/nn/graph_module.h"
+#include "paceline/data_parallel/exchange.h"
+#include "paceline/nn/synchronised_norms.h"
+#include "paceline/schedule/schedule.h"
+#include "paceline/step/momentum.h"
 
 namespace paceline {
 
@@ -22,57 +23,64 @@ using data_parallel::Bucket;
 
 namespace {
 
-/// A GraphModule computes with the memory of its own arena, whatever its parameters are pointed to.
-torch::nn::Module& without_graphs(torch::nn::Module& module) {
-  const auto is_graph = [](const torch::nn::Module& part) { return dynamic_cast<const nn::GraphModule*>(&part) != nullptr; };
-  if (is_graph(module) || std::ranges::any_of(module.modules(/*include_self=*/false), [&](const auto& part) { return is_graph(*part); }))
+/// Refuses what a recipe would refuse.
+DataParallel::Options checked(DataParallel::Options options) {
+  Config config;
+  config.bind("compress", "", options.compress);
+  config.check();
+  if (options.algorithm == "auto") options.algorithm.clear();
+  if (!options.algorithm.empty()) schedule::algorithm_for(options.algorithm, schedule::Collective::allreduce);
+  if (options.momentum != 0 && !step::corrects_momentum(options.compression))
     throw ConfigError(
-        "DataParallel takes modules of LibTorch and not a GraphModule, whose parameters lie in an arena already; train its network with a "
-        "recipe and strategy.name=allreduce");
-  return module;
-}
-
-/// Refuses modules that differ between the workers, whose values would otherwise be taken for each other's. Collective.
-torch::nn::Module& same_on_all(torch::nn::Module& module, comm::Communicator& comm) {
-  if (comm.size() == 1) return module;
-  std::string text;
-  const auto describe = [&](const std::string& name, const torch::Tensor& tensor) {
-    text += fmt::format("{} {} {} {}\n", name, fmt::join(tensor.sizes(), "x"), c10::toString(tensor.scalar_type()), tensor.requires_grad());
-  };
-  for (const auto& item : module.named_parameters()) describe(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) describe(item.key(), item.value());
-  std::vector<double> checksums(static_cast<std::size_t>(comm.size()));
-  checksums[static_cast<std::size_t>(comm.rank())] = crc32c(std::as_bytes(std::span(text)));
-  comm.run(comm::allreduce(checksums));
-  const auto other = std::ranges::find_if(checksums, [&](double checksum) { return checksum != checksums.front(); });
-  if (other != checksums.end())
-    throw ConfigError(
-        fmt::format("DataParallel: worker {}'s module has other parameters or buffers than worker 0's (names, shapes, types, or "
-                    "what is frozen); build the same on all workers",
-                    other - checksums.begin()));
-  return module;
+        fmt::format("DataParallel: momentum {} is for compression 'dgc', which applies it before it compresses; with '{}' "
+                    "give it to the optimizer",
+                    options.momentum, options.compression));
+  return options;
 }
 
 }  // namespace
 
 struct DataParallel::State {
   State(torch::nn::Module& adopted, comm::Communicator& workers, const Options& options)
-      : module(without_graphs(adopted)),
+      : module(adopted),
         own(workers.size() > 1 ? workers.split(0, workers.rank()) : nullptr),
         comm(own ? *own : workers),
-        arena(tensor::adopt(same_on_all(adopted, comm), data_parallel::allocate_from(comm),
+        exchanges(comm.size() > 1 || step::corrects_momentum(options.compression)),
+        arena(tensor::adopt(data_parallel::check_alike(adopted, comm, "DataParallel"), data_parallel::allocate_from(comm),
                             [this](std::size_t index) {
-                              if (comm.size() > 1) gradient_done(index);
+                              if (exchanges) gradient_done(index);
                             })),
+        exchange(data_parallel::make_exchange({.arena = arena,
+                                               .comm = comm,
+                                               .compression = options.compression,
+                                               .compress = options.compress,
+                                               .momentum = options.momentum,
+                                               .seed = options.seed,
+                                               .algorithm = options.algorithm})),
         lane(arena, comm, clock, [this](const Bucket& bucket) {
-          comm.run(comm::allreduce(data_parallel::buffer_of(arena.gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
+          exchange->average(bucket);
           return Nanoseconds(0);
         }) {
     // On a GPU the lane's thread would not know the stream of the pass.
     lane.configure(static_cast<std::int64_t>(options.bucket_mb * (1 << 20)), options.overlap && arena.gradients().is_cpu());
+    exchange->prepare(lane.buckets());
     const auto named = adopted.named_parameters();
     for (const tensor::Entry& entry : arena.entries()) parameters.push_back(named[entry.name]);
+    if (options.synchronise_norms && comm.size() > 1) synchronise_norms();
   }
+
+  /// With a communicator of their own: norms meet in the middle of a pass, while gradients are under way.
+  void synchronise_norms() {
+    if (arena.gradients().is_cuda() && comm.engine() == "local")
+      throw ConfigError(
+          "DataParallel: workers that are threads cannot synchronise norms on a GPU, where autograd has one thread for all of them; start "
+          "them as processes with `paceline run`, or leave synchronise_norms off");
+    const std::shared_ptr<comm::Communicator> meeting = comm.split(0, comm.rank());
+    norms.emplace(module, [meeting](at::Tensor& sums) {  // a graph may outlive this object
+      meeting->run(comm::allreduce(data_parallel::buffer_of(sums, 0, sums.numel())));
+    });
+  }
+  bool norms_meet() const { return norms && norms->count() > 0 && module.is_training(); }
 
   /// A gradient was added to parameter `index`, in the arena.
   void gradient_done(std::size_t index) {
@@ -80,6 +88,7 @@ struct DataParallel::State {
     if (accumulating) return;
     if (!in_pass) {
       in_pass = true;
+      begin_exchange();
       const auto alive = std::make_shared<char>();
       pass = alive;
       torch::autograd::Engine::get_default_engine().queue_callback([this, alive] { finish(); });
@@ -96,41 +105,40 @@ struct DataParallel::State {
           "start all workers again, from their last checkpoint");
   }
 
+  void begin_exchange() {
+    exchange->begin_step({.step = passes + 1, .epoch = epoch});
+    exchange_begun = true;
+  }
+
   /// The end of a backward pass.
   void finish() {
     in_pass = false;
+    if (!exchange_begun) begin_exchange();
+    exchange_begun = false;
     tensor::restore_gradients(arena, parameters);  // of those that the pass did not use: zeros, or what was accumulated before
     ++passes;
     lane.finish();
   }
 
-  /// `tensor` becomes worker 0's, whatever its type: as bytes. Collective.
-  void broadcast(const torch::Tensor& tensor) {
-    if (comm.size() == 1 || tensor.numel() == 0) return;
-    const torch::Tensor flat = tensor.detach().contiguous().view(-1), bytes = flat.view(torch::kByte);
-    comm.run(comm::broadcast(data_parallel::buffer_of(bytes, 0, bytes.numel())));
-    tensor.copy_(flat.view(tensor.sizes()));
-  }
-
   torch::nn::Module& module;
   std::unique_ptr<comm::Communicator> own;  // of this module alone: its buckets leave while those of another do, and while the user talks
   comm::Communicator& comm;
+  bool exchanges;  // one worker has nobody to exchange with
   tensor::Arena arena;
   SteadyClock clock;
-  data_parallel::BucketLane lane;
   std::vector<torch::Tensor> parameters;  // by entry of the arena
   std::int64_t passes = 0;                // that the other workers took part in
-  bool in_pass = false, accumulating = false;
+  double epoch = 0;
+  bool in_pass = false, exchange_begun = false, accumulating = false;
+  std::optional<nn::SynchronisedNorms> norms;
   std::weak_ptr<char> pass;  // what autograd holds of ours while it is in it
+  std::unique_ptr<data_parallel::Exchange> exchange;
+  data_parallel::BucketLane lane;  // last: its thread uses what is above
 };
 
 DataParallel::DataParallel(torch::nn::Module& module, comm::Communicator& comm, const Options& options)
-    : state_(std::make_unique<State>(module, comm, options)) {
-  torch::NoGradGuard no_grad;
-  state_->broadcast(state_->arena.parameters());
-  for (const torch::Tensor& parameter : module.parameters())
-    if (!parameter.requires_grad()) state_->broadcast(parameter);
-  synchronise_buffers();
+    : state_(std::make_unique<State>(module, comm, checked(options))) {
+  data_parallel::broadcast_module(module, state_->arena, state_->comm);
 }
 
 DataParallel::~DataParallel() = default;
@@ -139,13 +147,19 @@ DataParallel::Accumulate::Accumulate(DataParallel& parallel) : parallel_(paralle
 DataParallel::Accumulate::~Accumulate() { parallel_.state_->accumulating = false; }
 
 tensor::Arena& DataParallel::arena() { return state_->arena; }
+void DataParallel::set_epoch(double epoch) { state_->epoch = epoch; }
+std::int64_t DataParallel::bytes_sent() const { return state_->exchange->bytes_sent(); }
 
 void DataParallel::backward(const torch::Tensor& loss) {
   state_->refuse_after_failure();
+  if (!loss.defined() && state_->norms_meet())
+    throw ConfigError(
+        "DataParallel: a worker without a loss would leave the others waiting in their synchronised norms; where it has no samples left, "
+        "pass an empty batch through the module and give its loss");
   state_->arena.take_back();
   const std::int64_t before = state_->passes;
   if (loss.defined() && loss.requires_grad()) loss.backward();
-  if (state_->passes == before && !state_->accumulating && state_->comm.size() > 1) state_->finish();
+  if (state_->passes == before && !state_->accumulating && state_->exchanges) state_->finish();
 }
 
 double DataParallel::weight(std::int64_t samples) {
@@ -162,7 +176,7 @@ void DataParallel::backward(const torch::Tensor& loss, std::int64_t samples) {
 void DataParallel::synchronise_buffers() {
   state_->refuse_after_failure();
   torch::NoGradGuard no_grad;
-  for (const torch::Tensor& buffer : state_->module.buffers()) state_->broadcast(buffer);
+  for (const torch::Tensor& buffer : state_->module.buffers()) data_parallel::broadcast_bytes(buffer, state_->comm);
 }
 
 double DataParallel::sum(double value) {
@@ -170,57 +184,6 @@ double DataParallel::sum(double value) {
   std::vector<double> all = {value};
   state_->comm.run(comm::allreduce(all));
   return all[0];
-}
-
-ShardedSampler::ShardedSampler(std::size_t size, const comm::Communicator& comm, std::uint64_t seed)
-    : size_(size), rank_(static_cast<std::uint64_t>(comm.rank())), workers_(static_cast<std::uint64_t>(comm.size())), seed_(seed) {
-  if (size == 0) throw ConfigError("a sampler of no samples; is the dataset empty?");
-  draw();
-}
-
-void ShardedSampler::draw() {
-  std::vector<std::size_t> order(size_);
-  std::iota(order.begin(), order.end(), 0);
-  RandomStream(seed_, Purpose::shuffle, 0, epoch_).shuffle(std::span(order));
-  const std::size_t each = (size_ + workers_ - 1) / workers_;
-  share_.clear();
-  for (std::size_t i = 0; i < each; ++i) share_.push_back(order[(i * workers_ + rank_) % size_]);
-  next_ = 0;
-}
-
-void ShardedSampler::reset(Optional<std::size_t> new_size) {
-  size_ = new_size.value_or(size_);
-  ++epoch_;
-  draw();
-}
-
-Optional<std::vector<std::size_t>> ShardedSampler::next(std::size_t batch_size) {
-  const std::size_t count = std::min(batch_size, share_.size() - next_);
-  if (count == 0) return {};
-  const auto begin = share_.begin() + static_cast<std::ptrdiff_t>(next_);
-  next_ += count;
-  return std::vector<std::size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
-}
-
-void ShardedSampler::save(torch::serialize::OutputArchive& archive) const {
-  const std::vector<std::int64_t> values = {static_cast<std::int64_t>(epoch_), static_cast<std::int64_t>(next_),
-                                            static_cast<std::int64_t>(size_), static_cast<std::int64_t>(workers_),
-                                            static_cast<std::int64_t>(seed_)};
-  archive.write("position", torch::tensor(values, torch::kLong), true);
-}
-
-void ShardedSampler::load(torch::serialize::InputArchive& archive) {
-  torch::Tensor position = torch::empty({0}, torch::kLong);
-  archive.read("position", position, true);
-  const auto value = [&](std::int64_t index) { return static_cast<std::uint64_t>(position[index].item<std::int64_t>()); };
-  if (position.numel() != 5 || value(2) != size_ || value(3) != workers_ || value(4) != seed_)
-    throw ConfigError(
-        fmt::format("the sampler's state is not of {} samples among {} workers with seed {}: its place would be another; begin "
-                    "an epoch instead of loading it",
-                    size_, workers_, seed_));
-  epoch_ = value(0);
-  draw();
-  next_ = std::min<std::size_t>(value(1), share_.size());
 }
 
 }  // namespace paceline

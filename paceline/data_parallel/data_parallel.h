@@ -8,21 +8,25 @@
 // and backward() returns when all have arrived. The loop stays as it is. A pass that throws is the last one: what has left of it cannot be
 // taken back, so whatever comes after it throws too.
 //
+// A compressor sends fewer bytes and keeps what it did not send for the next pass (error feedback). That residual is not part of the
+// module: a loop that starts again from a saved module begins without it.
+//
 // The parameters move into an arena whose memory the workers share. They begin with worker 0's values, and so do frozen ones, which stay
 // where they are and are never sent again: thaw a parameter before the module is wrapped. Parameters that a pass does not use count as
 // zeros. torch::load() into a wrapped module counts from the next pass on, and must load the same on every worker. Batch norms see their
-// own worker's samples; worker 0's running statistics are the ones to evaluate (synchronise_buffers()).
+// own worker's samples, and worker 0's running statistics are the ones to evaluate (synchronise_buffers()). With `synchronise_norms`
+// BatchNorm1d, 2d and 3d anywhere in the module see all workers' samples (nn/synchronised_norms.h): then every worker makes every pass, one
+// without samples with an empty batch, and no worker makes one alone in training mode.
 #pragma once
 
-#include <torch/data/samplers/base.h>
 #include <torch/nn/module.h>
 
-#include <torch/version.h>
-
 #include <memory>
-#include <optional>
+#include <string>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/compress/compressor.h"
+#include "paceline/data_parallel/sharded_sampler.h"
 
 namespace paceline {
 
@@ -33,8 +37,14 @@ class Arena;
 class DataParallel {
  public:
   struct Options {
-    double bucket_mb = 8;  // gradients that travel together
-    bool overlap = true;   // send them while the backward pass goes on
+    double bucket_mb = 8;                    // gradients that travel together
+    bool overlap = true;                     // send them while the backward pass goes on
+    std::string compression = "none";        // how they shrink on their way: a key of `paceline list compressors`
+    compress::CompressConfig compress = {};  // its settings, [compress] of a recipe
+    double momentum = 0;                     // dgc: that of SGD, which it applies before it compresses; give the optimizer 0
+    std::uint64_t seed = 0;                  // of the compressors that round by chance
+    std::string algorithm = {};              // of the allreduces; empty: the communicator's own choice
+    bool synchronise_norms = false;          // batch norms see the samples of all workers, in training mode
   };
 
   /// Collective. The module and the communicator outlive it. Several modules may share a communicator, wrapped in the same order on all
@@ -69,6 +79,11 @@ class DataParallel {
   /// The memory of the module's parameters and gradients. A step::Updater on it can replace torch::optim.
   tensor::Arena& arena();
 
+  /// Epochs done, with fractions: dgc sends more in the first ones (compress.warmup_epochs).
+  void set_epoch(double epoch);
+  /// What this worker has sent of its gradients, in bytes.
+  std::int64_t bytes_sent() const;
+
   /// All workers take worker 0's buffers (running statistics). Collective; before an evaluation or a save.
   void synchronise_buffers();
   /// The sum over all workers of a number that each has: losses, right answers.
@@ -77,34 +92,6 @@ class DataParallel {
  private:
   struct State;
   std::unique_ptr<State> state_;
-};
-
-#if TORCH_VERSION_MAJOR >= 2
-template <class T>
-using Optional = std::optional<T>;
-#else
-template <class T>
-using Optional = c10::optional<T>;  // what LibTorch's samplers used before
-#endif
-
-/// Gives each worker its share of 0 … size−1, shuffled anew in every epoch in an order that all workers know. All get equally many: where
-/// the size cannot be divided, some samples come twice.
-class ShardedSampler : public torch::data::samplers::Sampler<> {
- public:
-  ShardedSampler(std::size_t size, const comm::Communicator& comm, std::uint64_t seed = 0);
-
-  void reset(Optional<std::size_t> new_size = {}) override;  // the next epoch
-  Optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
- private:
-  void draw();
-
-  std::size_t size_;
-  std::uint64_t rank_, workers_, seed_, epoch_ = 0;
-  std::vector<std::size_t> share_;
-  std::size_t next_ = 0;
 };
 
 }  // namespace paceline

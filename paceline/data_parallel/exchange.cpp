@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "paceline/compress/feedback.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/compressed.h"
 #include "paceline/data_parallel/residual_carryover.h"
@@ -11,17 +12,41 @@ namespace {
 
 class Plain final : public Exchange {
  public:
-  explicit Plain(const step::Context& context) : gradients_(context.module.arena().gradients()), comm_(context.comm) {}
+  explicit Plain(const ExchangeSetup& setup)
+      : gradients_(setup.arena.gradients()), comm_(setup.comm), options_{.op = comm::ReduceOp::mean, .algorithm = setup.algorithm} {}
 
   void average(const Bucket& bucket) override {
-    comm_.run(comm::allreduce(buffer_of(gradients_, bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
-    bytes_sent_ += allreduce_bytes(bucket.count() * 4, comm_.size());
+    comm_.run(comm::allreduce(buffer_of(gradients_, bucket.begin, bucket.end), options_));
+    bytes_sent_ += allreduce_bytes(bucket.count() * gradients_.element_size(), comm_.size());
     bytes_plain_ = bytes_sent_;
   }
 
  private:
   at::Tensor gradients_;
   comm::Communicator& comm_;
+  comm::Options options_;
+};
+
+/// One worker where several would have a compressor that carries the optimizer's momentum: it applies that, and compresses nothing.
+class MomentumAlone final : public Exchange {
+ public:
+  explicit MomentumAlone(const ExchangeSetup& setup, const compress::Compressor& compressor)
+      : gradients_(setup.arena.gradients()),
+        feedback_(compressor, setup.compress, setup.momentum, 1, setup.arena.length()),
+        velocity_(at::zeros_like(gradients_)) {}
+
+  void average(const Bucket& bucket) override {
+    at::Tensor gradient = gradients_.narrow(0, bucket.begin, bucket.count());
+    at::Tensor said = at::zeros_like(gradient);
+    feedback_.add(gradient.data_ptr<float>(),
+                  {.residual = said.data_ptr<float>(), .velocity = velocity_.data_ptr<float>() + bucket.begin, .count = bucket.count()});
+    gradient.copy_(said);
+  }
+
+ private:
+  at::Tensor gradients_;
+  compress::Feedback feedback_;
+  at::Tensor velocity_;  // [length]
 };
 
 /// One worker where several would compress.
@@ -39,10 +64,23 @@ class Alone final : public Exchange {
 
 }  // namespace
 
+std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup) {
+  if (setup.compression == "none") return std::make_unique<Plain>(setup);
+  if (setup.comm.size() > 1) return make_compressed(setup);
+  const auto& row = find(compress::compressors(), "compression", setup.compression);
+  if (!row.make.momentum_correction) return std::make_unique<Plain>(setup);
+  check_compressible(setup);
+  return std::make_unique<MomentumAlone>(setup, row.make);
+}
+
 std::unique_ptr<Exchange> make_exchange(const step::Context& context) {
-  if (context.compression == "none") return std::make_unique<Plain>(context);
-  if (context.workers() == 1) return std::make_unique<Alone>(context);
-  return make_compressed(context);
+  if (context.compression != "none" && context.workers() == 1) return std::make_unique<Alone>(context);
+  return make_exchange({.arena = context.module.arena(),
+                        .comm = context.comm,
+                        .compression = context.compression,
+                        .compress = context.compress,
+                        .momentum = context.optim.momentum,
+                        .seed = context.seed});
 }
 
 }  // namespace paceline::data_parallel

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "paceline/compress/compressor.h"
 #include "paceline/data_parallel/buckets.h"
 #include "paceline/step/strategy.h"
 
@@ -27,7 +28,20 @@ class Exchange {
   std::int64_t bytes_sent_ = 0, bytes_plain_ = 0;
 };
 
-/// What `context.compression` says; "none": as they are.
+/// What an exchange works with. What it refers to outlives the exchange.
+struct ExchangeSetup {
+  tensor::Arena& arena;
+  comm::Communicator& comm;
+  std::string compression = "none";        // a key of compress::compressors()
+  compress::CompressConfig compress = {};  // its settings
+  double momentum = 0;                     // that the compressor applies where it carries the optimizer's (dgc)
+  std::uint64_t seed = 0;                  // of stochastic rounding
+  std::string algorithm = {};              // of the allreduces; empty: the communicator's own choice
+};
+
+/// Gradients as they are ("none") or compressed; one worker has nothing to compress. ConfigError where the arena cannot be compressed.
+std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup);
+/// What `context.compression` says; one worker goes on with what several before it did not send.
 std::unique_ptr<Exchange> make_exchange(const step::Context& context);
 
 }  // namespace paceline::data_parallel

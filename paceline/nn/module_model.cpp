@@ -169,8 +169,8 @@ std::vector<at::Tensor> ModuleModel::weights_of(std::size_t unit) const {
 
 // saved: the unit's input, then its output with the graph that leads to it. Units are cut apart, so that each goes back by itself.
 Tensors ModuleModel::run(Units range, Tensors inputs, const Pass& pass, Trace* trace) {
-  if (pass.sum_over_workers && range.first == 0)
-    throw ConfigError("strategy.batch_norm=sync is for networks that Paceline builds; use batch_norm=local with a module of your own");
+  if (pass.sum_over_workers && !norms_) norms_.emplace(*module_, pass.sum_over_workers);
+  if (!pass.sum_over_workers) norms_.reset();
   at::Tensor value = inputs.at(0);
   const at::AutoGradMode differentiates(trace != nullptr);
   if (trace) trace->begin(units_.size(), units_.size(), range);

@@ -13,8 +13,10 @@
 #include <torch/nn/modules/container/sequential.h>
 
 #include <memory>
+#include <optional>
 
 #include "paceline/nn/model.h"
+#include "paceline/nn/synchronised_norms.h"
 
 namespace paceline::nn {
 
@@ -69,6 +71,7 @@ class ModuleModel : public Model {
   tensor::Arena arena_, statistics_;
   std::vector<at::Tensor> weights_, buffers_;  // by entry
   std::vector<double> momenta_;
+  std::optional<SynchronisedNorms> norms_;  // while passes sum over workers
   c10::Device device_;
   std::function<std::shared_ptr<Model>()> make_;
 };

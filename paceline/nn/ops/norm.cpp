@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/nn/joint_norm.h"
 #include "paceline/nn/ops/ops.h"
 
 namespace paceline::nn {
@@ -35,54 +36,19 @@ class BatchNorm final : public Op {
   }
 
  private:
-  // The statistics of all workers' samples: each sums its own, and the sums are added up. Deviations are taken from the mean of all, in a
-  // second sum: the difference of two large sums would lose digits.
   at::Tensor forward_together(const at::Tensor& input, const Weights& weights, const Pass& pass, Tensors& saved) const {
-    const at::Tensor x = input.to(weights.statistics[0].scalar_type());
-    const std::vector<std::int64_t> over = all_but_channels(x);
-    const std::int64_t channels = x.size(1), values = x.numel() / channels;
-    at::Tensor sums = at::cat({x.sum(over), at::full({1}, static_cast<double>(values), x.options())});
-    pass.sum_over_workers(sums);
-    // Asked only where it can be so: on a GPU, to ask is to wait.
-    if (values <= 1) refuse_one_value(name_, sums[channels].item<std::int64_t>());
-    const at::Tensor count = sums[channels], mean = sums.narrow(0, 0, channels) / count;
-    at::Tensor squares = (x - as_channels(mean, x)).square().sum(over);
-    pass.sum_over_workers(squares);
-    const at::Tensor variance = squares / count, inverse_deviation = (variance + epsilon_).rsqrt();
-    weights.statistics[0].lerp_(mean, momentum_);
-    weights.statistics[1].lerp_(squares / (count - 1), momentum_);
-    saved = {input, mean, inverse_deviation, count};
-    const at::Tensor factor = inverse_deviation * scale(weights).to(x.scalar_type());
-    const at::Tensor shift = weights.values.back().to(x.scalar_type()) - mean * factor;
-    return (x * as_channels(factor, x) + as_channels(shift, x)).to(input.scalar_type());
+    const NormTensors norm{scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1], momentum_, epsilon_};
+    const JointNorm joint = joint_norm(input, norm, pass.sum_over_workers, name_);
+    saved = {input, joint.mean, joint.inverse_deviation, joint.count};
+    return joint.output;
   }
 
   at::Tensor backward_together(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved) const {
-    const at::Tensor &mean = saved[1], &inverse_deviation = saved[2], &count = saved[3];
-    const at::Tensor x = saved[0].to(mean.scalar_type()), dy = gradient.to(mean.scalar_type());
-    const std::vector<std::int64_t> over = all_but_channels(x);
-    const std::int64_t channels = x.size(1);
-    const at::Tensor normalised = (x - as_channels(mean, x)) * as_channels(inverse_deviation, x);
-    const at::Tensor shift_gradient = dy.sum(over), scale_gradient = (dy * normalised).sum(over);
-    if (scaled_) deliver(weights.gradients[0], scale_gradient, pass);
-    deliver(weights.gradients.back(), shift_gradient, pass);
-    at::Tensor sums = at::cat({shift_gradient, scale_gradient});
-    pass.sum_over_workers(sums);
-    sums = sums / count;
-    const at::Tensor centred =
-        dy - as_channels(sums.narrow(0, 0, channels), x) - normalised * as_channels(sums.narrow(0, channels, channels), x);
-    return (centred * as_channels(inverse_deviation * scale(weights).to(mean.scalar_type()), x)).to(gradient.scalar_type());
-  }
-
-  static std::vector<std::int64_t> all_but_channels(const at::Tensor& x) {
-    std::vector<std::int64_t> dims = {0};
-    for (std::int64_t dim = 2; dim < x.dim(); ++dim) dims.push_back(dim);
-    return dims;
-  }
-  static at::Tensor as_channels(const at::Tensor& values, const at::Tensor& x) {
-    std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
-    shape[1] = x.size(1);
-    return values.view(shape);
+    const JointNorm joint{{}, saved[1], saved[2], saved[3]};
+    const JointNormGradients made = joint_norm_gradients(gradient, saved[0], scale(weights), joint, pass.sum_over_workers);
+    if (scaled_) deliver(weights.gradients[0], made.scale, pass);
+    deliver(weights.gradients.back(), made.shift, pass);
+    return made.input;
   }
 
   /// One where the layer has none: cuDNN wants a tensor there.
