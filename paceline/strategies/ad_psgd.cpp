@@ -1,7 +1,7 @@
 // Asynchronous decentralised parallel SGD (Lian et al., 2018): every worker trains at its own pace, and after each step averages with one
 // random neighbour, without waiting for anybody else.
 //
-// Workers of even rank ask, those of odd rank answer, so that two never wait for each other. Who asks sends his replica and gets the
+// Workers of even rank ask, those of odd rank answer, so that two never wait for each other. Whoever asks sends its replica and gets the
 // other's back; both move by half of the difference. A thread of the answering worker speaks for it at any time, from the copy of the
 // replica that the last step left; the worker takes the changes over between two steps, so that no pass ever sees half a change.
 //   asking: d = (x_i − x_j)/2, x_i ← x_i − d;   answering, between its steps: x_j ← x_j + d
@@ -26,16 +26,13 @@ constexpr int kQuestion = 0, kAnswer = 1;                  // tags
 constexpr auto kPatience = std::chrono::microseconds(50);  // between two looks for a question
 constexpr float kLastQuestion = 1;                         // in the last element of a question: the last one
 
-class AdPsgd final : public Replicas {
+class AdPsgd final : public data_parallel::Meeting {
  public:
-  AdPsgd(const StrategyConfig& config, const step::Context& context)
-      : Replicas(config, context, "workers exchange messages in host memory") {
-    prepare();
-  }
+  explicit AdPsgd(const data_parallel::MeetingSetup& setup) : Meeting(setup) { prepare(); }
 
   ~AdPsgd() override {
     try {
-      if (comm_ && asks()) say_farewell();
+      if (own_ && asks()) say_farewell();
       if (answering_.joinable()) answering_.join();
     } catch (const std::exception& problem) {
       log::debug("ad_psgd: {}", problem.what());
@@ -46,23 +43,19 @@ class AdPsgd final : public Replicas {
   bool lockstep() const override { return false; }
 
   // Nobody may ask a worker that has not loaded yet.
-  void load(std::span<const step::NamedTensor> state) override {
-    Replicas::load(state);
+  void loaded() override {
     if (published_.defined()) {
       const std::lock_guard lock(mutex_);
       published_.copy_(parameters());
     }
-    context().comm.run(comm::barrier());
+    comm().run(comm::barrier());
   }
 
- private:
-  bool asks() { return context().rank() % 2 == 0 && context().workers() > 1; }
-
-  void prepare() final {
-    if (context().workers() == 1) return;
-    if (!comm_) {
-      comm_ = context().comm.split(0, context().rank());  // of its own: questions come at any time
-      const auto allocate = data_parallel::allocate_from(context().comm);
+  void prepare() override {
+    if (comm().size() == 1) return;
+    if (!own_) {
+      own_ = comm().split(0, comm().rank());  // questions come at any time
+      const auto allocate = data_parallel::allocate_from(comm());
       question_ = allocate(parameters().numel() + 1, parameters().options());
       answer_ = allocate(parameters().numel(), parameters().options());
     }
@@ -72,24 +65,45 @@ class AdPsgd final : public Replicas {
     if (!asks() && !answering_.joinable()) answering_ = std::thread([this] { answer_questions(); });
   }
 
-  void meet(const step::Point& point) override {
-    if (context().workers() == 1) return;
-    if (asks()) ask(point.step);
-    else take_changes();
+  std::int64_t meet(const step::Point& point) override {
+    if (comm().size() == 1) return 0;
+    if (asks()) return ask(point.step);
+    take_changes();
+    return 0;
   }
 
-  void ask(std::int64_t step) {
-    const auto rank = static_cast<std::uint64_t>(context().rank());
-    const auto answering = static_cast<std::uint64_t>(context().workers() / 2);
+  // The answers of others may still change this worker: all meet first, so that no question is under way.
+  void agree() override {
+    comm().run(comm::barrier());
+    {
+      const std::lock_guard lock(mutex_);
+      if (change_.defined()) parameters().add_(change_);
+    }
+    average(parameters());
+  }
+
+  std::vector<step::NamedTensor> memory() override {
+    if (!change_.defined()) return {};
+    return {{"change", change_}};
+  }
+  bool remembers_replica() const override { return true; }
+
+ private:
+  bool asks() const { return comm().rank() % 2 == 0 && comm().size() > 1; }
+
+  /// Returns the bytes that it sent.
+  std::int64_t ask(std::int64_t step) {
+    const auto rank = static_cast<std::uint64_t>(comm().rank());
+    const auto answering = static_cast<std::uint64_t>(comm().size() / 2);
     const int other =
-        1 + 2 * static_cast<int>(RandomStream(context().seed, Purpose::gossip, rank, static_cast<std::uint64_t>(step)).below(answering));
+        1 + 2 * static_cast<int>(RandomStream(seed(), Purpose::gossip, rank, static_cast<std::uint64_t>(step)).below(answering));
     at::Tensor replica = parameters();
     const std::int64_t length = replica.numel();
     question_.narrow(0, 0, length).copy_(replica);
-    comm_->run(comm::send(data_parallel::buffer_of(question_, 0, length + 1), other, kQuestion));
-    comm_->run(comm::receive(data_parallel::buffer_of(answer_, 0, length), other, kAnswer));
+    own_->run(comm::send(data_parallel::buffer_of(question_, 0, length + 1), other, kQuestion));
+    own_->run(comm::receive(data_parallel::buffer_of(answer_, 0, length), other, kAnswer));
     replica.add_(answer_).mul_(0.5);
-    count_bytes(length * 4);
+    return length * 4;
   }
 
   void take_changes() {
@@ -102,8 +116,8 @@ class AdPsgd final : public Replicas {
 
   void say_farewell() {
     question_[question_.numel() - 1] = kLastQuestion;
-    for (int other = 1; other < context().workers(); other += 2)
-      comm_->run(comm::send(data_parallel::buffer_of(question_, 0, question_.numel()), other, kQuestion));
+    for (int other = 1; other < comm().size(); other += 2)
+      own_->run(comm::send(data_parallel::buffer_of(question_, 0, question_.numel()), other, kQuestion));
   }
 
   /// A question that is expected from one of those who ask.
@@ -116,12 +130,12 @@ class AdPsgd final : public Replicas {
   void answer_questions() {
     const std::int64_t length = answer_.numel();
     const auto expect = [&](Expected& next) {
-      next.work = data_parallel::Pending(comm_->start(
+      next.work = data_parallel::Pending(own_->start(
           comm::receive(data_parallel::buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = comm::kUntilTheEnd})));
     };
     try {
       std::vector<Expected> expected;
-      for (int from = 0; from < context().workers(); from += 2) expected.push_back({from, at::empty({length + 1}, answer_.options()), {}});
+      for (int from = 0; from < comm().size(); from += 2) expected.push_back({from, at::empty({length + 1}, answer_.options()), {}});
       for (Expected& next : expected) expect(next);
       while (!expected.empty()) {
         const auto there = std::ranges::find_if(expected, [](const Expected& next) { return next.work.done(); });
@@ -139,31 +153,15 @@ class AdPsgd final : public Replicas {
           at::add_out(answer_, published_, change_);
           change_.add_(there->question.narrow(0, 0, length).sub(answer_), 0.5);
         }
-        comm_->run(comm::send(data_parallel::buffer_of(answer_, 0, length), there->from, kAnswer));
+        own_->run(comm::send(data_parallel::buffer_of(answer_, 0, length), there->from, kAnswer));
         expect(*there);
       }
     } catch (const std::exception& problem) {
-      log::debug("ad_psgd: worker {} answers no more: {}", context().rank(), problem.what());
+      log::debug("ad_psgd: worker {} answers no more: {}", comm().rank(), problem.what());
     }
   }
 
-  // The answers of others may still change this worker: all meet first, so that no question is under way.
-  void agree_on_parameters() override {
-    context().comm.run(comm::barrier());
-    {
-      const std::lock_guard lock(mutex_);
-      if (change_.defined()) at::Tensor(parameters()).add_(change_);
-    }
-    average(parameters());
-  }
-
-  std::vector<step::NamedTensor> memory() override {
-    if (!change_.defined()) return {};
-    return {{"change", change_}};
-  }
-  bool remembers_replica() const override { return true; }
-
-  std::unique_ptr<comm::Communicator> comm_;
+  std::unique_ptr<comm::Communicator> own_;
   at::Tensor question_, answer_;  // [length + 1], [length]
   std::mutex mutex_;
   at::Tensor published_, change_;  // [length]: the replica as the last step left it, and what answers have changed since
@@ -173,7 +171,8 @@ class AdPsgd final : public Replicas {
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config, const step::Context& context) {
-  return std::make_unique<AdPsgd>(config, context);
+  return std::make_unique<Replicas>(config, context,
+                                    std::make_unique<AdPsgd>(meeting_setup(config, context, "workers exchange messages in host memory")));
 }
 
 }  // namespace paceline::strategies

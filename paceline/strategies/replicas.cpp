@@ -17,13 +17,7 @@ constexpr const char* kParameters = "workers.parameters";
 
 }  // namespace
 
-Replicas::Replicas(const StrategyConfig& config, const step::Context& context, const std::string& needs_host)
-    : config_(config),
-      context_(context),
-      pass_(context_),
-      updater_(context.module.arena(), context.optim),
-      statistics_(context_, config.batch_norm, config.statistics),
-      recorded_(context.module.device(), context.record_steps) {
+data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const step::Context& context, const std::string& needs_host) {
   if (context.compression != "none")
     throw ConfigError(
         fmt::format("comm.compression={} compresses gradients, and strategy '{}' exchanges none; use strategy.name=allreduce or "
@@ -31,9 +25,18 @@ Replicas::Replicas(const StrategyConfig& config, const step::Context& context, c
                     context.compression, config.name));
   if (!needs_host.empty() && !context.module.device().is_cpu())
     throw ConfigError(fmt::format("strategy '{}': {}; use train.device=cpu or local_sgd", config.name, needs_host));
-  if (statistics_.synchronised())
+  if (config.batch_norm == "sync" && context.workers() > 1)
     throw ConfigError(fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config.name));
+  return {.arena = context.module.arena(), .comm = context.comm, .seed = context.seed};
 }
+
+Replicas::Replicas(const StrategyConfig& config, const step::Context& context, std::unique_ptr<data_parallel::Meeting> meeting)
+    : context_(context),
+      pass_(context_),
+      updater_(context.module.arena(), context.optim),
+      statistics_(context_, config.batch_norm, config.statistics),
+      recorded_(context.module.device(), context.record_steps),
+      meeting_(std::move(meeting)) {}
 
 step::StepResult Replicas::step(const step::Batch& batch, const step::Point& point) {
   const step::PhaseSpan span(context_, "step");
@@ -48,7 +51,8 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
   const Nanoseconds began = context_.clock.now();
   {
     const step::PhaseSpan meeting(context_, "meet", "communication");
-    meet(point);
+    const std::int64_t sent = meeting_->meet(point);
+    traffic_.bytes_sent += sent, traffic_.bytes_plain += sent;
   }
   const double spent = seconds(context_.clock.now() - began);
   traffic_.exposed_s += spent, traffic_.communication_s += spent;
@@ -56,22 +60,15 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
   return {sums_, targets};
 }
 
-std::int64_t Replicas::average(const at::Tensor& flat) {
-  if (context_.workers() == 1 || flat.numel() == 0) return 0;
-  const comm::Buffer buffer = data_parallel::buffer_of(flat, 0, flat.numel());
-  context_.comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
-  return data_parallel::allreduce_bytes(buffer.bytes(), context_.workers());
-}
-
 void Replicas::agree() {
   own_ = parameters().clone();
-  agree_on_parameters();
+  meeting_->agree();
   statistics_.agree();
   context_.module.refresh();
 }
 
 void Replicas::resume_training() {
-  if (own_.defined()) at::Tensor(parameters()).copy_(own_);
+  if (own_.defined()) parameters().copy_(own_);
   own_.reset();
   statistics_.resume_training();
   context_.module.refresh();
@@ -90,13 +87,15 @@ std::vector<step::NamedTensor> Replicas::save() {
   }
   for (const step::NamedTensor& item : updater_.state()) state.push_back({item.name, item.tensor.clone()});
   for (std::size_t i = 0; i < kept.size(); ++i) at::Tensor(updater_.buffers()[i]).copy_(kept[i]);
-  for (const step::NamedTensor& item : memory()) state.push_back({"workers." + item.name, data_parallel::gather_rows(comm, item.tensor)});
+  for (const step::NamedTensor& item : meeting_->memory())
+    state.push_back({"workers." + item.name, data_parallel::gather_rows(comm, item.tensor)});
   for (step::NamedTensor& item : statistics_.save()) state.push_back(std::move(item));
   return state;
 }
 
 void Replicas::load(std::span<const step::NamedTensor> state) {
-  prepare();  // with what was agreed on, which the module still has: another strategy's checkpoint says nothing of this one's memory
+  meeting_
+      ->prepare();  // with what was agreed on, which the module still has: another strategy's checkpoint says nothing of this one's memory
   updater_.load(state);
   statistics_.load(state);
   const auto found = std::ranges::find(state, kParameters, &step::NamedTensor::name);
@@ -109,13 +108,13 @@ void Replicas::load(std::span<const step::NamedTensor> state) {
       const std::string name = fmt::format("workers.optim.{}", i);
       data_parallel::take_row(context_.comm, step::find_saved(state, name), buffer, name);
     }
-  } else if (remembers_replica()) {
-    return;
   }
-  for (step::NamedTensor& item : memory()) {
+  const bool takes_memory = same_workers || !meeting_->remembers_replica();
+  for (step::NamedTensor& item : takes_memory ? meeting_->memory() : std::vector<step::NamedTensor>()) {
     const auto saved = std::ranges::find(state, "workers." + item.name, &step::NamedTensor::name);
     if (saved != state.end()) data_parallel::take_row(context_.comm, saved->tensor, item.tensor, saved->name);
   }
+  meeting_->loaded();
 }
 
 }  // namespace paceline::strategies

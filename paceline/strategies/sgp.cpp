@@ -16,23 +16,20 @@
 namespace paceline::strategies {
 namespace {
 
-class Sgp final : public Replicas {
+class Sgp final : public data_parallel::Meeting {
  public:
-  Sgp(const StrategyConfig& config, const step::Context& context) : Replicas(config, context, "workers push messages in host memory") {
-    prepare();
-  }
+  explicit Sgp(const data_parallel::MeetingSetup& setup) : Meeting(setup) { prepare(); }
 
- private:
-  void prepare() final {
-    const auto allocate = data_parallel::allocate_from(context().comm);
+  void prepare() override {
+    const auto allocate = data_parallel::allocate_from(comm());
     weight_ = at::ones({1}, parameters().options());
     pushed_ = allocate(parameters().numel() + 1, parameters().options());
     arrived_ = allocate(parameters().numel() + 1, parameters().options());
   }
 
-  void meet(const step::Point& point) override {
-    const int workers = context().workers(), rank = context().rank();
-    if (workers == 1) return;
+  std::int64_t meet(const step::Point& point) override {
+    const int workers = comm().size(), rank = comm().rank();
+    if (workers == 1) return 0;
     const int doublings = std::bit_width(static_cast<unsigned>(workers - 1));
     const int hop = static_cast<int>((std::int64_t{1} << (point.step % doublings)) % workers);
     // One message carries x = w z and w.
@@ -43,30 +40,32 @@ class Sgp final : public Replicas {
     at::mul_out(values, debiased, half);
     pushed_.narrow(0, length, 1).copy_(half);
     const comm::Buffer out = data_parallel::buffer_of(pushed_, 0, length + 1);
-    const data_parallel::Pending sent(context().comm.start(comm::send(out, (rank + hop) % workers)));
-    context().comm.run(comm::receive(data_parallel::buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));
+    const data_parallel::Pending sent(comm().start(comm::send(out, (rank + hop) % workers)));
+    comm().run(comm::receive(data_parallel::buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));
     sent.wait();
     arrived_.add_(pushed_);
     weight_.copy_(arrived_.narrow(0, length, 1));
     at::div_out(debiased, arrived_.narrow(0, 0, length), weight_);
-    count_bytes(out.bytes());
+    return out.bytes();
   }
 
   // Σ x / Σ w: the weights of all workers add up to their number.
-  void agree_on_parameters() override {
-    at::Tensor(parameters()).mul_(weight_);
+  void agree() override {
+    parameters().mul_(weight_);
     average(parameters());
   }
 
   std::vector<step::NamedTensor> memory() override { return {{"weight", weight_}}; }
 
+ private:
   at::Tensor weight_, pushed_, arrived_;  // [1], [length + 1]
 };
 
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context) {
-  return std::make_unique<Sgp>(config, context);
+  return std::make_unique<Replicas>(config, context,
+                                    std::make_unique<Sgp>(meeting_setup(config, context, "workers push messages in host memory")));
 }
 
 }  // namespace paceline::strategies

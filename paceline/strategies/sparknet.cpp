@@ -8,25 +8,27 @@
 namespace paceline::strategies {
 namespace {
 
-class SparkNet final : public Replicas {
+class SparkNet final : public data_parallel::Meeting {
  public:
-  using Replicas::Replicas;
+  SparkNet(const data_parallel::MeetingSetup& setup, std::int64_t period) : Meeting(setup), period_(period) {}
+
+  std::int64_t meet(const step::Point& point) override {
+    if (point.step % period_ != 0) return 0;
+    const comm::Buffer replica = data_parallel::buffer_of(parameters(), 0, parameters().numel());
+    comm().run(comm::reduce(replica, {.op = comm::ReduceOp::mean}));
+    comm().run(comm::broadcast(replica));
+    const int others = comm().size() - 1;
+    return replica.bytes() * (comm().rank() == 0 ? others : 1);
+  }
 
  private:
-  void meet(const step::Point& point) override {
-    if (point.step % config().period != 0) return;
-    const comm::Buffer replica = data_parallel::buffer_of(parameters(), 0, parameters().numel());
-    context().comm.run(comm::reduce(replica, {.op = comm::ReduceOp::mean}));
-    context().comm.run(comm::broadcast(replica));
-    const int others = context().workers() - 1;
-    count_bytes(replica.bytes() * (context().rank() == 0 ? others : 1));
-  }
+  std::int64_t period_;
 };
 
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config, const step::Context& context) {
-  return std::make_unique<SparkNet>(config, context);
+  return std::make_unique<Replicas>(config, context, std::make_unique<SparkNet>(meeting_setup(config, context), config.period));
 }
 
 }  // namespace paceline::strategies

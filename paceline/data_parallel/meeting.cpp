@@ -1,0 +1,30 @@
+#include "paceline/data_parallel/meeting.h"
+
+#include "paceline/data_parallel/buffer.h"
+
+namespace paceline::data_parallel {
+
+std::int64_t Meeting::average(const at::Tensor& flat) const {
+  if (comm().size() == 1 || flat.numel() == 0) return 0;
+  const comm::Buffer buffer = buffer_of(flat, 0, flat.numel());
+  comm().run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
+  return allreduce_bytes(buffer.bytes(), comm().size());
+}
+
+void LocalSgdOptions::describe(Section& section) {
+  section.field("period", period, "steps between two meetings").at_least(1);
+  section.field("post_local_epoch", post_local_epoch, "meet at every step before this epoch").at_least(0);
+}
+
+void ElasticOptions::describe(Section& section) {
+  section.field("period", period, "steps between two meetings").at_least(1);
+  section.field("elasticity", elasticity, "how strongly workers and centre attract each other; 0: 0.9 / workers").at_least(0);
+}
+
+void DiLoCoOptions::describe(Section& section) {
+  section.field("period", period, "steps between two meetings").at_least(1);
+  section.field("outer_rate", outer_rate, "rate of the step that the workers make together").above(0);
+  section.field("outer_momentum", outer_momentum, "its momentum").at_least(0);
+}
+
+}  // namespace paceline::data_parallel

@@ -1,0 +1,83 @@
+// Replicas that meet: workers train a copy of the model each, and what happens to its parameters after a worker's own update is a Meeting.
+// The strategies local_sgd, sparknet, easgd, diloco, gossip, ad_psgd and sgp are one each (strategies/), and so are the objects for a loop
+// of one's own (replica.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "paceline/base/config.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/step/strategy.h"
+#include "paceline/tensor/arena.h"
+
+namespace paceline::data_parallel {
+
+/// What meetings work with. Arena and communicator outlive them.
+struct MeetingSetup {
+  tensor::Arena& arena;  // this worker's replica
+  comm::Communicator& comm;
+  std::uint64_t seed = 0;
+};
+
+class Meeting {
+ public:
+  explicit Meeting(const MeetingSetup& setup) : setup_(setup) {}
+  virtual ~Meeting() = default;
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  /// After the worker's own update of step `point`. Collective among those who meet. Returns the bytes that this worker sent.
+  virtual std::int64_t meet(const step::Point& point) = 0;
+  /// The arena has what all workers agree on, and what was remembered before is void. Every constructor calls it too.
+  virtual void prepare() {}
+  /// The parameters become what is agreed on, for an evaluation or a checkpoint: the mean, unless a meeting has something better.
+  /// Collective.
+  virtual void agree() { average(parameters()); }
+
+  /// Flat tensors of this worker that the next meeting depends on, each of any length.
+  virtual std::vector<step::NamedTensor> memory() { return {}; }
+  /// Whether the memory is about this worker's replica: then another number of workers begins without it, else with the mean of all.
+  virtual bool remembers_replica() const { return false; }
+  /// A checkpoint's replica and memory are in place. Collective.
+  virtual void loaded() {}
+
+  /// Whether the workers make their steps together, or each at its own pace.
+  virtual bool lockstep() const { return true; }
+
+ protected:
+  comm::Communicator& comm() const { return setup_.comm; }
+  std::uint64_t seed() const { return setup_.seed; }
+  at::Tensor parameters() const { return setup_.arena.parameters(); }  // [length]
+  /// `flat` becomes its mean over the workers. Returns the bytes that this worker sent.
+  std::int64_t average(const at::Tensor& flat) const;
+
+ private:
+  MeetingSetup setup_;
+};
+
+struct LocalSgdOptions {
+  std::int64_t period = 8;      // steps between two meetings
+  double post_local_epoch = 0;  // before this epoch: meet at every step
+  void describe(Section& section);
+};
+std::unique_ptr<Meeting> make_local_sgd_meeting(const MeetingSetup& setup, const LocalSgdOptions& options);
+
+struct ElasticOptions {
+  std::int64_t period = 8;
+  double elasticity = 0;  // α; 0: 0.9 / workers
+  void describe(Section& section);
+};
+std::unique_ptr<Meeting> make_elastic_meeting(const MeetingSetup& setup, const ElasticOptions& options);
+
+struct DiLoCoOptions {
+  std::int64_t period = 8;
+  double outer_rate = 0.7, outer_momentum = 0.9;
+  void describe(Section& section);
+};
+std::unique_ptr<Meeting> make_diloco_meeting(const MeetingSetup& setup, const DiLoCoOptions& options);
+
+inline constexpr const char* kGossipNeedsHost = "pairs of workers exchange messages in host memory";
+std::unique_ptr<Meeting> make_gossip_meeting(const MeetingSetup& setup);
+
+}  // namespace paceline::data_parallel
