@@ -1,0 +1,90 @@
+// Workers that train a replica each in a loop of one's own, and meet after their steps: any torch::nn::Module, any torch::optim.
+//
+//   paceline::LocalSgd average(*model, *comm, {.period = 8});      // before the optimizer is made
+//   …
+//   loss.backward();
+//   optimizer.step();
+//   average.step();                                                // one call per step, on all workers
+//   …
+//   { const paceline::Replica::Agreed agreed(average); … }         // evaluate or save what the workers agree on
+//
+// The meetings are those of the strategies local_sgd, easgd, diloco and gossip (meeting.h). The parameters move into an arena whose memory
+// the workers share, as DataParallel's do, and begin with worker 0's values. Optimizers keep their state to themselves.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "paceline/comm/communicator.h"
+#include "paceline/data_parallel/meeting.h"
+
+namespace paceline {
+
+class Replica {
+ public:
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  /// After the optimizer's step. Collective: workers make equally many steps.
+  void step();
+  /// Epochs done, with fractions; post-local SGD meets more often in the first ones.
+  void set_epoch(double epoch);
+
+  /// While it lives, the module has what the workers agree on: the mean of their parameters (the centre, for ElasticAveraging) and of their
+  /// running statistics. Then each has its own again. Making one is collective.
+  class Agreed {
+   public:
+    explicit Agreed(Replica& replica);
+    ~Agreed();
+    Agreed(const Agreed&) = delete;
+    Agreed& operator=(const Agreed&) = delete;
+
+   private:
+    Replica& replica_;
+  };
+
+  tensor::Arena& arena();
+  std::int64_t bytes_sent() const;
+
+ protected:
+  using MakeMeeting = std::function<std::unique_ptr<data_parallel::Meeting>(const data_parallel::MeetingSetup&)>;
+  /// Collective. Module and communicator outlive it. `who`: its name, for messages.
+  Replica(torch::nn::Module& module, comm::Communicator& comm, const std::string& who, std::uint64_t seed, const MakeMeeting& make);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Every `period` steps all replicas become their mean.
+class LocalSgd : public Replica {
+ public:
+  using Options = data_parallel::LocalSgdOptions;
+  LocalSgd(torch::nn::Module& module, comm::Communicator& comm, Options options = {});
+};
+
+/// Every `period` steps replicas and a centre attract each other (EASGD).
+class ElasticAveraging : public Replica {
+ public:
+  using Options = data_parallel::ElasticOptions;
+  ElasticAveraging(torch::nn::Module& module, comm::Communicator& comm, Options options = {});
+};
+
+/// Every `period` steps the replicas' progress is the gradient of an outer Nesterov step.
+class DiLoCo : public Replica {
+ public:
+  using Options = data_parallel::DiLoCoOptions;
+  DiLoCo(torch::nn::Module& module, comm::Communicator& comm, Options options = {});
+};
+
+/// After every step each replica becomes the mean of itself and of one random neighbour's. The module is on the CPU.
+class Gossip : public Replica {
+ public:
+  Gossip(torch::nn::Module& module, comm::Communicator& comm, std::uint64_t seed = 0);
+};
+
+}  // namespace paceline
