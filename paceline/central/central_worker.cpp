@@ -23,7 +23,7 @@ CentralWorker::CentralWorker(const step::Context& context, const Settings& setti
       module_(context.module.another()),
       context_(context.with_module(*module_)),
       client_(std::move(client)),
-      duties_(settings.ps, *ps::make_rule(settings.ps.rule, settings.ps, context.optim, settings.workers)),
+      duties_(settings.ps, *ps::make_rule({settings.ps, context.optim, settings.workers})),
       norms_(*module_),
       updater_(duties_.optimizes() ? std::optional<step::Updater>(std::in_place, module_->arena(), context.optim) : std::nullopt),
       local_(duties_, norms_, module_->arena(), updater_ ? &*updater_ : nullptr, /*shares_module=*/false),

@@ -22,15 +22,21 @@ std::vector<step::NamedTensor> ServerTensors::save(const std::string& prefix) co
   state.push_back({prefix + kServerNumbers, at::tensor(at::ArrayRef<std::int64_t>(numbers))});
   if (const std::vector<std::int64_t> ledger = server_.ledger(); !ledger.empty())
     state.push_back({prefix + kServerLedger, at::tensor(at::ArrayRef<std::int64_t>(ledger))});
-  if (const std::vector<float> predictors = server_.predictor_state(); !predictors.empty())
-    state.push_back({prefix + "predictors", at::tensor(at::ArrayRef<float>(predictors))});
+  for (const ps::UpdateRule::State& row : server_.rule_state())
+    state.push_back({prefix + row.name, at::tensor(at::ArrayRef<float>(row.values))});
   return state;
 }
 
 void ServerTensors::load(std::span<const step::NamedTensor> state, const std::string& prefix) const {
   const at::Tensor numbers = step::find_saved(state, prefix + kServerNumbers);
-  const auto saved = std::ranges::find(state, prefix + "predictors", &step::NamedTensor::name);
-  const at::Tensor predictors = saved == state.end() ? at::empty({0}) : saved->tensor.contiguous();
+  std::vector<ps::UpdateRule::State> rule_state;
+  for (ps::UpdateRule::State& row : server_.rule_state()) {
+    const at::Tensor saved = step::saved_or_none(state, prefix + row.name);
+    if (!saved.defined()) continue;
+    const at::Tensor values = saved.contiguous();
+    row.values.assign(values.data_ptr<float>(), values.data_ptr<float>() + values.numel());
+    rule_state.push_back(std::move(row));
+  }
   const auto copy_arrays = [&](bool really) {
     for (const ps::Server::Array& array : server_.arrays()) {
       const auto found = std::ranges::find(state, prefix + array.name, &step::NamedTensor::name);
@@ -46,8 +52,7 @@ void ServerTensors::load(std::span<const step::NamedTensor> state, const std::st
   const auto gathered = std::ranges::find_if(state, [&](const step::NamedTensor& item) {
     return item.name == prefix + "gathered" || (item.name.starts_with(prefix + "round.") && item.name.ends_with(".gradient"));
   });
-  server_.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())},
-               {predictors.data_ptr<float>(), static_cast<std::size_t>(predictors.numel())},
+  server_.load({numbers.data_ptr<std::int64_t>(), static_cast<std::size_t>(numbers.numel())}, rule_state,
                gathered != state.end() && gathered->tensor.numel() == server_.length());
   const auto ledger = std::ranges::find(state, prefix + kServerLedger, &step::NamedTensor::name);
   if (ledger != state.end())
@@ -64,7 +69,7 @@ observe::Served served_by(const ps::Server& server) {
     served.gradients += count, sum += static_cast<double>(staleness * count);
   }
   served.mean_staleness = served.gradients > 0 ? sum / static_cast<double>(served.gradients) : 0;
-  if (const ps::PredictorRecord* record = server.predictors()) {
+  if (const ps::PredictorRecord* record = server.rule().predictions()) {
     const double reports = std::max<double>(1, static_cast<double>(record->actual_loss.size()));
     served.loss_predictor_ms = 1e3 * record->loss_seconds / reports, served.step_predictor_ms = 1e3 * record->step_seconds / reports;
     served.predicted_loss = record->predicted_loss, served.actual_loss = record->actual_loss;

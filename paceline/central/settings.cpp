@@ -28,13 +28,14 @@ void check_timing(const ps::TimingConfig& timing, const std::string& executor, s
 
 /// What a compressor makes of pushes, the rule must be able to use, and the server's optimizer.
 void check_compression(const std::string& compression, const ps::PsConfig& ps, const optim::OptimConfig& optim, int workers) {
-  ps::PushCompression{.name = compression}.check(ps::make_rule(ps.rule, ps, optim, workers)->needs().replica);
+  const auto rule = ps::make_rule({ps, optim, workers});
+  ps::PushCompression{.name = compression}.check(rule->needs().replica);
   if (!step::corrects_momentum(compression)) return;
   if (ps.pushes_steps())
     throw ConfigError(fmt::format(
         "comm.compression={} keeps a momentum of its own, and with ps.optimizer=worker steps have theirs already; use ps.optimizer=server",
         compression));
-  ps::check_takes_steps(ps.rule, fmt::format("comm.compression={} pushes velocities", compression), "comm.compression=topk");
+  ps::check_takes_steps(ps.rule, *rule, fmt::format("comm.compression={} pushes velocities", compression), "comm.compression=topk");
   step::optimizer_behind(compression, optim);
 }
 

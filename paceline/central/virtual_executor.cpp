@@ -13,12 +13,13 @@ namespace paceline::central {
 
 VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& given_settings)
     : Central(given, given_settings),
-      duties_(ps(), *ps::make_rule(ps().rule, ps(), context().optim, workers())),
+      duties_(ps(), *ps::make_rule({ps(), context().optim, workers()})),
       pass_(context()),
       recorded_(module().device(), context().record_steps),
       norms_(module()),
       timing_(ps::make_timing(settings().timing, workers(), context().seed)) {
-  apart_ = duties_.departs() || ps::make_rule(ps().rule, ps(), context().optim, workers())->needs().sends_own;
+  const ps::UpdateRule::Needs needs = ps::make_rule({ps(), context().optim, workers()})->needs();
+  apart_ = duties_.departs() || needs.sends_own, advised_ = needs.advises;
   ps::Server::Setup setup = ServerPlan(context(), settings(), 1).whole();
   if (!apart_) setup.parameters = parameters().data_ptr<float>();
   server_.emplace(ps(), context().optim, setup);

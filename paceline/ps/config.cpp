@@ -9,17 +9,6 @@
 #include "paceline/ps/rule.h"
 
 namespace paceline::ps {
-namespace {
-
-/// Rules that a step of a worker's own optimizer means nothing to, and why.
-constexpr std::pair<std::string_view, std::string_view> kNeedGradients[] = {
-    {"dc_asgd", "squares gradients to estimate their curvature"},
-    {"lc_asgd", "scales the gradient, which momentum and Adam would then not see"},
-    {"dana", "has a momentum for each worker on the server"},
-    {"easgd", "has its workers' optimizers on the workers anyway and exchanges parameters"},
-};
-
-}  // namespace
 
 void PsConfig::describe(Section& section) {
   const auto keys = [](const auto& table) {
@@ -80,7 +69,7 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
     if (value >= 1) throw ConfigError(fmt::format("ps.{}={} keeps its first mean for ever; use less than 1, like 0.95", key, value));
   if (config.clip_low > config.clip_high)
     throw ConfigError(fmt::format("ps.clip_low={} is above ps.clip_high={}", config.clip_low, config.clip_high));
-  const auto rule = make_rule(config.rule, config, optim, workers);
+  const auto rule = make_rule({config, optim, workers});
   make_consistency(config.consistency, config, workers);
   const int files = !config.certificate.empty() + !config.key.empty() + !config.authority.empty();
   if (files != 0 && files != 3) throw ConfigError("TLS needs all three of ps.certificate, ps.key and ps.authority; give all or none");
@@ -101,12 +90,12 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
         fmt::format("ps.transport=mpi is between processes, and ps.executor={} has one; use ps.executor=processes", config.executor));
   if (config.transport == "mpi" && config.replica)
     throw ConfigError("ps.replica=true is for servers that are started again, and ranks of MPI are not; use ps.transport=grpc");
-  if (config.pushes_steps()) check_takes_steps(config.rule, "ps.optimizer=worker pushes steps", "ps.optimizer=server");
+  if (config.pushes_steps()) check_takes_steps(config.rule, *rule, "ps.optimizer=worker pushes steps", "ps.optimizer=server");
 }
 
-void check_takes_steps(const std::string& rule, const std::string& pushed, const std::string& mend) {
-  for (const auto& [key, why] : kNeedGradients)
-    if (rule == key) throw ConfigError(fmt::format("{}, and rule '{}' {}; use {}, or another rule", pushed, key, why, mend));
+void check_takes_steps(const std::string& name, const UpdateRule& rule, const std::string& pushed, const std::string& mend) {
+  if (const std::string why = rule.why_not_steps(); !why.empty())
+    throw ConfigError(fmt::format("{}, and rule '{}' {}; use {}, or another rule", pushed, name, why, mend));
 }
 
 optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimConfig& optim) {

@@ -10,6 +10,8 @@
 
 namespace paceline::ps {
 
+class UpdateRule;
+
 struct PsConfig : ConsistencyConfig, PredictorConfig {
   std::string executor = "auto";          // threads, processes, virtual; auto: threads, on a GPU virtual
   std::string transport = "grpc";         // processes: grpc, mpi
@@ -46,7 +48,7 @@ optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimCo
 
 /// ConfigError where the rule needs gradients, and gets what has a momentum in it already. `pushed` says what comes and why, `mend` what
 /// would make it gradients.
-void check_takes_steps(const std::string& rule, const std::string& pushed, const std::string& mend);
+void check_takes_steps(const std::string& name, const UpdateRule& rule, const std::string& pushed, const std::string& mend);
 
 /// Refuses what no field can see by itself.
 void validate(const PsConfig& config, const optim::OptimConfig& optim, int workers);

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "paceline/ps/loss_compensation.h"
+#include "paceline/ps/report.h"
 
 namespace paceline::ps {
 

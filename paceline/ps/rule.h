@@ -9,14 +9,24 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "paceline/base/registry.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/ps/kernels.h"
+#include "paceline/ps/report.h"
 
 namespace paceline::ps {
 
 struct PsConfig;
+
+/// What a rule is made from.
+struct RuleSetup {
+  const PsConfig& config;
+  const optim::OptimConfig& optim;
+  int workers = 1;  // more may come
+  std::uint64_t seed = 0;
+};
 
 /// What is known of a push.
 struct Arrival {
@@ -47,10 +57,19 @@ class UpdateRule {
     bool whole_update = false;  // adjust() makes the update itself; the optimizer has nothing to do
     bool sends_own = false;     // workers are sent something else than the parameters: send()
     bool replica = false;       // workers push their parameters, and get them back changed
+    bool advises = false;       // workers wait for the answer of on_report() before they go on with their gradient
+  };
+  /// What the rule keeps beside its slices' memory, for a checkpoint: named rows of numbers.
+  struct State {
+    std::string name;
+    std::vector<float> values;
+    bool operator==(const State&) const = default;
   };
 
   virtual ~UpdateRule() = default;
   virtual Needs needs() const { return {}; }
+  /// Why a gradient cannot be replaced by a step that an optimizer made of it; empty where it can.
+  virtual std::string why_not_steps() const { return ""; }
   /// Factor of the rate, for this gradient alone. Where several are gathered for one update, which has one rate, their parts are scaled.
   virtual double rate_factor(const Arrival&) const { return 1; }
   /// Whether adjust() does anything.
@@ -66,10 +85,23 @@ class UpdateRule {
   virtual void send(const Slice&, float /*rate*/) {}
   /// Worker-side: steps of its own between two pushes.
   virtual std::int64_t period() const { return 1; }
+
+  /// A worker has reported its forward pass; once for each minibatch.
+  virtual Advice on_report(int /*worker*/, const Report&) { return {}; }
+  /// A worker has left; it may come back.
+  virtual void on_leave(int /*worker*/) {}
+  /// Null unless the rule has predictors.
+  virtual const PredictorRecord* predictions() const { return nullptr; }
+
+  /// load() gets what save() returned, perhaps with another number of workers. A row that a checkpoint lacks is left out. ConfigError where
+  /// a row does not fit; then nothing has changed.
+  virtual std::vector<State> save() const { return {}; }
+  virtual void load(std::span<const State>) {}
 };
 
-using MakeRule = std::unique_ptr<UpdateRule> (*)(const PsConfig&, const optim::OptimConfig&, int workers);
+using MakeRule = std::unique_ptr<UpdateRule> (*)(const RuleSetup&);
 std::span<const Entry<MakeRule>> update_rules();
-std::unique_ptr<UpdateRule> make_rule(const std::string& name, const PsConfig& config, const optim::OptimConfig& optim, int workers);
+/// The rule that setup.config names.
+std::unique_ptr<UpdateRule> make_rule(const RuleSetup& setup);
 
 }  // namespace paceline::ps

@@ -51,11 +51,10 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
     : config_(config),
       setup_(setup),
       segments_(inside(setup.segments, setup.begin, setup.end)),
-      rule_(make_rule(config.rule, config, optim, setup.workers)),
+      rule_(make_rule({config, optim, setup.workers, setup.seed})),
       consistency_(make_consistency(config.consistency, config, setup.workers)),
       in_rounds_(consistency_->waits_for_everybody()),
       round_(setup.allocate, setup.end - setup.begin, setup.statistics) {
-  if (config.rule == "lc_asgd") compensation_.emplace(config, setup.workers, setup.seed);
   for (optim::Segment& segment : segments_) segment.decay = segment.decay || optim.decay_norms;
   const optim::OptimConfig own = server_optimizer(config, optim);
   if (setup_.place.cuda) {
@@ -119,7 +118,7 @@ void Server::read(int index, float* into, float rate, std::int64_t number) {
 }
 
 // A duplicate report, from a worker that retries or from another worker that computes the minibatch again, gets the first answer. The
-// statistics and the predictors have seen this minibatch already.
+// statistics and the rule have seen this minibatch already.
 Advice Server::report(int index, const Report& report, const float* statistics) {
   const Advice* first = ledger_.advice(report.number);
   if (first || handled(report.number)) {
@@ -132,7 +131,7 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
     if (in_rounds_) round_.report(setup_.place, {report.number, index}, statistics);
     else for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
   }
-  Advice advice = compensation_ ? compensation_->report(index, report) : Advice{};
+  Advice advice = rule_->on_report(index, report);
   if (report.number > 0) ledger_.advise(report.number, advice);
   advice.in_vain = consistency_->in_vain(index);
   return advice;
@@ -192,7 +191,7 @@ void Server::joined(int index) {
 void Server::left(int index) {
   Worker& goer = worker(index);
   if (goer.kept) rule_->forget(slice(0, length(), true, goer.kept.get(), goer));
-  if (compensation_) compensation_->left(index);
+  rule_->on_leave(index);
   const Verdict verdict = consistency_->left(index);
   if (verdict.fate == Verdict::Fate::applied && verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
 }

@@ -4,7 +4,7 @@
 // MPI) calls it one event after the other. The same order of events gives the same bits.
 //
 //   pull     the worker gets the parameters, or has to wait (consistency)
-//   report   the loss and the batch norms' statistics of a forward pass; LC-ASGD answers with the factor of the gradient
+//   report   the loss and the batch norms' statistics of a forward pass; the rule answers with the factor of the gradient
 //   push     the gradient is dropped, gathered or applied; staleness = updates since the worker's pull
 //
 // Invariant: version() counts updates, and every accepted gradient's staleness is in staleness().
@@ -13,11 +13,11 @@
 #include <cmath>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "paceline/optim/cuda_optimizer.h"
+#include "paceline/ps/config.h"
 #include "paceline/ps/kernels.h"
 #include "paceline/ps/ledger.h"
 #include "paceline/ps/round.h"
@@ -121,16 +121,15 @@ class Server {
   std::int64_t dropped() const { return dropped_; }
   std::int64_t refused() const { return refused_; }
   const UpdateRule& rule() const { return *rule_; }
-  const PredictorRecord* predictors() const { return compensation_ ? &compensation_->record() : nullptr; }
   void use_stream(void* stream) { setup_.place.stream = stream; }
 
   // ---- for a checkpoint
   using Array = Round::Array;
   std::vector<Array> arrays();  // its memory, without the parameters; to be read or filled
   std::vector<std::int64_t> numbers() const;
-  std::vector<float> predictor_state() const { return compensation_ ? compensation_->save() : std::vector<float>{}; }
+  std::vector<UpdateRule::State> rule_state() const { return rule_->save(); }
   /// `gathered`: whether the arrays of the update that is under way are there. ConfigError where they do not fit; then nothing has changed.
-  void load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered);
+  void load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, bool gathered);
   /// The minibatches that were handled; empty if pushes are not numbered. Load it before arrays(), which it may add to.
   std::vector<std::int64_t> ledger() const;
   void load_ledger(std::span<const std::int64_t> saved);
@@ -159,7 +158,6 @@ class Server {
   std::unique_ptr<UpdateRule> rule_;
   std::unique_ptr<Consistency> consistency_;
   bool in_rounds_;  // every update has everybody's contribution
-  std::optional<LossCompensation> compensation_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::CudaOptimizer* cuda_ = nullptr;  // the same, where the range lies on a GPU
 

@@ -47,7 +47,7 @@ std::vector<std::int64_t> Server::numbers() const {
   return all;
 }
 
-void Server::load(std::span<const std::int64_t> numbers, std::span<const float> predictor_state, bool gathered) {
+void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, bool gathered) {
   const ConfigError damaged("the checkpoint's parameter server is damaged");
   std::size_t at = 0;
   const auto next = [&] {
@@ -78,7 +78,7 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const float> 
     consistency_->load(rest);
   }
   try {
-    if (compensation_ && !predictor_state.empty()) compensation_->load(predictor_state);
+    rule_->load(rule_state);
   } catch (const ConfigError&) {
     consistency_->load(before);
     throw;

@@ -23,7 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   std::vector<std::int64_t> numbers(pieces.value<std::uint8_t>());
   for (std::int64_t& number : numbers) number = pieces.value<std::int64_t>();
-  std::vector<float> predictors = server.predictor_state();
+  std::vector<ps::UpdateRule::State> rule_state = server.rule_state();
+  std::vector<float> none, &predictors = rule_state.empty() ? none : rule_state[0].values;
   if (choice % 128 >= 64) predictors.resize(pieces.value<std::uint16_t>());
   while (!pieces.empty() && !predictors.empty()) {
     const auto place = pieces.value<std::uint16_t>();
@@ -31,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const auto before = server.numbers();
   try {
-    server.load(numbers, predictors, choice >= 128);
+    server.load(numbers, rule_state, choice >= 128);
   } catch (const ConfigError&) {
     fuzz::require(server.numbers() == before, "what is refused changes nothing");
     return 0;

@@ -127,7 +127,7 @@ TEST_F(ExactlyOnce, ASnapshotKnowsItToo) {
     const auto twin = make_small_server({.rule = rule});
     server.host().with([&](Server& there) {
       std::copy_n(there.parameters(), kSmall, twin->parameters());
-      twin->load(there.numbers(), there.predictor_state(), false);
+      twin->load(there.numbers(), there.rule_state(), false);
       twin->load_ledger(there.ledger());
       ASSERT_EQ(twin->arrays().size(), there.arrays().size()) << rule;
       for (std::size_t i = 0; i < there.arrays().size(); ++i)
@@ -184,7 +184,7 @@ TEST_F(ExactlyOnce, AReportCountsOnceAndIsAnsweredAsItWas) {
   EXPECT_EQ(server.report(0, 6, 1).scale, scale);
   EXPECT_EQ(server.report(1, 6, 2).scale, scale) << "whoever computes it now";
   EXPECT_EQ(server.statistics(), statistics);
-  const auto predictors = [&] { return server.host().with([](Server& there) { return there.predictor_state(); }); };
+  const auto predictors = [&] { return server.host().with([](Server& there) { return there.rule_state(); }); };
   const auto before = predictors();
   server.push(0, 6);
   server.report(1, 6, 3);  // it is pushed already

@@ -41,7 +41,7 @@ std::vector<float> state_of(Server& server) {
   std::vector<float> all(server.parameters(), server.parameters() + server.length());
   for (const Server::Array& array : server.arrays()) all.insert(all.end(), array.data, array.data + array.count);
   for (const std::int64_t number : server.numbers()) all.push_back(static_cast<float>(number));
-  for (const float value : server.predictor_state()) all.push_back(value);
+  for (const UpdateRule::State& row : server.rule_state()) all.insert(all.end(), row.values.begin(), row.values.end());
   return all;
 }
 

@@ -74,7 +74,7 @@ class Player {
         server_->pull(worker, pulled_.data(), rate);
       } else {
         Push push{.rate = rate, .loss = loss_at(event_)};
-        if (server_->predictors()) push.scale = report(worker);
+        if (server_->rule().needs().advises) push.scale = report(worker);
         scale_ = push.scale;
         pushed_ = gradient();
         verdicts_.push_back(server_->push(worker, pushed_.data(), push));
@@ -98,7 +98,7 @@ class Player {
   /// As a checkpoint does it: all that this server has goes to another one, which goes on at the same event.
   void hand_over_to(Player& other) {
     std::ranges::copy(parameters(), other.server_->parameters());
-    other.server_->load(server_->numbers(), server_->predictor_state(), true);
+    other.server_->load(server_->numbers(), server_->rule_state(), true);
     for (const Server::Array& to : other.server_->arrays())
       for (const Server::Array& from : server_->arrays())
         if (from.name == to.name) std::copy_n(from.data, from.count, to.data);

@@ -80,13 +80,17 @@ TEST(Readings, TakeAPredictionBelowZeroForTheSmallestFactor) {
   EXPECT_EQ(reading_of("sqrt", wild), 0);
 }
 
-/// Reports of three workers, and what two predictors of one's own say to the same numbers.
-class LossCompensationTest : public testing::TestWithParam<const char*> {};
+std::unique_ptr<UpdateRule> rule_of(const PsConfig& config, int workers, std::uint64_t seed) {
+  return make_rule({.config = config, .optim = {}, .workers = workers, .seed = seed});
+}
 
-TEST_P(LossCompensationTest, AsksThePredictorsAndClips) {
+/// Reports of three workers, and what two predictors of one's own say to the same numbers.
+class LcAsgdTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(LcAsgdTest, AsksThePredictorsAndClips) {
   PsConfig config = with_reading(GetParam());
   config.lc_lambda = 0.5, config.longest = 3, config.clip_low = 0.9, config.clip_high = 1.4;
-  LossCompensation compensation(config, 3, 9);
+  const auto rule = rule_of(config, 3, 9);
   LossPredictor losses(config, 9);
   StepPredictor steps(config, 3, 9);
   std::map<int, int> last;
@@ -95,7 +99,7 @@ TEST_P(LossCompensationTest, AsksThePredictorsAndClips) {
   for (const char letter : std::string("abcacbabccbaaacbbacabcabcaccbbaabcabbcabcabcbbbbbbbabccc")) {
     const int worker = worker_of(letter);
     const double loss = (number % 7 == 3 ? 3.0 : 1.0) / (1 + 0.05 * number), t_comm = 0.01 * (number % 3), t_comp = 0.1 + 0.01 * worker;
-    const Advice advice = compensation.report(worker, {.loss = loss, .t_comm_s = t_comm, .t_comp_s = t_comp});
+    const Advice advice = rule->on_report(worker, {.loss = loss, .t_comm_s = t_comm, .t_comp_s = t_comp});
 
     const int between = last.contains(worker) ? number - last[worker] - 1 : 0;  // reports of the others
     last[worker] = number++;
@@ -115,14 +119,14 @@ TEST_P(LossCompensationTest, AsksThePredictorsAndClips) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ps, LossCompensationTest, testing::Values("literal", "rescale", "normalised", "sqrt", "chain_rule", "squared"),
+INSTANTIATE_TEST_SUITE_P(Ps, LcAsgdTest, testing::Values("literal", "rescale", "normalised", "sqrt", "chain_rule", "squared"),
                          [](const auto& one) { return std::string(one.param); });
 
-TEST(LossCompensation, LeavesTheGradientAloneWhereTheLossIsNoNumber) {
+TEST(LcAsgd, LeavesTheGradientAloneWhereTheLossIsNoNumber) {
   for (const auto& row : readings()) {
-    LossCompensation compensation(with_reading(std::string(row.key)), 2, 1);
+    const auto rule = rule_of(with_reading(std::string(row.key)), 2, 1);
     for (const double loss : {1.0, kNan, 0.9, std::numeric_limits<double>::infinity(), 0.0, 0.8}) {
-      const Advice advice = compensation.report(0, {.loss = loss, .t_comm_s = 1, .t_comp_s = 1});
+      const Advice advice = rule->on_report(0, {.loss = loss, .t_comm_s = 1, .t_comp_s = 1});
       EXPECT_GE(advice.scale, 0.5) << row.key;
       EXPECT_LE(advice.scale, 2) << row.key;
       EXPECT_TRUE(advice.scale == 1 || std::isfinite(loss) || row.key == "chain_rule") << row.key;  // which needs no loss
@@ -130,10 +134,10 @@ TEST(LossCompensation, LeavesTheGradientAloneWhereTheLossIsNoNumber) {
   }
 }
 
-TEST(LossCompensation, RecordsPredictionsBesideWhatCame) {
-  LossCompensation compensation(with_reading("normalised"), 2, 1);
-  for (int i = 0; i < 5; ++i) compensation.report(i % 2, {.loss = 1.0 + i, .t_comm_s = 1, .t_comp_s = 1});
-  const PredictorRecord& record = compensation.record();
+TEST(LcAsgd, RecordsPredictionsBesideWhatCame) {
+  const auto rule = rule_of(with_reading("normalised"), 2, 1);
+  for (int i = 0; i < 5; ++i) rule->on_report(i % 2, {.loss = 1.0 + i, .t_comm_s = 1, .t_comp_s = 1});
+  const PredictorRecord& record = *rule->predictions();
   EXPECT_THAT(record.actual_loss, ElementsAre(2, 3, 4, 5)) << "the first had no prediction";
   EXPECT_THAT(record.actual_steps, ElementsAre(IsNan(), 1, 1, 1)) << "nor had the first visit of worker 1";
   EXPECT_EQ(record.predicted_loss.size(), 4u);
@@ -141,15 +145,15 @@ TEST(LossCompensation, RecordsPredictionsBesideWhatCame) {
   EXPECT_GT(record.loss_seconds + record.step_seconds, 0);
 }
 
-TEST(LossCompensation, KnowsAWorkerThatCameBackForANewOne) {
-  LossCompensation compensation(with_reading("normalised"), 2, 1);
+TEST(LcAsgd, KnowsAWorkerThatCameBackForANewOne) {
+  const auto rule = rule_of(with_reading("normalised"), 2, 1);
   const Report report{.loss = 1, .t_comm_s = 1, .t_comp_s = 1};
-  for (const int worker : {0, 1, 1, 1, 0}) compensation.report(worker, report);
-  compensation.left(0);
-  for (const int worker : {0, 1}) compensation.report(worker, report);
-  EXPECT_THAT(compensation.record().actual_steps, ElementsAre(IsNan(), 0, 0, 3, IsNan(), 2));
-  EXPECT_NO_THROW(compensation.report(6, report)) << "more workers may come";
-  EXPECT_NO_THROW(compensation.left(9));
+  for (const int worker : {0, 1, 1, 1, 0}) rule->on_report(worker, report);
+  rule->on_leave(0);
+  for (const int worker : {0, 1}) rule->on_report(worker, report);
+  EXPECT_THAT(rule->predictions()->actual_steps, ElementsAre(IsNan(), 0, 0, 3, IsNan(), 2));
+  EXPECT_NO_THROW(rule->on_report(6, report)) << "more workers may come";
+  EXPECT_NO_THROW(rule->on_leave(9));
 }
 
 // ---- the control
@@ -160,8 +164,8 @@ TEST(Literal, IsAsgdBitForBit) {
     asgd.rule = "asgd";
     Player plain(asgd, optim), literal(with_reading("literal"), optim), other(with_reading("squared"), optim);
     for (Player* player : {&plain, &literal, &other}) player->play(kScript);
-    ASSERT_NE(literal.server().predictors(), nullptr);
-    EXPECT_EQ(literal.server().predictors()->actual_loss.size(), 13u) << "it reported and was answered";
+    ASSERT_NE(literal.server().rule().predictions(), nullptr);
+    EXPECT_EQ(literal.server().rule().predictions()->actual_loss.size(), 13u) << "it reported and was answered";
     EXPECT_EQ(literal.parameters(), plain.parameters());
     EXPECT_EQ(literal.pulled(), plain.pulled());
     EXPECT_EQ(literal.server().staleness(), plain.server().staleness());

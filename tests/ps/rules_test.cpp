@@ -149,7 +149,7 @@ TEST(Rules, AreAllInTheTableAboveAndNoOtherNameIs) {
   for (const Case& one : cases()) tested.insert(one.ps.rule);
   for (const auto& row : update_rules()) known.insert(std::string(row.key));
   EXPECT_EQ(tested, known);
-  EXPECT_THROW(make_rule("no_such_rule", {}, {}, 3), ConfigError);
+  EXPECT_THROW(make_rule({.config = of_rule("no_such_rule"), .optim = {}, .workers = 3}), ConfigError);
 }
 
 TEST(Rules, KnowHowManyStepsAWorkerMakesByItself) {
@@ -157,7 +157,8 @@ TEST(Rules, KnowHowManyStepsAWorkerMakesByItself) {
   config.period = 7;
   for (const auto& row : update_rules()) {
     const std::string rule(row.key);
-    EXPECT_EQ(make_rule(rule, config, {}, 3)->period(), rule == "downpour" || rule == "easgd" ? 7 : 1) << rule;
+    config.rule = rule;
+    EXPECT_EQ(make_rule({.config = config, .optim = {}, .workers = 3})->period(), rule == "downpour" || rule == "easgd" ? 7 : 1) << rule;
   }
 }
 

@@ -18,6 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::Pair;
+using RuleState = std::vector<UpdateRule::State>;
 
 PsConfig server_of(const std::string& rule, const std::string& consistency = "asp", std::int64_t group = 0) {
   PsConfig config;
@@ -263,7 +264,7 @@ TEST(ServerCheckpoint, GoesOnWithTheSameBits) {
       EXPECT_EQ(after.pulled(), whole.pulled());
       EXPECT_EQ(after.scale(), whole.scale());
       EXPECT_EQ(after.server().numbers(), whole.server().numbers());
-      EXPECT_EQ(after.server().predictor_state(), whole.server().predictor_state());
+      EXPECT_EQ(after.server().rule_state(), whole.server().rule_state());
     }
 }
 
@@ -309,13 +310,13 @@ TEST(ServerCheckpoint, RefusesDamagedNumbers) {
   Player other(server_of("lc_asgd"), kHeavyBall);
   other.play("ABab");
   const auto before = other.server().numbers();
-  const Floats predicted = other.server().predictor_state();
-  Floats shorter = player.server().predictor_state();
-  shorter.pop_back();
-  for (const Floats& predictors : {shorter, Floats{-1, 1e30f, std::numeric_limits<float>::quiet_NaN(), 0}}) {
-    EXPECT_THROW(other.server().load(numbers, predictors, true), ConfigError);
+  const RuleState predicted = other.server().rule_state();
+  RuleState shorter = player.server().rule_state(), nonsense = shorter;
+  shorter[0].values.pop_back(), nonsense[0].values = {-1, 1e30f, std::numeric_limits<float>::quiet_NaN(), 0};
+  for (const RuleState& state : {shorter, nonsense}) {
+    EXPECT_THROW(other.server().load(numbers, state, true), ConfigError);
     EXPECT_EQ(other.server().numbers(), before);
-    EXPECT_EQ(other.server().predictor_state(), predicted);
+    EXPECT_EQ(other.server().rule_state(), predicted);
   }
 }
 
@@ -323,12 +324,12 @@ TEST(ServerCheckpoint, RefusesDamagedNumbers) {
 TEST(ServerCheckpoint, RefusesPredictorsAsAWhole) {
   Player player(server_of("lc_asgd"), kHeavyBall), other(server_of("lc_asgd"), kHeavyBall);
   player.play(kScript), other.play("ABab");
-  Floats predictors = player.server().predictor_state();
-  predictors[2] -= 1, predictors.pop_back();  // it says so itself
+  RuleState state = player.server().rule_state();
+  state[0].values[2] -= 1, state[0].values.pop_back();  // it says so itself
   const auto before = other.server().numbers();
-  const Floats predicted = other.server().predictor_state();
-  EXPECT_THROW(other.server().load(player.server().numbers(), predictors, true), ConfigError);
-  EXPECT_EQ(other.server().predictor_state(), predicted);
+  const RuleState predicted = other.server().rule_state();
+  EXPECT_THROW(other.server().load(player.server().numbers(), state, true), ConfigError);
+  EXPECT_EQ(other.server().rule_state(), predicted);
   EXPECT_EQ(other.server().numbers(), before);
 }
 

@@ -5,7 +5,7 @@
 
 namespace paceline::ps {
 
-#define PACELINE_RULE(name) std::unique_ptr<UpdateRule> make_##name(const PsConfig&, const optim::OptimConfig&, int workers)
+#define PACELINE_RULE(name) std::unique_ptr<UpdateRule> make_##name(const RuleSetup&)
 PACELINE_RULE(asgd);
 PACELINE_RULE(dc_asgd);
 PACELINE_RULE(lc_asgd);

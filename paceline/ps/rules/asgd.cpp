@@ -3,6 +3,6 @@
 
 namespace paceline::ps {
 
-std::unique_ptr<UpdateRule> make_asgd(const PsConfig&, const optim::OptimConfig&, int) { return std::make_unique<UpdateRule>(); }
+std::unique_ptr<UpdateRule> make_asgd(const RuleSetup&) { return std::make_unique<UpdateRule>(); }
 
 }  // namespace paceline::ps

@@ -15,6 +15,7 @@ class Dana final : public UpdateRule {
       : momentum_(static_cast<float>(optim.momentum)), decay_(static_cast<float>(optim.weight_decay)) {}
 
   Needs needs() const override { return {.kept = true, .kept_of_worker = true, .whole_update = true, .sends_own = true}; }
+  std::string why_not_steps() const override { return "has a momentum for each worker on the server"; }
   bool adjusts() const override { return true; }
 
   void adjust(const Slice& s, const Arrival& arrival) override {
@@ -35,7 +36,8 @@ class Dana final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_dana(const PsConfig&, const optim::OptimConfig& optim, int) {
+std::unique_ptr<UpdateRule> make_dana(const RuleSetup& setup) {
+  const optim::OptimConfig& optim = setup.optim;
   if (optim.name != "sgd" || optim.nesterov || optim.clip_norm > 0)
     throw ConfigError(
         "rule 'dana' keeps a momentum of its own for each worker; use optim.name=sgd without optim.nesterov and optim.clip_norm");

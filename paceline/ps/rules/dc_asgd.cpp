@@ -18,6 +18,7 @@ class DcAsgd final : public UpdateRule {
   }
 
   Needs needs() const override { return {.pulled = true, .kept_of_worker = adaptive_}; }
+  std::string why_not_steps() const override { return "squares gradients to estimate their curvature"; }
   bool adjusts() const override { return true; }
 
   void adjust(const Slice& s, const Arrival&) override {
@@ -35,8 +36,6 @@ class DcAsgd final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_dc_asgd(const PsConfig& config, const optim::OptimConfig&, int) {
-  return std::make_unique<DcAsgd>(config);
-}
+std::unique_ptr<UpdateRule> make_dc_asgd(const RuleSetup& setup) { return std::make_unique<DcAsgd>(setup.config); }
 
 }  // namespace paceline::ps

@@ -16,8 +16,6 @@ class Downpour final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_downpour(const PsConfig& config, const optim::OptimConfig&, int) {
-  return std::make_unique<Downpour>(config.period);
-}
+std::unique_ptr<UpdateRule> make_downpour(const RuleSetup& setup) { return std::make_unique<Downpour>(setup.config.period); }
 
 }  // namespace paceline::ps

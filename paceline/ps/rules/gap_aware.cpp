@@ -33,8 +33,6 @@ class GapAware final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_gap_aware(const PsConfig& config, const optim::OptimConfig&, int) {
-  return std::make_unique<GapAware>(config);
-}
+std::unique_ptr<UpdateRule> make_gap_aware(const RuleSetup& setup) { return std::make_unique<GapAware>(setup.config); }
 
 }  // namespace paceline::ps

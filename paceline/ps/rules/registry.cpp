@@ -1,3 +1,4 @@
+#include "paceline/ps/config.h"
 #include "paceline/ps/rules/all.h"
 
 namespace paceline::ps {
@@ -19,8 +20,6 @@ constexpr Entry<MakeRule> kRules[] = {
 
 std::span<const Entry<MakeRule>> update_rules() { return kRules; }
 
-std::unique_ptr<UpdateRule> make_rule(const std::string& name, const PsConfig& config, const optim::OptimConfig& optim, int workers) {
-  return find(update_rules(), "update rule", name).make(config, optim, workers);
-}
+std::unique_ptr<UpdateRule> make_rule(const RuleSetup& setup) { return find(update_rules(), "update rule", setup.config.rule).make(setup); }
 
 }  // namespace paceline::ps

@@ -15,8 +15,6 @@ class StalenessAware final : public UpdateRule {
 
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_staleness_aware(const PsConfig&, const optim::OptimConfig&, int) {
-  return std::make_unique<StalenessAware>();
-}
+std::unique_ptr<UpdateRule> make_staleness_aware(const RuleSetup&) { return std::make_unique<StalenessAware>(); }
 
 }  // namespace paceline::ps

@@ -1,0 +1,31 @@
+// What a worker reports to the server after its forward pass, and what it is answered.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace paceline::ps {
+
+/// What a worker knows when its forward pass is done.
+struct Report {
+  double loss = 0;
+  double t_comm_s = 0;      // its last pull
+  double t_comp_s = 0;      // its last gradient
+  std::int64_t number = 0;  // sequence number of the minibatch, as in Push
+};
+
+/// What it is told.
+struct Advice {
+  double scale = 1;      // what its gradient is to be multiplied by
+  double steps = 0;      // lc_asgd: k_m
+  double delay = 0;      // lc_asgd: ℓ_delay
+  bool in_vain = false;  // the gradient will be dropped; it may leave off
+};
+
+/// How good a rule's predictors were and what they cost: figure 6 and table 5 of the LC-ASGD slides.
+struct PredictorRecord {
+  std::vector<float> predicted_loss, actual_loss, predicted_steps, actual_steps;  // by report
+  double loss_seconds = 0, step_seconds = 0;                                      // of all reports together
+};
+
+}  // namespace paceline::ps
