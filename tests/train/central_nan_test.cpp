@@ -18,7 +18,8 @@ using testing::HasSubstr;
 /// A dataset of which some samples have a value that spoils what is made of them.
 class Spoilt final : public data::Dataset {
  public:
-  Spoilt(std::shared_ptr<const data::Dataset> sound, std::int64_t count, float value) : sound_(std::move(sound)), count_(count), value_(value) {}
+  Spoilt(std::shared_ptr<const data::Dataset> sound, std::int64_t count, float value)
+      : sound_(std::move(sound)), count_(count), value_(value) {}
   const data::Info& info() const override { return sound_->info(); }
   std::int64_t size() const override { return sound_->size(); }
   void prepare(data::Batch& batch, std::int64_t count) const override { sound_->prepare(batch, count); }

@@ -212,6 +212,21 @@ TEST(Workload, ResumesToTheSameBits) {
   }
 }
 
+TEST(Workload, SynchronisedBatchNormsSeeTheWholeBatch) {
+  Recipe recipe = small_recipe();
+  recipe.optim.momentum = 0;
+  const Folder alone, together;
+  const Trained one = train(recipe, regression(), 1, alone.path());
+  recipe.strategy.name = "allreduce", recipe.strategy.batch_norm = "sync";
+  const Trained several = train(recipe, regression(), 4, together.path());
+  const auto mine = newest_good_checkpoint(together.path()).second, others = newest_good_checkpoint(alone.path()).second;
+  for (const NamedTensor& item : others.tensors) {
+    if (!item.name.starts_with("model.")) continue;
+    EXPECT_TRUE(at::allclose(step::find_saved(mine.tensors, item.name), item.tensor, 1e-3, 1e-5)) << item.name;
+  }
+  EXPECT_NEAR(several.ended.test_loss, one.ended.test_loss, 1e-4 * one.ended.test_loss);
+}
+
 TEST(Workload, IsTrainedWithEveryCompressor) {
   for (const auto& compressor : compress::compressors()) {
     Recipe recipe = small_recipe();
