@@ -55,4 +55,19 @@ void for_each_part(std::span<const Segment> segments, const Body& body) {
   });
 }
 
+/// Neighbouring elements of one tensor, at most kBlock.
+struct Block {
+  std::int64_t offset = 0, count = 0;
+  bool decay = true;
+};
+
+/// Divides the tensors among threads and calls body(block) for every block of them.
+template <class Body>
+void for_each_block(std::span<const Segment> segments, const Body& body) {
+  for_each_part(segments, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; at += kBlock)
+      body(Block{segments[i].offset + at, std::min(end - at, kBlock), segments[i].decay});
+  });
+}
+
 }  // namespace paceline::optim

@@ -13,12 +13,9 @@ namespace {
 
 constexpr std::int64_t kAlignment = 16;  // elements: a cache line
 
-std::vector<optim::Segment> inside(std::span<const optim::Segment> segments, std::int64_t begin, std::int64_t end) {
-  std::vector<optim::Segment> result;
-  for (const optim::Segment& segment : segments) {
-    const std::int64_t from = std::max(segment.offset, begin), to = std::min(segment.offset + segment.count, end);
-    if (from < to) result.push_back({from - begin, to - from, segment.decay});
-  }
+std::vector<optim::Segment> own_segments(const Server::Setup& setup) {
+  std::vector<optim::Segment> result = optim::segments_within(setup.segments, setup.begin, setup.end);
+  for (optim::Segment& segment : result) segment.offset -= setup.begin;
   return result;
 }
 
@@ -50,26 +47,25 @@ std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, s
 Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup)
     : config_(config),
       setup_(setup),
-      segments_(inside(setup.segments, setup.begin, setup.end)),
       rule_(make_rule({config, optim, setup.workers, setup.seed})),
       consistency_(make_consistency(config.consistency, config, setup.workers)),
       in_rounds_(consistency_->waits_for_everybody()),
+      optimizer_(server_optimizer(config, optim), own_segments(setup), setup.end - setup.begin, setup.place.cuda),
       round_(setup.allocate, setup.end - setup.begin, setup.statistics) {
-  for (optim::Segment& segment : segments_) segment.decay = segment.decay || optim.decay_norms;
-  const optim::OptimConfig own = server_optimizer(config, optim);
-  if (setup_.place.cuda) {
-    auto made = optim::make_cuda_optimizer(own, segments_);
-    cuda_ = made.get();
-    optimizer_ = std::move(made);
-  } else {
-    optimizer_ = optim::make_optimizer(own);
-  }
   if (!setup_.parameters) own_parameters_ = setup_.allocate(length());
   parameters_ = setup_.parameters ? setup_.parameters : own_parameters_.get();
+  optim::RangeOptimizer::Memory memory{.parameters = parameters_};
   if (!rule_->needs().whole_update)
-    for (std::size_t i = 0; i < optimizer_->state_names().size(); ++i) state_.push_back(setup_.allocate(length()));
+    for (std::size_t i = 0; i < optimizer_.state_names().size(); ++i) {
+      state_.push_back(setup_.allocate(length()));
+      memory.state.push_back(state_.back().get());
+    }
   if (rule_->needs().kept) kept_ = setup_.allocate(length());
-  if (own.clip_norm > 0) norm_ = setup_.allocate(2);  // one double
+  if (optimizer_.clips()) {
+    norm_ = setup_.allocate(2);  // one double
+    memory.squared_norm = reinterpret_cast<double*>(norm_.get());
+  }
+  optimizer_.bind(std::move(memory));
   if (setup_.keeps_previous) previous_ = setup_.allocate(length());
   statistics_ = setup_.allocate(setup_.statistics);
   workers_.reserve(static_cast<std::size_t>(setup_.workers));
@@ -213,61 +209,35 @@ void Server::refuse(int index, const Push& push) {
   consistency_->refused(index);
 }
 
-optim::Buffers Server::buffers(float* gradient) const {
-  optim::Buffers result{.parameters = parameters_, .gradients = gradient, .stream = setup_.place.stream};
-  for (const auto& memory : state_) result.state.push_back(memory.get());
-  return result;
-}
-
 void Server::update(float* gradient, const optim::Hyper& hyper) {
   if (previous_) for_each_parallel(setup_.place, length(), Copy{previous_.get(), parameters_});
-  optim::Buffers all = buffers(gradient);
-  if (norm_) {
-    auto* place = reinterpret_cast<double*>(norm_.get());
-    if (cuda_) cuda_->squared_norm(gradient, segments_, place, all.stream);
-    else *place = optim::squared_norm(gradient, length());
-    all.squared_norm = place;
-  }
-  optimizer_->update(all, segments_, hyper, /*zero_gradients=*/false);
+  optimizer_.update(gradient, hyper, setup_.place.stream);
 }
 
 // One pass over memory: a block is adjusted into the cache and updated from there. Not on a GPU, nor where norms of tensors decide.
 void Server::adjust_in_blocks(float* gradient, const Arrival& arrival, const optim::Hyper& hyper) {
   Worker& pusher = worker(arrival.worker);
-  const optim::Buffers all = buffers(gradient);
-  const bool whole_update = rule_->needs().whole_update;
-  optim::for_each_part(segments_, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
-    alignas(64) float adjusted[optim::kBlock];
-    optim::Buffers block;
-    for (std::int64_t at = begin; at < end; at += optim::kBlock) {
-      const std::int64_t offset = segments_[i].offset + at, count = std::min(end - at, optim::kBlock);
-      Slice part = slice(offset, count, segments_[i].decay, gradient, pusher);
-      if (whole_update) {
-        rule_->adjust(part, arrival);
-        continue;
-      }
-      part.out = adjusted;
-      rule_->adjust(part, arrival);
-      block.parameters = all.parameters + offset, block.gradients = adjusted;
-      block.state.clear();
-      for (float* state : all.state) block.state.push_back(state + offset);
-      const optim::Segment here{0, count, segments_[i].decay};
-      optimizer_->update(block, {&here, 1}, hyper, false);
-      rule_->learn(part, arrival);
-    }
-  });
+  const auto slice_of = [&](const optim::Block& block) { return slice(block.offset, block.count, block.decay, gradient, pusher); };
+  if (rule_->needs().whole_update)
+    return optim::for_each_block(optimizer_.segments(), [&](const optim::Block& block) { rule_->adjust(slice_of(block), arrival); });
+  const auto adjust = [&](const optim::Block& block, float* adjusted) {
+    Slice part = slice_of(block);
+    part.out = adjusted;
+    rule_->adjust(part, arrival);
+  };
+  optimizer_.update_in_blocks(hyper, adjust, [&](const optim::Block& block) { rule_->learn(slice_of(block), arrival); });
 }
 
 void Server::apply_one(float* gradient, const Arrival& arrival) {
   const optim::Hyper hyper{.rate = arrival.rate, .gradient_scale = arrival.scale, .step = version_ + 1};
   if (!rule_->adjusts()) {
     update(gradient, hyper);
-  } else if (!setup_.place.cuda && optimizer_->elementwise() && !norm_) {
+  } else if (!setup_.place.cuda && optimizer_.elementwise() && !optimizer_.clips()) {
     adjust_in_blocks(gradient, arrival, hyper);
   } else {
     Worker& pusher = worker(arrival.worker);
     if (rule_->needs().whole_update) {  // it has to know of each tensor whether it decays
-      for (const optim::Segment& segment : segments_)
+      for (const optim::Segment& segment : optimizer_.segments())
         rule_->adjust(slice(segment.offset, segment.count, segment.decay, gradient, pusher), arrival);
     } else {
       const Slice whole = slice(0, length(), true, gradient, pusher);

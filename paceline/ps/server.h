@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "paceline/optim/cuda_optimizer.h"
+#include "paceline/optim/range_optimizer.h"
 #include "paceline/ps/config.h"
 #include "paceline/ps/kernels.h"
 #include "paceline/ps/ledger.h"
@@ -150,16 +150,13 @@ class Server {
   void keep_answer(Worker& worker, const float* answer, std::int64_t number);
   void update(float* gradient, const optim::Hyper& hyper);
   void adjust_in_blocks(float* gradient, const Arrival& arrival, const optim::Hyper& hyper);
-  optim::Buffers buffers(float* gradient) const;
 
   PsConfig config_;
   Setup setup_;
-  std::vector<optim::Segment> segments_;  // inside the range, offsets from its begin
   std::unique_ptr<UpdateRule> rule_;
   std::unique_ptr<Consistency> consistency_;
   bool in_rounds_;  // every update has everybody's contribution
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  optim::CudaOptimizer* cuda_ = nullptr;  // the same, where the range lies on a GPU
+  optim::RangeOptimizer optimizer_;
 
   float* parameters_ = nullptr;
   std::shared_ptr<float[]> own_parameters_, previous_, gathered_, kept_, statistics_, norm_;

@@ -17,7 +17,7 @@ std::vector<Server::Array> Server::arrays() {
   const auto add = [&](std::string name, const std::shared_ptr<float[]>& memory, std::int64_t count) {
     if (memory && count > 0) result.push_back({std::move(name), memory.get(), count});
   };
-  const auto names = optimizer_->state_names();
+  const auto names = optimizer_.state_names();
   for (std::size_t i = 0; i < state_.size(); ++i) add("optim." + names[i], state_[i], length());
   add("bookkeeping.previous", previous_, length());  // where nobody is started again there is none, and the run is the same
   add("kept", kept_, length());

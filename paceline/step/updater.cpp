@@ -11,64 +11,52 @@
 #include "paceline/tensor/recorded.h"
 
 namespace paceline::step {
+namespace {
 
-Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config) : arena_(arena) {
+std::vector<optim::Segment> segments_of(const tensor::Arena& arena) {
   if (arena.parameters().scalar_type() != at::kFloat)
     throw ConfigError(
         fmt::format("Paceline's optimizers update parameters in float, and these are in {}; call module->to(torch::kFloat) before adopt(), "
                     "or use an optimizer of torch::optim",
                     c10::toString(arena.parameters().scalar_type())));
-  for (const tensor::Entry& entry : arena.entries()) segments_.push_back({entry.offset, entry.count, entry.decay || config.decay_norms});
-  if (arena.parameters().is_cuda()) {
-    auto made = optim::make_cuda_optimizer(config, segments_);
-    cuda_ = made.get();
-    optimizer_ = std::move(made);
-  } else {
-    optimizer_ = optim::make_optimizer(config);
-  }
-  if (config.clip_norm > 0) {
+  std::vector<optim::Segment> segments;
+  for (const tensor::Entry& entry : arena.entries()) segments.push_back({entry.offset, entry.count, entry.decay});
+  return segments;
+}
+
+}  // namespace
+
+Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config)
+    : arena_(arena), optimizer_(config, segments_of(arena), arena.length(), arena.parameters().is_cuda()) {
+  optim::RangeOptimizer::Memory memory{.parameters = arena.parameters().data_ptr<float>()};
+  if (clips()) {
     squared_norm_ = at::zeros({1}, arena.parameters().options().dtype(at::kDouble));
-    buffers_.squared_norm = squared_norm_.data_ptr<double>();
+    memory.squared_norm = squared_norm_.data_ptr<double>();
   }
-  for (std::size_t i = 0; i < optimizer_->state_names().size(); ++i)
+  for (std::size_t i = 0; i < optimizer_.state_names().size(); ++i) {
     state_.push_back(tensor::allocate_pages(arena.length(), arena.parameters().options()));
-  buffers_.parameters = arena.parameters().data_ptr<float>();
-  buffers_.gradients = arena.gradients().data_ptr<float>();
-  for (at::Tensor& buffer : state_) buffers_.state.push_back(buffer.data_ptr<float>());
+    memory.state.push_back(state_.back().data_ptr<float>());
+  }
+  optimizer_.bind(std::move(memory));
 }
 
 void Updater::begin_step(const optim::Hyper& hyper) {
   arena_.take_back();
   hyper_ = hyper;
-  if (cuda_) cuda_->set_hyper(hyper, tensor::current_stream(arena_.parameters().device()));
+  optimizer_.set_hyper(hyper, stream());
 }
 
-void Updater::update_all() {
-  buffers_.stream = tensor::current_stream(arena_.parameters().device());
-  if (squared_norm_.defined()) {  // the update clips by it
-    auto* place = squared_norm_.data_ptr<double>();
-    if (cuda_) cuda_->squared_norm(buffers_.gradients, segments_, place, buffers_.stream);
-    else *place = optim::squared_norm(buffers_.gradients, arena_.length());
-  }
-  optimizer_->update(buffers_, segments_, hyper_, /*zero_gradients=*/false);  // the next backward pass overwrites them
-}
+void Updater::update_all() { optimizer_.update(gradients(), hyper_, stream()); }
 
-void Updater::update(std::int64_t begin, std::int64_t end) {
-  auto first = std::ranges::upper_bound(segments_, begin, {}, [](const optim::Segment& s) { return s.offset + s.count; });
-  std::vector<optim::Segment> range;
-  for (; first != segments_.end() && first->offset < end; ++first) {
-    optim::Segment cut = *first;
-    cut.offset = std::max(cut.offset, begin);
-    cut.count = std::min(first->offset + first->count, end) - cut.offset;
-    ensure(elementwise() || cut.count == first->count, "a tensor whose norm decides is updated whole");
-    range.push_back(cut);
-  }
-  optimizer_->update(buffers_, range, hyper_, /*zero_gradients=*/false);
-}
+void Updater::update(std::int64_t begin, std::int64_t end) { optimizer_.update(gradients(), begin, end, hyper_, stream()); }
+
+float* Updater::gradients() const { return arena_.gradients().data_ptr<float>(); }
+
+void* Updater::stream() const { return tensor::current_stream(arena_.parameters().device()); }
 
 std::vector<NamedTensor> Updater::state() const {
   std::vector<NamedTensor> result;
-  const auto names = optimizer_->state_names();
+  const auto names = optimizer_.state_names();
   for (std::size_t s = 0; s < names.size(); ++s)
     for (std::size_t i = 0; i < arena_.entries().size(); ++i)
       result.push_back({fmt::format("optim.{}.{}", names[s], arena_.entries()[i].name), arena_.view(state_[s], i)});

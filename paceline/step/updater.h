@@ -1,12 +1,10 @@
-// The optimizer on an arena, on whichever device the arena lies: holds the state buffers, cuts ranges out, clips.
+// The optimizer on an arena: holds the state buffers as tensors, and names them for checkpoints.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <vector>
 
-#include "paceline/optim/cuda_optimizer.h"
-#include "paceline/optim/optimizer.h"
+#include "paceline/optim/range_optimizer.h"
 #include "paceline/step/strategy.h"
 #include "paceline/tensor/arena.h"
 
@@ -23,21 +21,21 @@ class Updater {
   /// Updates the elements [begin, end) of the arena: whole entries, or any range where elementwise(). Not where the norm clips: that needs
   /// them all. On the CPU.
   void update(std::int64_t begin, std::int64_t end);
-  bool clips() const { return squared_norm_.defined(); }
-  bool elementwise() const { return optimizer_->elementwise(); }
+  bool clips() const { return optimizer_.clips(); }
+  bool elementwise() const { return optimizer_.elementwise(); }
 
   std::vector<NamedTensor> state() const;                            // "optim.momentum.layer1.0.conv1.weight"
   const std::vector<at::Tensor>& buffers() const { return state_; }  // [length] each
   void load(std::span<const NamedTensor> state);
 
  private:
+  float* gradients() const;
+  void* stream() const;  // the current one, on CUDA
+
   tensor::Arena& arena_;
-  std::vector<optim::Segment> segments_;
-  std::unique_ptr<optim::Optimizer> optimizer_;
-  optim::CudaOptimizer* cuda_ = nullptr;  // the same optimizer, where the arena lies on a GPU
-  at::Tensor squared_norm_;               // [1] double, on the arena's device; undefined where nothing is clipped
+  optim::RangeOptimizer optimizer_;
+  at::Tensor squared_norm_;  // [1] double, on the arena's device; undefined where nothing is clipped
   std::vector<at::Tensor> state_;
-  optim::Buffers buffers_;
   optim::Hyper hyper_;
 };
 

@@ -1,0 +1,79 @@
+// The optimizer of one flat range of parameters, on the device where the range lies: which tensors are in it, where its state is, and the
+// clipping of its gradient. The updater of a worker's arena and a parameter server's range are both made with it.
+//
+// The memory is its owner's: a worker has tensors of LibTorch, a server has what its allocator gives.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/optim/cuda_optimizer.h"
+#include "paceline/optim/parallel.h"
+
+namespace paceline::optim {
+
+/// The parts of `segments` that lie in [begin, end), with their offsets unchanged.
+std::vector<Segment> segments_within(std::span<const Segment> segments, std::int64_t begin, std::int64_t end);
+
+class RangeOptimizer {
+ public:
+  /// `segments` are the range's tensors, ascending, with offsets from its begin. Cuda: on the current device.
+  RangeOptimizer(const OptimConfig& config, std::vector<Segment> segments, std::int64_t length, bool cuda);
+
+  /// What the range's owner keeps for it, where the range lies.
+  struct Memory {
+    float* parameters = nullptr;
+    std::vector<float*> state = {};  // one for each of state_names(), zeros at first
+    double* squared_norm = nullptr;  // where clips()
+  };
+  void bind(Memory memory) { memory_ = std::move(memory); }
+
+  std::vector<std::string> state_names() const { return optimizer_->state_names(); }
+  bool elementwise() const { return optimizer_->elementwise(); }
+  bool clips() const { return clips_; }
+  std::span<const Segment> segments() const { return segments_; }  // decay: as the recipe says
+
+  /// CUDA: enqueues the values that a recorded update will read when it is replayed. Elsewhere updates take them from their arguments.
+  void set_hyper(const Hyper& hyper, void* stream);
+  /// Updates the whole range, clipped by the norm of its gradient where clips().
+  void update(float* gradients, const Hyper& hyper, void* stream = nullptr);
+  /// Updates the elements [begin, end): whole tensors, or any of them where elementwise(). Not where clips(): that needs the whole.
+  void update(float* gradients, std::int64_t begin, std::int64_t end, const Hyper& hyper, void* stream = nullptr);
+
+  /// Updates the whole range in one pass over memory: prepare(block, gradients) writes the gradients of a block to the cache, the update is
+  /// made from there, and done(block) follows. In host memory, where elementwise() and not clips().
+  template <class Prepare, class Done>
+  void update_in_blocks(const Hyper& hyper, const Prepare& prepare, const Done& done) {
+    for_each_part(segments_, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+      alignas(64) float gradients[kBlock];
+      Buffers buffers{.gradients = gradients};
+      for (std::int64_t at = begin; at < end; at += kBlock) {
+        const Block block{segments_[i].offset + at, std::min(end - at, kBlock), segments_[i].decay};
+        prepare(block, gradients);
+        buffers.parameters = memory_.parameters + block.offset;
+        buffers.state.clear();
+        for (float* state : memory_.state) buffers.state.push_back(state + block.offset);
+        const Segment here{0, block.count, block.decay};
+        optimizer_->update(buffers, {&here, 1}, hyper, /*zero_gradients=*/false);
+        done(block);
+      }
+    });
+  }
+
+ private:
+  Buffers buffers(float* gradients, void* stream) const {
+    return {.parameters = memory_.parameters, .gradients = gradients, .state = memory_.state, .stream = stream};
+  }
+
+  std::vector<Segment> segments_;
+  std::int64_t length_;
+  bool clips_;
+  std::unique_ptr<Optimizer> optimizer_;
+  CudaOptimizer* cuda_ = nullptr;  // the same, where the range lies on a GPU
+  Memory memory_;
+};
+
+}  // namespace paceline::optim
