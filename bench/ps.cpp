@@ -35,9 +35,10 @@ struct Hosts {
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       const ps::Server::Setup setup{
           .segments = segments, .length = kElements, .begin = cuts[i], .end = cuts[i + 1], .workers = workers, .place = {}};
-      all.push_back(std::make_shared<ps::Host>(std::make_unique<ps::Server>(config, optim, setup), ps::Host::Limits{}));
+      all.push_back(std::make_shared<ps::Host>(std::make_unique<ps::Server>(config, optim, setup), ps::Host::Limits{}, clock));
     }
   }
+  SteadyClock clock;
   std::vector<std::int64_t> cuts;
   std::vector<std::shared_ptr<ps::Host>> all;
 };

@@ -58,8 +58,8 @@ std::shared_ptr<ps::Host> ServerPlan::make_host(std::size_t index) const {
   tensors.parameters().copy_(context_.module.arena().parameters().narrow(0, setup.begin, server->length()));
   if (setup.statistics > 0) tensors.statistics().copy_(context_.module.statistics().parameters());
   const Nanoseconds deadline = settings_.ps.deadline();
-  return std::make_shared<ps::Host>(
-      std::move(server), ps::Host::Limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0});
+  const ps::Host::Limits limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0};
+  return std::make_shared<ps::Host>(std::move(server), limits, context_.clock);
 }
 
 ps::PushCompression ServerPlan::push_compression() const {

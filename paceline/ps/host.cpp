@@ -12,11 +12,12 @@
 namespace paceline::ps {
 namespace {
 
-constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often a pull that is overdue looks whom it waits for
+constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often a pull that waits looks at the clock
 
 }  // namespace
 
-Host::Host(std::unique_ptr<Server> server, const Limits& limits) : server_(std::move(server)), limits_(limits) {}
+Host::Host(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock)
+    : server_(std::move(server)), limits_(limits), clock_(clock) {}
 
 Host::Presence& Host::presence(int worker) {
   if (static_cast<std::size_t>(worker) >= presence_.size()) presence_.resize(static_cast<std::size_t>(worker) + 1);
@@ -32,7 +33,7 @@ std::vector<int> Host::awaited(int worker) const {
   return result;
 }
 
-bool Host::in_despair(int worker, Nanoseconds since) const {
+bool Host::gives_up(int worker, Nanoseconds since) const {
   const Nanoseconds now = clock_.now(), beat = limits_.silence / 4;
   if (now - since < limits_.wait) return false;
   const auto fading = [&](int other) {  // longer silent than who beats is, and due to be forgotten; unless nobody does that here
@@ -45,7 +46,7 @@ bool Host::in_despair(int worker, Nanoseconds since) const {
 
 // Of several servers one may have let a worker take part a round earlier than another, as it came back: it is then ahead of the others
 // there. When it gets an epoch's last minibatch, they have none to catch up with.
-bool Host::even_out(int worker) {
+bool Host::align_rounds(int worker) {
   const auto computes = [](const Presence& one) { return one.here && one.computes; };
   if (std::ranges::any_of(presence_, computes) || awaited(worker).empty()) return false;
   const std::scoped_lock writing(memory_);
@@ -86,16 +87,26 @@ bool Host::may_begin(int worker, bool work) {
   const bool may = asking.returns || server_->may_pull(worker);
   if (may || !work) asking.since.reset();
   else if (!asking.since) asking.since = clock_.now();
-  else if (in_despair(worker, *asking.since)) throw refusal(worker);
+  else if (gives_up(worker, *asking.since)) throw refusal(worker);
   return may;
 }
 
-void Host::take_part(int worker) {
+void Host::rejoin(int worker) {
   if (const std::scoped_lock state(state_); !presence(worker).returns) return;
   const std::scoped_lock both(state_, memory_);
   if (!std::exchange(presence(worker).returns, false)) return;
   note(Journal::Kind::returned, worker);
   server_->returned(worker);
+}
+
+template <class Condition>
+bool Host::wait_until(std::unique_lock<std::mutex>& state, Nanoseconds until, const Condition& condition) {
+  while (!condition()) {
+    const Nanoseconds left = until - clock_.now();
+    if (left <= Nanoseconds(0)) return false;
+    changed_.wait_for(state, std::min(left, kLookAgain));
+  }
+  return true;
 }
 
 std::int64_t Host::pull(int worker, float* into, float rate, std::int64_t number) {
@@ -105,7 +116,7 @@ std::int64_t Host::pull(int worker, float* into, float rate, std::int64_t number
     server_->settle();
     return server_->version();
   }
-  take_part(worker);
+  rejoin(worker);
   std::int64_t version = 0;
   std::shared_lock<std::shared_mutex> reading(memory_, std::defer_lock);
   {
@@ -117,9 +128,9 @@ std::int64_t Host::pull(int worker, float* into, float rate, std::int64_t number
     };
     const auto settled = [&] { return !closed_.empty() || gone() || server_->may_pull(worker); };
     const Nanoseconds since = clock_.now();
-    bool granted = changed_.wait_for(state, limits_.wait / 2, settled) || even_out(worker) ||
-                   changed_.wait_for(state, limits_.wait - limits_.wait / 2, settled);
-    while (!granted && !in_despair(worker, since)) granted = changed_.wait_for(state, kLookAgain, settled);
+    bool granted =
+        wait_until(state, since + limits_.wait / 2, settled) || align_rounds(worker) || wait_until(state, since + limits_.wait, settled);
+    while (!granted && !gives_up(worker, since)) granted = changed_.wait_for(state, kLookAgain, settled);
     if (!closed_.empty()) throw Error(closed_);
     if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it waited", worker));
     presence(worker).waits = false;
@@ -141,7 +152,7 @@ Advice Host::report(int worker, const Report& given, const float* statistics) {
     const std::scoped_lock both(state_, memory_);
     presence(worker).heard = clock_.now();
     Report report = given;
-    if (is_of_another_life(worker)) report.number = 0;
+    if (pulled_elsewhere(worker)) report.number = 0;
     note(Journal::Kind::reported, worker, Push{}, report,
          std::span(statistics, statistics ? static_cast<std::size_t>(server_->statistics_length()) : 0));
     advice = server_->report(worker, report, statistics);
@@ -158,7 +169,7 @@ Verdict Host::push(int worker, float* gradient, const Push& given) {
   {
     const std::scoped_lock both(state_, memory_);
     Push push = given;
-    if (is_of_another_life(worker)) push.number = push.complete_below = 0;
+    if (pulled_elsewhere(worker)) push.number = push.complete_below = 0;
     if (is_duplicate(worker, push)) {
       if (!server_->rule().needs().replica || server_->repeat_answer(worker, push.number, gradient)) verdict = {};
     } else if (good) {
@@ -185,7 +196,7 @@ void Host::refuse(int worker, const Push& push) {
 
 // Without a journal, what was computed on a pull that this server did not see belongs to a server that is gone: it is dropped, and its
 // numbers must not make duplicates of the same minibatches when they are assigned again.
-bool Host::is_of_another_life(int worker) { return !journal_ && !presence(worker).computes; }
+bool Host::pulled_elsewhere(int worker) { return !journal_ && !presence(worker).computes; }
 
 void Host::refuse_now(int worker, const Push& push) {
   presence(worker).computes = false;
@@ -232,98 +243,6 @@ void Host::begin_journal(std::unique_ptr<Journal> journal) {
   journal_ = std::move(journal);
   for (std::size_t i = 0; i < presence_.size(); ++i)
     if (presence_[i].here && !presence_[i].returns) journal_->note(Journal::Kind::joined, static_cast<std::int64_t>(i));
-}
-
-bool Host::in_vain(int worker) {
-  const std::unique_lock state(state_, std::try_to_lock);
-  return state && server_->in_vain(worker);
-}
-
-void Host::join(int worker) {
-  if (worker == kObserver) return;
-  {
-    const std::scoped_lock both(state_, memory_);
-    const int changes = presence(worker).changes + 1;
-    const bool expected = presence(worker).expected;
-    presence(worker) = {.here = true, .returns = began_again_ && changes == 1 && !expected, .changes = changes, .heard = clock_.now()};
-    if (presence(worker).returns) return;
-    note(expected ? Journal::Kind::returned : Journal::Kind::joined, worker);
-    if (expected) server_->returned(worker);
-    else server_->joined(worker);
-  }
-  changed_.notify_all();
-}
-
-void Host::leave(int worker) {
-  {
-    const std::scoped_lock both(state_, memory_);
-    if (!presence(worker).here) return;
-    presence(worker).here = false;
-    ++presence(worker).changes;
-    note(Journal::Kind::left, worker);
-    server_->left(worker);
-  }
-  changed_.notify_all();
-}
-
-bool Host::lose(int worker) {
-  const bool keeps_place = [&] {
-    const std::scoped_lock both(state_, memory_);
-    Presence& lost = presence(worker);
-    if (lost.expected || !limits_.started_again || !server_->waits_for_everybody() || !lost.here || lost.returns) return lost.expected;
-    note(Journal::Kind::lost, worker);
-    server_->interrupted(worker);
-    lost = {.here = true, .expected = true, .changes = lost.changes + 1, .heard = clock_.now()};
-    return true;
-  }();
-  if (keeps_place) changed_.notify_all();
-  else leave(worker);
-  return keeps_place;
-}
-
-bool Host::is_expected(int worker) {
-  const std::scoped_lock state(state_);
-  return presence(worker).expected;
-}
-
-void Host::heard_of(int worker) {
-  const std::scoped_lock state(state_);
-  presence(worker).heard = clock_.now();
-}
-
-std::vector<int> Host::forget_silent() {
-  std::vector<int> gone;
-  {
-    const std::scoped_lock state(state_);
-    for (std::size_t i = 0; i < presence_.size(); ++i)
-      if (presence_[i].here && !presence_[i].waits && clock_.now() - presence_[i].heard > limits_.silence)
-        gone.push_back(static_cast<int>(i));
-  }
-  for (const int worker : gone) leave(worker);
-  return gone;
-}
-
-void Host::begin_again(bool knows_round) {
-  const std::scoped_lock both(state_, memory_);
-  began_again_ = true;
-  if (!knows_round) {
-    note(Journal::Kind::all_away, 0);
-    return server_->all_away();
-  }
-  note(Journal::Kind::interrupted, 0);
-  server_->interrupted();
-  for (const int member : server_->members()) {
-    presence(member).here = presence(member).expected = true;
-    presence(member).heard = clock_.now();
-  }
-}
-
-void Host::close(const std::string& reason) {
-  {
-    const std::scoped_lock state(state_);
-    closed_ = reason;
-  }
-  changed_.notify_all();
 }
 
 }  // namespace paceline::ps

@@ -30,7 +30,8 @@ class Host {
     bool started_again = false;                      // a launcher starts lost workers again, so that it pays to wait for them
   };
 
-  Host(std::unique_ptr<Server> server, const Limits& limits);
+  /// The clock outlives it. A pull that waits looks at it again and again, so that it may be one that a test moves.
+  Host(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock);
 
   bool may_pull(int worker);
   /// The same for a worker that asks again and again instead of waiting in pull(). One that has `work` to do and may not for
@@ -90,6 +91,7 @@ class Host {
   }
   std::int64_t length() const { return server_->length(); }
   const Limits& limits() const { return limits_; }
+  const Clock& clock() const { return clock_; }
 
  private:
   struct Presence {
@@ -103,8 +105,8 @@ class Host {
   };
   Presence& presence(int worker);
   PeerError refusal(int worker) const;
-  bool is_of_another_life(int worker);
-  void take_part(int worker);  // where it returns
+  bool pulled_elsewhere(int worker);
+  void rejoin(int worker);  // where it returns
   /// These require both locks.
   bool is_duplicate(int worker, const Push& push);
   void resume(int worker, const Push& push);
@@ -115,16 +117,19 @@ class Host {
     if (watcher_) watcher_(kind, worker);
   }
   std::vector<int> awaited(int worker) const;  // for whom a worker may be waiting
-  /// A worker that has waited since then is told. Not while whoever it waits for is about to be forgotten, which sets it free.
-  bool in_despair(int worker, Nanoseconds since) const;
+  /// Whether a worker that has waited since then stops waiting. Not while whoever it waits for is about to be forgotten, which frees it.
+  bool gives_up(int worker, Nanoseconds since) const;
+  /// Waits until `condition` holds; false when the clock says `until` first. Holds state_.
+  template <class Condition>
+  bool wait_until(std::unique_lock<std::mutex>& state, Nanoseconds until, const Condition& condition);
   /// Everybody who is here begins a round at the same time, where nobody computes. Holds state_.
-  bool even_out(int worker);
+  bool align_rounds(int worker);
 
   std::unique_ptr<Server> server_;
   Limits limits_;
   std::unique_ptr<Journal> journal_;
   std::function<void(Journal::Kind, int worker)> watcher_;
-  SteadyClock clock_;
+  const Clock& clock_;
   std::mutex state_;
   std::shared_mutex memory_;
   std::condition_variable changed_;

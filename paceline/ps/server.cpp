@@ -179,14 +179,14 @@ bool Server::may_resume(int index) const {
 }
 
 void Server::joined(int index) {
-  Worker& comer = worker(index);
-  if (comer.kept) rule_->forget(slice(0, length(), true, comer.kept.get(), comer));
+  Worker& joining = worker(index);
+  if (joining.kept) rule_->forget(slice(0, length(), true, joining.kept.get(), joining));
   consistency_->joined(index);
 }
 
 void Server::left(int index) {
-  Worker& goer = worker(index);
-  if (goer.kept) rule_->forget(slice(0, length(), true, goer.kept.get(), goer));
+  Worker& leaving = worker(index);
+  if (leaving.kept) rule_->forget(slice(0, length(), true, leaving.kept.get(), leaving));
   rule_->on_leave(index);
   const Verdict verdict = consistency_->left(index);
   if (verdict.fate == Verdict::Fate::applied && verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);

@@ -19,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   config.rule = choice < 128 ? "asgd" : "lc_asgd", config.hidden = 2;
   ps::Server::Setup setup;
   setup.segments = ps::segments_of(layout), setup.length = setup.end = layout.length, setup.statistics = layout.statistics;
-  ps::Host host(std::make_unique<ps::Server>(config, optim::OptimConfig{}, setup), {.wait = Nanoseconds(0)});
+  const SteadyClock clock;
+  ps::Host host(std::make_unique<ps::Server>(config, optim::OptimConfig{}, setup), {.wait = Nanoseconds(0)}, clock);
   host.join(0);
   ps::Desk desk(host, layout, options, 0);
   return fuzz::parse([&] {

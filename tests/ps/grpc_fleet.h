@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "paceline/ps/transports/grpc.h"
+#include "tests/ps/clocks.h"
 
 namespace paceline::ps {
 
@@ -48,7 +49,7 @@ inline std::shared_ptr<Host> make_host(const ServerSettings& settings, std::int6
                             .place = {}};
   auto server = std::make_unique<Server>(config, optim, setup);
   for (std::int64_t i = begin; i < end; ++i) server->parameters()[i - begin] = static_cast<float>(i % 17);
-  return std::make_shared<Host>(std::move(server), settings.limits);
+  return std::make_shared<Host>(std::move(server), settings.limits, steady_clock());
 }
 
 /// 20 MB: several pieces of a payload, the last one short, and more than sockets hold.
@@ -58,7 +59,7 @@ inline std::shared_ptr<Host> make_large_host(const Host::Limits& limits = {}) {
   optim::OptimConfig optim;
   optim.momentum = 0;
   const Server::Setup setup{.segments = segments_of(large_layout()), .length = kMany, .begin = 0, .end = kMany, .workers = 1, .place = {}};
-  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim, setup), limits);
+  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim, setup), limits, steady_clock());
 }
 
 /// Servers that share the arena, and where they are.

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "tests/ps/small_host.h"
 #include "tests/ps/verdicts.h"
@@ -12,9 +11,11 @@ namespace paceline::ps {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 /// A server in the state of another that was lost, as the only one of its run begins again.
-std::unique_ptr<Host> begun_again(Host& lost, const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
+std::unique_ptr<Host> begun_again(Host& lost, const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {},
+                                  const Clock& clock = steady_clock()) {
   auto server = make_server(config, workers, length);
   lost.with([&](Server& before) {
     server->load(before.numbers(), {}, /*gathered=*/true);
@@ -22,7 +23,7 @@ std::unique_ptr<Host> begun_again(Host& lost, const PsConfig& config, int worker
     for (std::size_t i = 0; i < before.arrays().size(); ++i)
       std::copy_n(before.arrays()[i].data, before.arrays()[i].count, server->arrays()[i].data);
   });
-  auto host = std::make_unique<Host>(std::move(server), limits);
+  auto host = std::make_unique<Host>(std::move(server), limits, clock);
   host->begin_again(/*knows_round=*/true);
   return host;
 }
@@ -71,8 +72,11 @@ TEST(Host, TheOnlyServerWaitsForThoseWhoWereThere) {
 
 TEST(Host, TheOnlyServerForgetsWhoDoesNotComeBack) {
   const auto lost = make_host(with("bsp"), 2, 6);
-  const auto host = begun_again(*lost, with("bsp"), 2, 6, {.silence = std::chrono::milliseconds(1)});
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ManualClock clock;
+  const auto host = begun_again(*lost, with("bsp"), 2, 6, {.silence = std::chrono::seconds(1)}, clock);
+  clock.advance(std::chrono::seconds(1));
+  EXPECT_THAT(host->forget_silent(), IsEmpty()) << "as long as that is allowed";
+  clock.advance(Nanoseconds(1));
   EXPECT_THAT(host->forget_silent(), ElementsAre(0, 1));
   Floats one(6, 1);
   host->join(1);
@@ -120,10 +124,13 @@ TEST(Host, ALostWorkerHasLeftWhereNobodyStartsItAgainOrWaitsForIt) {
 
 TEST(Host, ALostWorkerThatDoesNotComeBackIsForgotten) {
   Host::Limits limits = kStartedAgain;
-  limits.silence = std::chrono::milliseconds(1);
-  const auto host = make_host(with("bsp"), 1, 6, limits);
+  limits.silence = std::chrono::seconds(1);
+  ManualClock clock;
+  const auto host = make_host(with("bsp"), 1, 6, limits, clock);
   host->lose(0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  clock.advance(std::chrono::seconds(1));
+  EXPECT_THAT(host->forget_silent(), IsEmpty()) << "as long as that is allowed";
+  clock.advance(Nanoseconds(1));
   EXPECT_THAT(host->forget_silent(), ElementsAre(0));
   EXPECT_FALSE(host->may_pull(0));
 }

@@ -122,7 +122,8 @@ TEST(Host, NamesTheLateWorkersWhenAPullWaitsTooLong) {
 
 TEST(Host, NamesTheLateWorkerToThoseWhoAskAgainAndAgain) {
   for (const char* consistency : {"bsp", "ssp"}) {
-    const auto host = make_host(with(consistency, 0), 3, 5, {.wait = std::chrono::milliseconds(20)});
+    ManualClock clock;
+    const auto host = make_host(with(consistency, 0), 3, 5, {.wait = std::chrono::seconds(20)}, clock);
     Floats values(5);
     for (int worker = 0; worker < 3; ++worker) {
       EXPECT_TRUE(host->may_begin(worker, true));
@@ -130,14 +131,16 @@ TEST(Host, NamesTheLateWorkerToThoseWhoAskAgainAndAgain) {
     }
     for (const int worker : {0, 2}) host->push(worker, values.data(), {.rate = 1});
     for (const int worker : {0, 2}) EXPECT_FALSE(host->may_begin(worker, true));
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    clock.advance(std::chrono::seconds(20) - Nanoseconds(1));
+    EXPECT_FALSE(host->may_begin(0, true)) << "not yet";
+    clock.advance(Nanoseconds(1));
     EXPECT_FALSE(host->may_begin(2, false)) << "without work nobody waits";
     EXPECT_FALSE(host->may_begin(2, true)) << "and the time begins anew";
     try {
       host->may_begin(0, true);
       ADD_FAILURE() << consistency << ": it was to be told";
     } catch (const PeerError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("worker 0 waited 0.0 s for worker 1 at version"));
+      EXPECT_THAT(error.what(), HasSubstr("worker 0 waited 20.0 s for worker 1 at version"));
       EXPECT_THAT(error.what(), HasSubstr("raise ps.deadline_s"));
     }
     host->push(1, values.data(), {.rate = 1});
@@ -147,16 +150,27 @@ TEST(Host, NamesTheLateWorkerToThoseWhoAskAgainAndAgain) {
 
 // Both limits are the same in a run. Whoever is silent for half of it does not beat, and will be forgotten within the other half.
 TEST(Host, WaitsBeyondItsLimitForWhoeverIsAboutToBeForgotten) {
-  const Nanoseconds limit = std::chrono::milliseconds(1200);
-  const auto host = make_host(with("bsp"), 2, 5, {.wait = limit / 2, .silence = limit});
-  Floats values(5);
-  for (const int worker : {0, 1}) host->pull(worker, values.data(), 1);
-  std::this_thread::sleep_for(limit / 4);
-  host->push(0, values.data(), {.rate = 1});
-  const std::jthread keeper([&] {
-    while (host->forget_silent().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  });
-  EXPECT_EQ(outcome_of_pull(*host, 0), "");
+  const Nanoseconds limit = std::chrono::seconds(12);
+  for (const bool forgotten : {true, false}) {
+    ManualClock clock;
+    const auto host = make_host(with("bsp"), 2, 5, {.wait = limit / 2, .silence = limit}, clock);
+    Floats values(5);
+    for (const int worker : {0, 1}) host->pull(worker, values.data(), 1);
+    clock.advance(limit / 4);
+    host->push(0, values.data(), {.rate = 1});
+    std::string outcome;
+    {
+      const std::jthread waiting([&] { outcome = outcome_of_pull(*host, 0); });
+      clock.await_looks(2);  // it has begun to wait
+      clock.advance(limit / 2);
+      clock.await_looks(6);  // past its limit; worker 1 has been silent for three quarters of it
+      clock.advance(limit / 4 + Nanoseconds(1));
+      if (forgotten) EXPECT_THAT(host->forget_silent(), ElementsAre(1));
+      else clock.advance(limit / 4);  // nobody forgets it
+    }
+    if (forgotten) EXPECT_EQ(outcome, "");
+    else EXPECT_THAT(outcome, HasSubstr("worker 0 waited 6.0 s for worker 1"));
+  }
 }
 
 // Worker 1 was forgotten by two servers and comes back, to the second one when its round is over. It is a round ahead there, and if it has
@@ -215,7 +229,7 @@ TEST(Host, RefusesWhatAWorkerItselfRefuses) {
 TEST(Host, RefusesAGradientInAllRanges) {
   std::vector<std::shared_ptr<Host>> hosts;
   for (const auto& [begin, end] : {std::pair(0, 30), std::pair(30, 90)})
-    hosts.push_back(std::make_shared<Host>(make_server(with("asp"), 1, 90, begin, end), Host::Limits{}));
+    hosts.push_back(std::make_shared<Host>(make_server(with("asp"), 1, 90, begin, end), Host::Limits{}, steady_clock()));
   const auto client = make_in_process_client(hosts, {0, 30, 90}, 0);
   Floats values(90);
   client->pull(values.data(), 1);
@@ -282,25 +296,19 @@ TEST(Host, WakesEverybodyWhenItCloses) {
 }
 
 TEST(Host, ForgetsWhoIsSilentAndNobodyElse) {
-  const Nanoseconds silence = std::chrono::milliseconds(30);
-  for (;;) {  // until it was quick enough to tell
-    const auto host = make_host(with("bsp"), 3, 3, {.silence = silence});
-    std::this_thread::sleep_for(2 * silence);
-    const SteadyClock clock;
-    const Nanoseconds before = clock.now();
-    host->heard_of(1);
-    const std::vector<int> gone = host->forget_silent();
-    if (clock.now() - before > silence) continue;
-    EXPECT_THAT(gone, ElementsAre(0, 2));
-    EXPECT_FALSE(host->may_pull(0));
-    EXPECT_TRUE(host->may_pull(1));
-    EXPECT_EQ(outcome_of_pull(*host, 0).substr(0, 13), "worker 0 left");
-    host->join(0);
-    EXPECT_TRUE(host->may_pull(0)) << "it may come back";
-    break;
-  }
-  const auto patient = make_host(with("bsp"), 3, 3);
-  EXPECT_THAT(patient->forget_silent(), IsEmpty());
+  const Nanoseconds silence = std::chrono::seconds(30);
+  ManualClock clock;
+  const auto host = make_host(with("bsp"), 3, 3, {.silence = silence}, clock);
+  clock.advance(silence);
+  EXPECT_THAT(host->forget_silent(), IsEmpty());
+  host->heard_of(1);
+  clock.advance(Nanoseconds(1));
+  EXPECT_THAT(host->forget_silent(), ElementsAre(0, 2));
+  EXPECT_FALSE(host->may_pull(0));
+  EXPECT_TRUE(host->may_pull(1));
+  EXPECT_EQ(outcome_of_pull(*host, 0).substr(0, 13), "worker 0 left");
+  host->join(0);
+  EXPECT_TRUE(host->may_pull(0)) << "it may come back";
 }
 
 // ---- the client in the same process
@@ -311,7 +319,8 @@ TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
   const std::vector<std::int64_t> cuts = {0, 320, 640, kLength};
   std::vector<std::shared_ptr<Host>> hosts;
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
-    hosts.push_back(std::make_shared<Host>(make_server(with("asp"), kWorkers, kLength, cuts[i], cuts[i + 1]), Host::Limits{}));
+    hosts.push_back(
+        std::make_shared<Host>(make_server(with("asp"), kWorkers, kLength, cuts[i], cuts[i + 1]), Host::Limits{}, steady_clock()));
   at_once(kWorkers, [&](int worker) {
     const auto client = make_in_process_client(hosts, cuts, worker);
     Floats values(kLength);
@@ -330,7 +339,7 @@ TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
 }
 
 TEST(InProcessClient, FreesTheOthersWhenItGoes) {
-  std::vector<std::shared_ptr<Host>> hosts = {std::make_shared<Host>(make_server(with("bsp"), 2, 8), Host::Limits{})};
+  std::vector<std::shared_ptr<Host>> hosts = {std::make_shared<Host>(make_server(with("bsp"), 2, 8), Host::Limits{}, steady_clock())};
   auto stays = make_in_process_client(hosts, {0, 8}, 0), goes = make_in_process_client(hosts, {0, 8}, 1);
   Floats values(8);
   stays->pull(values.data(), 1), goes->pull(nullptr, 1);

@@ -13,6 +13,7 @@
 #include "paceline/base/random.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/ps/host.h"
+#include "tests/ps/clocks.h"
 
 namespace paceline::ps {
 namespace {
@@ -70,7 +71,7 @@ TEST_F(JournalTest, PlaysAServerAgainToTheBit) {
   const std::pair<std::string, std::string> kinds[] = {{"asgd", "asp"},  {"dc_asgd", "asp"}, {"gap_aware", "ssp"}, {"lc_asgd", "asp"},
                                                        {"easgd", "asp"}, {"dana", "asp"},    {"average", "bsp"},   {"average", "k_async"}};
   for (const auto& [rule, consistency] : kinds) {
-    Host host(make_server(rule, consistency), {.wait = std::chrono::milliseconds(50)});
+    Host host(make_server(rule, consistency), {.wait = std::chrono::milliseconds(50)}, steady_clock());
     host.write_to(std::make_unique<Journal>(folder_ / "one"));
     for (int worker = 0; worker < kWorkers; ++worker) host.join(worker);
     disturb(host, 60, 1);
@@ -85,7 +86,7 @@ TEST_F(JournalTest, PlaysAServerAgainToTheBit) {
 
 TEST_F(JournalTest, GoesOnFromASnapshotThroughSeveralFiles) {
   Journals journals(folder_ / "server-1");
-  Host host(make_server("asgd", "asp"), {});
+  Host host(make_server("asgd", "asp"), {}, steady_clock());
   host.write_to(journals.next());
   for (int worker = 0; worker < kWorkers; ++worker) host.join(worker);
   disturb(host, 20, 1);
@@ -113,7 +114,7 @@ TEST_F(JournalTest, GoesOnFromASnapshotThroughSeveralFiles) {
 }
 
 TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
-  Host host(make_server("asgd", "asp"), {});
+  Host host(make_server("asgd", "asp"), {}, steady_clock());
   host.write_to(std::make_unique<Journal>(folder_ / "one"));
   host.join(0);
   disturb(host, 30, 1);
@@ -130,7 +131,7 @@ TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
 }
 
 TEST_F(JournalTest, EndsBeforeAnEventOfWhichAnyByteIsDamaged) {
-  Host host(make_server("asgd", "asp"), {});
+  Host host(make_server("asgd", "asp"), {}, steady_clock());
   host.write_to(std::make_unique<Journal>(folder_ / "one"));
   host.join(0);
   disturb(host, 5, 1);
@@ -184,7 +185,7 @@ TEST_F(JournalTest, RefusesEventsThatCannotHaveHappened) {
 TEST_F(JournalTest, GoesOnAfterAnEventThatWasCutWithItsProcess) {
   {
     Journals journals(folder_ / "server-1");
-    Host host(make_server("asgd", "asp"), {});
+    Host host(make_server("asgd", "asp"), {}, steady_clock());
     host.write_to(journals.next());
     host.join(0);
     disturb(host, 20, 1);
@@ -193,7 +194,7 @@ TEST_F(JournalTest, GoesOnAfterAnEventThatWasCutWithItsProcess) {
   auto server = make_server("asgd", "asp");
   Journals journals(folder_ / "server-1");
   EXPECT_GT(journals.replay(*server, 0), 5);
-  Host host(std::move(server), {});
+  Host host(std::move(server), {}, steady_clock());
   host.write_to(journals.next());
   host.begin_again();
   host.join(1);
@@ -210,7 +211,7 @@ TEST_F(JournalTest, GoesOnAfterAnEventThatWasCutWithItsProcess) {
 /// The disk is full; the server lives on, and its next snapshot fails as well, so that a journal follows one that has not everything.
 TEST_F(JournalTest, WhatFollowsAFullDiskIsRefused) {
   Journals journals(folder_ / "server-1");
-  Host host(make_server("asgd", "asp"), {});
+  Host host(make_server("asgd", "asp"), {}, steady_clock());
   host.write_to(journals.next());
   host.join(0);
   disturb(host, 10, 1);

@@ -11,6 +11,7 @@
 #include "paceline/ps/transports/ranks.h"
 #include "paceline/ps/transports/ranks_message.h"
 #include "paceline/ps/transports/remote_worker.h"
+#include "tests/ps/clocks.h"
 
 namespace paceline::ps {
 namespace {
@@ -25,7 +26,7 @@ Layout layout() { return {.entries = {{"weight", {kLength}, 0, kLength, true}}, 
 std::shared_ptr<Host> make_host(const Host::Limits& limits = {}) {
   Server::Setup setup;
   setup.segments = segments_of(layout()), setup.length = setup.end = kLength;
-  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim::OptimConfig{}, setup), limits);
+  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim::OptimConfig{}, setup), limits, steady_clock());
 }
 
 std::vector<std::shared_ptr<comm::Communicator>> make_ranks(int count) {

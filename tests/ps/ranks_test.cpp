@@ -12,6 +12,7 @@
 #include "paceline/base/error.h"
 #include "paceline/comm/decorators/decorators.h"
 #include "paceline/comm/engine.h"
+#include "tests/ps/clocks.h"
 #include "tests/ps/verdicts.h"
 
 namespace paceline::ps {
@@ -69,7 +70,7 @@ class Fleet {
       setup.statistics = i == 0 ? 8 : 0, setup.workers = settings.workers;
       auto server = std::make_unique<Server>(config, optim::OptimConfig{.momentum = 0.5}, setup);
       for (std::int64_t k = cuts[i]; k < cuts[i + 1]; ++k) server->parameters()[k - cuts[i]] = static_cast<float>(k % 17);
-      hosts.push_back(std::make_shared<Host>(std::move(server), settings.limits));
+      hosts.push_back(std::make_shared<Host>(std::move(server), settings.limits, steady_clock()));
       ServiceOptions options = i == 0 ? settings.options : ServiceOptions{.compression = settings.options.compression};
       options.begin = cuts[i], options.end = cuts[i + 1];
       services.push_back(serve_ranks(cluster(static_cast<int>(i)), hosts.back(), layout(), options));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "paceline/ps/host.h"
+#include "tests/ps/clocks.h"
 
 namespace paceline::ps {
 
@@ -76,7 +77,7 @@ class Replica {
     auto server = make_small_server(kind_);
     Journals journals(stem_);
     journals.replay(*server, 0);
-    host_ = std::make_unique<Host>(std::move(server), Host::Limits{.wait = std::chrono::milliseconds(40)});
+    host_ = std::make_unique<Host>(std::move(server), Host::Limits{.wait = std::chrono::milliseconds(40)}, steady_clock());
     host_->write_to(journals.next());
   }
 

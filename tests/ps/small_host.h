@@ -7,6 +7,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/ps/host.h"
+#include "tests/ps/clocks.h"
 
 namespace paceline::ps {
 
@@ -29,8 +30,9 @@ inline std::unique_ptr<Server> make_server(const PsConfig& config, int workers, 
   return std::make_unique<Server>(config, kPlain, setup);
 }
 
-inline std::shared_ptr<Host> make_host(const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {}) {
-  auto host = std::make_shared<Host>(make_server(config, workers, length), limits);
+inline std::shared_ptr<Host> make_host(const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {},
+                                       const Clock& clock = steady_clock()) {
+  auto host = std::make_shared<Host>(make_server(config, workers, length), limits, clock);
   for (int worker = 0; worker < workers; ++worker) host->join(worker);
   return host;
 }

@@ -64,7 +64,6 @@ class RankServer final : public Service {
   std::shared_ptr<Host> host_;
   Layout layout_;
   ServiceOptions options_;
-  SteadyClock clock_;
   std::vector<Caller> callers_;
   mutable std::mutex mutex_;
   std::vector<int> present_;    // workers, guarded
@@ -131,7 +130,7 @@ bool RankServer::advance(Caller& caller) {
   }
   switch (caller.stage) {
     case Stage::listening: return receive(caller), true;
-    case Stage::receiving: caller.since = clock_.now(), caller.stage = Stage::waiting; [[fallthrough]];
+    case Stage::receiving: caller.since = host_->clock().now(), caller.stage = Stage::waiting; [[fallthrough]];
     case Stage::waiting: return answer(caller);
     default: break;
   }
@@ -179,7 +178,7 @@ bool RankServer::answer(Caller& caller) {
   const Verb verb = wire::unpack_head(caller.request).verb;
   if (verb == Verb::join) return send(caller, join(caller)), true;
   Desk& desk = *caller.desk;
-  const Nanoseconds waited = clock_.now() - caller.since;
+  const Nanoseconds waited = host_->clock().now() - caller.since;
   if (verb == Verb::pull && desk.worker() != kObserver && !host_->may_pull(desk.worker())) {
     if (waited < host_->limits().wait) return false;
     return send(caller, desk.failure(host_->overdue(desk.worker()))), true;
