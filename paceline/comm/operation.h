@@ -5,39 +5,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "paceline/base/clock.h"
-#include "paceline/comm/dtype.h"
-#include "paceline/schedule/schedule.h"
+#include "paceline/comm/buffer.h"
 
 namespace paceline::comm {
-
-/// Memory that an operation reads and writes. Whoever starts the operation keeps it alive and untouched until the Work is done.
-struct Buffer {
-  void* data = nullptr;
-  std::int64_t count = 0;
-  DType dtype = DType::f32;
-  bool on_gpu = false;
-  void* stream = nullptr;  // of a GPU: the work that fills the buffer was put on this stream, and so is what comes after
-
-  Buffer() = default;
-  Buffer(void* memory, std::int64_t elements, DType type) : data(memory), count(elements), dtype(type) {}
-  /// Memory of a GPU.
-  Buffer(void* memory, std::int64_t elements, DType type, void* gpu_stream)
-      : data(memory), count(elements), dtype(type), on_gpu(true), stream(gpu_stream) {}
-  template <class T>
-  Buffer(T* memory, std::int64_t elements) : Buffer(memory, elements, dtype_of<T>()) {}
-  template <class T>
-  Buffer(std::vector<T>& values) : Buffer(values.data(), static_cast<std::int64_t>(values.size())) {}  // NOLINT: a vector is a buffer
-
-  std::int64_t bytes() const { return count * size_of(dtype); }
-  Buffer slice(schedule::Range range) const {
-    Buffer part = *this;
-    part.data = static_cast<std::byte*>(data) + range.begin * size_of(dtype), part.count = range.size();
-    return part;
-  }
-};
 
 struct Operation {
   enum class Kind : std::uint8_t { allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, barrier, send, receive };

@@ -98,7 +98,7 @@ void RankCommunicator::check_gpu(const Operation& op) const {
   const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("{}: {}", describe(op), why)); };
   const bool can = engine() == "local" && gpu::available() && op.is_collective() && endpoint_->host_group()->size() == size();
   if (!can)
-    refuse(fmt::format("the {} engine {} memory of a GPU; use comm.engine=nccl", engine(),
+    refuse(fmt::format("the {} engine {} memory of a GPU; use comm.engine=nccl, or give it tensor.cpu()", engine(),
                        engine() == "local" ? "carries only collectives on" : "does not carry"));
   if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks share one GPU", gpu::kMostRanks));
   const std::string algorithm = op.algorithm.empty() ? config_.algorithm : op.algorithm;

@@ -52,7 +52,7 @@ torch::nn::Module& check_alike(torch::nn::Module& module, comm::Communicator& co
 void broadcast_bytes(const torch::Tensor& tensor, comm::Communicator& comm) {
   if (comm.size() == 1 || tensor.numel() == 0) return;
   const torch::Tensor flat = tensor.detach().contiguous().view(-1), bytes = flat.view(torch::kByte);
-  comm.run(comm::broadcast(buffer_of(bytes, 0, bytes.numel())));
+  comm.run(comm::broadcast(bytes));
   tensor.copy_(flat.view(tensor.sizes()));
 }
 

@@ -4,13 +4,15 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
-#include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
-#include "paceline/tensor/recorded.h"
 
 namespace paceline::data_parallel {
+
+// comm knows LibTorch's types by their numbers (comm/buffer.cpp).
+static_assert(static_cast<int>(at::kByte) == 0 && static_cast<int>(at::kChar) == 1 && static_cast<int>(at::kInt) == 3 &&
+              static_cast<int>(at::kLong) == 4 && static_cast<int>(at::kHalf) == 5 && static_cast<int>(at::kFloat) == 6 &&
+              static_cast<int>(at::kDouble) == 7 && static_cast<int>(at::kBFloat16) == 15);
+static_assert(comm::TensorLike<at::Tensor>);
 
 tensor::Allocate allocate_from(comm::Communicator& comm) {
   return [&comm](std::int64_t elements, const at::TensorOptions& options) {
@@ -20,23 +22,6 @@ tensor::Allocate allocate_from(comm::Communicator& comm) {
     return at::from_blob(
         memory.get(), {elements}, [kept = std::make_shared<comm::Memory>(memory)](void*) { kept->reset(); }, options);
   };
-}
-
-comm::Buffer buffer_of(const at::Tensor& flat, std::int64_t begin, std::int64_t end) {
-  const auto dtype = [&] {
-    switch (flat.scalar_type()) {
-      case at::kFloat: return comm::DType::f32;
-      case at::kDouble: return comm::DType::f64;
-      case at::kLong: return comm::DType::i64;
-      case at::kByte: return comm::DType::u8;
-      case at::kHalf: return comm::DType::f16;
-      case at::kBFloat16: return comm::DType::bf16;
-      default: throw InternalError(fmt::format("no collective for tensors of type {}", c10::toString(flat.scalar_type())));
-    }
-  }();
-  auto* data = static_cast<std::byte*>(flat.data_ptr()) + begin * comm::size_of(dtype);
-  if (flat.is_cuda()) return {data, end - begin, dtype, tensor::current_stream(flat.device())};
-  return {data, end - begin, dtype};
 }
 
 }  // namespace paceline::data_parallel

@@ -1,4 +1,4 @@
-// Tensors as the communicators see them: their memory, and where it comes from.
+// Where the memory of tensors that are exchanged comes from, and what an exchange of it sends. A tensor itself is a comm::Buffer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,9 +7,6 @@
 #include "paceline/tensor/arena.h"
 
 namespace paceline::data_parallel {
-
-/// The memory of a tensor's range, for a collective; on a GPU on LibTorch's present stream.
-comm::Buffer buffer_of(const at::Tensor& flat, std::int64_t begin, std::int64_t end);
 
 /// Memory from the engine in which its collectives are fastest; on a GPU, LibTorch's.
 tensor::Allocate allocate_from(comm::Communicator& comm);

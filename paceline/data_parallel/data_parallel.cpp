@@ -77,7 +77,7 @@ struct DataParallel::State {
           "them as processes with `paceline run`, or leave synchronise_norms off");
     const std::shared_ptr<comm::Communicator> meeting = comm.split(0, comm.rank());
     norms.emplace(module, [meeting](at::Tensor& sums) {  // a graph may outlive this object
-      meeting->run(comm::allreduce(data_parallel::buffer_of(sums, 0, sums.numel())));
+      meeting->run(comm::allreduce(sums));
     });
   }
   bool norms_meet() const { return norms && norms->count() > 0 && module.is_training(); }

@@ -16,7 +16,7 @@ class Plain final : public Exchange {
       : gradients_(setup.arena.gradients()), comm_(setup.comm), options_{.op = comm::ReduceOp::mean, .algorithm = setup.algorithm} {}
 
   void average(const Bucket& bucket) override {
-    comm_.run(comm::allreduce(buffer_of(gradients_, bucket.begin, bucket.end), options_));
+    comm_.run(comm::allreduce(comm::Buffer(gradients_).slice({bucket.begin, bucket.end}), options_));
     bytes_sent_ += allreduce_bytes(bucket.count() * gradients_.element_size(), comm_.size());
     bytes_plain_ = bytes_sent_;
   }

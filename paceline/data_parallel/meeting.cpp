@@ -6,7 +6,7 @@ namespace paceline::data_parallel {
 
 std::int64_t Meeting::average(const at::Tensor& flat) const {
   if (comm().size() == 1 || flat.numel() == 0) return 0;
-  const comm::Buffer buffer = buffer_of(flat, 0, flat.numel());
+  const comm::Buffer buffer = flat;
   comm().run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
   return allreduce_bytes(buffer.bytes(), comm().size());
 }

@@ -5,14 +5,13 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/data_parallel/buffer.h"
 
 namespace paceline::data_parallel {
 
 at::Tensor gather_rows(comm::Communicator& comm, const at::Tensor& mine) {
   at::Tensor rows = at::empty({comm.size(), mine.numel()}, mine.options());
   rows[comm.rank()].copy_(mine);
-  if (comm.size() > 1 && rows.numel() > 0) comm.run(comm::all_gather(buffer_of(rows.view(-1), 0, rows.numel())));
+  if (comm.size() > 1 && rows.numel() > 0) comm.run(comm::all_gather(rows));
   return rows;
 }
 
@@ -26,7 +25,7 @@ void take_row(comm::Communicator& comm, const at::Tensor& rows, at::Tensor& mine
 void equalise(comm::Communicator& comm, nn::Model& module) {
   if (comm.size() == 1) return;
   for (const at::Tensor& flat : {module.arena().parameters(), module.statistics().parameters()})
-    if (flat.numel() > 0) comm.run(comm::broadcast(buffer_of(flat, 0, flat.numel())));
+    if (flat.numel() > 0) comm.run(comm::broadcast(flat));
   module.refresh();
 }
 

@@ -47,7 +47,7 @@ struct Replica::State {
         continue;
       }
       const torch::Tensor flat = buffer.contiguous().view(-1);
-      comm.run(comm::allreduce(data_parallel::buffer_of(flat, 0, flat.numel()), {.op = comm::ReduceOp::mean}));
+      comm.run(comm::allreduce(flat, {.op = comm::ReduceOp::mean}));
       buffer.copy_(flat.view(buffer.sizes()));
     }
   }

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/per_worker.h"
 
 namespace paceline::data_parallel {
@@ -18,13 +17,13 @@ WorkerStatistics::WorkerStatistics(const step::Context& context, const std::stri
 void WorkerStatistics::synchronise(step::LocalPass& pass) {
   if (!synchronised_ || values().numel() == 0) return;
   comm_ = context_.comm.split(0, context_.rank());
-  pass.synchronise_norms([this](at::Tensor& sums) { comm_->run(comm::allreduce(buffer_of(sums, 0, sums.numel()))); });
+  pass.synchronise_norms([this](at::Tensor& sums) { comm_->run(comm::allreduce(sums)); });
 }
 
 void WorkerStatistics::agree() {
   if (!differ()) return;
   own_ = values().clone();
-  const comm::Buffer buffer = buffer_of(values(), 0, values().numel());
+  const comm::Buffer buffer = values();
   if (first_) context_.comm.run(comm::broadcast(buffer));
   else context_.comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
 }

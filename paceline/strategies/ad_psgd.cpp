@@ -100,8 +100,8 @@ class AdPsgd final : public data_parallel::Meeting {
     at::Tensor replica = parameters();
     const std::int64_t length = replica.numel();
     question_.narrow(0, 0, length).copy_(replica);
-    own_->run(comm::send(data_parallel::buffer_of(question_, 0, length + 1), other, kQuestion));
-    own_->run(comm::receive(data_parallel::buffer_of(answer_, 0, length), other, kAnswer));
+    own_->run(comm::send(question_, other, kQuestion));
+    own_->run(comm::receive(answer_, other, kAnswer));
     replica.add_(answer_).mul_(0.5);
     return length * 4;
   }
@@ -116,8 +116,7 @@ class AdPsgd final : public data_parallel::Meeting {
 
   void say_farewell() {
     question_[question_.numel() - 1] = kLastQuestion;
-    for (int other = 1; other < comm().size(); other += 2)
-      own_->run(comm::send(data_parallel::buffer_of(question_, 0, question_.numel()), other, kQuestion));
+    for (int other = 1; other < comm().size(); other += 2) own_->run(comm::send(question_, other, kQuestion));
   }
 
   /// A question that is expected from one of those who ask.
@@ -130,8 +129,7 @@ class AdPsgd final : public data_parallel::Meeting {
   void answer_questions() {
     const std::int64_t length = answer_.numel();
     const auto expect = [&](Expected& next) {
-      next.work = data_parallel::Pending(own_->start(
-          comm::receive(data_parallel::buffer_of(next.question, 0, length + 1), next.from, kQuestion, {.deadline = comm::kUntilTheEnd})));
+      next.work = data_parallel::Pending(own_->start(comm::receive(next.question, next.from, kQuestion, {.deadline = comm::kUntilTheEnd})));
     };
     try {
       std::vector<Expected> expected;
@@ -153,7 +151,7 @@ class AdPsgd final : public data_parallel::Meeting {
           at::add_out(answer_, published_, change_);
           change_.add_(there->question.narrow(0, 0, length).sub(answer_), 0.5);
         }
-        own_->run(comm::send(data_parallel::buffer_of(answer_, 0, length), there->from, kAnswer));
+        own_->run(comm::send(answer_, there->from, kAnswer));
         expect(*there);
       }
     } catch (const std::exception& problem) {

@@ -159,10 +159,10 @@ class Allreduce final : public step::Strategy {
 
   Nanoseconds reduce_and_update_shard(const data_parallel::Bucket& bucket) {
     comm::Communicator& comm = context_.comm;
-    comm.run(comm::reduce_scatter(data_parallel::buffer_of(arena().gradients(), bucket.begin, bucket.end), {.op = comm::ReduceOp::mean}));
+    comm.run(comm::reduce_scatter(comm::Buffer(arena().gradients()).slice({bucket.begin, bucket.end}), {.op = comm::ReduceOp::mean}));
     const schedule::Range mine = schedule::part(bucket.count(), comm.size(), comm.rank());
     const Nanoseconds spent = update(bucket.begin + mine.begin, bucket.begin + mine.end);
-    comm.run(comm::all_gather(data_parallel::buffer_of(arena().parameters(), bucket.begin, bucket.end)));
+    comm.run(comm::all_gather(comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end})));
     sharded_bytes_ += data_parallel::allreduce_bytes(bucket.count() * 4, comm.size());
     return spent;
   }
@@ -172,7 +172,7 @@ class Allreduce final : public step::Strategy {
     if (!sharded_) return;
     for (const at::Tensor& state : updater_.buffers())
       for (const data_parallel::Bucket& bucket : lane_.buckets())
-        context_.comm.run(comm::all_gather(data_parallel::buffer_of(state, bucket.begin, bucket.end)));
+        context_.comm.run(comm::all_gather(comm::Buffer(state).slice({bucket.begin, bucket.end})));
   }
 
   StrategyConfig config_;

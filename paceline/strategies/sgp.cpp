@@ -39,9 +39,9 @@ class Sgp final : public data_parallel::Meeting {
     at::Tensor values = pushed_.narrow(0, 0, length);
     at::mul_out(values, debiased, half);
     pushed_.narrow(0, length, 1).copy_(half);
-    const comm::Buffer out = data_parallel::buffer_of(pushed_, 0, length + 1);
+    const comm::Buffer out = pushed_;
     const data_parallel::Pending sent(comm().start(comm::send(out, (rank + hop) % workers)));
-    comm().run(comm::receive(data_parallel::buffer_of(arrived_, 0, length + 1), (rank - hop + workers) % workers));
+    comm().run(comm::receive(arrived_, (rank - hop + workers) % workers));
     sent.wait();
     arrived_.add_(pushed_);
     weight_.copy_(arrived_.narrow(0, length, 1));

@@ -1,7 +1,6 @@
 // SparkNet (Moritz et al., 2016): a master collects the replicas every `period` steps, averages them and sends the mean back.
 //   every τ steps: master: w ← (1/M) Σ_j w_j; all: w_i ← w
 // The same mean as local_sgd, over a star: worker 0 carries all the traffic.
-#include "paceline/data_parallel/buffer.h"
 #include "paceline/strategies/all.h"
 #include "paceline/strategies/replicas.h"
 
@@ -14,7 +13,7 @@ class SparkNet final : public data_parallel::Meeting {
 
   std::int64_t meet(const step::Point& point) override {
     if (point.step % period_ != 0) return 0;
-    const comm::Buffer replica = data_parallel::buffer_of(parameters(), 0, parameters().numel());
+    const comm::Buffer replica = parameters();
     comm().run(comm::reduce(replica, {.op = comm::ReduceOp::mean}));
     comm().run(comm::broadcast(replica));
     const int others = comm().size() - 1;

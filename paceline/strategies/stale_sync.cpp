@@ -59,7 +59,7 @@ class StaleSync final : public step::Strategy {
     at::Tensor slot = free_.back();
     free_.pop_back();
     slot.copy_(gradients());
-    const comm::Buffer buffer = data_parallel::buffer_of(slot, 0, slot.numel());
+    const comm::Buffer buffer = slot;
     const Nanoseconds began = context_.clock.now();
     under_way_.push_back({context_.comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
     traffic_.bytes_sent += data_parallel::allreduce_bytes(buffer.bytes(), context_.workers()), traffic_.bytes_plain = traffic_.bytes_sent;

@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "paceline/base/gpu_stream.h"
+
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -84,3 +86,7 @@ void Recorded::forget() {
 }
 
 }  // namespace paceline::tensor
+
+void* paceline::current_gpu_stream(int device) {
+  return tensor::current_stream(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
+}

@@ -25,9 +25,9 @@ class GossipMeeting final : public Meeting {
     const int other = partner(point.step);
     if (other == comm().rank()) return 0;
     at::Tensor replica = parameters();
-    const comm::Buffer mine = buffer_of(replica, 0, replica.numel());
+    const comm::Buffer mine = replica;
     const Pending sent(comm().start(comm::send(mine, other)));
-    comm().run(comm::receive(buffer_of(neighbour_, 0, neighbour_.numel()), other));
+    comm().run(comm::receive(neighbour_, other));
     sent.wait();
     at::add_out(replica, replica, neighbour_).mul_(0.5);
     return mine.bytes();
