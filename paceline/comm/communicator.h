@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "paceline/base/config.h"
 #include "paceline/base/error.h"
@@ -57,6 +58,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual Topology topology() const = 0;
+  /// By rank: its host. What they are called says nothing; ranks of one host have the same.
+  virtual std::vector<int> hosts() const;
   virtual std::string engine() const = 0;
   /// What the run calls a rank of this group, which may have been split off. Errors name ranks of the run.
   virtual int name_in_run(int rank) const { return rank; }

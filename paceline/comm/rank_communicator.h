@@ -22,6 +22,7 @@ class RankCommunicator final : public Communicator {
   int rank() const override { return endpoint_->rank(); }
   int size() const override { return endpoint_->size(); }
   Topology topology() const override { return endpoint_->topology(); }
+  std::vector<int> hosts() const override { return endpoint_->hosts(); }
   std::string engine() const override { return endpoint_->engine(); }
   int name_in_run(int rank) const override { return judge_.name(rank); }
   Work start(const Operation& operation) override;

@@ -3,8 +3,10 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paceline/base/half.h"
+#include "paceline/comm/mesh.h"
 
 namespace paceline::comm {
 namespace {
@@ -296,10 +298,36 @@ std::string conform_overlap(Communicator& communicator) {
   return {};
 }
 
+std::string conform_mesh(Communicator& communicator) {
+  const int rank = communicator.rank(), size = communicator.size();
+  for (int tensor = 1; tensor <= size; ++tensor)
+    for (int pipeline = 1; pipeline <= size / tensor; ++pipeline) {
+      if (size % (tensor * pipeline) != 0) continue;
+      const Mesh mesh(communicator, {.pipeline = pipeline, .tensor = tensor});
+      const MeshPlace place = mesh.place_of(rank);
+      std::vector<std::int32_t> sums{rank, rank, rank}, expected(3);
+      std::int32_t* sum = sums.data();
+      for (const Axis axis : kAxes) mesh.axis(axis).run(allreduce(Buffer(sum++, 1)));
+      for (int other = 0; other < size; ++other) {
+        const MeshPlace theirs = mesh.place_of(other);
+        const bool data = theirs.data == place.data, stage = theirs.pipeline == place.pipeline, slice = theirs.tensor == place.tensor;
+        expected[0] += stage && slice ? other : 0;
+        expected[1] += data && slice ? other : 0;
+        expected[2] += data && stage ? other : 0;
+      }
+      const bool placed = mesh.data().rank() == place.data && mesh.pipeline().rank() == place.pipeline &&
+                          mesh.tensor().rank() == place.tensor && mesh.rank_at(place) == rank;
+      if (!placed || sums != expected)
+        return fmt::format("rank {}: its groups add up to {}, not {}, in {}", rank, fmt::join(sums, " "), fmt::join(expected, " "),
+                           mesh.describe());
+    }
+  return {};
+}
+
 std::string conform_all(Communicator& communicator, std::span<const DType> types) {
   for (const Case& tried : all_cases(communicator.size(), communicator.topology(), types))
     if (const std::string wrong = conform(communicator, tried); !wrong.empty()) return wrong;
-  for (const auto part : {conform_messages, conform_early_messages, conform_split, conform_overlap})
+  for (const auto part : {conform_messages, conform_early_messages, conform_split, conform_overlap, conform_mesh})
     if (const std::string wrong = part(communicator); !wrong.empty()) return wrong;
   return {};
 }

@@ -33,6 +33,8 @@ std::string conform_messages(Communicator& communicator);
 std::string conform_early_messages(Communicator& communicator);
 std::string conform_split(Communicator& communicator);
 std::string conform_overlap(Communicator& communicator);
+/// Meshes of every shape: each rank's groups, and what they add up.
+std::string conform_mesh(Communicator& communicator);
 
 /// All of it. The first explanation, or empty.
 std::string conform_all(Communicator& communicator, std::span<const DType> types = kDTypes);

@@ -17,6 +17,7 @@ class Decorator : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   Topology topology() const override { return inner_->topology(); }
+  std::vector<int> hosts() const override { return inner_->hosts(); }
   std::string engine() const override { return inner_->engine(); }
   int name_in_run(int rank) const override { return inner_->name_in_run(rank); }
   Work start(const Operation& operation) override { return inner_->start(operation); }

@@ -1,0 +1,142 @@
+#include "paceline/comm/mesh.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "paceline/base/log.h"
+#include "paceline/comm/solo.h"
+
+namespace paceline::comm {
+namespace {
+
+std::string in_words(const MeshSizes& sizes) {
+  return fmt::format("data={} pipeline={} tensor={}", sizes.data, sizes.pipeline, sizes.tensor);
+}
+
+/// The sizes with the rest filled in.
+MeshSizes resolved(MeshSizes sizes, int ranks) {
+  const auto refuse = [&](const std::string& why) {
+    throw ConfigError(fmt::format("a mesh of {} over {} ranks: {}", in_words(sizes), ranks, why));
+  };
+  int* const all[] = {&sizes.data, &sizes.pipeline, &sizes.tensor};
+  int* rest = nullptr;
+  std::int64_t product = 1;
+  for (int* const size : all) {
+    if (*size < 0) refuse("a size is at least 1, or 0 for the rest");
+    if (*size == 0 && rest) refuse("only one axis may have 0, the rest");
+    if (*size == 0) rest = size;
+    else product *= *size;
+  }
+  if (product > ranks || ranks % product != 0 || (!rest && product != ranks))
+    refuse(fmt::format("{} is {}; {}", rest ? "the product of the other axes" : "their product", product,
+                       rest ? "choose sizes that divide the number of ranks" : "choose sizes that multiply to the number of ranks"));
+  if (rest) *rest = static_cast<int>(ranks / product);
+  return sizes;
+}
+
+/// The same hosts, numbered in the order of their first ranks.
+std::vector<int> numbered(std::vector<int> hosts) {
+  std::map<int, int> numbers;
+  for (int& host : hosts) host = numbers.try_emplace(host, static_cast<int>(numbers.size())).first->second;
+  return hosts;
+}
+
+/// Ranks host by host; empty where they are so already.
+std::vector<int> host_by_host(const std::vector<int>& hosts) {
+  if (std::ranges::is_sorted(hosts)) return {};
+  std::vector<int> order(hosts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; });
+  return order;
+}
+
+}  // namespace
+
+std::string_view name_of(Axis axis) {
+  constexpr std::string_view kNames[] = {"data", "pipeline", "tensor"};
+  return kNames[static_cast<int>(axis)];
+}
+
+Mesh::Mesh(Communicator& everyone, const MeshSizes& sizes)
+    : everyone_(&everyone), sizes_(resolved(sizes, everyone.size())), hosts_(numbered(everyone.hosts())) {
+  if (sizes_.data < everyone.size()) {
+    agree();
+    order_ = host_by_host(hosts_);
+    if (everyone.rank() == 0 && tensor_crosses_hosts())
+      log::warning(
+          "the tensor axis ({} ranks) crosses hosts, and every layer waits for what it exchanges; choose a size that "
+          "divides the ranks of a host",
+          sizes_.tensor);
+  }
+  const MeshPlace place = place_of(everyone.rank());
+  connect(Axis::tensor, sizes_.tensor, place.pipeline * sizes_.data + place.data, place.tensor);
+  connect(Axis::data, sizes_.data, place.pipeline * sizes_.tensor + place.tensor, place.data);
+  connect(Axis::pipeline, sizes_.pipeline, place.data * sizes_.tensor + place.tensor, place.pipeline);
+}
+
+/// Ranks that were given different sizes would wait for one another in different groups.
+void Mesh::agree() const {
+  std::vector<std::int32_t> most{sizes_.data, sizes_.pipeline, sizes_.tensor, -sizes_.data, -sizes_.pipeline, -sizes_.tensor};
+  everyone_->run(allreduce(most, {.op = ReduceOp::max, .root = 0, .algorithm = {}, .deadline = {}}));
+  for (std::size_t axis = 0; axis < std::size(kAxes); ++axis)
+    if (const int largest = most[axis], least = -most[axis + std::size(kAxes)]; largest != least)
+      throw ConfigError(
+          fmt::format("ranks were given meshes of different sizes: {} is {} on one and {} on another, and rank {} has {}; "
+                      "give all ranks the same",
+                      name_of(kAxes[axis]), least, largest, everyone_->rank(), in_words(sizes_)));
+}
+
+void Mesh::connect(Axis axis, int size, int color, int key) {
+  auto& own = owned_[static_cast<std::size_t>(axis)];
+  if (size == 1 && everyone_->size() > 1) own = solo(*everyone_);
+  else if (size < everyone_->size() || !order_.empty()) own = everyone_->split(color, key);
+  axes_[static_cast<std::size_t>(axis)] = own ? own.get() : everyone_;
+}
+
+MeshPlace Mesh::place_of(int rank) const {
+  int position = rank;
+  if (!order_.empty()) position = static_cast<int>(std::ranges::find(order_, rank) - order_.begin());
+  const int group = position / sizes_.tensor;
+  return {.data = group % sizes_.data, .pipeline = group / sizes_.data, .tensor = position % sizes_.tensor};
+}
+
+int Mesh::rank_at(const MeshPlace& place) const {
+  const int position = (place.pipeline * sizes_.data + place.data) * sizes_.tensor + place.tensor;
+  return order_.empty() ? position : order_[static_cast<std::size_t>(position)];
+}
+
+Mesh::Group Mesh::tensor_group(int pipeline, int data) const {
+  Group group;
+  for (int tensor = 0; tensor < sizes_.tensor; ++tensor) {
+    group.ranks.push_back(rank_at({.data = data, .pipeline = pipeline, .tensor = tensor}));
+    group.hosts.insert(hosts_[static_cast<std::size_t>(group.ranks.back())]);
+  }
+  return group;
+}
+
+bool Mesh::tensor_crosses_hosts() const {
+  for (int pipeline = 0; pipeline < sizes_.pipeline; ++pipeline)
+    for (int data = 0; data < sizes_.data; ++data)
+      if (sizes_.tensor > 1 && tensor_group(pipeline, data).hosts.size() > 1) return true;
+  return false;
+}
+
+std::string Mesh::describe() const {
+  const std::set<int> hosts(hosts_.begin(), hosts_.end());
+  std::string text = fmt::format("{} ranks on {} hosts: data {} × pipeline {} × tensor {}\n", everyone_->size(), hosts.size(), sizes_.data,
+                                 sizes_.pipeline, sizes_.tensor);
+  for (int pipeline = 0; pipeline < sizes_.pipeline; ++pipeline)
+    for (int data = 0; data < sizes_.data; ++data) {
+      const Group group = tensor_group(pipeline, data);
+      text += fmt::format("  pipeline {} data {}: rank {} on host {}\n", pipeline, data, fmt::join(group.ranks, " "),
+                          fmt::join(group.hosts, " and "));
+    }
+  return text;
+}
+
+}  // namespace paceline::comm
