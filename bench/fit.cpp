@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "paceline/comm/reduce.h"
-#include "paceline/comm/tuning.h"
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::bench {
@@ -12,10 +11,13 @@ namespace {
 
 schedule::Counts counts_of(const std::string& collective, const std::string& algorithm, int ranks, std::int64_t bytes) {
   for (const schedule::Collective kind : schedule::kCollectives)
-    if (schedule::name_of(kind) == collective)
+    if (schedule::name_of(kind) == collective) {
+      const schedule::Algorithm& made = schedule::algorithm_for(algorithm, kind).make;
       // As the ranks of one host run it.
-      return schedule::algorithm_for(algorithm, kind)
-          .make.formula({.collective = kind, .size = ranks, .count = bytes / 4, .per_host = ranks, .chunks = comm::chunks_for(bytes)});
+      schedule::Problem problem{.collective = kind, .size = ranks, .count = bytes / 4, .per_host = ranks};
+      problem.chunks = made.chunks(problem, bytes);
+      return made.formula(problem);
+    }
   return {};
 }
 

@@ -172,6 +172,16 @@ Counts most_of(const std::vector<Steps>& lists) {
   return most;
 }
 
+/// How comm executes the steps with these hosts; where other hosts would make a difference, which.
+std::string how_it_runs(const Algorithm& algorithm, Problem problem) {
+  const schedule::Lowering& lowering = algorithm.lowering;
+  if (lowering && lowering.covers(problem)) return fmt::format("in one pass, where the ranks of a host share memory: {}", lowering.help);
+  std::string text = "step by step, as messages";
+  for (problem.per_host = problem.size; lowering && problem.per_host > 0; --problem.per_host)
+    if (lowering.covers(problem)) return text + fmt::format("; with --per-host {} in one pass: {}", problem.per_host, lowering.help);
+  return text;
+}
+
 ordered_json to_json(const std::vector<Steps>& lists) {
   ordered_json ranks = ordered_json::array();
   for (const Steps& steps : lists) {
@@ -209,6 +219,8 @@ int show_algorithm(const AlgorithmFlags& flags) {
                 {"formula", to_json(formula)},
                 {"counted", to_json(counted)},
                 {"across", across},
+                {"lowered", row.make.lowering && row.make.lowering.covers(problem)},
+                {"runs", how_it_runs(row.make, problem)},
                 {"steps", to_json(lists)}});
     return kDone;
   }
@@ -223,6 +235,7 @@ int show_algorithm(const AlgorithmFlags& flags) {
   text += numbers("formula", formula) + numbers("counted", counted);
   if (problem.per_host > 1 && problem.per_host < problem.size)
     text += fmt::format("  {:<10}a host sends {} to other hosts\n", "across", observe::plural(across, "element"));
+  text += fmt::format("  {:<10}{}\n", "runs", how_it_runs(row.make, problem));
   text += fmt::format("\n{}\n  →1 sent to rank 1   ←1 from it, kept   +1 from it, added", table(lists, counted.rounds));
   text += problem.collective == Collective::all_to_all ? "   =1 rank 1's own part\n" : "\n";
   if (!flags.svg.empty()) text += fmt::format("\n  wrote {}\n", flags.svg);

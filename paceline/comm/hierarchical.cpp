@@ -3,23 +3,17 @@
 #include <algorithm>
 
 namespace paceline::comm {
-namespace {
-
-constexpr std::int64_t kSliceBytes = 1 << 20;  // of a chunk that one rank carries across: some pieces of a network, and soon reduced inside
-
-}  // namespace
-
 Hierarchical::Hierarchical(Transport& transport, Scratch& scratch, shared::Group& host, const Operation& operation, std::int64_t sequence,
-                           Tag first_tag, int rank, int ranks)
+                           Tag first_tag, const schedule::Problem& problem)
     : transport_(transport),
       scratch_(scratch),
       host_(host),
       op_(operation),
       sequence_(sequence),
       first_tag_(first_tag),
-      rank_(rank),
-      ranks_(ranks),
-      chunks_(std::max<std::int64_t>(1, op_.buffer.bytes() / (kSliceBytes * host.size()))) {
+      rank_(problem.rank),
+      ranks_(problem.size),
+      chunks_(problem.chunks) {
   for (std::int64_t first = 0; first < std::min<std::int64_t>(kLanes, chunks_); ++first) lanes_.emplace_back().chunk = first;
 }
 

@@ -1,14 +1,14 @@
-// An allreduce over hosts whose ranks share memory: a reduce-scatter inside each host, a ring of the ranks that have the same place in
-// their hosts, each with its slice, and an all-gather inside. What crosses the network crosses it once.
+// The `hierarchical` schedule of an allreduce over hosts whose ranks share memory (schedule/hierarchical.cpp), without its messages inside
+// hosts: a reduce-scatter inside each host, a ring of the ranks that have the same place in their hosts, each with its slice, and an
+// all-gather inside.
 //
-// The buffer goes through in chunks, so that the network has something to carry while others are reduced and gathered inside. Chunks go
-// along a few lanes, chunk c along lane c mod lanes, one after the other in each. Inside a host there is one collective at a time, and all
-// its ranks must begin them in the same order: the lanes take turns, and in its turn a lane gathers the chunk that came from across and
-// reduces its next one.
+// Chunks go along a few lanes, chunk c along lane c mod lanes, one after the other in each. Inside a host there is one collective at a
+// time, and all its ranks must begin them in the same order: the lanes take turns, and in its turn a lane gathers the chunk that came from
+// across and reduces its next one.
 //
-// Invariant: the number of chunks depends on the buffer and the topology alone. Element i of a chunk is combined inside its host in the
-// order owner, owner + 1, … (shared/direct.h), then across hosts in the order of the ring (schedule/passes/ring.h); owner and ring block
-// are parts of the chunk. So the bits are always the same.
+// Invariant: the chunks are the schedule's. Element i of a chunk is combined inside its host in the order owner, owner + 1, …
+// (shared/direct.h), then across hosts in the order of the ring (schedule/passes/ring.h); owner and ring block are parts of the chunk. So
+// the bits are the schedule's.
 #pragma once
 
 #include <deque>
@@ -23,9 +23,9 @@ class Hierarchical final : public Activity {
  public:
   static constexpr int kLanes = 3;
 
-  /// Messages of lane i carry first_tag + i. `ranks`: of all hosts, each with as many as `host`; this is `rank` of them.
+  /// Messages of lane i carry first_tag + i. `problem` has this rank among all of them, and the chunks.
   Hierarchical(Transport& transport, Scratch& scratch, shared::Group& host, const Operation& operation, std::int64_t sequence,
-               Tag first_tag, int rank, int ranks);
+               Tag first_tag, const schedule::Problem& problem);
 
   bool advance() override;
   int waits_for() const override;

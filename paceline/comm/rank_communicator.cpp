@@ -10,6 +10,7 @@
 #include "paceline/comm/executor.h"
 #include "paceline/comm/gpu.h"
 #include "paceline/comm/hierarchical.h"
+#include "paceline/comm/lowering.h"
 #include "paceline/comm/shared/direct.h"
 #include "paceline/comm/split.h"
 #include "paceline/comm/validate.h"
@@ -112,30 +113,25 @@ bool RankCommunicator::is_direct(const Operation& op) const {
 std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
   const Operation& op = call.operation;
   if (!op.is_collective()) return std::make_unique<Message>(endpoint_->transport(), op);
-  if (is_direct(op)) return std::make_unique<shared::Direct>(*endpoint_->host_group(), op, call.sequence);
-  const Topology topology = endpoint_->topology();
-  const bool even = topology.hosts * topology.per_host == size() && topology.hosts > 1 && topology.per_host > 1;
-  if (op.algorithm == "hierarchical" && op.kind == Kind::allreduce && endpoint_->host_group() && even)
-    return std::make_unique<Hierarchical>(endpoint_->transport(), scratch_, *endpoint_->host_group(), op, call.sequence, tags_of(call),
-                                          rank(), size());
-  return scheduled(call);
-}
-
-std::unique_ptr<Activity> RankCommunicator::scheduled(const Call& call) {
-  const Operation& op = call.operation;
-  const auto& row = schedule::algorithm_for(op.algorithm, op.collective());
+  if (is_direct(op)) return std::make_unique<shared::Direct>(*endpoint_->host_group(), op, call.sequence);  // nothing to look up
+  const schedule::Algorithm& algorithm = schedule::algorithm_for(op.algorithm, op.collective()).make;
+  const schedule::Problem problem = problem_of(op, algorithm);
+  if (endpoint_->host_group() && algorithm.lowering && algorithm.lowering.covers(problem))
+    return find(lowerings(), "lowering", op.algorithm)
+        .make({endpoint_->transport(), scratch_, *endpoint_->host_group(), op, problem, call.sequence, tags_of(call)});
   const bool mean = op.reduces() && op.op == ReduceOp::mean;
-  return std::make_unique<Executor>(endpoint_->transport(), scratch_, row.make.steps(problem(op)), op, tags_of(call), mean ? size() : 1);
+  return std::make_unique<Executor>(endpoint_->transport(), scratch_, algorithm.steps(problem), op, tags_of(call), mean ? size() : 1);
 }
 
-schedule::Problem RankCommunicator::problem(const Operation& op) const {
-  return {.collective = op.collective(),
-          .rank = rank(),
-          .size = size(),
-          .count = op.buffer.count,
-          .root = op.root,
-          .per_host = endpoint_->topology().per_host,
-          .chunks = chunks_for(op.buffer.bytes())};
+schedule::Problem RankCommunicator::problem_of(const Operation& op, const schedule::Algorithm& algorithm) const {
+  schedule::Problem problem{.collective = op.collective(),
+                            .rank = rank(),
+                            .size = size(),
+                            .count = op.buffer.count,
+                            .root = op.root,
+                            .per_host = endpoint_->topology().per_host};
+  problem.chunks = algorithm.chunks(problem, op.buffer.bytes());
+  return problem;
 }
 
 std::string RankCommunicator::configured(const Operation& op) const {
@@ -154,14 +150,14 @@ std::string RankCommunicator::choose(const Operation& op) {
           "ranks of one host are no neighbours, so hosts send one another more than they must; start them with mpirun --map-by slot");
     costs_ = config_.repeatable ? built_in_costs(network, config_, topology()) : measure_costs(*this);
   }
-  const std::int64_t bytes = rounded_length(op.buffer.bytes()), element = size_of(op.buffer.dtype);
+  const std::int64_t bytes = schedule::rounded_length(op.buffer.bytes()), element = size_of(op.buffer.dtype);
   std::string& choice = choices_[{op.kind, bytes}];
   if (choice.empty()) {
-    schedule::Problem rounded = problem(op);
-    rounded.count = bytes / element;
-    if (op.kind == Kind::all_to_all) rounded.count = (rounded.count + size() - 1) / size() * size();  // parts of one size
-    rounded.chunks = chunks_for(bytes);
-    choice = cheapest(*costs_, rounded, element);
+    std::int64_t count = bytes / element;
+    if (op.kind == Kind::all_to_all) count = (count + size() - 1) / size() * size();  // parts of one size
+    choice = schedule::cheapest(
+        *costs_, {.collective = op.collective(), .size = size(), .count = count, .root = op.root, .per_host = topology().per_host},
+        element);
   }
   return choice;
 }

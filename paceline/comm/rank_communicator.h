@@ -1,7 +1,6 @@
 // The communicator of every CPU engine: turns operations into activities over an endpoint, and drives them.
 //
-// `direct` on ranks that all share memory, and `hierarchical` on hosts whose ranks do, run straight on that memory; any other algorithm is
-// a schedule, executed step by step.
+// Every algorithm is a schedule. Where ranks share memory, some are executed in one pass over it (lowering.h); all others step by step.
 #pragma once
 
 #include <atomic>
@@ -36,8 +35,7 @@ class RankCommunicator final : public Communicator {
   void check_gpu(const Operation& operation) const;
   bool is_direct(const Operation& operation) const;
   std::unique_ptr<Activity> activity_for(const Call& call);
-  std::unique_ptr<Activity> scheduled(const Call& call);
-  schedule::Problem problem(const Operation& operation) const;
+  schedule::Problem problem_of(const Operation& operation, const schedule::Algorithm& algorithm) const;
   /// comm.algorithm; for collectives that it does not offer, ring, which offers all: the same on every engine, as additions have an order.
   std::string configured(const Operation& operation) const;
   std::string choose(const Operation& operation);
@@ -45,7 +43,7 @@ class RankCommunicator final : public Communicator {
   std::unique_ptr<Endpoint> endpoint_;
   CommConfig config_;
   Judge judge_;
-  std::optional<Costs> costs_;                                               // found when a choice depends on them
+  std::optional<schedule::Costs> costs_;                                     // found when a choice depends on them
   std::map<std::pair<Operation::Kind, std::int64_t>, std::string> choices_;  // by kind and rounded length
   // Collectives are counted alike on all ranks: their numbers stand in messages and make the tags.
   std::int64_t collectives_ = 0;

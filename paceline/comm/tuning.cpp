@@ -1,9 +1,7 @@
 #include "paceline/comm/tuning.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
-#include <limits>
 
 #include "paceline/comm/reduce.h"
 
@@ -31,28 +29,22 @@ double all_gather_seconds(Communicator& communicator, const std::string& algorit
       [&] { communicator.run(all_gather(data, {.op = ReduceOp::sum, .root = 0, .algorithm = algorithm, .deadline = {}})); });
 }
 
-constexpr double kHeldSecondsPerByte = 0.1e-9;  // written and read once more
-constexpr double kClearly = 1 - 1e-9;           // by more than rounding, in which the processors of two ranks may differ
-
 // Mailboxes in memory, and TCP over 10 Gbit/s: what decides is how much a message costs beside a byte, and that is much alike on many
 // machines.
-constexpr Costs kMemory = {.alpha_s = 2e-6, .gap_s = 1e-6, .bytes_per_s = 12e9, .reduce_s_per_byte = 0.05e-9};
-constexpr Costs kNetwork = {.alpha_s = 30e-6, .gap_s = 5e-6, .bytes_per_s = 1.1e9, .reduce_s_per_byte = 0.05e-9};
-
-constexpr std::int64_t kChunkBytes = 128 << 10, kMostChunks = 64;
+constexpr schedule::Link kMemory = {.alpha_s = 2e-6, .gap_s = 1e-6, .bytes_per_s = 12e9};
+constexpr schedule::Link kNetwork = {.alpha_s = 30e-6, .gap_s = 5e-6, .bytes_per_s = 1.1e9};
+constexpr double kReduceSecondsPerByte = 0.05e-9;
 
 }  // namespace
 
-std::int64_t chunks_for(std::int64_t bytes) { return std::clamp<std::int64_t>(bytes / kChunkBytes, 1, kMostChunks); }
-
-Costs built_in_costs(bool network, const CommConfig& config, const Topology& topology) {
-  Costs costs = network ? kNetwork : kMemory;
-  costs.alpha_s += (config.link_latency_us + config.link_jitter_us / 2) * 1e-6;
-  if (config.link_gbit_per_s > 0) costs.bytes_per_s = std::min(costs.bytes_per_s, config.link_gbit_per_s * 1e9 / 8 / topology.per_host);
-  return costs;
+schedule::Costs built_in_costs(bool network, const CommConfig& config, const Topology& topology) {
+  schedule::Link link = network ? kNetwork : kMemory;
+  link.alpha_s += (config.link_latency_us + config.link_jitter_us / 2) * 1e-6;
+  if (config.link_gbit_per_s > 0) link.bytes_per_s = std::min(link.bytes_per_s, config.link_gbit_per_s * 1e9 / 8 / topology.per_host);
+  return schedule::Costs::uniform(link, kReduceSecondsPerByte);
 }
 
-Costs measure_costs(Communicator& communicator) {
+schedule::Costs measure_costs(Communicator& communicator) {
   constexpr std::int64_t kSmall = 8, kLarge = 2 << 20, kElements = 1 << 18;
   // A ring makes p − 1 rounds of one message, `direct` one round of p − 1 messages.
   const int p = communicator.size();
@@ -65,30 +57,7 @@ Costs measure_costs(Communicator& communicator) {
   std::vector<double> costs{alpha, gap, static_cast<double>(kLarge) * (p - 1) / p / std::max(large - ring, 1e-9),
                             reduction / (kElements * sizeof(float))};
   communicator.run(broadcast(costs, {.op = ReduceOp::sum, .root = 0, .algorithm = "tree", .deadline = {}}));
-  return {costs[0], costs[1], costs[2], costs[3]};
-}
-
-double predict(const Costs& costs, const schedule::Path& path, std::int64_t element_bytes) {
-  const auto bytes = [&](std::int64_t elements) { return static_cast<double>(elements * element_bytes); };
-  return path.rounds * costs.alpha_s + static_cast<double>(path.queued) * costs.gap_s + bytes(path.moved) / costs.bytes_per_s +
-         bytes(path.reduced) * costs.reduce_s_per_byte + bytes(path.held) * kHeldSecondsPerByte;
-}
-
-std::int64_t rounded_length(std::int64_t bytes) {
-  const int bits = std::bit_width(static_cast<std::uint64_t>(bytes));
-  const std::int64_t step = std::int64_t{1} << std::max(bits - 4, 0);
-  return (bytes + step - 1) / step * step;
-}
-
-std::string cheapest(const Costs& costs, const schedule::Problem& problem, std::int64_t element_bytes) {
-  std::string_view best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const auto& row : schedule::algorithms()) {
-    if (!row.make.offer(problem.collective)) continue;
-    const double seconds = predict(costs, schedule::critical_path(row.make, problem), element_bytes);
-    if (seconds < least * kClearly) least = seconds, best = row.key;
-  }
-  return std::string(best);
+  return schedule::Costs::uniform({.alpha_s = costs[0], .gap_s = costs[1], .bytes_per_s = costs[2]}, costs[3]);
 }
 
 }  // namespace paceline::comm

@@ -7,10 +7,16 @@
 //   all_gather       1        (p−1)/p·n      0
 //   broadcast        1        (p−1)·n        0
 //   reduce           1        n              (p−1)·n
+//     on one host    2        n              (p−1)/p·n
 //   all_to_all       1        (p−1)/p·n      0
 //   barrier          1        0              0
 //
+// Where all ranks are on one host a reduce shares out the additions, which are all that it costs there: a part's owner reduces it and gives
+// it to the root. Across hosts the root reduces all, which saves a round.
+//
 // Invariant: an element is reduced on one rank, its part's owner or the root, which takes the others' in the order r+1, r+2, … (mod p).
+//
+// Lowering: ranks that share memory read one another's buffers where they lie, and write their part where it is wanted.
 #include "paceline/schedule/passes/direct.h"
 #include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
@@ -26,8 +32,21 @@ Counts exchange_counts(const Problem& p) { return direct_counts(p.size, p.count,
 void broadcast(StepList& list, const Problem& p) { tree_broadcast(list, star(from_root(p)), whole(p), 1, 0); }
 Counts broadcast_counts(const Problem& p) { return {1, (p.size - 1) * p.count, 0}; }
 
-void reduce(StepList& list, const Problem& p) { tree_reduce(list, star(from_root(p)), whole(p), 1, 0); }
-Counts reduce_counts(const Problem& p) { return {1, p.count, (p.size - 1) * p.count}; }
+bool on_one_host(const Problem& p) { return p.per_host >= p.size; }
+
+void reduce(StepList& list, const Problem& p) {
+  if (!on_one_host(p)) {
+    tree_reduce(list, star(from_root(p)), whole(p), 1, 0);
+    return;
+  }
+  const int round = direct_pass(list, everyone(p), parts(p), Collective::reduce_scatter, 0);
+  const Team team = from_root(p);
+  tree_gather(
+      list, star(team), [&](int index) { return part(p.count, p.size, team.rank(index)); }, round);
+}
+Counts reduce_counts(const Problem& p) {
+  return on_one_host(p) ? Counts{2, p.count, p.count * (p.size - 1) / p.size} : Counts{1, p.count, (p.size - 1) * p.count};
+}
 
 void all_to_all(StepList& list, const Problem& p) { rotation_pass(list, p, 0); }
 Counts all_to_all_counts(const Problem& p) { return {1, p.count * (p.size - 1) / p.size, 0}; }
@@ -41,6 +60,11 @@ constexpr Method kMethods[] = {
 
 }  // namespace
 
-Algorithm direct() { return algorithm<kMethods>(); }
+Algorithm direct() {
+  Algorithm made = algorithm<kMethods>();
+  made.lowering = {.help = "every rank reads what it needs in the others' memory: no message, and buffers up to 512 bytes in one meeting",
+                   .covers = on_one_host};
+  return made;
+}
 
 }  // namespace paceline::schedule

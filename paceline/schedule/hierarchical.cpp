@@ -3,12 +3,13 @@
 // before direct exchanges inside:
 //
 //                    rounds           sent by a rank                      reduced                             across, by a host
-//   allreduce        2(H−1) + 2       2(k−1)/k·n + 2(H−1)/H·n/k           (k−1)/k·n + (H−1)/H·n/k             2(H−1)/H·n
+//   allreduce        2(H−1) + 2 + C−1 2(k−1)/k·n + 2(H−1)/H·n/k           (k−1)/k·n + (H−1)/H·n/k             2(H−1)/H·n
 //   reduce_scatter   H−1 + 1          (k−1)/k·n + (H−1)/H·n/k             (k−1)/k·n + (H−1)/H·n/k             (H−1)/H·n
 //   all_gather       H−1 + 1          (H−1)/H·n/k + (k−1)/k·n             0                                   (H−1)/H·n
 //
-// (no round inside where k = 1). Where the last host is smaller (q < k ranks) the first rank of each host leads: it reduces or gathers for
-// its host, goes round the ring of leaders, and broadcasts or scatters:
+// (no round inside where k = 1). An allreduce goes through in chunks, one round behind the other, so that the network has something to
+// carry while others are reduced and gathered inside. Where the last host is smaller (q < k ranks) the first rank of each host leads: it
+// reduces or gathers for its host, goes round the ring of leaders, and broadcasts or scatters:
 //
 //   allreduce        2(H−1) + 2       (k−1)·n + 2(H−1)/H·n                (k−1)·n + (H−1)/H·n                 2(H−1)/H·n
 //   reduce_scatter   H−1 + 2          n                                   k·n − q/p·n                         n − its own ranks' parts
@@ -22,6 +23,9 @@
 //   barrier          2l               0                                   0                                   0
 //
 // Invariant: what leaves a host has been reduced over it, and what enters it enters once.
+//
+// Lowering: of an allreduce among hosts of k ranks each that share memory. What goes on inside is one pass over it, and a few chunks at a
+// time are on their way.
 #include <algorithm>
 
 #include "paceline/schedule/all.h"
@@ -50,27 +54,34 @@ struct Hosts {
 // Where all hosts have k ranks
 // -----------------------------------------------------------------------------------------------------------------
 
-/// In an allreduce a slice is one range. In its halves it is the parts of all ranks of an index, which lie k parts apart.
-void by_slices(StepList& list, const Problem& p, const Hosts& hosts) {
-  const bool one_range = p.collective == Collective::allreduce;
-  const Range slice = cut(whole(p), hosts.each, hosts.local);
-  const Blocks across = [&](int host) {
-    return one_range ? cut(slice, hosts.count, host) : part(p.count, p.size, host * hosts.each + hosts.local);
-  };
-  const auto inside = [&](Collective collective, int round) {
+/// One chunk of an allreduce: slices are cut from one range. `round` is its first.
+void chunk_by_slices(StepList& list, Range chunk, const Hosts& hosts, int round) {
+  const Blocks slices = cut(chunk, hosts.each), across = cut(slices(hosts.local), hosts.count);
+  round = direct_pass(list, hosts.inside(), slices, Collective::reduce_scatter, round);
+  round = ring_pass(list, hosts.across(), across, Collective::allreduce, round);
+  direct_pass(list, hosts.inside(), slices, Collective::all_gather, round);
+}
+
+/// In the halves of an allreduce a slice is the parts of all ranks of an index, which lie k parts apart.
+void half_by_slices(StepList& list, const Problem& p, const Hosts& hosts) {
+  const Blocks across = [&](int host) { return part(p.count, p.size, host * hosts.each + hosts.local); };
+  const auto inside = [&](int round) {
     int next = round;
-    for (int stretch = 0; stretch < (one_range ? 1 : hosts.count); ++stretch) {
-      const Blocks blocks = [&](int local) {
-        return one_range ? cut(whole(p), hosts.each, local) : part(p.count, p.size, stretch * hosts.each + local);
-      };
-      next = direct_pass(list, hosts.inside(), blocks, collective, round);
+    for (int stretch = 0; stretch < hosts.count; ++stretch) {
+      const Blocks blocks = [&](int local) { return part(p.count, p.size, stretch * hosts.each + local); };
+      next = direct_pass(list, hosts.inside(), blocks, p.collective, round);
     }
     return next;
   };
   int round = 0;
-  if (scatters(p.collective)) round = inside(Collective::reduce_scatter, round);
+  if (scatters(p.collective)) round = inside(round);
   round = ring_pass(list, hosts.across(), across, p.collective, round);
-  if (gathers(p.collective)) inside(Collective::all_gather, round);
+  if (gathers(p.collective)) inside(round);
+}
+
+void by_slices(StepList& list, const Problem& p, const Hosts& hosts) {
+  if (p.collective != Collective::allreduce) return half_by_slices(list, p, hosts);
+  for (int c = 0; c < p.chunks; ++c) chunk_by_slices(list, cut(whole(p), static_cast<int>(p.chunks), c), hosts, c);
 }
 
 // Where the last host is smaller
@@ -100,7 +111,9 @@ void in_three_phases(StepList& list, const Problem& p) {
 Counts in_three_phases_counts(const Problem& p) {
   const Hosts hosts(p);
   const std::int64_t n = p.count, k = hosts.each, last = hosts.ranks(hosts.count - 1) * n / p.size;
-  if (hosts.even()) return direct_counts(hosts.each, n, p.collective) + ring_counts(hosts.count, n / k, p.collective);
+  const int behind = p.collective == Collective::allreduce ? static_cast<int>(p.chunks) - 1 : 0;
+  if (hosts.even())
+    return direct_counts(hosts.each, n, p.collective) + ring_counts(hosts.count, n / k, p.collective) + Counts{behind, 0, 0};
   const int rounds = halves(p.collective) * (hosts.count - 1) + 2;
   if (p.collective == Collective::reduce_scatter) return {rounds, n, k * n - last};
   if (p.collective == Collective::all_gather) return {rounds, k * n - last, 0};
@@ -169,8 +182,26 @@ constexpr Method kMethods[] = {
     {Collective::barrier, along_chain<tree_allreduce>, barrier_counts},
 };
 
+/// Hosts of the same number of ranks, several of them with several ranks each.
+bool has_two_levels(const Problem& p) {
+  return p.collective == Collective::allreduce && p.per_host > 1 && p.per_host < p.size && p.size % p.per_host == 0;
+}
+
+constexpr std::int64_t kSliceBytes = 1 << 20;  // of a chunk that one rank carries across: some pieces of a network, and soon reduced inside
+
+std::int64_t chunks(const Problem& p, std::int64_t bytes) {
+  if (has_two_levels(p)) return std::max<std::int64_t>(1, bytes / (kSliceBytes * p.per_host));
+  return p.collective == Collective::allreduce ? 1 : pipeline_chunks(p, bytes);
+}
+
 }  // namespace
 
-Algorithm hierarchical() { return algorithm<kMethods>(); }
+Algorithm hierarchical() {
+  Algorithm made = algorithm<kMethods>();
+  made.chunks = chunks;
+  made.lowering = {.help = "inside a host every rank reads what it needs in the others' memory; across hosts the messages stay",
+                   .covers = has_two_levels};
+  return made;
+}
 
 }  // namespace paceline::schedule

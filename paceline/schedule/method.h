@@ -31,7 +31,8 @@ template <const auto& kMethods>
 Algorithm algorithm() {
   return {.steps = [](const Problem& problem) { return steps_of(kMethods, problem); },
           .formula = [](const Problem& problem) { return counts_of(kMethods, problem); },
-          .offers = kOffers<kMethods>};
+          .offers = kOffers<kMethods>,
+          .chunks = pipeline_chunks};
 }
 
 }  // namespace paceline::schedule

@@ -28,6 +28,11 @@ Counts count(std::span<const Step> steps) {
   return counts;
 }
 
+std::int64_t pipeline_chunks(const Problem&, std::int64_t bytes) {
+  constexpr std::int64_t kChunkBytes = 128 << 10, kMostChunks = 64;
+  return std::clamp<std::int64_t>(bytes / kChunkBytes, 1, kMostChunks);
+}
+
 bool Algorithm::offer(Collective collective) const { return std::ranges::find(offers, collective) != offers.end(); }
 
 }  // namespace paceline::schedule

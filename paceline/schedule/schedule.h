@@ -49,7 +49,8 @@ struct Problem {
   int rank = 0, size = 1;
   std::int64_t count = 0;
   int root = 0;
-  int per_host = 1;         // ranks of a host, which are neighbours: host = rank / per_host. Flat algorithms do not look at it
+  int per_host = 1;         // ranks of a host, which are neighbours: host = rank / per_host. Flat algorithms do not look at it, but for
+                            // direct's reduce
   std::int64_t chunks = 1;  // pieces that flow through a tree or chain behind one another
 };
 
@@ -80,14 +81,28 @@ struct Counts {
 constexpr Counts operator+(const Counts& a, const Counts& b) { return {a.rounds + b.rounds, a.sent + b.sent, a.reduced + b.reduced}; }
 Counts count(std::span<const Step> steps);
 
+/// A way to execute an algorithm's schedule in one pass, on memory that the ranks of a host share: the same additions in the same order, so
+/// the same bits, but none of the messages inside a host. comm declares which of its paths does it (comm/lowering.h), and a test holds that
+/// path against the steps.
+struct Lowering {
+  std::string_view help;                             // what becomes of the messages
+  bool (*covers)(const Problem& problem) = nullptr;  // where the ranks of a host share memory; null: nowhere
+  explicit operator bool() const { return covers != nullptr; }
+};
+
 /// One algorithm: steps(problem) for the collectives in `offers`, and what they cost. For a count that `size` (and the chunks) divide the
 /// formula is exact; a test holds it against the steps. Both throw ConfigError for a problem that cannot be.
 struct Algorithm {
   Steps (*steps)(const Problem& problem) = nullptr;
   Counts (*formula)(const Problem& problem) = nullptr;  // each number of the rank that has most of it; problem.rank is not looked at
   std::span<const Collective> offers;
+  /// Into how many chunks a buffer of so many bytes is cut: Problem::chunks, as every engine runs it.
+  std::int64_t (*chunks)(const Problem& problem, std::int64_t bytes) = nullptr;
+  Lowering lowering = {};
   bool offer(Collective collective) const;
 };
+/// Chunks of what flows through a tree or chain.
+std::int64_t pipeline_chunks(const Problem& problem, std::int64_t bytes);
 
 std::span<const Entry<Algorithm>> algorithms();
 /// The row with this key, which must offer the collective. Throws ConfigError that names those which do.

@@ -14,8 +14,11 @@
 namespace paceline::comm {
 namespace {
 
+using schedule::cheapest;
 using schedule::Collective;
+using schedule::Costs;
 using schedule::Problem;
+using schedule::rounded_length;
 using testing::Each;
 using testing::HasSubstr;
 
@@ -60,9 +63,7 @@ TEST(Auto, ChoosesByBuiltInCostsWhereResultsMustRepeat) {
     });
     return answer;
   };
-  const auto choice = [](std::int64_t count) {
-    return cheapest(built_in_costs(false, {}, {}), {.size = kRanks, .count = count, .chunks = chunks_for(count * 4)}, 4);
-  };
+  const auto choice = [](std::int64_t count) { return cheapest(built_in_costs(false, {}, {}), {.size = kRanks, .count = count}, 4); };
   const auto rounded = [](std::int64_t count) { return rounded_length(count * 4) / 4; };
   // Just below where another becomes the cheapest, the rounded length counts.
   std::int64_t crossing = 100;
@@ -100,10 +101,10 @@ TEST(Auto, ChoosesForAnAllToAllToo) {
 TEST(Auto, MeasuresAllThatItNeeds) {
   play(3, far_apart(), [](Communicator& comm) {
     const Costs costs = measure_costs(comm);
-    EXPECT_GT(costs.alpha_s, 0);
-    EXPECT_GE(costs.gap_s, 0);
-    EXPECT_LE(costs.gap_s, costs.alpha_s);
-    EXPECT_GT(costs.bytes_per_s, 0);
+    EXPECT_GT(costs.between.alpha_s, 0);
+    EXPECT_GE(costs.between.gap_s, 0);
+    EXPECT_LE(costs.between.gap_s, costs.between.alpha_s);
+    EXPECT_GT(costs.between.bytes_per_s, 0);
     EXPECT_GT(costs.reduce_s_per_byte, 0);
   });
 }
@@ -126,7 +127,7 @@ TEST(Cheapest, FewBytesOverManyHostsGoInLogarithmicallyManyRounds) {
 TEST(Cheapest, LongBuffersGoWithLittleTraffic) {
   const Costs costs = built_in_costs(true, {}, {});
   for (const int size : {4, 5, 8, 12}) {
-    const Problem problem{.size = size, .count = 16 << 20, .chunks = chunks_for(64 << 20)};
+    const Problem problem{.size = size, .count = 16 << 20};
     const auto& row = schedule::algorithm_for(cheapest(costs, problem, 4), Collective::allreduce);
     EXPECT_LE(row.make.formula(problem).sent, 2 * problem.count) << size << " by " << row.key;
   }
@@ -160,14 +161,14 @@ TEST(BuiltInCosts, KnowTheLinkThatIsPlayed) {
   config.link_gbit_per_s = 1;
   config.link_latency_us = 500;
   const Costs plain = built_in_costs(true, {}, {}), played = built_in_costs(true, config, {.per_host = 2, .hosts = 3});
-  EXPECT_DOUBLE_EQ(played.alpha_s, plain.alpha_s + 500e-6);
-  EXPECT_DOUBLE_EQ(played.bytes_per_s, 1e9 / 8 / 2);
+  EXPECT_DOUBLE_EQ(played.between.alpha_s, plain.between.alpha_s + 500e-6);
+  EXPECT_DOUBLE_EQ(played.between.bytes_per_s, 1e9 / 8 / 2);
 }
 
 TEST(BuiltInCosts, TakeJitterForItsMean) {
   CommConfig config;
   config.link_jitter_us = 300;  // from 0 to 300
-  EXPECT_DOUBLE_EQ(built_in_costs(true, config, {}).alpha_s, built_in_costs(true, {}, {}).alpha_s + 150e-6);
+  EXPECT_DOUBLE_EQ(built_in_costs(true, config, {}).between.alpha_s, built_in_costs(true, {}, {}).between.alpha_s + 150e-6);
 }
 
 }  // namespace

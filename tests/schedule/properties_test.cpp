@@ -33,6 +33,7 @@ std::vector<Problem> problems(const Case& test, int size, std::vector<std::int64
   std::set<int> roots = {0}, hosts = {1};
   if (rooted) roots.insert({size / 2, size - 1});
   if (test.key == "hierarchical") hosts.insert({2, 3, 4, 64});
+  if (test.key == "direct" && test.collective == Collective::reduce) hosts.insert(64);
   if (test.collective == Collective::barrier) counts = {0};
   std::vector<Problem> all;
   for (const std::int64_t count : counts) {

@@ -1,0 +1,28 @@
+// The paths that execute a schedule in one pass, on memory that the ranks of a host share (schedule::Lowering). One row for each algorithm
+// that declares a lowering; whatever has none, or is not covered by it, is executed step by step (executor.h).
+//
+// Invariant: a path makes the additions of its schedule in the schedule's order, so that it gives the schedule's bits, and sends the
+// schedule's messages between hosts. tests/comm/lowering_test.cpp holds both against the steps.
+#pragma once
+
+#include "paceline/base/registry.h"
+#include "paceline/comm/activity.h"
+#include "paceline/comm/scratch.h"
+#include "paceline/comm/shared/group.h"
+
+namespace paceline::comm {
+
+struct LoweringSite {
+  Transport& transport;
+  Scratch& scratch;
+  shared::Group& host;  // the ranks of this host
+  const Operation& operation;
+  const schedule::Problem& problem;  // that the lowering covers
+  std::int64_t sequence;
+  Tag first_tag;  // of Hierarchical::kLanes
+};
+
+using Lower = std::unique_ptr<Activity> (*)(const LoweringSite& site);
+std::span<const Entry<Lower>> lowerings();
+
+}  // namespace paceline::comm

@@ -1,0 +1,49 @@
+#include "paceline/schedule/cost.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace paceline::schedule {
+namespace {
+
+constexpr double kClearly = 1 - 1e-9;  // by more than rounding, in which the processors of two ranks may differ
+
+double seconds(const Link& link, const Traffic& traffic, double element_bytes) {
+  if (!traffic.any) return 0;
+  return link.alpha_s + static_cast<double>(traffic.queued) * link.gap_s +
+         static_cast<double>(traffic.moved) * element_bytes / link.bytes_per_s;
+}
+
+}  // namespace
+
+double predict(const Costs& costs, const Algorithm& algorithm, const Problem& problem, std::int64_t element_bytes) {
+  const auto width = static_cast<double>(element_bytes);
+  double total = 0;
+  for (const Round& round : critical_rounds(algorithm, problem, costs.per_host))
+    total += std::max(seconds(costs.inside, round.inside, width), seconds(costs.between, round.between, width)) +
+             static_cast<double>(round.reduced) * width * costs.reduce_s_per_byte +
+             static_cast<double>(round.held) * width * costs.held_s_per_byte;
+  return total;
+}
+
+std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t element_bytes) {
+  std::string_view best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& row : algorithms()) {
+    if (!row.make.offer(problem.collective)) continue;
+    Problem cut = problem;
+    cut.chunks = row.make.chunks(problem, problem.count * element_bytes);
+    const double time = predict(costs, row.make, cut, element_bytes);
+    if (time < least * kClearly) least = time, best = row.key;
+  }
+  return std::string(best);
+}
+
+std::int64_t rounded_length(std::int64_t bytes) {
+  const int bits = std::bit_width(static_cast<std::uint64_t>(bytes));
+  const std::int64_t step = std::int64_t{1} << std::max(bits - 4, 0);
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace paceline::schedule

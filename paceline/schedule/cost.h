@@ -1,0 +1,44 @@
+// What a collective costs on a machine, and which algorithm is the cheapest. Pure functions of numbers: `comm` chooses by them, and a
+// performance model needs nothing else.
+#pragma once
+
+#include <string>
+
+#include "paceline/schedule/path.h"
+
+namespace paceline::schedule {
+
+/// What messages of one class of links cost.
+struct Link {
+  double alpha_s = 0;      // of one message
+  double gap_s = 0;        // of each further one that a rank sends or receives at the same time
+  double bytes_per_s = 0;  // B: of a rank inside a host, of a host between hosts
+};
+
+/// Both classes of links, and who is connected by which: each `per_host` neighbours are a host. With 1 every message crosses hosts.
+///
+/// A round takes as long as the slower of its classes, each α + queued·gap + moved/B, since a rank's memory and its host's network carry
+/// messages at the same time; then its additions, reduced·g and held·h, along the critical path (path.h, docs/algorithms.md).
+struct Costs {
+  Link inside, between;
+  double reduce_s_per_byte = 0;     // g
+  double held_s_per_byte = 0.1e-9;  // h: written and read once more
+  int per_host = 1;
+
+  /// One class for all pairs.
+  static Costs uniform(const Link& link, double reduce_s_per_byte) {
+    return {.inside = link, .between = link, .reduce_s_per_byte = reduce_s_per_byte};
+  }
+};
+
+/// Seconds of one collective; problem.rank does not matter.
+double predict(const Costs& costs, const Algorithm& algorithm, const Problem& problem, std::int64_t element_bytes);
+
+/// The key of the cheapest algorithm, the same for all ranks. Each is cut into the chunks that it runs with (Algorithm::chunks).
+std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t element_bytes);
+
+/// Bytes, rounded up to one of eight lengths in each power of two. Lengths that become the same one share a choice, so that a group whose
+/// lengths always differ (codes of a sparse compressor) chooses a few hundred times and not without end.
+std::int64_t rounded_length(std::int64_t bytes);
+
+}  // namespace paceline::schedule
