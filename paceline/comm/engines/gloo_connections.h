@@ -1,0 +1,63 @@
+// A process's connections to the ranks of other hosts, and who of them is gone or gave up.
+//
+// Every rank is connected with all ranks of other hosts. A connection that breaks is the sign that a rank is gone. A rank that lives but
+// gave up on a group says so in its last words.
+#pragma once
+
+#include <list>
+#include <map>
+
+#include "paceline/comm/engines/gloo_tickets.h"
+#include "paceline/comm/engines/two_level.h"
+
+namespace paceline::comm::over_gloo {
+
+/// Of a rank that gave up on a group, because of a rank of the run.
+struct LastWords {
+  std::uint64_t group;
+  std::int64_t culprit;
+};
+
+/// Shared by the communicators that were split from one another.
+class Connections {
+ public:
+  Connections(const World& world, const Places& places, const std::string& address, const shared::Exchange& exchange);
+
+  Context& context() { return *context_; }
+  Watchers& watchers() { return watchers_; }
+  int rank() const { return context_->rank; }
+  std::int64_t next_group() { return ++groups_; }
+  /// Then all that it said has come.
+  bool is_broken(int peer);
+  /// After a message told that it is: it takes the threads a moment to see it everywhere.
+  void await_break(int peer);
+
+  /// To all in `peers` that this rank is connected with.
+  void say(const LastWords& words, const std::vector<int>& peers);
+  /// −1 where it said nothing of this group.
+  int culprit_of(int peer, std::uint64_t group);
+
+ private:
+  struct Words {
+    LastWords words;
+    std::unique_ptr<Ticket> ticket;
+  };
+
+  void connect(int peer, const std::vector<char>& address);
+  std::unique_ptr<Ticket> ticket_for(Words& words, bool sends);
+  void listen_to(int peer);
+  void hear(int peer);
+
+  std::shared_ptr<Context> context_;
+  Watchers watchers_;
+  /// By peer. Gloo tells of a broken connection only some of the operations on it; a receive that nobody ever answers is always among them.
+  std::map<int, std::unique_ptr<Ticket>> silent_;
+  std::atomic<std::int64_t> groups_ = 0;  // that this rank led
+
+  std::mutex mutex_;                                       // of what follows
+  std::list<Words> said_;                                  // may still be on their way
+  std::map<int, Words> heard_;                             // by peer: what comes next; without a ticket: nothing
+  std::map<std::pair<int, std::uint64_t>, int> culprits_;  // by peer and group
+};
+
+}  // namespace paceline::comm::over_gloo
