@@ -2,6 +2,7 @@
 #pragma once
 
 #include "paceline/base/program.h"
+#include "paceline/central/server_client.h"
 #include "paceline/comm/engine.h"
 #include "paceline/data_parallel/data_parallel.h"
 #include "paceline/data_parallel/replica.h"

@@ -25,23 +25,33 @@ ps::Allocate allocate_on(const c10::Device& device) {
 }  // namespace
 
 ServerPlan::ServerPlan(const step::Context& context, const Settings& settings, std::int64_t servers)
-    : context_(context), settings_(settings) {
+    : ServerPlan(ServedModel{.arena = context.module.arena(),
+                             .statistics = &context.module.statistics(),
+                             .device = context.module.device(),
+                             .optim = context.optim,
+                             .clock = context.clock,
+                             .compress = context.compress,
+                             .compression = context.compression,
+                             .seed = context.seed},
+                 settings, servers) {}
+
+ServerPlan::ServerPlan(const ServedModel& model, const Settings& settings, std::int64_t servers) : model_(model), settings_(settings) {
   const ps::Server::Setup setup = whole();
   const auto made = optim::make_optimizer(ps::server_optimizer(settings.ps, optimizer()));
   cuts_ = ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), made->elementwise());
 }
 
-optim::OptimConfig ServerPlan::optimizer() const { return step::optimizer_behind(context_.compression, context_.optim); }
+optim::OptimConfig ServerPlan::optimizer() const { return step::optimizer_behind(model_.compression, model_.optim); }
 
 ps::Server::Setup ServerPlan::whole() const {
-  const tensor::Arena& arena = context_.module.arena();
+  const tensor::Arena& arena = model_.arena;
   ps::Server::Setup setup;
   for (const tensor::Entry& entry : arena.entries()) setup.segments.push_back({entry.offset, entry.count, entry.decay});
   setup.length = setup.end = arena.length();
-  setup.statistics = context_.module.statistics().length();
+  setup.statistics = statistics();
   setup.workers = settings_.workers;
-  setup.seed = context_.seed;
-  const c10::Device& device = context_.module.device();
+  setup.seed = model_.seed;
+  const c10::Device& device = model_.device;
   setup.allocate = allocate_on(device);
   setup.place = {.cuda = device.is_cuda(), .stream = tensor::current_stream(device)};
   return setup;
@@ -54,19 +64,19 @@ std::shared_ptr<ps::Host> ServerPlan::make_host(std::size_t index) const {
   const auto consistency = ps::make_consistency(settings_.ps.consistency, settings_.ps, setup.workers);
   setup.keeps_previous = cuts_.size() > 2 && settings_.cluster.max_restarts > 0 && consistency->waits_for_everybody();
   auto server = std::make_unique<ps::Server>(settings_.ps, optimizer(), setup);
-  const ServerTensors tensors(*server, context_.module.device());
-  tensors.parameters().copy_(context_.module.arena().parameters().narrow(0, setup.begin, server->length()));
-  if (setup.statistics > 0) tensors.statistics().copy_(context_.module.statistics().parameters());
+  const ServerTensors tensors(*server, model_.device);
+  tensors.parameters().copy_(model_.arena.parameters().narrow(0, setup.begin, server->length()));
+  if (setup.statistics > 0) tensors.statistics().copy_(model_.statistics->parameters());
   const Nanoseconds deadline = settings_.ps.deadline();
   const ps::Host::Limits limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0};
   return std::make_shared<ps::Host>(std::move(server), limits, context_.clock);
 }
 
 ps::PushCompression ServerPlan::push_compression() const {
-  return {.name = context_.compression == "none" ? "" : context_.compression,
-          .settings = context_.compress,
-          .seed = context_.seed,
-          .momentum = context_.optim.momentum,
+  return {.name = model_.compression == "none" ? "" : model_.compression,
+          .settings = model_.compress,
+          .seed = model_.seed,
+          .momentum = model_.optim.momentum,
           .workers = settings_.workers};
 }
 
@@ -89,13 +99,12 @@ ps::JoinOptions ServerPlan::join_options() const {
           .patience = settings_.ps.patience()};
 }
 
-ps::Layout ServerPlan::layout() const {
-  const tensor::Arena& arena = context_.module.arena();
+ps::Layout layout_of(const tensor::Arena& arena, std::int64_t statistics) {
   ps::Layout layout;
   for (const tensor::Entry& entry : arena.entries())
     layout.entries.push_back({entry.name, entry.shape, entry.offset, entry.count, entry.decay});
   layout.length = arena.length();
-  layout.statistics = context_.module.statistics().length();
+  layout.statistics = statistics;
   return layout;
 }
 

@@ -12,9 +12,26 @@
 
 namespace paceline::central {
 
+/// What servers know of a model and of how it is trained. All that it refers to outlives them.
+struct ServedModel {
+  const tensor::Arena& arena;
+  const tensor::Arena* statistics = nullptr;  // of batch norms; null: the servers have none
+  c10::Device device;
+  const optim::OptimConfig& optim;
+  const Clock& clock;
+  const compress::CompressConfig& compress;
+  std::string compression = "none";
+  std::uint64_t seed = 0;
+};
+
+/// An arena as servers and workers must agree on it, with so many floats of statistics.
+ps::Layout layout_of(const tensor::Arena& arena, std::int64_t statistics);
+
 class ServerPlan {
  public:
-  /// Cuts the arena of the context's module among `servers`. Context and settings outlive it.
+  /// Cuts the model's arena among `servers`. The settings outlive it.
+  ServerPlan(const ServedModel& model, const Settings& settings, std::int64_t servers);
+  /// The same for the context's module.
   ServerPlan(const step::Context& context, const Settings& settings, std::int64_t servers);
 
   std::size_t servers() const { return cuts_.size() - 1; }
@@ -27,14 +44,16 @@ class ServerPlan {
   ps::ServiceOptions service_options(std::size_t index) const;
   ps::JoinOptions join_options() const;
   /// What workers and servers must agree on.
-  ps::Layout layout() const;
+  ps::Layout layout() const { return layout_of(model_.arena, statistics()); }
   /// How pushes are compressed, where they travel.
   ps::PushCompression push_compression() const;
 
  private:
   optim::OptimConfig optimizer() const;
 
-  const step::Context& context_;
+  std::int64_t statistics() const { return model_.statistics ? model_.statistics->length() : 0; }
+
+  ServedModel model_;
   const Settings& settings_;
   std::vector<std::int64_t> cuts_;
 };
