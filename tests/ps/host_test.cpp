@@ -134,6 +134,7 @@ TEST(Host, NamesTheLateWorkerToThoseWhoAskAgainAndAgain) {
     clock.advance(std::chrono::seconds(20) - Nanoseconds(1));
     EXPECT_FALSE(host->may_begin(0, true)) << "not yet";
     clock.advance(Nanoseconds(1));
+    host->heard_of(1);  // it computes
     EXPECT_FALSE(host->may_begin(2, false)) << "without work nobody waits";
     EXPECT_FALSE(host->may_begin(2, true)) << "and the time begins anew";
     try {
