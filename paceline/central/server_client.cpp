@@ -50,7 +50,7 @@ ServerOptions checked_options(ServerOptions options) {
 }
 
 central::Duties duties_of(const central::Settings& settings, const optim::OptimConfig& optim) {
-  return {settings.ps, *ps::make_rule(settings.ps.rule, settings.ps, optim, settings.workers)};
+  return {settings.ps, *ps::make_rule({settings.ps, optim, settings.workers})};
 }
 
 const ps::Cluster& as_worker(const ps::Cluster& cluster) {

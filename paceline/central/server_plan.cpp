@@ -69,7 +69,7 @@ std::shared_ptr<ps::Host> ServerPlan::make_host(std::size_t index) const {
   if (setup.statistics > 0) tensors.statistics().copy_(model_.statistics->parameters());
   const Nanoseconds deadline = settings_.ps.deadline();
   const ps::Host::Limits limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0};
-  return std::make_shared<ps::Host>(std::move(server), limits, context_.clock);
+  return std::make_shared<ps::Host>(std::move(server), limits, model_.clock);
 }
 
 ps::PushCompression ServerPlan::push_compression() const {
