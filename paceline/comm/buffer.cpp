@@ -18,6 +18,8 @@ DType dtype_of_scalar_type(int number, std::string_view name) {
     case 7: return DType::f64;
     case 15: return DType::bf16;
     default:
+      if (name == "Undefined" || name == "UNKNOWN_SCALAR")  // by LibTorch's version
+        throw ConfigError("a collective was given an undefined tensor; give it one with memory, of the same size on all ranks");
       throw ConfigError(fmt::format("collectives do not carry tensors of type {}; convert it first, e.g. tensor.to(torch::kFloat)",
                                     name.empty() ? std::to_string(number) : std::string(name)));
   }
