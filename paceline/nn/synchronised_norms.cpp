@@ -31,6 +31,7 @@ class Mark final : public torch::autograd::FunctionPreHook {
 };
 
 Mark* mark_of(const at::Tensor& running_mean) {
+  if (!torch::autograd::impl::get_autograd_meta(running_mean)) return nullptr;  // LibTorch 2 has hooks of no other
   for (const auto& hook : torch::autograd::impl::hooks(running_mean))
     if (auto* mark = dynamic_cast<Mark*>(hook.get())) return mark;
   return nullptr;
