@@ -117,9 +117,11 @@ void VirtualExecutor::report(int worker) {
 
 void VirtualExecutor::push(int worker) {
   Player& player = players_[static_cast<std::size_t>(worker)];
-  auto* sent = player.local.sent().data_ptr<float>();
+  const at::Tensor& tensor = player.local.sent();
+  auto* sent = tensor.data_ptr<float>();
   const ps::Push push{.rate = player.rate, .scale = player.scale, .loss = player.finite ? player.loss : NAN};
-  if (player.finite && server_->usable(sent, server_->length(), push)) server_->push(worker, sent, push);
+  if (player.finite && ps::is_usable({sent, static_cast<std::size_t>(tensor.numel())}, push, server_->place()))
+    server_->push(worker, sent, push);
   else server_->refuse(worker);
   if (!apart_) module().refresh();
   player.phase = Phase::waiting, player.local.pushed();

@@ -161,10 +161,9 @@ Advice Host::report(int worker, const Report& given, const float* statistics) {
   return advice;
 }
 
-bool Host::finite(const float* gradient, std::int64_t count, const Push& push) const { return server_->usable(gradient, count, push); }
-
 Verdict Host::push(int worker, float* gradient, const Push& given) {
-  const bool good = finite(gradient, server_->length(), given);
+  const std::span<const float> values(gradient, static_cast<std::size_t>(server_->length()));
+  const bool usable = is_usable(values, given, server_->place());
   Verdict verdict{.fate = Verdict::Fate::dropped};
   {
     const std::scoped_lock both(state_, memory_);
@@ -172,10 +171,10 @@ Verdict Host::push(int worker, float* gradient, const Push& given) {
     if (pulled_elsewhere(worker)) push.number = push.complete_below = 0;
     if (is_duplicate(worker, push)) {
       if (!server_->rule().needs().replica || server_->repeat_answer(worker, push.number, gradient)) verdict = {};
-    } else if (good) {
+    } else if (usable) {
       resume(worker, push);
       presence(worker).computes = false;
-      note(Journal::Kind::pushed, worker, push, Report{}, std::span<const float>(gradient, static_cast<std::size_t>(server_->length())));
+      note(Journal::Kind::pushed, worker, push, Report{}, values);
       verdict = server_->push(worker, gradient, push);
     } else {
       refuse_now(worker, push);

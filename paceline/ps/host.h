@@ -45,8 +45,6 @@ class Host {
   /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker's
   /// push came first, a replica rule has no answer for this one: the verdict is `dropped` and the worker keeps its parameters.
   Verdict push(int worker, float* gradient, const Push& push);
-  /// Server::usable.
-  bool finite(const float* gradient, std::int64_t count, const Push& push) const;
   /// What a pull throws that was not granted within limits().wait; it names whoever computes, or could.
   PeerError overdue(int worker);
   /// A worker has seen that its gradient is not finite, and sends none of it.
@@ -90,6 +88,7 @@ class Host {
     return body(*server_);
   }
   std::int64_t length() const { return server_->length(); }
+  const Place& place() const { return server_->place(); }  // where gradients lie
   const Limits& limits() const { return limits_; }
   const Clock& clock() const { return clock_; }
 

@@ -18,9 +18,6 @@ void for_each(const Place& place, std::int64_t count, const Formula& formula);
 template <class Formula>
 void for_each_parallel(const Place& place, std::int64_t count, const Formula& formula);
 
-/// Whether all of `count` values in host memory are numbers.
-bool all_finite(const float* values, std::int64_t count);
-
 /// Waits until everything that was asked of the place is done; in host memory it is.
 void settle(const Place& place);
 

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "paceline/base/error.h"
+#include "paceline/base/finite.h"
 #include "paceline/optim/parallel.h"
 
 namespace paceline::ps {
@@ -42,6 +43,10 @@ std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, s
   }
   cuts.push_back(length);
   return cuts;
+}
+
+bool is_usable(std::span<const float> values, const Push& push, const Place& place) {
+  return place.cuda ? std::isfinite(push.loss) : all_finite(values.data(), std::ssize(values));
 }
 
 Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup)

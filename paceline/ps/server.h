@@ -10,9 +10,9 @@
 // Invariant: version() counts updates, and every accepted gradient's staleness is in staleness().
 #pragma once
 
-#include <cmath>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +35,10 @@ struct Push {
   std::int64_t number = 0;          // sequence number of the minibatch, from 1 on, whoever computes it; 0: not numbered
   std::int64_t complete_below = 0;  // all minibatches below this one are complete on all servers
 };
+
+/// Whether values may be pushed: a NaN or an infinity would stay in the parameters for good. Values in host memory are looked at; of those
+/// on a GPU the loss tells, which whoever pushes sets to NaN where it found some.
+bool is_usable(std::span<const float> values, const Push& push, const Place& place = {});
 
 class Server {
  public:
@@ -65,12 +69,6 @@ class Server {
   Advice report(int worker, const Report& report, const float* statistics);
   /// `gradient`, or a step where ps.optimizer=worker, is used up; a `replica` rule leaves the worker's new parameters in it.
   Verdict push(int worker, float* gradient, const Push& push);
-  /// Whether `count` values may be pushed: a NaN or an infinity would stay in the parameters for good. Values in host memory are looked at;
-  /// of those on a GPU the loss tells, which whoever pushes sets to NaN where it found some.
-  bool usable(const float* gradient, std::int64_t count, const Push& push) const {
-    return on_gpu() ? std::isfinite(push.loss) : all_finite(gradient, count);
-  }
-
   bool in_vain(int worker) const { return consistency_->in_vain(worker); }
   void joined(int worker);
   void left(int worker);
@@ -113,7 +111,7 @@ class Server {
   float* parameters() const { return parameters_; }
   float* statistics() const { return statistics_.get(); }  // of the batch norms: Async-BN
   void settle() const { ps::settle(setup_.place); }        // what was asked so far is done
-  bool on_gpu() const { return setup_.place.cuda; }
+  const Place& place() const { return setup_.place; }
   std::int64_t length() const { return setup_.end - setup_.begin; }
   std::int64_t statistics_length() const { return setup_.statistics; }
   std::int64_t version() const { return version_; }

@@ -52,8 +52,9 @@ wire::Joined welcome(int worker, Host& host, const ServiceOptions& options) {
 
 void check_service(Host& host, const ServiceOptions& options) {
   ensure(options.begin >= 0 && options.end - options.begin == host.length(), "a server's range is as long as its host's memory");
-  const auto [on_gpu, replica] = host.with([](Server& server) { return std::pair(server.on_gpu(), server.rule().needs().replica); });
-  if (on_gpu) throw ConfigError("servers for workers of other processes keep the parameters in host memory; choose device cpu for them");
+  const bool replica = host.with([](Server& server) { return server.rule().needs().replica; });
+  if (host.place().cuda)
+    throw ConfigError("servers for workers of other processes keep the parameters in host memory; choose device cpu for them");
   options.compression.check(replica);
 }
 

@@ -19,7 +19,8 @@ class InProcess final : public Client {
   }
   Advice report(const Report& report, const float* statistics) override { return hosts_[0]->report(worker_, report, statistics); }
   Verdict push(float* gradient, const Push& push) override {
-    if (hosts_.size() > 1 && !hosts_[0]->finite(gradient, cuts_.back(), push)) {  // all servers use a gradient, or none
+    if (hosts_.size() > 1 &&
+        !is_usable({gradient, static_cast<std::size_t>(cuts_.back())}, push, hosts_[0]->place())) {  // all servers use a gradient, or none
       for (const auto& host : hosts_) host->refuse(worker_);
       return {.fate = Verdict::Fate::dropped, .gathered = 0};
     }

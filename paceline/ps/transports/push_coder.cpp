@@ -7,9 +7,9 @@
 #include <cstring>
 
 #include "paceline/base/error.h"
+#include "paceline/base/finite.h"
 #include "paceline/base/half.h"
 #include "paceline/base/simd.h"
-#include "paceline/ps/kernels.h"
 
 namespace paceline::ps {
 namespace {
@@ -94,10 +94,10 @@ std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
     cast_->finish(residual_.data(), gradient);  // which has the rounded values now
   }
   ++moment_.step;
-  spoilt_ = (cast_ && !all_finite(gradient, range_.length)) || !all_finite(residual_.data(), range_.length) ||
-            !all_finite(velocity_.data(), std::ssize(velocity_));
+  overflowed_ = (cast_ && !all_finite(gradient, range_.length)) || !all_finite(residual_.data(), range_.length) ||
+                !all_finite(velocity_.data(), std::ssize(velocity_));
   feedback_.said(kept);
-  if (spoilt_) {  // it must not spoil the next ones
+  if (overflowed_) {  // it must not spoil the next ones
     std::ranges::fill(residual_, 0.0f);
     std::ranges::fill(velocity_, 0.0f);
   }

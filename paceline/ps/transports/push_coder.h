@@ -39,13 +39,13 @@ class PushEncoder {
 
   /// The code, good until the next call. `gradient` is used up.
   std::span<const std::byte> encode(float* gradient, double epoch);
-  /// Whether the last code, or what it left behind, is not finite: it must not be sent, and the residual has begun anew.
-  bool spoilt() const { return spoilt_; }
+  /// Whether the last code, or what it left in the residual, is not finite: it must not be sent, and the residual is zero again.
+  bool overflowed() const { return overflowed_; }
 
  private:
   compress::Feedback feedback_;
   compress::Layout range_;
-  bool spoilt_ = false;
+  bool overflowed_ = false;
   std::unique_ptr<compress::Coder> coder_;
   std::unique_ptr<compress::Linear> cast_;
   compress::Moment moment_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
-#include "paceline/ps/kernels.h"
 
 namespace paceline::ps {
 namespace {
@@ -84,16 +83,13 @@ Verdict RemoteWorker::push(float* gradient, const Push& push) {
 std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& push) {
   std::vector<std::span<const std::byte>> payloads(places_.size());
   std::int64_t kind = encoders_.empty() ? wire::PushRequest::plain : wire::PushRequest::coded;
-  const bool finite = std::ranges::all_of(places_, [&](const wire::Joined& place) {
-    const auto part = range(gradient, place);
-    return all_finite(part.data(), std::ssize(part));
-  });
-  if (finite)
+  const bool usable = std::ranges::all_of(places_, [&](const wire::Joined& place) { return is_usable(range(gradient, place), push); });
+  if (usable)
     at_once(places_.size(), [&](std::size_t i) {
       const auto part = range(gradient, places_[i]);
       payloads[i] = encoders_.empty() ? std::as_bytes(part) : encoders_[i].encode(part.data(), static_cast<double>(task_.epoch));
     });
-  if (!finite || std::ranges::any_of(encoders_, &PushEncoder::spoilt)) {
+  if (!usable || std::ranges::any_of(encoders_, &PushEncoder::overflowed)) {
     kind = wire::PushRequest::not_finite;
     payloads.assign(places_.size(), {});
   }
