@@ -3,16 +3,11 @@
 //
 // Workers come and go: a minibatch whose worker is gone is dealt out again. A server 0 that is started again goes on from the run's last
 // checkpoint, which has its range's state, and deals out the minibatches after it, except those that its journal has as complete
-// (ps.replica).
-//
-// A minibatch is complete once its worker has an acknowledgement from every server and has told server 0. Until then it may be assigned
-// again: server 0 cannot know which servers have applied it, but each server ignores duplicates (ps/ledger.h).
+// (ps.replica). Which minibatch is where: minibatches.h.
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
-#include <map>
 #include <mutex>
 #include <ranges>
 #include <thread>
@@ -24,7 +19,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/central/central.h"
-#include "paceline/central/finished.h"
+#include "paceline/central/minibatches.h"
 #include "paceline/central/norm_reports.h"
 #include "paceline/central/recovery.h"
 #include "paceline/central/server_plan.h"
@@ -39,7 +34,6 @@ using namespace std::chrono_literals;
 constexpr auto kFarewell = 10s;          // for workers to hear that there is no more work
 constexpr auto kTaskWait = 200ms;        // that a worker's question for work may take
 constexpr const char* kState = "ps.0.";  // of this server, in a checkpoint
-constexpr const char* kJournal = "bookkeeping.journal";
 
 const step::Context& checked(const step::Context& context, const Settings& settings) {
   if (settings.cluster.role != ps::Cluster::Role::server)
@@ -62,7 +56,8 @@ class ProcessesExecutor final : public Central {
         layout_(plan_.layout()),
         host_(plan_.make_host(0)),
         options_(plan_.service_options(0)),
-        recovery_(settings(), *host_, clock()) {
+        recovery_(settings(), *host_, clock()),
+        minibatches_(ps().replica, ps().deadline()) {
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
     options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
       task_done(worker, {.number = task.step, .loss = loss_sum, .right = right, .targets = targets});
@@ -94,15 +89,12 @@ class ProcessesExecutor final : public Central {
     begin_without_checkpoint();
     recovery_.begin();
     std::unique_lock lock(mutex_);
-    if (!std::exchange(begun_, true)) completed_.insert_all_below(point.step);
     const ps::Task task{.epoch = point.epoch_index, .batch = point.batch_index, .step = point.step, .rate = static_cast<float>(point.rate)};
-    if (const auto before = replayed_.extract(point.step)) {  // complete before the restart
-      count(before.mapped());
-    } else if (!completed_.contains(task.step) && !expect(task)) {  // a worker may have completed it since the restart
-      wait_for_progress(lock, [&] { return std::ssize(tasks_) < std::max<std::int64_t>(1, workers()); });
-      tasks_.push_back(task);
+    if (minibatches_.begin(task, clock().now())) {
+      wait_for_progress(lock, [&] { return minibatches_.waiting() < std::max<std::int64_t>(1, workers()); });
+      minibatches_.add(task);
     }
-    step::StepResult result = finished_.take();
+    step::StepResult result = minibatches_.take_sums();
     lock.unlock();
     changed_.notify_all();
     return result;
@@ -110,7 +102,7 @@ class ProcessesExecutor final : public Central {
 
   step::StepResult finish() override {
     const auto lock = drain();
-    return finished_.take();
+    return minibatches_.take_sums();
   }
 
   void show(const std::string&) override {
@@ -136,11 +128,9 @@ class ProcessesExecutor final : public Central {
   std::vector<step::NamedTensor> save() override {
     return host_->with([&](ps::Server& server) {
       std::vector<step::NamedTensor> state = tensors(server).save(kState);
-      if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken()) {
+      if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken(state, kState))
         // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
         recovery_.forget_before(std::exchange(journal_before_, std::exchange(journal_, *journal)));
-        state.push_back({std::string(kState) + kJournal, at::tensor({journal_}, at::kLong)});
-      }
       return state;
     });
   }
@@ -154,8 +144,7 @@ class ProcessesExecutor final : public Central {
       std::copy_n(parameters, server.length(), server.parameters());
       return server.version();
     });
-    begin_again(ps().replica ? step::find_saved(state, std::string(kState) + kJournal).item<std::int64_t>() : 0,
-                fmt::format("goes on with version {}, the run's last checkpoint", version));
+    begin_again(recovery_.journal_after(state, kState), fmt::format("goes on with version {}, the run's last checkpoint", version));
   }
   bool wants_checkpoint() const override { return recovery_.snapshot_due(); }
 
@@ -174,56 +163,20 @@ class ProcessesExecutor final : public Central {
   void serve() { server_ = ps::serve(cluster(), host_, layout_, options_); }
   void begin_again(std::int64_t journal, const std::string& how) {
     journal_ = journal_before_ = journal;
-    const auto note = [this](ps::Journal::Kind kind, int worker, const ps::Completed& minibatch) {
-      if (kind == ps::Journal::Kind::assigned) assigned_[worker] = minibatch.number;
-      else if (completed_.insert(minibatch.number)) replayed_.emplace(minibatch.number, minibatch);
-    };
-    recovery_.resume(journal, how, note, [this] { return fmt::format("{} minibatches after it are complete", replayed_.size()); });
+    recovery_.resume(
+        journal, how, [this](auto... event) { minibatches_.replay(event...); },
+        [this] { return fmt::format("{} minibatches after it are complete", minibatches_.replayed()); });
     serve();
   }
   void begin_without_checkpoint() {
     if (!server_) begin_again(0, "begins anew, since there was no checkpoint yet");
   }
 
-  void count(const ps::Completed& sums) { finished_.add({sums.loss, sums.right, sums.targets}); }
-
-  /// After a restart: a worker that had this task before may still be computing it, and reconnects when it is done. If it asks for work
-  /// instead, it gets this task again; if it does neither within ps.deadline_s, another one does. Returns false if nobody had it.
-  bool expect(const ps::Task& task) {
-    const auto holder = std::ranges::find(assigned_, task.step, [](const auto& entry) { return entry.second; });
-    if (holder == assigned_.end()) return false;
-    busy_[holder->first] = task.step;
-    expected_[holder->first] = {task, clock().now() + ps().deadline()};
-    return true;
-  }
-  void reassign_expected(int asking) {
-    assigned_.erase(asking);  // whoever asks for work has none
-    std::erase_if(expected_, [&](const auto& entry) {
-      const auto& [worker, expected] = entry;
-      const bool complete = completed_.contains(expected.task.step);
-      if (!complete && (worker == asking || clock().now() < expected.until)) return false;
-      if (!complete) requeue(worker, expected.task);
-      return true;
-    });
-  }
-  void requeue(int worker, const ps::Task& task) {
-    if (const auto given = busy_.find(worker); given != busy_.end() && given->second == task.step) busy_.erase(given);
-    tasks_.push_front(task);
-  }
-
-  /// Only the first completion of a minibatch counts; workers that computed it twice have pushed duplicates. Without journals a worker that
-  /// reconnected has dropped its push, so its completion does not count.
   void task_done(int worker, const ps::Completed& sums) {
     {
       const std::lock_guard lock(mutex_);
-      const auto given = busy_.find(worker);
-      if (!ps().replica && (given == busy_.end() || given->second != sums.number)) return;
-      std::erase_if(busy_, [&](const auto& one) { return one.second == sums.number; });
-      if (!completed_.insert(sums.number)) return;
-      std::erase_if(tasks_, [&](const ps::Task& task) { return task.step == sums.number; });
+      if (!minibatches_.complete(worker, sums)) return;
       host_->complete(worker, sums);
-      ++finished_tasks_;
-      count(sums);
     }
     changed_.notify_all();
   }
@@ -231,11 +184,8 @@ class ProcessesExecutor final : public Central {
   void task_lost(int worker, const ps::Task& task) {
     {
       const std::lock_guard lock(mutex_);
-      if (completed_.contains(task.step)) return;
+      if (!minibatches_.lose(worker, task, host_->is_expected(worker), clock().now())) return;
       log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
-      // A worker that keeps its place gets its minibatch back: another's would fill the place a second time on servers that had the first.
-      if (host_->is_expected(worker)) expected_[worker] = {task, clock().now() + ps().deadline()};
-      else requeue(worker, task);
     }
     changed_.notify_all();
   }
@@ -243,11 +193,11 @@ class ProcessesExecutor final : public Central {
   std::optional<ps::Task> next_task(int worker, bool visits, bool& finished) {
     // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
     const auto something_to_do = [&] {
-      const bool work = expected_.contains(worker) || !tasks_.empty();
+      const bool work = minibatches_.any_for(worker);
       return (!visits || host_->may_begin(worker, work)) && work;
     };
     std::unique_lock lock(mutex_);
-    reassign_expected(worker);
+    minibatches_.asks(worker, clock().now());
     try {
       changed_.wait_for(lock, cluster().ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
       if (problem_) std::rethrow_exception(problem_);  // whatever ends the run, all workers are told
@@ -258,11 +208,7 @@ class ProcessesExecutor final : public Central {
       changed_.notify_all();
       throw;
     }
-    const auto own = expected_.extract(worker);
-    ps::Task task = own ? own.mapped().task : tasks_.front();
-    if (!own) tasks_.pop_front();
-    task.complete_below = completed_.watermark();
-    busy_[worker] = task.step;
+    const ps::Task task = minibatches_.assign(worker);
     if (recovery_.journals()) host_->assign(worker, task.step);
     changed_.notify_all();
     return task;
@@ -272,14 +218,14 @@ class ProcessesExecutor final : public Central {
   std::unique_lock<std::mutex> drain() {
     begin_without_checkpoint();
     std::unique_lock lock(mutex_);
-    wait_for_progress(lock, [&] { return tasks_.empty() && busy_.empty(); });
+    wait_for_progress(lock, [&] { return minibatches_.all_complete(); });
     return lock;
   }
 
   /// Whom nobody waits for at the end: where the run fails, those who still compute.
   std::int64_t missing() const {
     const std::lock_guard lock(mutex_);
-    return problem_ ? std::ssize(busy_) : 0;
+    return problem_ ? std::ssize(minibatches_.assigned()) : 0;
   }
   std::int64_t connected() const {
     return std::ranges::count_if(server_->workers(), [](int worker) { return worker != ps::kObserver; });
@@ -291,19 +237,20 @@ class ProcessesExecutor final : public Central {
   void wait_for_progress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
     while (!condition()) {
       if (problem_) std::rethrow_exception(problem_);
-      const std::int64_t before = finished_tasks_;
-      const bool moved = changed_.wait_for(lock, ps().patience(), [&] { return condition() || problem_ || finished_tasks_ != before; });
+      const std::int64_t before = minibatches_.finished();
+      const bool moved =
+          changed_.wait_for(lock, ps().patience(), [&] { return condition() || problem_ || minibatches_.finished() != before; });
       if (moved) continue;
+      const auto& assigned = minibatches_.assigned();
       const std::string computing =
-          busy_.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(std::views::keys(busy_), ", "));
+          assigned.empty() ? "nobody computes one" : fmt::format("computing: {}", fmt::join(std::views::keys(assigned), ", "));
       const std::string what = fmt::format("no worker finished a minibatch for {:.1f} s ({})", seconds(ps().patience()), computing);
-      if (!busy_.empty() && !cluster().ranks) {
+      if (!assigned.empty() && !cluster().ranks) {
         log::warning("{}; they are heard of, and waited for", what);
         continue;
       }
-      const std::int64_t finished = finished_tasks_;
       lock.unlock();  // the server's lock comes before this one
-      throw PeerError(-1, "step", finished,
+      throw PeerError(-1, "step", before,
                       fmt::format("{}; connected workers: {}, servers: {}; where they need longer, raise ps.deadline_s", what, connected(),
                                   fmt::join(cluster().servers, ",")));
     }
@@ -317,19 +264,7 @@ class ProcessesExecutor final : public Central {
   std::int64_t journal_ = 0, journal_before_ = 0;  // that the last checkpoint, and the one before it, begins with
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<ps::Task> tasks_;
-  std::map<int, std::int64_t> busy_;  // workers that have a task, and its step
-  ps::SequenceSet completed_;         // steps
-  struct Expected {
-    ps::Task task;
-    Nanoseconds until;
-  };
-  std::map<int, std::int64_t> assigned_;            // after a restart: the last step of each worker, from the journal
-  std::map<int, Expected> expected_;                // of workers that are expected back, with what they had
-  std::map<std::int64_t, ps::Completed> replayed_;  // sums of steps that were completed before the restart
-  bool begun_ = false;
-  std::int64_t finished_tasks_ = 0;
-  Finished finished_;
+  Minibatches minibatches_;
   bool over_ = false;
   std::exception_ptr problem_;  // nobody is served any more
   std::unique_ptr<ps::Service> server_;

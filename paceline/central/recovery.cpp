@@ -1,5 +1,7 @@
 #include "paceline/central/recovery.h"
 
+#include <ATen/ATen.h>
+
 #include <thread>
 
 #include <fmt/format.h>
@@ -10,6 +12,7 @@
 namespace paceline::central {
 namespace {
 
+constexpr const char* kJournal = "bookkeeping.journal";
 constexpr auto kLookForFolder = std::chrono::milliseconds(50);  // how often the run's folder is looked for
 
 }  // namespace
@@ -63,11 +66,16 @@ bool Recovery::snapshot_due() const {
   return settings_.ps.snapshot_s > 0 && !settings_.cluster.job.empty() && seconds(clock_.now() - taken_at_) >= settings_.ps.snapshot_s;
 }
 
-std::optional<std::int64_t> Recovery::snapshot_taken() {
+std::optional<std::int64_t> Recovery::snapshot_taken(std::vector<step::NamedTensor>& snapshot, const std::string& prefix) {
   taken_at_ = clock_.now();
   if (!journals_) return std::nullopt;
   host_.write_to(journals_->next());
+  snapshot.push_back({prefix + kJournal, at::tensor({journals_->number()}, at::kLong)});
   return journals_->number();
+}
+
+std::int64_t Recovery::journal_after(std::span<const step::NamedTensor> snapshot, const std::string& prefix) const {
+  return settings_.ps.replica ? step::find_saved(snapshot, prefix + kJournal).item<std::int64_t>() : 0;
 }
 
 }  // namespace paceline::central

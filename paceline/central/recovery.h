@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "paceline/base/clock.h"
 #include "paceline/central/settings.h"
 #include "paceline/observe/run_folder.h"
 #include "paceline/ps/host.h"
+#include "paceline/step/state.h"
 
 namespace paceline::central {
 
@@ -33,8 +36,11 @@ class Recovery {
   bool snapshot_due() const;
   /// Nothing has changed: the next one is due ps.snapshot_s from now.
   void try_later() { taken_at_ = clock_.now(); }
-  /// Within Host::with(), when the server's state is saved: a new journal follows it. Its number, if there are journals.
-  std::optional<std::int64_t> snapshot_taken();
+  /// Within Host::with(), when the server's state is in `snapshot`: a new journal follows it. If there are journals, its number, which is
+  /// put into the snapshot too.
+  std::optional<std::int64_t> snapshot_taken(std::vector<step::NamedTensor>& snapshot, const std::string& prefix);
+  /// The number of the journal that follows a snapshot; 0 without journals. ConfigError where it is not there.
+  std::int64_t journal_after(std::span<const step::NamedTensor> snapshot, const std::string& prefix) const;
   /// A snapshot that journal `number` follows is written whole.
   void forget_before(std::int64_t number) { journals_->forget_before(number); }
 

@@ -42,7 +42,6 @@ void ServerSnapshots::restore() {
 std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot) {
   return host_.with([&](ps::Server& server) {
     const at::Tensor saved = step::saved_or_none(snapshot, kPrefix + "parameters");
-    const at::Tensor journal = step::saved_or_none(snapshot, kPrefix + "journal");
     if (!saved.defined() || saved.numel() != server.length())
       throw ConfigError(fmt::format("{} is not of the {} parameters that server {} has; start the run again with the recipe that it had",
                                     file().string(), server.length(), settings_.cluster.index));
@@ -50,7 +49,7 @@ std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot) 
     tensors.load(snapshot, kPrefix);
     tensors.parameters().copy_(saved);
     version_ = server.version();
-    return journal.defined() ? journal.item<std::int64_t>() : 0;
+    return recovery_.journal_after(snapshot, kPrefix);
   });
 }
 
@@ -68,8 +67,7 @@ void ServerSnapshots::write_if_due() {
     const ServerTensors tensors(server, at::kCPU);
     snapshot = tensors.save(kPrefix);
     snapshot.push_back({kPrefix + "parameters", tensors.parameters().clone()});
-    journal = recovery_.snapshot_taken();
-    if (journal) snapshot.push_back({kPrefix + "journal", at::tensor({*journal}, at::kLong)});
+    journal = recovery_.snapshot_taken(snapshot, kPrefix);
     return server.version();
   });
   if (!known)
