@@ -75,13 +75,13 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
   if (files != 0 && files != 3) throw ConfigError("TLS needs all three of ps.certificate, ps.key and ps.authority; give all or none");
   if (config.replica && config.snapshot_s == 0)
     throw ConfigError("ps.replica=true is a journal that begins with every snapshot, and ps.snapshot_s=0 makes none; use one like 60");
-  if (config.servers > 1 && (config.consistency.starts_with("k_") || config.consistency == "adasync"))
+  const ConsistencyKind& consistency = consistency_kind(config.consistency);
+  if (config.servers > 1 && consistency.chooses)
     throw ConfigError(fmt::format("consistency '{}' chooses gradients, and {} servers would choose differently; use ps.servers=1",
                                   config.consistency, config.servers));
   if (config.servers > 1 && optim.clip_norm > 0 && !config.pushes_steps())
     throw ConfigError("optim.clip_norm needs the whole gradient in one place; use ps.servers=1 or ps.optimizer=worker");
-  const bool gathers = config.consistency != "asp" && config.consistency != "ssp";
-  if (rule->needs().whole_update && gathers)
+  if (rule->needs().whole_update && consistency.gathers)
     throw ConfigError(
         fmt::format("rule '{}' takes every push as it comes, and consistency '{}' gathers several; use ps.consistency=asp or ssp",
                     config.rule, config.consistency));

@@ -67,9 +67,17 @@ class Consistency {
   virtual void load(std::span<const std::int64_t> state) = 0;
 };
 
-/// `workers` are there from the start, numbered from 0.
-using MakeConsistency = std::unique_ptr<Consistency> (*)(const ConsistencyConfig&, int workers);
-std::span<const Entry<MakeConsistency>> consistencies();
+/// A row of the table: what a recipe has to know before a server is made, and how one is made.
+struct ConsistencyKind {
+  /// `workers` are there from the start, numbered from 0.
+  std::unique_ptr<Consistency> (*make)(const ConsistencyConfig&, int workers);
+  bool gathers = false;  // several gradients make one update
+  bool chooses = false;  // which ones depends on who comes first, and several servers would choose differently
+  bool stale = true;     // a gradient may be older than the parameters that it changes
+};
+std::span<const Entry<ConsistencyKind>> consistencies();
+/// ConfigError where there is none of that name.
+const ConsistencyKind& consistency_kind(const std::string& name);
 /// ConfigError where the settings do not fit the number of workers (K > workers, a bound below 0).
 std::unique_ptr<Consistency> make_consistency(const std::string& name, const ConsistencyConfig& config, int workers);
 

@@ -134,6 +134,38 @@ TEST(ConsistencyProperties, NobodyWaitsForEver) {
       }
 }
 
+/// Four workers that come and go: the most gradients in an update, and the oldest gradient that was used.
+struct Observed {
+  int gathered = 0;
+  std::int64_t staleness = 0;
+};
+Observed observe(const std::string& name) {
+  const auto consistency = make_consistency(name, {.group = 2}, 4);
+  Crowd crowd(4, 4, 7);
+  Observed observed;
+  std::int64_t version = 0;
+  std::map<int, std::int64_t> pulled;
+  for (int i = 0; i < 4000; ++i) {
+    const auto event = crowd.next(*consistency);
+    const Verdict verdict = crowd.play(event, *consistency);
+    if (event.kind == Crowd::Event::Kind::pull) pulled[event.worker] = version;
+    if (event.kind != Crowd::Event::Kind::push || verdict.fate == Verdict::Fate::dropped) continue;
+    observed.gathered = std::max(observed.gathered, verdict.gathered);
+    observed.staleness = std::max(observed.staleness, version - pulled[event.worker]);
+    version += verdict.fate == Verdict::Fate::applied;
+  }
+  return observed;
+}
+
+TEST(ConsistencyProperties, DoWhatTheirRowOfTheTableSays) {
+  for (const auto& row : consistencies()) {
+    const Observed observed = observe(std::string(row.key));
+    EXPECT_EQ(observed.gathered > 1, row.make.gathers) << row.key;
+    EXPECT_EQ(observed.staleness > 0, row.make.stale) << row.key;
+    EXPECT_EQ(row.make.gathers && !make_consistency(std::string(row.key), {}, 4)->waits_for_everybody(), row.make.chooses) << row.key;
+  }
+}
+
 TEST(ConsistencyProperties, KSyncOfAllIsBsp) {
   for (std::uint64_t seed = 0; seed < 5; ++seed) EXPECT_EQ(history("k_sync", {.group = 4}, 4, 4, seed), history("bsp", {}, 4, 4, seed));
 }

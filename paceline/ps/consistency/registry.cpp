@@ -6,25 +6,37 @@
 namespace paceline::ps {
 namespace {
 
-constexpr Entry<MakeConsistency> kConsistencies[] = {
-    {"bsp", "bulk synchronous: one update with the mean of all workers' gradients, everybody waits for it", bsp},
-    {"ssp", "stale synchronous: a worker waits while it is more than `staleness` iterations ahead of the slowest", ssp},
-    {"asp", "asynchronous: every gradient is applied when it comes, nobody waits", asp},
-    {"k_sync", "the first `group` workers' gradients make an update, the rest of the round is cancelled", k_sync},
-    {"k_batch_sync", "the first `group` minibatches from anybody make an update, the rest of the round is cancelled", k_batch_sync},
-    {"k_async", "gradients of `group` different workers make an update, nobody is cancelled", k_async},
-    {"k_batch_async", "any `group` minibatches make an update, nobody is cancelled or waits", k_batch_async},
-    {"adasync", "k_async whose `group` grows as the loss falls", adasync},
+constexpr Entry<ConsistencyKind> kConsistencies[] = {
+    {"bsp",
+     "bulk synchronous: one update with the mean of all workers' gradients, everybody waits for it",
+     {.make = bsp, .gathers = true, .stale = false}},
+    {"ssp", "stale synchronous: a worker waits while it is more than `staleness` iterations ahead of the slowest", {.make = ssp}},
+    {"asp", "asynchronous: every gradient is applied when it comes, nobody waits", {.make = asp}},
+    {"k_sync",
+     "the first `group` workers' gradients make an update, the rest of the round is cancelled",
+     {.make = k_sync, .gathers = true, .chooses = true, .stale = false}},
+    {"k_batch_sync",
+     "the first `group` minibatches from anybody make an update, the rest of the round is cancelled",
+     {.make = k_batch_sync, .gathers = true, .chooses = true, .stale = false}},
+    {"k_async",
+     "gradients of `group` different workers make an update, nobody is cancelled",
+     {.make = k_async, .gathers = true, .chooses = true}},
+    {"k_batch_async",
+     "any `group` minibatches make an update, nobody is cancelled or waits",
+     {.make = k_batch_async, .gathers = true, .chooses = true}},
+    {"adasync", "k_async whose `group` grows as the loss falls", {.make = adasync, .gathers = true, .chooses = true}},
 };
 
 }  // namespace
 
-std::span<const Entry<MakeConsistency>> consistencies() { return kConsistencies; }
+std::span<const Entry<ConsistencyKind>> consistencies() { return kConsistencies; }
+
+const ConsistencyKind& consistency_kind(const std::string& name) { return find(consistencies(), "consistency", name).make; }
 
 std::unique_ptr<Consistency> make_consistency(const std::string& name, const ConsistencyConfig& config, int workers) {
-  const auto& row = find(consistencies(), "consistency", name);
+  const ConsistencyKind& kind = consistency_kind(name);
   if (workers < 1) throw ConfigError(fmt::format("a parameter server needs at least 1 worker, not {}", workers));
-  return row.make(config, workers);
+  return kind.make(config, workers);
 }
 
 void ConsistencyConfig::describe(Section& section) {
