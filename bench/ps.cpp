@@ -1,15 +1,18 @@
 // Pulls and pushes of ResNet-18's parameters (11.2 million floats, 45 MB) to a parameter server: in the workers' own process, and over gRPC
-// on loopback. The server's update is ASGD's, plain sgd.
+// on loopback. The server's update is plain sgd, with every gradient as it comes (asp: ASGD) or with the mean of all of them (bsp: SSGD).
 //
 // All workers pull at the same time, then all push; a round lasts until the last one is done, and GB/s are of parameters for each worker.
 // An in-process pull is one copy, so it is held against a plain copy of the same bytes by as many threads, in the same rounds (it may win:
 // a pull is divided among all cores). A push reads the gradient twice (is it finite? the update) and reads and writes the parameters once,
-// one worker after the other. Medians of the rounds count.
+// one worker after the other; with bsp the server copies every gradient, and the last push of a round adds them up. Medians of the rounds
+// count.
 #include <algorithm>
 #include <barrier>
 #include <cstring>
 #include <future>
 #include <mutex>
+
+#include <fmt/format.h>
 
 #include "benchmark.h"
 #include "paceline/base/entropy.h"
@@ -26,8 +29,9 @@ ps::Layout model() { return {.entries = {{"parameters", {kElements}, 0, kElement
 
 /// Hosts of an arena in so many ranges.
 struct Hosts {
-  Hosts(int servers, int workers) {
+  Hosts(int servers, int workers, const std::string& consistency) {
     ps::PsConfig config;
+    config.consistency = consistency;
     optim::OptimConfig optim;
     optim.momentum = 0;
     const auto segments = ps::segments_of(model());
@@ -99,9 +103,10 @@ RoundTimes measure(int workers, int rounds, const std::function<std::unique_ptr<
   return times;
 }
 
-Row row_of(const std::string& transport, int servers, int workers, const RoundTimes& times) {
+Row row_of(const std::string& transport, const std::string& consistency, int servers, int workers, const RoundTimes& times) {
   const double copy = median_of(times.copy), pull = median_of(times.pull), push = median_of(times.push);
   return {{"transport", transport},
+          {"consistency", consistency},
           {"servers", servers},
           {"workers", workers},
           {"pull_gb_per_s", kGigabytes / pull},
@@ -112,15 +117,15 @@ Row row_of(const std::string& transport, int servers, int workers, const RoundTi
           {"push_ms", push * 1e3}};
 }
 
-Row in_process(int workers, int rounds) {
-  const Hosts hosts(1, workers);
-  return row_of("in_process", 1, workers,
+Row in_process(const std::string& consistency, int workers, int rounds) {
+  const Hosts hosts(1, workers, consistency);
+  return row_of("in_process", consistency, 1, workers,
                 measure(workers, rounds, [&](int worker) { return ps::make_in_process_client(hosts.all, hosts.cuts, worker); }));
 }
 
 #if PACELINE_WITH_GRPC
-Row over_grpc(int servers, int workers, int rounds) {
-  const Hosts hosts(servers, workers);
+Row over_grpc(const std::string& consistency, int servers, int workers, int rounds) {
+  const Hosts hosts(servers, workers, consistency);
   const std::string secret = hex(random_bytes(kKeyBytes));
   std::vector<std::unique_ptr<ps::GrpcServer>> fleet;
   std::vector<std::string> addresses;
@@ -129,7 +134,7 @@ Row over_grpc(int servers, int workers, int rounds) {
         hosts.all[i], model(), ps::ServiceOptions{.begin = hosts.cuts[i], .end = hosts.cuts[i + 1], .security = {.secret = secret}}));
     addresses.push_back(fleet.back()->address());
   }
-  return row_of("grpc", servers, workers, measure(workers, rounds, [&](int worker) {
+  return row_of("grpc", consistency, servers, workers, measure(workers, rounds, [&](int worker) {
                   return ps::connect_grpc(addresses, model(), {.worker = worker, .security = {.secret = secret}});
                 }));
 }
@@ -139,16 +144,18 @@ Row over_grpc(int servers, int workers, int rounds) {
 
 std::vector<Row> bench_ps(const Options& options, const Say& say) {
   std::vector<Row> rows;
-  for (const int workers : {1, 2, 4, 8}) {
-    say(std::to_string(workers) + " in process");
-    rows.push_back(in_process(workers, options.rounds));
+  for (const std::string consistency : {"asp", "bsp"})
+    for (const int workers : {1, 2, 4, 8}) {
+      const std::string who = fmt::format("{}, {}", consistency, plural(workers, "worker"));
+      say(who + " in process");
+      rows.push_back(in_process(consistency, workers, options.rounds));
 #if PACELINE_WITH_GRPC
-    for (const int servers : {1, 2}) {
-      say(std::to_string(workers) + " over gRPC, " + plural(servers, "server"));
-      rows.push_back(over_grpc(servers, workers, options.rounds));
-    }
+      for (const int servers : {1, 2}) {
+        say(who + " over gRPC, " + plural(servers, "server"));
+        rows.push_back(over_grpc(consistency, servers, workers, options.rounds));
+      }
 #endif
-  }
+    }
   return rows;
 }
 
