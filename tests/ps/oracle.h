@@ -1,11 +1,14 @@
 // The parameter server once more, in double, one element after the other, from the formulas of the papers: what scripted events must come
 // to. The optimizers are those of tests/optim/reference.h. Who is gathered with whom is not its business: it is told how many make an
 // update.
+//
+// At the end: the settings with which tests/ps/rules_test.cpp holds every rule to its formula.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -139,5 +142,67 @@ class Oracle {
   std::int64_t version_ = 0;
   std::map<std::int64_t, std::int64_t> staleness_;
 };
+
+// ---- the settings that every rule is held to its formula with
+
+struct RuleCase {
+  std::string name;
+  PsConfig ps;
+  optim::OptimConfig optim;
+  bool changes = true;  // the rule does something that asgd does not
+};
+
+inline PsConfig of_rule(const std::string& rule) {
+  PsConfig config;
+  config.rule = rule;
+  config.layers = 1, config.hidden = 4;  // small predictors
+  config.reading = "squared";            // factors below and above 1
+  return config;
+}
+
+inline std::vector<RuleCase> rule_cases() {
+  PsConfig constant = of_rule("dc_asgd"), strong = constant, forgetful = of_rule("gap_aware"), stiff = of_rule("easgd");
+  constant.compensation = strong.compensation = "constant";
+  strong.dc_lambda = 0.3;
+  forgetful.gap_decay = 0.9;
+  stiff.elasticity = 0.7;
+  const std::vector<RuleCase> rules = {
+      {"asgd", of_rule("asgd"), {}, false},
+      {"lc_asgd", of_rule("lc_asgd"), {}},
+      {"staleness_aware", of_rule("staleness_aware"), {}},
+      {"dc_asgd_constant", constant, {}},
+      {"dc_asgd_adaptive", of_rule("dc_asgd"), {}},
+      {"gap_aware", of_rule("gap_aware"), {}},
+  };
+  const optim::OptimConfig plain{.momentum = 0, .weight_decay = 0.01}, heavy_ball{.weight_decay = 0.01};
+  optim::OptimConfig nesterov = heavy_ball, clipped = heavy_ball, all_decay = heavy_ball;
+  nesterov.nesterov = all_decay.decay_norms = true;
+  clipped.clip_norm = 185;  // the gradients have about 189 before they are scaled
+  const std::pair<const char*, optim::OptimConfig> optimizers[] = {
+      {"plain", plain},
+      {"heavy_ball", heavy_ball},
+      {"nesterov", nesterov},
+      {"clipped", clipped},
+      {"adam", {.name = "adam", .weight_decay = 0.01}},
+      {"lars", {.name = "lars", .weight_decay = 0.01, .trust = 0.2}},
+  };
+  std::vector<RuleCase> all = {
+      {"asgd_all_decay", of_rule("asgd"), all_decay, false},
+      {"average", of_rule("average"), heavy_ball, false},
+      {"downpour", of_rule("downpour"), heavy_ball, false},
+      {"dc_asgd_strong", strong, heavy_ball},
+      {"gap_aware_forgetful", forgetful, heavy_ball},
+      {"dana_heavy_ball", of_rule("dana"), heavy_ball},
+      {"dana_all_decay", of_rule("dana"), all_decay},
+      {"easgd", of_rule("easgd"), heavy_ball},
+      {"easgd_stiff", stiff, heavy_ball},
+      {"easgd_lars", of_rule("easgd"), {.name = "lars"}},
+  };
+  for (const RuleCase& rule : rules)
+    for (const auto& [name, optim] : optimizers) all.push_back({rule.name + "_" + name, rule.ps, optim, rule.changes});
+  return all;
+}
+
+inline void PrintTo(const RuleCase& one, std::ostream* out) { *out << one.name; }
 
 }  // namespace paceline::ps

@@ -12,66 +12,6 @@
 namespace paceline::ps {
 namespace {
 
-struct Case {
-  std::string name;
-  PsConfig ps;
-  optim::OptimConfig optim;
-  bool changes = true;  // the rule does something that asgd does not
-};
-
-PsConfig of_rule(const std::string& rule) {
-  PsConfig config;
-  config.rule = rule;
-  config.layers = 1, config.hidden = 4;  // small predictors
-  config.reading = "squared";            // factors below and above 1
-  return config;
-}
-
-std::vector<Case> cases() {
-  PsConfig constant = of_rule("dc_asgd"), strong = constant, forgetful = of_rule("gap_aware"), stiff = of_rule("easgd");
-  constant.compensation = strong.compensation = "constant";
-  strong.dc_lambda = 0.3;
-  forgetful.gap_decay = 0.9;
-  stiff.elasticity = 0.7;
-  const std::vector<Case> rules = {
-      {"asgd", of_rule("asgd"), {}, false},
-      {"lc_asgd", of_rule("lc_asgd"), {}},
-      {"staleness_aware", of_rule("staleness_aware"), {}},
-      {"dc_asgd_constant", constant, {}},
-      {"dc_asgd_adaptive", of_rule("dc_asgd"), {}},
-      {"gap_aware", of_rule("gap_aware"), {}},
-  };
-  const optim::OptimConfig plain{.momentum = 0, .weight_decay = 0.01}, heavy_ball{.weight_decay = 0.01};
-  optim::OptimConfig nesterov = heavy_ball, clipped = heavy_ball, all_decay = heavy_ball;
-  nesterov.nesterov = all_decay.decay_norms = true;
-  clipped.clip_norm = 185;  // the gradients have about 189 before they are scaled
-  const std::pair<const char*, optim::OptimConfig> optimizers[] = {
-      {"plain", plain},
-      {"heavy_ball", heavy_ball},
-      {"nesterov", nesterov},
-      {"clipped", clipped},
-      {"adam", {.name = "adam", .weight_decay = 0.01}},
-      {"lars", {.name = "lars", .weight_decay = 0.01, .trust = 0.2}},
-  };
-  std::vector<Case> all = {
-      {"asgd_all_decay", of_rule("asgd"), all_decay, false},
-      {"average", of_rule("average"), heavy_ball, false},
-      {"downpour", of_rule("downpour"), heavy_ball, false},
-      {"dc_asgd_strong", strong, heavy_ball},
-      {"gap_aware_forgetful", forgetful, heavy_ball},
-      {"dana_heavy_ball", of_rule("dana"), heavy_ball},
-      {"dana_all_decay", of_rule("dana"), all_decay},
-      {"easgd", of_rule("easgd"), heavy_ball},
-      {"easgd_stiff", stiff, heavy_ball},
-      {"easgd_lars", of_rule("easgd"), {.name = "lars"}},
-  };
-  for (const Case& rule : rules)
-    for (const auto& [name, optim] : optimizers) all.push_back({rule.name + "_" + name, rule.ps, optim, rule.changes});
-  return all;
-}
-
-void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
-
 /// Of the largest parameter. Floats round to 6e-8 of a number, and 14 updates of a few operations each stay below 1e-6; gap-aware divides
 /// differences of parameters by differences of parameters, which have fewer digits.
 double tolerance(const PsConfig& ps) { return ps.rule == "gap_aware" ? 2e-5 : 1e-6; }
@@ -88,7 +28,7 @@ void expect_close(const Floats& actual, const Doubles& expected, double bound, c
   EXPECT_LE(worst, bound * largest) << what << ": element " << where << " is " << actual[where] << " and not " << expected[where];
 }
 
-class EveryRule : public testing::TestWithParam<Case> {};
+class EveryRule : public testing::TestWithParam<RuleCase> {};
 
 TEST_P(EveryRule, MakesTheUpdatesOfItsFormula) {
   const auto& [name, ps, optim, changes] = GetParam();
@@ -142,11 +82,11 @@ TEST_P(EveryRule, GivesTheSameBitsOnAnyNumberOfThreads) {
   EXPECT_EQ(results[3], results[1]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ps, EveryRule, testing::ValuesIn(cases()), [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ps, EveryRule, testing::ValuesIn(rule_cases()), [](const auto& one) { return one.param.name; });
 
 TEST(Rules, AreAllInTheTableAboveAndNoOtherNameIs) {
   std::set<std::string> tested, known;
-  for (const Case& one : cases()) tested.insert(one.ps.rule);
+  for (const RuleCase& one : rule_cases()) tested.insert(one.ps.rule);
   for (const auto& row : update_rules()) known.insert(std::string(row.key));
   EXPECT_EQ(tested, known);
   EXPECT_THROW(make_rule({.config = of_rule("no_such_rule"), .optim = {}, .workers = 3}), ConfigError);

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 namespace {

@@ -4,7 +4,7 @@
 //   adaptive   MS ← m·MS + (1−m) g²,  λ = λ₀ / √(MS + ε)          MS of each worker, as in the authors' code
 // w_bak is what the worker had pulled. The authors' code starts it at zero, which makes the first push wrong; here it is what was sent.
 #include "paceline/ps/config.h"
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 namespace {

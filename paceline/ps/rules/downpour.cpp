@@ -1,6 +1,6 @@
 // Downpour (Dean et al. 2012): a worker makes n steps of its own between two visits and pushes the sum of their gradients; n = 1 is ASGD.
 #include "paceline/ps/config.h"
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 namespace {

@@ -1,7 +1,7 @@
 // Elastic averaging over a server (Zhang, Choromanska, LeCun 2015; DeepSpark): every `period` steps a worker shows its replica x, and
 // replica and centre attract each other:  e = α (x − x̃);  x ← x − e;  x̃ ← x̃ + e.
 #include "paceline/ps/config.h"
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 namespace {

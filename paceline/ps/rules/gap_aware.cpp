@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "paceline/ps/config.h"
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 namespace {

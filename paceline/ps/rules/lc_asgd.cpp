@@ -12,7 +12,7 @@
 #include "paceline/base/error.h"
 #include "paceline/ps/config.h"
 #include "paceline/ps/readings.h"
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 namespace {

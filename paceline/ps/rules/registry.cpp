@@ -1,7 +1,19 @@
+// The update rules. To add one: its file here, its row below, its formula and a case in tests/ps/oracle.h.
 #include "paceline/ps/config.h"
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
+
+// Each comes from the file of its name.
+std::unique_ptr<UpdateRule> make_asgd(const RuleSetup& setup);
+std::unique_ptr<UpdateRule> make_dc_asgd(const RuleSetup& setup);
+std::unique_ptr<UpdateRule> make_lc_asgd(const RuleSetup& setup);
+std::unique_ptr<UpdateRule> make_staleness_aware(const RuleSetup& setup);
+std::unique_ptr<UpdateRule> make_gap_aware(const RuleSetup& setup);
+std::unique_ptr<UpdateRule> make_dana(const RuleSetup& setup);
+std::unique_ptr<UpdateRule> make_downpour(const RuleSetup& setup);
+std::unique_ptr<UpdateRule> make_easgd(const RuleSetup& setup);
+
 namespace {
 
 constexpr Entry<MakeRule> kRules[] = {

@@ -1,7 +1,7 @@
 // Zhang, Gupta, Lian, Liu 2016: the rate of a gradient is divided by its staleness,  w ← w − γ/τ · g,  τ ≥ 1.
 #include <algorithm>
 
-#include "paceline/ps/rules/all.h"
+#include "paceline/ps/rule.h"
 
 namespace paceline::ps {
 namespace {
