@@ -76,7 +76,7 @@ class LocalWorker {
   void load(std::span<const step::NamedTensor> state);
   /// The same for workers that share one.
   Memory& memory() { return memory_; }
-  void go_on_at(std::int64_t iteration, std::int64_t since_visit, std::int64_t skipped) {
+  void resume_at(std::int64_t iteration, std::int64_t since_visit, std::int64_t skipped) {
     iteration_ = iteration, since_visit_ = since_visit, updates_ = iteration - skipped;
   }
 

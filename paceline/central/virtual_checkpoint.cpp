@@ -90,7 +90,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
     Player& p = players_[i];
     const auto* row = numbers[static_cast<std::int64_t>(i)].data_ptr<std::int64_t>();
     p.phase = static_cast<Phase>(row[0]), p.due = Nanoseconds(row[1]), p.planned = row[2];
-    p.local.go_on_at(row[3], row[4], skipped.defined() ? skipped[static_cast<std::int64_t>(i)].item<std::int64_t>() : 0);
+    p.local.resume_at(row[3], row[4], skipped.defined() ? skipped[static_cast<std::int64_t>(i)].item<std::int64_t>() : 0);
     p.times = {.pull = Nanoseconds(row[5]),
                .forward = Nanoseconds(row[6]),
                .report = Nanoseconds(row[7]),

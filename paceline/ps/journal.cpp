@@ -110,11 +110,11 @@ void Journal::note(Kind kind, std::int64_t worker, const Push& push, const Repor
   if (!file_.flush()) log::error("cannot write the journal {}; what comes before the next snapshot is not kept", path_.string());
 }
 
-Journal::Played Journal::replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before,
+Journal::Replayed Journal::replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before,
                                 const Progress& progress) {
   std::ifstream stream(file, std::ios::binary);
   std::vector<float> values, pulled(static_cast<std::size_t>(server.length()));
-  Played played;
+  Replayed replayed;
   if (FileHeader header; stream.read(reinterpret_cast<char*>(&header), sizeof(header)) && header != FileHeader{})
     throw DataError(file.string(),
                     fmt::format("it is not a journal of format {}, the one this version of Paceline writes; use the version that wrote "
@@ -126,21 +126,21 @@ Journal::Played Journal::replay(const std::filesystem::path& file, Server& serve
     values.resize(static_cast<std::size_t>(record.values));
     if (!stream.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)))) break;
     if (record.checksum != checksum_of(record, values)) break;
-    if (!played.begun) {
+    if (!replayed.begun) {
       if (record.kind != Kind::follows) throw DataError(file.string(), "it does not begin as a journal does; start a new run");
       if (before && record.worker != *before) throw gap(file, record.worker, *before);
-      played.begun = true;
+      replayed.begun = true;
       continue;
     }
     if (const std::string why = obstacle_to(record, server); !why.empty())
-      throw DataError(file.string(), fmt::format("event {}: {}", played.events + 1, why));
+      throw DataError(file.string(), fmt::format("event {}: {}", replayed.events + 1, why));
     play(record, values, pulled, server);
     if (progress && (record.kind == Kind::assigned || record.kind == Kind::completed))
       progress(record.kind, static_cast<int>(record.worker), completed_in(record.report));
-    ++played.events;
-    played.pushes += record.kind == Kind::pushed;
+    ++replayed.events;
+    replayed.pushes += record.kind == Kind::pushed;
   }
-  return played;
+  return replayed;
 }
 
 std::filesystem::path Journals::file(std::int64_t number) const { return stem_.string() + fmt::format(".journal-{}", number); }
@@ -158,15 +158,15 @@ std::int64_t Journals::replay(Server& server, std::int64_t from, const Journal::
   std::int64_t pushes = 0;
   std::optional<std::int64_t> before;  // events of the last one that was played
   for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) {
-    const Journal::Played played = Journal::replay(file(number_ + 1), server, before, progress);
-    if (!played.begun) {  // the next one takes its place, unless it was written past already
+    const Journal::Replayed replayed = Journal::replay(file(number_ + 1), server, before, progress);
+    if (!replayed.begun) {  // the next one takes its place, unless it was written past already
       if (std::filesystem::exists(file(number_ + 2)))
         throw DataError(file(number_ + 1).string(),
                         "it has no beginning, as after a full disk; start a new run with model.weights=CHECKPOINT");
       break;
     }
-    before = played.events;
-    pushes += played.pushes;
+    before = replayed.events;
+    pushes += replayed.pushes;
   }
   events_ = std::make_shared<std::int64_t>(before.value_or(0));
   return pushes;

@@ -60,13 +60,13 @@ class Journal {
   /// So far, whether or not the disk took them.
   std::shared_ptr<const std::int64_t> events() const { return events_; }
 
-  struct Played {
+  struct Replayed {
     bool begun = false;  // it has a beginning
     std::int64_t events = 0, pushes = 0;
   };
   /// Plays the events of a file on `server`, up to one that was not written to its end. DataError where it is no journal, has another
   /// format, or follows one that had not `before` events.
-  static Played replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before = {},
+  static Replayed replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before = {},
                        const Progress& progress = {});
 
  private:

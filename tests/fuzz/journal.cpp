@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!as_it_stands) write_events(pieces, input.path());
   return fuzz::parse([&] {
     const auto server = server_of(choice / 2);
-    const ps::Journal::Played played = ps::Journal::replay(input.path(), *server);
-    fuzz::require(played.pushes <= played.events, "a push is an event");
+    const ps::Journal::Replayed replayed = ps::Journal::replay(input.path(), *server);
+    fuzz::require(replayed.pushes <= replayed.events, "a push is an event");
   });
 }
