@@ -9,7 +9,7 @@ import unittest
 
 BIN = pathlib.Path(sys.argv.pop(1))
 PROGRAM = BIN / "example_own_loop_gan"
-STEPS = 300
+STEPS = 200
 TOLERANCE = 1e-6  # of the printed numbers; rounding in double precision leaves less
 
 
