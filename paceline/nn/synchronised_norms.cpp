@@ -89,14 +89,15 @@ at::Tensor batch_norm(const at::Tensor& input, const MaybeTensor& weight, const 
   return JointBatchNorm::apply(input, or_else(weight, 1), or_else(bias, 0), call);
 }
 
-/// Once in a process: what it decides by is on the tensors.
+/// Once in a process: what it decides by is on the tensors. It stays registered to the end: a destructor would run when LibTorch's tables
+/// may be gone already.
 void register_kernel() {
   const auto library = [](c10::DispatchKey key) {
-    auto made = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+    auto* made = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
     made->impl("batch_norm", TORCH_FN(batch_norm));
     return made;
   };
-  static const auto cpu = library(c10::DispatchKey::AutogradCPU), cuda = library(c10::DispatchKey::AutogradCUDA);
+  [[maybe_unused]] static const auto *cpu = library(c10::DispatchKey::AutogradCPU), *cuda = library(c10::DispatchKey::AutogradCUDA);
 }
 
 template <class... Kinds>
