@@ -20,11 +20,27 @@ struct CheckpointFlags {
   bool json = false;
 };
 
+/// A tensor, whose rows may lie in several files.
+struct ShownTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t bytes = 0, elements = 0;
+};
+
+std::vector<ShownTensor> whole_tensors(const train::Checkpoint& checkpoint) {
+  std::vector<ShownTensor> tensors;
+  for (const train::NamedTensor& item : checkpoint.tensors) {
+    if (tensors.empty() || tensors.back().name != item.name) tensors.push_back({item.name, item.shape()});
+    tensors.back().bytes += static_cast<std::int64_t>(item.tensor.nbytes()), tensors.back().elements += item.tensor.numel();
+  }
+  return tensors;
+}
+
 nlohmann::ordered_json describe(const std::filesystem::path& file, const train::Checkpoint& checkpoint) {
   const train::Position& p = checkpoint.position;
   nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  for (const auto& [name, tensor] : checkpoint.tensors)
-    tensors.push_back({{"name", name}, {"shape", tensor.sizes().vec()}, {"bytes", tensor.nbytes()}});
+  for (const ShownTensor& tensor : whole_tensors(checkpoint))
+    tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"bytes", tensor.bytes}});
   return {{"file", file.string()},
           {"network", checkpoint.network},
           {"step", p.step},
@@ -51,24 +67,25 @@ int show(const CheckpointFlags& flags) {
     return kDone;
   }
   std::int64_t elements = 0, bytes = 0;
-  for (const auto& [name, tensor] : checkpoint.tensors) {
-    bytes += static_cast<std::int64_t>(tensor.nbytes());
-    if (name.starts_with("model.")) elements += tensor.numel();
+  const std::vector<ShownTensor> tensors = whole_tensors(checkpoint);
+  for (const ShownTensor& tensor : tensors) {
+    bytes += tensor.bytes;
+    if (tensor.name.starts_with("model.")) elements += tensor.elements;
   }
   std::cout << fmt::format("{}\n  network     {}\n  step        {} ({}; {} samples in {:.1f} s)\n", file.string(), checkpoint.network,
                            checkpoint.position.step, progress(checkpoint.position), checkpoint.position.samples,
                            checkpoint.position.seconds);
-  std::cout << fmt::format("  tensors     {}, {:.1f} MB; {} values in the model\n  state hash  {}\n\n", checkpoint.tensors.size(),
+  std::cout << fmt::format("  tensors     {}, {:.1f} MB; {} values in the model\n  state hash  {}\n\n", tensors.size(),
                            static_cast<double>(bytes) / 1e6, elements, document["state_hash"].get<std::string>());
-  for (const auto& [name, tensor] : checkpoint.tensors)
-    std::cout << fmt::format("  {:<52} {:>20}\n", name, tensor.dim() == 0 ? "scalar" : graph::to_string(tensor.sizes().vec()));
+  for (const ShownTensor& tensor : tensors)
+    std::cout << fmt::format("  {:<52} {:>20}\n", tensor.name, tensor.shape.empty() ? "scalar" : graph::to_string(tensor.shape));
   return kDone;
 }
 
 /// Every checkpoint of a run is read and its checksums are compared; exit code 1 where one is damaged.
 int verify(const CheckpointFlags& flags) {
   const auto files = train::list_checkpoints(flags.path);
-  if (files.empty()) throw DataError(flags.path, "no checkpoint here; give a run's folder or a checkpoint file");
+  if (files.empty()) throw DataError(flags.path, "no checkpoint here; give a run's folder or a checkpoint");
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   bool all_good = true;
   for (const auto& file : files) {
@@ -109,11 +126,11 @@ void refuse_own_files(const std::filesystem::path& checkpoint, const std::string
 int convert(const CheckpointFlags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
   refuse_own_files(file, flags.output);
-  const FileStamp stamp = train::export_weights(checkpoint, flags.output);
-  if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", stamp.bytes}});
+  const std::int64_t bytes = train::export_weights(checkpoint, flags.output);
+  if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", bytes}});
   else
     std::cout << fmt::format("{} → {} ({:.1f} MB of weights under PyTorch's names)\n", file.string(), flags.output,
-                             static_cast<double>(stamp.bytes) / 1e6);
+                             static_cast<double>(bytes) / 1e6);
   return kDone;
 }
 
@@ -125,7 +142,7 @@ Action add_checkpoint(CLI::App& app) {
   auto chosen = std::make_shared<int (*)(const CheckpointFlags&)>(nullptr);
   const auto add = [&](const char* name, const char* help, int (*run)(const CheckpointFlags&)) {
     CLI::App* sub = app.add_subcommand(name, help);
-    sub->add_option("PATH", flags->path, "a run's folder (its newest good checkpoint) or a checkpoint file")->required();
+    sub->add_option("PATH", flags->path, "a run's folder (its newest good checkpoint) or a checkpoint")->required();
     add_json_flag(*sub, flags->json);
     sub->callback([chosen, run] { *chosen = run; });
     return sub;
@@ -133,7 +150,7 @@ Action add_checkpoint(CLI::App& app) {
   add_examples(*add("show", "what is in a checkpoint", show), {"paceline checkpoint show runs/demo"});
   add_examples(*add("verify", "compare every checksum", verify), {"paceline checkpoint verify runs/demo"});
   CLI::App* sub = add("convert", "write the weights as safetensors under PyTorch's names", convert);
-  sub->add_option("OUTPUT", flags->output, "the file to write")->required();
+  sub->add_option("OUTPUT", flags->output, "the file to write; a folder/ gets files of at most 5 GB and an index")->required();
   add_examples(*sub, {"paceline checkpoint convert runs/demo weights.safetensors",
                       "python3 -c 'from safetensors.torch import load_file; model.load_state_dict(load_file(\"weights.safetensors\"))'"});
   add_examples(app, {"paceline checkpoint show runs/demo", "paceline checkpoint verify runs/demo",

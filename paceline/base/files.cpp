@@ -96,12 +96,14 @@ FileStamp AtomicFile::commit() {
   if (::fsync(descriptor_.get()) != 0) fail(target_, "sync");
   if (::rename(beside_.c_str(), target_.c_str()) != 0) fail(target_, "replace");
   descriptor_.reset();
-  // The new name is on the disk only once its folder is.
-  const fs::path folder = folder_of(target_);
-  const Descriptor above(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // EINVAL: a file system that has no syncing of folders.
-  if (!above || (::fsync(above.get()) != 0 && errno != EINVAL)) fail(folder, "sync");
+  sync_folder(folder_of(target_));  // the new name is on the disk only once its folder is
   return stamp_;
+}
+
+void sync_folder(const fs::path& folder) {
+  const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // EINVAL: a file system that has no syncing of folders.
+  if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL)) fail(folder, "sync");
 }
 
 FileStamp write_atomically(const fs::path& target, std::string_view content) {

@@ -39,6 +39,9 @@ class AtomicFile {
   Descriptor descriptor_;
 };
 
+/// Lets a new name in a folder outlast a loss of power. DataError.
+void sync_folder(const std::filesystem::path& folder);
+
 FileStamp write_atomically(const std::filesystem::path& target, std::string_view content);
 
 /// The whole of a file. Throws DataError.

@@ -53,22 +53,22 @@ class Compressed : public Exchange {
   }
 
   std::vector<step::NamedTensor> save() override {
-    std::vector<step::NamedTensor> state = {{kResidual, gather_rows(comm_, residual_)}};
-    if (momentum_.defined()) state.push_back({kVelocity, gather_rows(comm_, momentum_)});
+    std::vector<step::NamedTensor> state = {own_row(comm_, kResidual, residual_)};
+    if (momentum_.defined()) state.push_back(own_row(comm_, kVelocity, momentum_));
     return state;
   }
 
   void load(std::span<const step::NamedTensor> state) override {
-    if (!is_optional(state, kResidual)) take_row(comm_, step::find_saved(state, kResidual), residual_, kResidual);
-    if (momentum_.defined()) take_row(comm_, step::find_saved(state, kVelocity), momentum_, kVelocity);
+    if (!is_optional(state, kResidual)) take_row(comm_, state, kResidual, residual_);
+    if (momentum_.defined()) take_row(comm_, state, kVelocity, momentum_);
   }
 
  protected:
   /// Whether `name` is absent because nobody compressed before: one worker, which has at most a residual that it has not applied yet, or
   /// several that sent gradients as they are. This exchange's state then begins as in a new run.
   static bool is_optional(std::span<const step::NamedTensor> state, const std::string& name) {
-    const at::Tensor residual = step::saved_or_none(state, kResidual);
-    return !step::saved_or_none(state, name).defined() && (!residual.defined() || residual.size(0) == 1);
+    const auto residual = step::saved_shape(state, kResidual);
+    return !step::saved_shape(state, name) && (!residual || residual->at(0) == 1);
   }
 
   /// The bucket's residual with the gradient added: what is to be sent now.
@@ -167,7 +167,7 @@ class Dense final : public Compressed {
 
   std::vector<step::NamedTensor> save() override {
     auto state = Compressed::save();
-    state.push_back({kSecondResidual, gather_rows(comm_, second_residual_)});
+    state.push_back(own_row(comm_, kSecondResidual, second_residual_));
     return state;
   }
 
@@ -175,10 +175,9 @@ class Dense final : public Compressed {
   void load(std::span<const step::NamedTensor> state) override {
     Compressed::load(state);
     if (is_optional(state, kSecondResidual)) return;
-    const at::Tensor rows = step::find_saved(state, kSecondResidual);
-    if (rows.size(0) == comm_.size()) return take_row(comm_, rows, second_residual_, kSecondResidual);
-    at::Tensor all = at::empty_like(second_residual_);
-    take_row(comm_, rows.sum(0, /*keepdim=*/true).expand({comm_.size(), rows.size(1)}), all, kSecondResidual);
+    const auto shape = step::saved_shape(state, kSecondResidual);
+    if (shape && shape->at(0) == comm_.size()) return take_row(comm_, state, kSecondResidual, second_residual_);
+    const at::Tensor all = sum_of_rows(state, kSecondResidual, second_residual_);
     second_residual_.zero_();
     for (const Cut& cut : cuts_) {
       const Slice& mine = cut.slices[static_cast<std::size_t>(comm_.rank())];

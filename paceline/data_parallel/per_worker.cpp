@@ -2,24 +2,78 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
 
 namespace paceline::data_parallel {
 
-at::Tensor gather_rows(comm::Communicator& comm, const at::Tensor& mine) {
-  at::Tensor rows = at::empty({comm.size(), mine.numel()}, mine.options());
-  rows[comm.rank()].copy_(mine);
-  if (comm.size() > 1 && rows.numel() > 0) comm.run(comm::all_gather(rows));
-  return rows;
+namespace {
+
+constexpr std::int64_t kColumns = 1 << 16;  // of all rows that are looked at together
+
+/// Calls body(begin, count) for stretches of n columns.
+template <class Body>
+void by_columns(std::int64_t n, const Body& body) {
+  for (std::int64_t begin = 0; begin < n; begin += kColumns) body(begin, std::min(kColumns, n - begin));
 }
 
-void take_row(comm::Communicator& comm, const at::Tensor& rows, at::Tensor& mine, const std::string& name) {
-  if (rows.dim() != 2 || rows.size(1) != mine.numel())
+/// How many rows there are.
+std::int64_t checked_rows(std::span<const step::NamedTensor> state, const std::string& name, const at::Tensor& mine) {
+  const auto shape = step::saved_shape(state, name);
+  if (!shape) step::find_saved(state, name);  // says so
+  if (shape->size() != 2 || shape->at(1) != mine.numel())
     throw ConfigError(fmt::format("'{}' of the checkpoint is for {} values a worker, and this model has {}; resume with the same recipe",
-                                  name, rows.dim() == 2 ? rows.size(1) : rows.numel(), mine.numel()));
-  mine.copy_(rows.size(0) == comm.size() ? rows[comm.rank()] : rows.mean(0));
+                                  name, shape->empty() ? 1 : shape->back(), mine.numel()));
+  return shape->at(0);
+}
+
+/// [rows, count]: a stretch of columns of all rows.
+at::Tensor columns(std::span<const step::NamedTensor> state, const std::string& name, std::int64_t rows, std::int64_t begin,
+                   std::int64_t count) {
+  std::vector<at::Tensor> stretch;
+  for (std::int64_t row = 0; row < rows; ++row) stretch.push_back(step::saved_rows(state, name, row, row + 1).narrow(1, begin, count));
+  return at::cat(stretch);
+}
+
+}  // namespace
+
+step::NamedTensor own_row(const comm::Communicator& comm, const std::string& name, const at::Tensor& mine) {
+  step::NamedTensor row{name, mine.reshape({1, mine.numel()})};
+  if (comm.size() > 1) row.rows = step::Rows{comm.rank(), comm.size()};
+  return row;
+}
+
+void take_row(const comm::Communicator& comm, std::span<const step::NamedTensor> state, const std::string& name, at::Tensor& mine) {
+  const std::int64_t rows = checked_rows(state, name, mine);
+  if (rows == comm.size()) {
+    mine.copy_(step::saved_rows(state, name, comm.rank(), comm.rank() + 1)[0]);
+    return;
+  }
+  by_columns(mine.numel(), [&](std::int64_t begin, std::int64_t count) {
+    mine.narrow(0, begin, count).copy_(columns(state, name, rows, begin, count).mean(0));
+  });
+}
+
+at::Tensor sum_of_rows(std::span<const step::NamedTensor> state, const std::string& name, const at::Tensor& like) {
+  at::Tensor sum = at::empty_like(like);
+  const std::int64_t rows = checked_rows(state, name, sum);
+  by_columns(sum.numel(), [&](std::int64_t begin, std::int64_t count) {
+    sum.narrow(0, begin, count).copy_(columns(state, name, rows, begin, count).sum(0));
+  });
+  return sum;
+}
+
+void average_rows(comm::Communicator& comm, at::Tensor& mine) {
+  if (comm.size() == 1) return;
+  by_columns(mine.numel(), [&](std::int64_t begin, std::int64_t count) {
+    at::Tensor rows = at::empty({comm.size(), count}, mine.options());
+    rows[comm.rank()].copy_(mine.narrow(0, begin, count));
+    comm.run(comm::all_gather(rows));
+    mine.narrow(0, begin, count).copy_(rows.mean(0));
+  });
 }
 
 void equalise(comm::Communicator& comm, nn::Model& module) {

@@ -12,16 +12,16 @@ namespace paceline::data_parallel {
 
 std::vector<step::NamedTensor> with_momentum_in_place(const step::Context& context, std::span<const step::NamedTensor> state) {
   std::vector<step::NamedTensor> placed(state.begin(), state.end());
-  const at::Tensor velocities = step::saved_or_none(state, kVelocity);
-  if (!step::corrects_momentum(context.compression) || velocities.defined() == (context.workers() > 1)) return placed;
+  const bool velocities = step::saved_shape(state, kVelocity).has_value();
+  if (!step::corrects_momentum(context.compression) || velocities == (context.workers() > 1)) return placed;
 
   const tensor::Arena& arena = context.module.arena();
   at::Tensor flat = at::zeros_like(arena.gradients());
-  if (velocities.defined()) take_row(context.comm, velocities, flat, kVelocity);
+  if (velocities) take_row(context.comm, state, kVelocity, flat);
   for (std::size_t i = 0; i < arena.entries().size(); ++i) {
     const std::string name = fmt::format("optim.momentum.{}", arena.entries()[i].name);
     at::Tensor momentum = arena.view(flat, i);
-    if (velocities.defined()) {
+    if (velocities) {
       if (context.optim.momentum > 0) placed.push_back({name, momentum});
     } else if (const at::Tensor saved = step::saved_or_none(state, name); saved.defined()) {
       if (saved.sizes() != momentum.sizes())
@@ -30,7 +30,7 @@ std::vector<step::NamedTensor> with_momentum_in_place(const step::Context& conte
       std::erase_if(placed, [&](const step::NamedTensor& item) { return item.name == name; });
     }
   }
-  if (!velocities.defined()) placed.push_back({kVelocity, flat.unsqueeze(0)});
+  if (!velocities) placed.push_back({kVelocity, flat.unsqueeze(0)});
   return placed;
 }
 
@@ -49,12 +49,11 @@ std::vector<step::NamedTensor> ResidualCarryover::save() const {
 }
 
 void ResidualCarryover::load(std::span<const step::NamedTensor> state) {
-  const at::Tensor rows = step::saved_or_none(state, kResidual), second = step::saved_or_none(state, kSecondResidual);
-  if (!rows.defined() || context_.compression == "none") return;
+  if (!step::saved_shape(state, kResidual) || context_.compression == "none") return;
   residual_ = at::zeros_like(context_.module.arena().gradients());
   left_ = residual_.numel();
-  take_row(context_.comm, rows, residual_, kResidual);
-  if (second.defined()) residual_.add_(second.sum(0).to(residual_.device()));
+  take_row(context_.comm, state, kResidual, residual_);
+  if (step::saved_shape(state, kSecondResidual)) residual_.add_(sum_of_rows(state, kSecondResidual, residual_));
 }
 
 }  // namespace paceline::data_parallel

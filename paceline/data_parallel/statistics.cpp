@@ -36,15 +36,15 @@ void WorkerStatistics::resume_training() {
 
 std::vector<step::NamedTensor> WorkerStatistics::save() {
   if (!differ()) return {};
-  return {{kStatistics, gather_rows(context_.comm, own())}};
+  return {own_row(context_.comm, kStatistics, own())};
 }
 
 // A checkpoint of another number of workers, or of synchronised norms, has what was agreed on, in the module: good for all.
 void WorkerStatistics::load(std::span<const step::NamedTensor> state) {
-  const auto found = std::ranges::find(state, kStatistics, &step::NamedTensor::name);
-  if (!differ() || found == state.end() || found->tensor.size(0) != context_.workers()) return;
+  const auto shape = step::saved_shape(state, kStatistics);
+  if (!differ() || !shape || shape->at(0) != context_.workers()) return;
   at::Tensor mine = values();
-  take_row(context_.comm, found->tensor, mine, kStatistics);
+  take_row(context_.comm, state, kStatistics, mine);
 }
 
 }  // namespace paceline::data_parallel

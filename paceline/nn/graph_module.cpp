@@ -130,6 +130,7 @@ void GraphModule::cut_into_units() {
     ++entry;
   }
   for (std::size_t after = unit + 1; after < units_.size(); ++after) units_[after].first_entry = entry;
+  for (std::size_t i = 0; i < units_.size(); ++i) arena_.set_unit(i, units_[i].first_entry, units_[i].last_entry);
 }
 
 void GraphModule::build_nodes() {

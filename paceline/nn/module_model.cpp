@@ -121,6 +121,7 @@ ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<
           name));
     if (units_[unit].last_entry == 0) units_[unit].first_entry = entry;
     units_[unit].last_entry = entry + 1;
+    arena_.set_unit(unit, entry, entry + 1);
   }
   for (const tensor::Entry& entry : statistics_.entries()) momenta_.push_back(momentum_of(*module_, entry.name));
   for (const auto& [name, buffer] : statistics_of(*module_)) buffers_.push_back(buffer);

@@ -34,24 +34,32 @@ void RangeOptimizer::set_hyper(const Hyper& hyper, void* stream) {
 }
 
 void RangeOptimizer::update(float* gradients, const Hyper& hyper, void* stream) {
-  Buffers all = buffers(gradients, stream);
-  if (clips_) {
-    if (cuda_) cuda_->squared_norm(gradients, segments_, memory_.squared_norm, stream);
-    else *memory_.squared_norm = squared_norm(gradients, length_);
-    all.squared_norm = memory_.squared_norm;
-  }
-  optimizer_->update(all, segments_, hyper, /*zero_gradients=*/false);
+  measure_norm(gradients, stream);
+  update(gradients, {0, length_, 0}, hyper, stream, clips_);
 }
 
-void RangeOptimizer::update(float* gradients, std::int64_t begin, std::int64_t end, const Hyper& hyper, void* stream) {
-  const std::vector<Segment> range = segments_within(segments_, begin, end);
+void RangeOptimizer::measure_norm(const float* gradients, void* stream) {
+  if (!clips_) return;
+  if (cuda_) cuda_->squared_norm(gradients, segments_, memory_.squared_norm, stream);
+  else *memory_.squared_norm = squared_norm(gradients, length_);
+}
+
+void RangeOptimizer::update(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream, bool clipped) {
+  std::vector<Segment> range = segments_within(segments_, stretch.begin, stretch.end);
   if (!elementwise())
     for (const Segment& part : range) {
       const auto whole = std::ranges::lower_bound(segments_, part.offset, {}, &Segment::offset);
       ensure(whole != segments_.end() && whole->offset == part.offset && whole->count == part.count,
              "a tensor whose norm decides is updated whole");
     }
-  optimizer_->update(buffers(gradients, stream), range, hyper, /*zero_gradients=*/false);
+  Buffers moved = buffers(gradients, stream);
+  if (clipped) moved.squared_norm = memory_.squared_norm;
+  if (stretch.place != stretch.begin) {  // offsets count from the stretch's begin, and so do the pointers
+    for (Segment& part : range) part.offset -= stretch.begin;
+    moved.parameters += stretch.begin, moved.gradients += stretch.begin;
+    for (float*& state : moved.state) state += stretch.place;
+  }
+  optimizer_->update(moved, range, hyper, /*zero_gradients=*/false);
 }
 
 }  // namespace paceline::optim

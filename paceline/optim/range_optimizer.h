@@ -15,6 +15,11 @@
 
 namespace paceline::optim {
 
+/// Elements [begin, end) of a range, whose state lies from `place` on in memory that may be for a part of the range alone.
+struct Stretch {
+  std::int64_t begin = 0, end = 0, place = 0;
+};
+
 /// The parts of `segments` that lie in [begin, end), with their offsets unchanged.
 std::vector<Segment> segments_within(std::span<const Segment> segments, std::int64_t begin, std::int64_t end);
 
@@ -40,8 +45,10 @@ class RangeOptimizer {
   void set_hyper(const Hyper& hyper, void* stream);
   /// Updates the whole range, clipped by the norm of its gradient where clips().
   void update(float* gradients, const Hyper& hyper, void* stream = nullptr);
-  /// Updates the elements [begin, end): whole tensors, or any of them where elementwise(). Not where clips(): that needs the whole.
-  void update(float* gradients, std::int64_t begin, std::int64_t end, const Hyper& hyper, void* stream = nullptr);
+  /// Its first half: the norm of the gradient, where clips().
+  void measure_norm(const float* gradients, void* stream = nullptr);
+  /// Updates a stretch: whole tensors, or any elements where elementwise(). `clipped`: by the norm that was measured.
+  void update(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream = nullptr, bool clipped = false);
 
   /// Updates the whole range in one pass over memory: prepare(block, gradients) writes the gradients of a block to the cache, the update is
   /// made from there, and done(block) follows. In host memory, where elementwise() and not clips().

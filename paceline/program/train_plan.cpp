@@ -6,7 +6,6 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
-#include "paceline/base/safetensors.h"
 #include "paceline/base/text.h"
 #include "paceline/observe/step_count.h"
 #include "paceline/train/remote.h"
@@ -86,13 +85,14 @@ void tell_of_restart(const RunFolder& run, const TrainPlan& plan, int restarts) 
 /// The recipe of the newest checkpoint that can be opened; whether the rest of it is whole, those find out who load it.
 std::optional<SavedRecipe> saved_recipe(const std::string& resumed) {
   for (const auto& file : train::list_checkpoints(resumed)) try {
-      const safetensors::File opened(file);
-      if (const auto found = opened.metadata().find("recipe"); found != opened.metadata().end())
-        return SavedRecipe{found->second, file.string()};
+      return SavedRecipe{train::read_checkpoint(file, train::Check::structure).recipe, file.string()};
     } catch (const DataError&) {  // the next one
     }
   return std::nullopt;
 }
+
+/// Every process opens the checkpoint, and one of them reads all of it; the others take the one that it takes (Workers::resume).
+train::Check check_of(const comm::World& launched) { return launched.rank == 0 ? train::Check::everything : train::Check::structure; }
 
 }  // namespace
 
@@ -123,14 +123,15 @@ TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched) {
   if (resumes) {
     if (std::optional<RunFolder> run = interrupted || !writes ? interrupted : run_around(flags.resume); run && writes)
       plan.write_in(std::move(*run));
-    plan.resume_from = train::newest_good_checkpoint(interrupted ? interrupted->path() : std::filesystem::path(flags.resume));
+    plan.resume_from =
+        train::newest_good_checkpoint(interrupted ? interrupted->path() : std::filesystem::path(flags.resume), check_of(launched));
     saved = SavedRecipe{plan.resume_from->second.recipe, plan.resume_from->first.string()};
   }
   plan.recipe = read_recipe(flags, launched.size, saved, plan.folder ? &*plan.folder : nullptr);
   if (again && !interrupted && (interrupted = RunFolder::find(plan.recipe.train.runs, launched.run))) {
     if (writes) plan.write_in(*interrupted);
     const auto run = interrupted->path();
-    if (!train::list_checkpoints(run).empty()) plan.resume_from = train::newest_good_checkpoint(run);
+    if (!train::list_checkpoints(run).empty()) plan.resume_from = train::newest_good_checkpoint(run, check_of(launched));
   }
   if (interrupted && writes) tell_of_restart(*interrupted, plan, launched.restarts);
   return plan;

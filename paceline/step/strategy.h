@@ -117,9 +117,10 @@ class Strategy {
   virtual void agree() {}
   virtual void resume_training() {}
 
-  /// Everything beyond the agreed module that the next step depends on. Collective; all workers get the whole. load() is given these back
-  /// when the module has what was agreed on, perhaps by another number of workers or another strategy. ConfigError where they do not fit;
-  /// part of them may then be loaded, and no step is to be made.
+  /// Everything beyond the agreed module that the next step depends on: what all workers have alike, and the rows that this worker alone
+  /// has. Good until the next step. Collective. load() is given what all workers saved, when the module has what was agreed on, perhaps by
+  /// another number of workers or another strategy; it reads what it needs. ConfigError where that does not fit; part of it may then be
+  /// loaded, and no step is to be made.
   virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
 

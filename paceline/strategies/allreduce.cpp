@@ -2,10 +2,13 @@
 // make the same update. w ← w − γ · mean over samples ∇ℓ: what one worker with the whole batch would do, whatever the number of workers.
 //
 // Gradients leave in buckets while the backward pass goes on (buckets.h), compressed or not (exchange.h), and each range of parameters is
-// updated as soon as its gradients have arrived. Where updates may be split, workers of one host each update a part of every bucket and
-// hand the new parameters round: a reduce-scatter and an all-gather move as many bytes as an allreduce, and the update costs a share of the
-// memory traffic (Xu et al., "Automatic cross-replica sharding of weight update", 2020). The bits are the same.
+// updated as soon as its gradients have arrived. Where updates may be split, workers of one host each own a part of every bucket: they hold
+// the optimizer's state of that part, update it, and hand the new parameters round. A reduce-scatter and an all-gather move as many bytes
+// as an allreduce, and the update costs a share of the memory and of its traffic (Xu et al., "Automatic cross-replica sharding of weight
+// update", 2020). The bits are the same.
 #include <ATen/ATen.h>
+
+#include <algorithm>
 
 #include <fmt/format.h>
 
@@ -33,7 +36,8 @@ class Allreduce final : public step::Strategy {
       : config_(config),
         context_(context),
         pass_(context_),
-        updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim),
+        updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim,
+                 &context.comm),
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
         sharded_(wants_sharded()),
@@ -61,10 +65,7 @@ class Allreduce final : public step::Strategy {
       if (updates_at_the_end()) updater_.update_all();
       context_.module.refresh();
     });
-    if (tuner_.measured(seconds(context_.clock.now() - began))) {
-      gather_shards();
-      apply_cut();
-    }
+    if (tuner_.measured(seconds(context_.clock.now() - began))) apply_cut();
     return {sums_, batch.targets.numel()};
   }
 
@@ -72,7 +73,6 @@ class Allreduce final : public step::Strategy {
   void resume_training() override { statistics_.resume_training(); }
 
   std::vector<step::NamedTensor> save() override {
-    gather_shards();
     std::vector<step::NamedTensor> state = updater_.state();
     for (auto& part : {exchange_->save(), statistics_.save()}) state.insert(state.end(), part.begin(), part.end());
     return state;
@@ -141,38 +141,43 @@ class Allreduce final : public step::Strategy {
     const data_parallel::Cut cut = tuner_.cut();
     lane_.configure(cut.bytes, cut.overlap);
     exchange_->prepare(lane_.buckets());
+    arena().set_owners(tensor::Role::moment, owners());
+    updater_.follow_owners();
   }
 
-  /// Returns how long the update took.
+  /// Who updates what: everybody all of it, or each worker its part of every bucket.
+  tensor::Owners owners() {
+    if (!sharded_) return tensor::Owners(arena().length());
+    std::vector<data_parallel::Bucket> ascending = lane_.buckets();
+    std::ranges::sort(ascending, {}, &data_parallel::Bucket::begin);
+    std::vector<tensor::OwnedRange> parts;
+    for (const data_parallel::Bucket& bucket : ascending)
+      for (int rank = 0; rank < context_.workers(); ++rank) {
+        const schedule::Range part = schedule::part(bucket.count(), context_.workers(), rank);
+        parts.push_back({bucket.begin + part.begin, bucket.begin + part.end, rank});
+      }
+    return tensor::Owners(parts);
+  }
+
+  /// Whoever updates an element needs its mean gradient, and everybody its parameter. Returns how long the update took.
   Nanoseconds treat(const data_parallel::Bucket& bucket) {
     const step::PhaseSpan span(context_, "bucket", "communication");
-    if (sharded_) return reduce_and_update_shard(bucket);
-    exchange_->average(bucket);
-    return updates_at_the_end() ? Nanoseconds(0) : update(bucket.begin, bucket.end);
-  }
-
-  Nanoseconds update(std::int64_t begin, std::int64_t end) {
+    const bool owned = !arena().owners(tensor::Role::moment).shared(bucket.begin, bucket.end);
+    if (owned) scatter(bucket);
+    else exchange_->average(bucket);
+    if (updates_at_the_end()) return Nanoseconds(0);
     const Nanoseconds began = context_.clock.now();
-    updater_.update(begin, end);
-    return context_.clock.now() - began;
-  }
-
-  Nanoseconds reduce_and_update_shard(const data_parallel::Bucket& bucket) {
-    comm::Communicator& comm = context_.comm;
-    comm.run(comm::reduce_scatter(comm::Buffer(arena().gradients()).slice({bucket.begin, bucket.end}), {.op = comm::ReduceOp::mean}));
-    const schedule::Range mine = schedule::part(bucket.count(), comm.size(), comm.rank());
-    const Nanoseconds spent = update(bucket.begin + mine.begin, bucket.begin + mine.end);
-    comm.run(comm::all_gather(comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end})));
-    sharded_bytes_ += data_parallel::allreduce_bytes(bucket.count() * 4, comm.size());
+    updater_.update(bucket.begin, bucket.end);
+    const Nanoseconds spent = context_.clock.now() - began;
+    if (owned) context_.comm.run(comm::all_gather(comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end})));
     return spent;
   }
 
-  /// Every worker gets the optimizer's state of all shards.
-  void gather_shards() {
-    if (!sharded_) return;
-    for (const at::Tensor& state : updater_.buffers())
-      for (const data_parallel::Bucket& bucket : lane_.buckets())
-        context_.comm.run(comm::all_gather(comm::Buffer(state).slice({bucket.begin, bucket.end})));
+  /// Every worker gets the mean of the gradients of its part.
+  void scatter(const data_parallel::Bucket& bucket) {
+    const comm::Buffer gradients = comm::Buffer(arena().gradients()).slice({bucket.begin, bucket.end});
+    context_.comm.run(comm::reduce_scatter(gradients, {.op = comm::ReduceOp::mean}));
+    sharded_bytes_ += data_parallel::allreduce_bytes(bucket.count() * 4, context_.workers());  // with the parameters on their way back
   }
 
   StrategyConfig config_;

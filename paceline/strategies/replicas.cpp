@@ -76,19 +76,19 @@ void Replicas::resume_training() {
 
 std::vector<step::NamedTensor> Replicas::save() {
   comm::Communicator& comm = context_.comm;
-  std::vector<step::NamedTensor> state = {{kParameters, data_parallel::gather_rows(comm, own_.defined() ? own_ : parameters())}};
+  std::vector<step::NamedTensor> state = {data_parallel::own_row(comm, kParameters, own_.defined() ? own_ : parameters())};
   // The optimizers' mean stands under its usual name, for another strategy or another number of workers to go on from.
   std::vector<at::Tensor> kept;
   for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
     at::Tensor buffer = updater_.buffers()[i];
     kept.push_back(buffer.clone());
-    state.push_back({fmt::format("workers.optim.{}", i), data_parallel::gather_rows(comm, buffer)});
-    buffer.copy_(state.back().tensor.mean(0));
+    state.push_back(data_parallel::own_row(comm, fmt::format("workers.optim.{}", i), kept.back()));
+    data_parallel::average_rows(comm, buffer);
   }
   for (const step::NamedTensor& item : updater_.state()) state.push_back({item.name, item.tensor.clone()});
   for (std::size_t i = 0; i < kept.size(); ++i) at::Tensor(updater_.buffers()[i]).copy_(kept[i]);
   for (const step::NamedTensor& item : meeting_->memory())
-    state.push_back({"workers." + item.name, data_parallel::gather_rows(comm, item.tensor)});
+    state.push_back(data_parallel::own_row(comm, "workers." + item.name, item.tensor));
   for (step::NamedTensor& item : statistics_.save()) state.push_back(std::move(item));
   return state;
 }
@@ -98,21 +98,21 @@ void Replicas::load(std::span<const step::NamedTensor> state) {
       ->prepare();  // with what was agreed on, which the module still has: another strategy's checkpoint says nothing of this one's memory
   updater_.load(state);
   statistics_.load(state);
-  const auto found = std::ranges::find(state, kParameters, &step::NamedTensor::name);
-  const bool same_workers = found != state.end() && found->tensor.size(0) == context_.workers();
+  const auto replicas = step::saved_shape(state, kParameters);
+  const bool same_workers = replicas && replicas->at(0) == context_.workers();
   if (same_workers) {
     at::Tensor mine = parameters();
-    data_parallel::take_row(context_.comm, found->tensor, mine, kParameters);
+    data_parallel::take_row(context_.comm, state, kParameters, mine);
     for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
       at::Tensor buffer = updater_.buffers()[i];
       const std::string name = fmt::format("workers.optim.{}", i);
-      data_parallel::take_row(context_.comm, step::find_saved(state, name), buffer, name);
+      data_parallel::take_row(context_.comm, state, name, buffer);
     }
   }
   const bool takes_memory = same_workers || !meeting_->remembers_replica();
   for (step::NamedTensor& item : takes_memory ? meeting_->memory() : std::vector<step::NamedTensor>()) {
-    const auto saved = std::ranges::find(state, "workers." + item.name, &step::NamedTensor::name);
-    if (saved != state.end()) data_parallel::take_row(context_.comm, saved->tensor, item.tensor, saved->name);
+    const std::string name = "workers." + item.name;
+    if (step::saved_shape(state, name)) data_parallel::take_row(context_.comm, state, name, item.tensor);
   }
   meeting_->loaded();
 }

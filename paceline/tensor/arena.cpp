@@ -96,11 +96,26 @@ Arena::Arena(const std::vector<Spec>& specs, const Options& options) : channels_
   entries_.reserve(specs.size());
   for (const Spec& spec : specs) {
     const std::int64_t count = product(spec.shape);
-    entries_.push_back({spec.name, spec.shape, length_, count, spec.decay});
+    entries_.push_back({.name = spec.name, .shape = spec.shape, .offset = length_, .count = count, .decay = spec.decay});
     length_ += (count + kAlignment - 1) / kAlignment * kAlignment;
   }
   parameters_ = options.allocate(length_, options.tensor);
   if (options.gradients) gradients_ = options.allocate(length_, options.tensor);
+  for (Held& role : roles_) role.owners = Owners(length_);
+  set_dtype(Role::parameter, parameters_.scalar_type()), set_dtype(Role::gradient, parameters_.scalar_type());
+}
+
+void Arena::set_unit(std::size_t unit, std::size_t first, std::size_t last) {
+  for (std::size_t i = first; i < last; ++i) entries_.at(i).unit = unit;
+}
+
+void Arena::set_owners(Role role, Owners owners) {
+  ensure(owners.length() == length_, "every element of an arena has an owner");
+  roles_[static_cast<std::size_t>(role)].owners = std::move(owners);
+}
+
+at::Tensor Arena::allocate(Role role, const Shard& shard) const {
+  return allocate_pages(shard.length(), parameters_.options().dtype(dtype(role)));
 }
 
 std::int64_t Arena::count() const {
@@ -111,10 +126,16 @@ std::int64_t Arena::count() const {
 
 at::Tensor Arena::view(const at::Tensor& flat, std::size_t index) const {
   const Entry& entry = entries_.at(index);
-  const at::Tensor range = flat.narrow(0, entry.offset, entry.count);
-  if (!channels_last_ || entry.shape.size() != 4) return range.view(entry.shape);
-  const auto& s = entry.shape;  // {out, in, h, w} on top of memory {out, h, w, in}
-  return range.view({s[0], s[2], s[3], s[1]}).permute({0, 3, 1, 2});
+  return view_rows(flat.narrow(0, entry.offset, entry.count), index);
+}
+
+at::Tensor Arena::view_rows(const at::Tensor& flat, std::size_t index) const {
+  const Entry& entry = entries_.at(index);
+  if (entry.shape.empty()) return flat.view(entry.shape);
+  std::vector<std::int64_t> s = entry.shape;
+  if (entry.row() > 0) s[0] = flat.numel() / entry.row();
+  if (!channels_last_ || s.size() != 4) return flat.view(s);
+  return flat.view({s[0], s[2], s[3], s[1]}).permute({0, 3, 1, 2});  // {out, in, h, w} on top of memory {out, h, w, in}
 }
 
 at::Tensor Arena::gradient_leaf(std::size_t index) const {

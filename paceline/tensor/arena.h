@@ -6,16 +6,23 @@
 //
 // Invariants: entries lie in ascending order, each begins at a multiple of kAlignment elements, and the padding between them is zero in
 // the parameters and in the gradients, so that a sum or an update over a whole range is right without looking at the entries.
+//
+// Every entry belongs to a unit of its model, and every role that values of the arena play (parameter, gradient, master copy, moment of an
+// optimizer) has a dtype and owners: a range belongs to one rank, or to all. Parameters and gradients are allocated here, whole; whoever
+// keeps masters or moments allocates them by allocate(), for what its rank holds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "paceline/tensor/owners.h"
 
 namespace torch::nn {
 class Module;
@@ -34,7 +41,16 @@ struct Entry {
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0, count = 0;  // in elements
   bool decay = true;
+  std::size_t unit = 0;  // of the model
+
+  /// A tensor is cut into rows, along its first dimension, wherever it is cut: those lie one behind the other in every layout.
+  std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
+  std::int64_t row() const { return rows() > 0 ? count / rows() : 0; }  // elements
 };
+
+/// What values of an arena are. A master is a parameter in full precision where the parameter itself is rounded.
+enum class Role : std::uint8_t { parameter, gradient, master, moment };
+inline constexpr std::size_t kRoles = 4;
 
 /// Zeroed memory for `elements` values.
 using Allocate = std::function<at::Tensor(std::int64_t elements, const at::TensorOptions& options)>;
@@ -74,15 +90,37 @@ class Arena {
   /// The same view into another flat buffer of this length: optimizer state, a copy in another precision.
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
+  /// [rows, …], as view() shows it, of some of an entry's rows that lie in `flat` alone.
+  at::Tensor view_rows(const at::Tensor& flat, std::size_t index) const;
+
+  /// Entries [first, last) belong to a unit of the model. Until a model says so, all belong to unit 0.
+  void set_unit(std::size_t unit, std::size_t first, std::size_t last);
+
+  c10::ScalarType dtype(Role role) const { return roles_[static_cast<std::size_t>(role)].dtype; }
+  void set_dtype(Role role, c10::ScalarType dtype) { roles_[static_cast<std::size_t>(role)].dtype = dtype; }
+  const Owners& owners(Role role) const { return roles_[static_cast<std::size_t>(role)].owners; }
+  /// Of all elements. Memory that was allocated before stays as it is: whoever has it moves it.
+  void set_owners(Role role, Owners owners);
+  /// Where what `rank` holds of a role lies in memory of its own.
+  Shard shard(Role role, int rank) const { return Shard(owners(role), rank, kAlignment); }
+  /// Zeroed memory for that, [shard.length()], in the role's dtype.
+  at::Tensor allocate(Role role, const Shard& shard) const;
+
   /// take_back() and restore_gradients() of an adopted module. ConfigError where another arena has adopted it since.
   void take_back() const;
 
  private:
   friend Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added);
 
+  struct Held {
+    c10::ScalarType dtype = c10::kFloat;
+    Owners owners;
+  };
+
   std::vector<Entry> entries_;
   std::int64_t length_ = 0;
   bool channels_last_ = false;
+  std::array<Held, kRoles> roles_;
   at::Tensor parameters_, gradients_;
   std::shared_ptr<const Adopted> adopted_;  // null where it has no module of a user's
 };

@@ -32,6 +32,9 @@ struct CheckpointMetadata {
   std::string network;
 };
 
+/// How closely a checkpoint is looked at. By its structure: what was never finished, cut or exchanged is noticed, and no tensor is read.
+enum class Check { structure, everything };
+
 /// A file of weights, whole as such, but without a run's position and state.
 class NotACheckpoint : public DataError {
  public:
@@ -46,7 +49,18 @@ safetensors::Metadata pack_metadata(const CheckpointMetadata& content, std::span
 
 /// Checks the metadata of `file`, and the tensors against it. DataError says what is damaged.
 CheckpointMetadata unpack_metadata(const std::string& file, const safetensors::Metadata& metadata,
-                                   std::span<const safetensors::Tensor> tensors);
+                                   std::span<const safetensors::Tensor> tensors, Check check = Check::everything);
+
+/// {"format", "position", "recipe", "network"}, and back. DataError.
+safetensors::Metadata describe_run(const CheckpointMetadata& content);
+CheckpointMetadata run_described(const std::string& file, const safetensors::Metadata& metadata);
+/// A text of JSON with type, shape and checksum of every tensor; and whether `tensors` are those. DataError.
+std::string inventory_of(std::span<const safetensors::Tensor> tensors);
+void check_inventory(const std::string& file, const std::string& inventory, std::span<const safetensors::Tensor> tensors, Check check);
+/// What is under a key. DataError where nothing is.
+const std::string& metadata_entry(const std::string& file, const safetensors::Metadata& metadata, const char* key);
+/// DataError where the seal does not fit.
+void check_seal(const std::string& file, const safetensors::Metadata& metadata);
 
 /// Checksum of everything in the metadata but the seal itself.
 std::string seal_of(const safetensors::Metadata& metadata);

@@ -62,7 +62,15 @@ void TrainConfig::describe(Section& section) {
   section.field("micro_batches", micro_batches, "compute a batch in so many parts and add their gradients, to save memory").at_least(1);
   section.field("label_smoothing", label_smoothing, "share of the target that is spread over all classes").at_least(0).at_most(1);
   section.field("evaluate_every", evaluate_every, "epochs between evaluations on the test data, 1 or more; 0: at the end only").at_least(0);
-  section.field("checkpoint_every", checkpoint_every, "steps between checkpoints; 0: at the end of every epoch").at_least(0);
+  section.field("checkpoint_every", checkpoint_every, "steps between checkpoints, beside those of epochs; 0: see checkpoint_share")
+      .at_least(0);
+  section
+      .field(
+          "checkpoint_share", checkpoint_share,
+          "without checkpoint_every: most of the run's time that checkpoints may take. One is left out at the end of an epoch, or made in "
+          "its middle, as their measured cost says; 1: one at the end of every epoch; 0: only at the end of the run")
+      .at_least(0)
+      .at_most(1);
   section.field("checkpoints", checkpoints, "write checkpoints; without any a run cannot be resumed");
   section.field("keep", keep, "how many checkpoints to keep").at_least(1);
   section.field("runs", runs, "folder that holds the runs");

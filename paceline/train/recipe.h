@@ -26,7 +26,8 @@ struct TrainConfig {
   std::int64_t micro_batches = 1;  // gradient accumulation
   double label_smoothing = 0;
   double evaluate_every = 1;          // epochs; 0: only at the end
-  std::int64_t checkpoint_every = 0;  // steps; 0: at the end of every epoch
+  std::int64_t checkpoint_every = 0;  // steps; 0: as often as checkpoint_share lets
+  double checkpoint_share = 0.01;     // most of the run's time that checkpoints may take
   bool checkpoints = true;            // write any
   std::int64_t keep = 2;              // checkpoints kept
   std::string runs = "runs";          // folder of the runs

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "paceline/base/error.h"
 
 namespace paceline::train {
@@ -19,14 +21,29 @@ constexpr std::pair<at::ScalarType, Dtype> kTypes[] = {
 
 }  // namespace
 
-HostTensors::HostTensors(std::span<const step::NamedTensor> tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    copies_.push_back(tensor.detach().cpu().contiguous());
+std::string stored_name(const step::NamedTensor& item) {
+  if (!item.rows) return item.name;
+  return fmt::format("{}[{}:{}]", item.name, item.rows->first, item.rows->first + item.tensor.size(0));
+}
+
+HostTensors::HostTensors(std::span<const step::NamedTensor> tensors, bool always) {
+  for (const step::NamedTensor& item : tensors) {
+    copies_.push_back(item.tensor.detach().cpu().contiguous());
+    if (always && copies_.back().is_alias_of(item.tensor)) copies_.back() = copies_.back().clone();
     const at::Tensor& host = copies_.back();
     const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) { return row.first == host.scalar_type(); });
     ensure(type != std::end(kTypes), "a checkpoint holds only types that safetensors has");
-    views_.push_back({name, type->second, host.sizes().vec(), {static_cast<const std::byte*>(host.data_ptr()), host.nbytes()}});
+    views_.push_back(
+        {stored_name(item), type->second, host.sizes().vec(), {static_cast<const std::byte*>(host.data_ptr()), host.nbytes()}});
   }
+}
+
+at::Tensor map_tensor(const std::shared_ptr<const safetensors::File>& file, const safetensors::Tensor& tensor) {
+  const auto* data = tensor.data.data();
+  if (tensor.data.empty() || reinterpret_cast<std::uintptr_t>(data) % safetensors::size_of(tensor.dtype) != 0) return to_torch(tensor);
+  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) { return row.second == tensor.dtype; });
+  return at::from_blob(
+      const_cast<std::byte*>(data), tensor.shape, [file](void*) {}, at::TensorOptions().dtype(type->first));
 }
 
 at::Tensor to_torch(const safetensors::Tensor& tensor) {

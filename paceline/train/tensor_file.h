@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "paceline/base/safetensors.h"
@@ -11,10 +13,13 @@
 
 namespace paceline::train {
 
-/// Tensors as a file wants them: in host memory, contiguous. Copies only where they are not so already.
+/// The name under which a tensor, or some of its rows, stands in a file: "optim.momentum.fc1.weight[0:16]".
+std::string stored_name(const step::NamedTensor& item);
+
+/// Tensors as a file wants them: in host memory, contiguous. Copies only where they are not so already, or where `always` says so.
 class HostTensors {
  public:
-  explicit HostTensors(std::span<const step::NamedTensor> tensors);
+  explicit HostTensors(std::span<const step::NamedTensor> tensors, bool always = false);
   const std::vector<safetensors::Tensor>& views() const { return views_; }
 
  private:
@@ -24,5 +29,8 @@ class HostTensors {
 
 /// A copy in host memory.
 at::Tensor to_torch(const safetensors::Tensor& tensor);
+
+/// Without a copy: pages of the file are read when they are looked at. Not to be written to. The file stays open as long as the tensor.
+at::Tensor map_tensor(const std::shared_ptr<const safetensors::File>& file, const safetensors::Tensor& tensor);
 
 }  // namespace paceline::train

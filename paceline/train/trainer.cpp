@@ -72,6 +72,7 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
   training_feed_ = make_training_feed();
   test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
+  checkpointer_ = make_checkpointer();
 }
 
 Trainer::~Trainer() = default;
@@ -115,14 +116,15 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   const tensor::OwnStream stream(module_->device());
   if (leads()) steps_made_.emplace(folder_).set(position_.step);
   if (leads()) around_.bus.emit(started());
+  if (recipe_.train.checkpoints) checkpointer_->open(folder_);
   meet();
 
   samples_at_start_ = position_.samples, first_step_ = position_.step;
   bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
   while (!finished() && !stopped) stopped = !train_epoch();
-  if (last_checkpoint_step_ != position_.step) checkpoint();
+  if (!kept()) checkpoint();
   if (!stopped) stopped = (evaluation_due() && !evaluate()) || !evaluate_views();
-  if (stopped && last_checkpoint_step_ != position_.step)
+  if (!kept() && stopped)
     throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
 
   observe::RunEnded result = ended(stopped);
@@ -176,9 +178,7 @@ bool Trainer::train_epoch() {
     if (steps_made_) steps_made_->set(position_.step);
 
     const bool last = position_.batch >= steps || position_.step >= total_steps_;
-    const std::int64_t every = recipe_.train.checkpoint_every;
-    const bool due =
-        recipe_.train.checkpoints && ((every > 0 && position_.step % every == 0) || (centralised_ && centralised_->wants_checkpoint()));
+    const bool due = checkpoint_due();
     if (last || due || told_to_stop()) finish_steps();
     else if (static_cast<std::int64_t>(unreported_.size()) >= report_every) report();
 
@@ -203,7 +203,7 @@ bool Trainer::train_epoch() {
     if (leads()) around_.bus.emit(done);
   }
   // Before the evaluation: a picture that cannot be read there, or a kill, costs no epoch.
-  if (last_checkpoint_step_ != position_.step) checkpoint();
+  if (last_checkpoint_step_ != position_.step && epoch_checkpoint()) checkpoint();
   return !told_to_stop() && (!evaluation_due() || evaluate());
 }
 

@@ -12,7 +12,7 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/observe/event.h"
 #include "paceline/observe/step_count.h"
-#include "paceline/train/checkpoint.h"
+#include "paceline/train/checkpointer.h"
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
@@ -61,6 +61,7 @@ class Trainer {
 
   int threads() const { return around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads); }
   std::unique_ptr<Feed> make_training_feed() const;
+  std::unique_ptr<Checkpointer> make_checkpointer() const;
   bool reads_batches() const { return !centralised_ || centralised_->reads_batches(); }
   std::int64_t minibatches() const { return centralised_ ? centralised_->workers() : 1; }  // that a global batch comes in
   std::int64_t batch_in(std::int64_t epoch) const;
@@ -72,7 +73,6 @@ class Trainer {
   observe::RunEnded ended(bool stopped);  // what the run came to; collective
   observe::Communication communication();
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
-  bool write(const Checkpoint& checkpoint, Nanoseconds began);
   void check_data(const Checkpoint& checkpoint, const std::string& source) const;
   std::uint32_t vocabulary() const;              // a checksum; 0 where the data is no text
   void meet();                                   // waits until worker 0 has read and written what the run has so far
@@ -91,6 +91,9 @@ class Trainer {
   bool evaluate_views();  // the same
   void recompute_statistics();
   void checkpoint();
+  bool kept();                    // waits for the latest checkpoint: whether there is one of this step; collective
+  bool checkpoint_due();          // at this step, in the middle of an epoch
+  bool epoch_checkpoint() const;  // at the end of this epoch
   bool finished() const;
   bool told_to_stop() const { return stopping_ || (comm_->size() == 1 && around_.stop.load(std::memory_order_relaxed)); }
 
@@ -107,13 +110,14 @@ class Trainer {
   std::unique_ptr<step::Strategy> strategy_;
   step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  Checkpointer::Wish checkpoint_wish_ = Checkpointer::Wish::at_epoch;  // worker 0's, as of the last report
 
   std::int64_t total_steps_ = 0;
   Position position_;
   Score last_test_;
   std::vector<observe::EvaluatedView> views_;
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
-  std::int64_t alarmed_step_ = -1;  // where the last alarm was that no checkpoint could be written
   std::int64_t samples_at_start_ = 0, first_step_ = 0;
   std::optional<observe::StepCount> steps_made_;  // of worker 0
 

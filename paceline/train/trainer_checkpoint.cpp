@@ -1,12 +1,9 @@
 // The Trainer's half that keeps checkpoints: what goes into one, when it is written, and how a run goes on from it.
 #include <ATen/ATen.h>
 
-#include <utility>
-
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/base/log.h"
 #include "paceline/train/trainer.h"
 #include "paceline/train/weights.h"
 
@@ -73,42 +70,49 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   last_checkpoint_step_ = position_.step;
 }
 
-// A disk that is full must not end a run: the last good checkpoint stays and training goes on, with an alarm.
+std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {
+  return std::make_unique<Checkpointer>(*comm_, around_.bus, around_.clock, recipe_.train.checkpoint_share, recipe_.train.keep);
+}
+
+bool Trainer::checkpoint_due() {
+  if (!recipe_.train.checkpoints) return false;
+  if (centralised_ && centralised_->wants_checkpoint()) return true;
+  const std::int64_t every = recipe_.train.checkpoint_every;
+  if (every > 0) return position_.step % every == 0;
+  return checkpoint_wish_ == Checkpointer::Wish::now;
+}
+
+// Where the recipe says how many steps apart they are, those of epochs come on top.
+bool Trainer::epoch_checkpoint() const {
+  return recipe_.train.checkpoint_every > 0 || finished() || told_to_stop() || checkpoint_wish_ != Checkpointer::Wish::none;
+}
+
 void Trainer::checkpoint() {
   if (!recipe_.train.checkpoints) {
     last_checkpoint_step_ = position_.step;
     return;
   }
   const Nanoseconds began = around_.clock.now();
+  checkpointer_->finish();  // before anything is saved: what the one before it needs may then go
   strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
   if (const auto fault = bad_parameter(*module_, position_.step))
     give_up(fmt::format("the update of step {} overflowed", position_.step), describe(*module_, *fault));
-  const std::vector<NamedTensor> tensors = state();
   Position place = position_;
   place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
-  std::vector<std::int32_t> written = {leads() ? write({place, recipe_text_, network_, tensors}, began) : 0};
-  if (comm_->size() > 1) comm_->run(comm::broadcast(written, {.deadline = comm::kUntilTheEnd}));  // a disk may be slow
-  if (written[0]) last_checkpoint_step_ = position_.step;
+  checkpointer_->begin({place, recipe_text_, network_}, state(), /*good=*/!evaluation_due());
+  last_checkpoint_step_ = position_.step;
+  checkpoint_wish_ = Checkpointer::Wish::none;
   strategy_->resume_training();
-  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"checkpoint", "run", comm_->rank(), began, around_.clock.now()});
-  reported_at_ = around_.clock.now();
+  const Nanoseconds ended = around_.clock.now();
+  checkpointer_->paused(seconds(ended - began));
+  if (around_.bus.wants_spans()) around_.bus.emit(observe::Span{"checkpoint", "run", comm_->rank(), began, ended});
+  reported_at_ = ended;
 }
 
-bool Trainer::write(const Checkpoint& checkpoint, Nanoseconds began) {
-  const auto file = checkpoint_file(checkpoints(), position_.step);
-  try {
-    std::filesystem::create_directories(checkpoints());
-    const FileStamp stamp = write_checkpoint(file, checkpoint);
-    if (!evaluation_due()) prune_checkpoints(file, recipe_.train.keep);  // else when it is known to be good
-    around_.bus.emit(observe::CheckpointWritten{position_.step, file.string(), stamp.bytes, around_.clock.now() - began});
-    return true;
-  } catch (const std::exception& problem) {
-    // At the end of a run it is tried again, and need not be said again.
-    if (std::exchange(alarmed_step_, position_.step) != position_.step)
-      log::error("no checkpoint at step {}: {}; training goes on", position_.step, problem.what());
-    return false;
-  }
+bool Trainer::kept() {
+  if (!checkpointer_->finish()) last_checkpoint_step_ = -1;
+  return last_checkpoint_step_ == position_.step;
 }
 
 }  // namespace paceline::train

@@ -32,12 +32,13 @@ bool Trainer::evaluate() {
     look_into_test();
     const std::string where = blame();
     std::optional<std::filesystem::path> aside;
+    kept();
     if (leads()) aside = set_aside_behind(position_.step - 1, checkpoints());  // it was written before this was known
     give_up(fmt::format("the test loss is {} after step {}", last_test_.loss, position_.step), where, aside);
   }
   strategy_->resume_training();
   evaluated_step_ = position_.step;
-  if (leads() && recipe_.train.checkpoints) prune_checkpoints(checkpoint_file(checkpoints(), position_.step), recipe_.train.keep);
+  if (leads() && recipe_.train.checkpoints) checkpointer_->accept(position_.step);
   const double virtual_s = centralised_ ? centralised_->served().virtual_s : observe::kUnknown;
   const double training_s = std::isfinite(virtual_s) ? virtual_s : position_.seconds;
   if (leads())

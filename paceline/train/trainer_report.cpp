@@ -59,7 +59,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.test_accuracy = last_test_.accuracy;
   event.test_metrics = last_test_.metrics;
   strategy_->agree();
-  event.state_hash = state_hash(state());
+  event.state_hash = state_hash(state(), *comm_);
   event.parameters_hash = state_hash(model_tensors(*module_));
   strategy_->resume_training();
   event.run = folder_.string();
@@ -120,12 +120,15 @@ void Trainer::finish_steps() {
 void Trainer::report() {
   if (unreported_.empty()) return;
   const auto count = static_cast<std::int64_t>(unreported_.size());
-  // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop.
+  // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop, how far
+  // the workers are with writing a checkpoint, and whether worker 0 wants another.
   at::Tensor sums = at::zeros({count + 1, 3}, at::kDouble);
   sums.narrow(0, 0, count).narrow(1, 0, 2).copy_(unreported_sums_.narrow(0, 0, count));  // on a GPU this waits for the steps
   auto rows = sums.accessor<double, 2>();
   for (std::int64_t i = 0; i < count; ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
   rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
+  rows[count][1] = checkpointer_->progress();
+  rows[count][2] = leads() ? static_cast<double>(checkpointer_->wish()) : 0;
   const step::Traffic traffic = strategy_->traffic();
   const double exposed = traffic.exposed_s - traffic_before_.exposed_s;
   const double hidden = std::max(traffic.communication_s - traffic_before_.communication_s - exposed, 0.0);
@@ -134,6 +137,8 @@ void Trainer::report() {
   compute_s_ += seconds(around_.clock.now() - reported_at_) - exposed;
   if (comm_->size() > 1) comm_->run(comm::allreduce(comm::Buffer(sums.data_ptr<double>(), sums.numel())));
   stopping_ = stopping_ || rows[count][0] > 0;
+  checkpointer_->heard(rows[count][1]);
+  checkpoint_wish_ = static_cast<Checkpointer::Wish>(static_cast<int>(rows[count][2]));
 
   const Nanoseconds now = around_.clock.now(), each = (now - reported_at_) / count;
   const double elapsed = seconds(now - reported_at_);
@@ -199,6 +204,7 @@ std::string Trainer::blame() {
 }
 
 void Trainer::give_up(const std::string& symptom, const std::string& where, const std::optional<std::filesystem::path>& aside) {
+  checkpointer_->finish();
   std::string message = fmt::format("{}: {}; lower optim.rate, add warm-up or optim.clip_norm", symptom, where);
   try {
     if (leads()) {  // the others may know nothing of the run's folder

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "paceline/base/error.h"
 #include "paceline/base/safetensors.h"
+#include "paceline/train/checkpoint_index.h"
 #include "paceline/train/tensor_file.h"
 
 namespace paceline::train {
@@ -14,6 +16,43 @@ namespace {
 
 constexpr std::string_view kModel = kModelPrefix, kTracked = "num_batches_tracked", kRunningMean = "running_mean";
 constexpr std::string_view kWrapped = "module.";
+
+/// The file of an index, where `path` is one or a folder with one.
+std::optional<std::filesystem::path> index_named(const std::filesystem::path& path) {
+  std::error_code none;
+  if (path.filename() == kIndexFile) return path;
+  if (std::filesystem::is_directory(path, none)) return path / kIndexFile;
+  return std::nullopt;
+}
+
+/// Of a file from Python, or of several with an index.
+std::vector<NamedTensor> foreign_weights(const std::vector<std::filesystem::path>& files) {
+  std::vector<NamedTensor> saved;
+  for (const auto& file : files) {
+    const auto opened = std::make_shared<const safetensors::File>(file);
+    for (const safetensors::Tensor& tensor : opened->tensors())
+      if (!tensor.name.ends_with(kTracked)) saved.push_back({tensor.name, map_tensor(opened, tensor)});
+  }
+  return saved;
+}
+
+/// A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
+std::vector<NamedTensor> read_weights(const std::filesystem::path& path, bool& own) {
+  std::vector<std::filesystem::path> files = {path};
+  std::filesystem::path checkpoint = path;
+  if (const auto index = index_named(path)) {
+    const std::string text = read_file(*index);
+    checkpoint = index->parent_path(), own = is_checkpoint_index(text);
+    files.clear();
+    for (const std::string& file : files_of_index(index->string(), text)) files.push_back(checkpoint / file);
+  } else {
+    own = is_checkpoint(safetensors::File(path).metadata());
+  }
+  if (!own) return foreign_weights(files);
+  std::vector<NamedTensor> saved = read_checkpoint(checkpoint).tensors;
+  std::erase_if(saved, [](const NamedTensor& item) { return !item.name.starts_with(kModel); });
+  return saved;
+}
 
 }  // namespace
 
@@ -27,15 +66,9 @@ std::vector<NamedTensor> model_tensors(nn::Model& module) {
 }
 
 void load_weights(nn::Model& module, const std::filesystem::path& file) {
-  // A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
-  const safetensors::File opened(file);
-  std::vector<NamedTensor> saved, targets = model_tensors(module);
-  if (is_checkpoint(opened.metadata())) {
-    saved = read_checkpoint(file).tensors;
-    std::erase_if(saved, [](const NamedTensor& item) { return !item.name.starts_with(kModel); });
-  } else {
-    for (const safetensors::Tensor& tensor : opened.tensors())
-      if (!tensor.name.ends_with(kTracked)) saved.push_back({tensor.name, to_torch(tensor)});
+  bool own = false;
+  std::vector<NamedTensor> saved = read_weights(file, own), targets = model_tensors(module);
+  if (!own) {
     if (!saved.empty() && std::ranges::all_of(saved, [](const NamedTensor& item) { return item.name.starts_with(kWrapped); }))
       throw ConfigError(
           fmt::format("{} does not fit: all its names begin with '{}', as DistributedDataParallel and DataParallel make them; "
@@ -57,19 +90,48 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
   module.refresh();
 }
 
-FileStamp export_weights(const Checkpoint& checkpoint, const std::filesystem::path& file) {
+namespace {
+
+/// The model under PyTorch's names.
+std::vector<NamedTensor> exported(const Checkpoint& checkpoint) {
   std::vector<NamedTensor> tensors;
   for (const NamedTensor& item : checkpoint.tensors) {
-    if (!item.name.starts_with(kModel)) continue;
+    if (!item.name.starts_with(kModel) || item.first() > 0) continue;
     const std::string name = item.name.substr(kModel.size());
-    tensors.push_back({name, item.tensor});
+    tensors.push_back({name, step::saved_or_none(checkpoint.tensors, item.name)});
     // PyTorch's strict loading misses this one otherwise.
     if (name.ends_with(kRunningMean))
       tensors.push_back({name.substr(0, name.size() - kRunningMean.size()) + std::string(kTracked),
                          at::scalar_tensor(checkpoint.position.step, at::kLong)});
   }
-  const HostTensors host(tensors);
-  return safetensors::write(file, host.views(), {{"format", "pt"}, {"network", checkpoint.network}});
+  return tensors;
+}
+
+}  // namespace
+
+std::int64_t export_weights(const Checkpoint& checkpoint, const std::filesystem::path& target, std::int64_t largest) {
+  const std::vector<NamedTensor> tensors = exported(checkpoint);
+  const safetensors::Metadata metadata = {{"format", "pt"}, {"network", checkpoint.network}};
+  std::error_code none;
+  if (target.has_filename() && !std::filesystem::is_directory(target, none))
+    return safetensors::write(target, HostTensors(tensors).views(), metadata).bytes;
+
+  ensure_writable_folder(target);
+  std::vector<std::vector<NamedTensor>> parts(1);
+  std::int64_t bytes = 0, all = 0, written = 0;
+  for (const NamedTensor& item : tensors) {
+    const auto size = static_cast<std::int64_t>(item.tensor.nbytes());
+    if (bytes > 0 && bytes + size > largest) parts.emplace_back(), bytes = 0;
+    parts.back().push_back(item), bytes += size, all += size;
+  }
+  nlohmann::json map = nlohmann::json::object();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, parts.size());
+    written += safetensors::write(target / name, HostTensors(parts[i]).views(), metadata).bytes;
+    for (const NamedTensor& item : parts[i]) map[item.name] = name;
+  }
+  const nlohmann::json index = {{"metadata", {{"total_size", all}}}, {"weight_map", map}};
+  return written + write_atomically(target / kIndexFile, index.dump(2) + "\n").bytes;
 }
 
 }  // namespace paceline::train

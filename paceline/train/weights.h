@@ -13,11 +13,14 @@ inline constexpr std::string_view kModelPrefix = "model.";
 /// Parameters and statistics of a module under "model." + PyTorch's name.
 std::vector<NamedTensor> model_tensors(nn::Model& module);
 
-/// Reads a file of weights into a module. "num_batches_tracked" is ignored; anything else that does not fit is a ConfigError with the
-/// difference of names and shapes.
+/// Reads weights into a module: a file, a folder of files with an index, the index itself, or a checkpoint. "num_batches_tracked" is
+/// ignored; anything else that does not fit is a ConfigError with the difference of names and shapes.
 void load_weights(nn::Model& module, const std::filesystem::path& file);
 
-/// Writes the model of a checkpoint as PyTorch would name it (num_batches_tracked included).
-FileStamp export_weights(const Checkpoint& checkpoint, const std::filesystem::path& file);
+inline constexpr std::int64_t kLargestWeights = std::int64_t{5} << 30;  // bytes of one file of a folder
+
+/// Writes the model of a checkpoint as PyTorch would name it (num_batches_tracked included): into a file, or, where `target` is a folder or
+/// ends with '/', into files of at most so many bytes with an index. Returns how many bytes they are.
+std::int64_t export_weights(const Checkpoint& checkpoint, const std::filesystem::path& target, std::int64_t largest = kLargestWeights);
 
 }  // namespace paceline::train

@@ -11,6 +11,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
+#include "paceline/train/shared_folder.h"
 
 namespace paceline::train {
 namespace {
@@ -141,8 +142,17 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
   if (const std::exception_ptr cause = cause_of(problems)) std::rethrow_exception(cause);
 }
 
-void Workers::resume(const Checkpoint& checkpoint, const std::string& source) {
-  for_each_worker([&](std::size_t i) { trainers_[i]->resume(checkpoint, source); });
+void Workers::resume(const Checkpoint& found, const std::string& where) {
+  if (world_.size == 1) return for_each_worker([&](std::size_t i) { trainers_[i]->resume(found, where); });
+  for_each_worker([&](std::size_t i) {
+    // Of the processes the first one alone has looked at every byte, and a newer one may have come since it looked.
+    comm::Communicator& comm = *comms_[i];
+    std::vector<std::int64_t> step = {found.position.step};
+    comm.run(comm::broadcast(step, {.deadline = comm::kUntilTheEnd}));
+    const std::filesystem::path first = gather_texts(comm, std::filesystem::absolute(where).string()).front();
+    if (step[0] == found.position.step) trainers_[i]->resume(found, where);
+    else trainers_[i]->resume(read_checkpoint(first, Check::structure), first.string());
+  });
 }
 
 observe::RunEnded Workers::run(const std::filesystem::path& folder) {

@@ -15,7 +15,7 @@ DEADLINE_S = 120  # of one invocation; only a hang takes so long
 
 # A run of a second: twelve steps of a small perceptron on drawn shapes.
 SMALL = ["model.network=mlp", "model.hidden=[16]", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=32", "data.batch=16",
-         "train.epochs=2", "train.threads=1", "train.device=cpu"]
+         "train.epochs=2", "train.threads=1", "train.device=cpu", "train.checkpoint_share=1"]
 
 
 class CliTest(unittest.TestCase):
@@ -49,7 +49,9 @@ class CliTest(unittest.TestCase):
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*"))
 
     def checkpoints(self, run):
-        return sorted((self.folder / run / "checkpoints").glob("step-*.safetensors"))
+        """The complete ones: files, and folders with an index."""
+        found = (self.folder / run / "checkpoints").glob("step-*")
+        return sorted(path for path in found if path.suffix == ".safetensors" or (path / "model.safetensors.index.json").is_file())
 
     def refused(self, *arguments, says=(), code=WRONG_INPUT):
         """Wrong input: one line that says what is wrong, nothing on standard output, nothing written."""

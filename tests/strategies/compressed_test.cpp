@@ -38,18 +38,16 @@ TEST_P(Compressed, AllWorkersHaveTheSameParametersAndCountTheirBytes) {
 
 TEST_P(Compressed, ResumesWithTheSameBits) {
   const Settings settings = settings_of(GetParam());
-  std::vector<step::NamedTensor> state;
+  Shown shown(kWorkers);
   at::Tensor parameters, through, resumed;
   with_workers(kWorkers, settings, [&](TestWorker& worker) {
     worker.train(1, 3);
-    const auto saved = worker.strategy().save();
-    if (worker.comm().rank() == 0) {
-      parameters = worker.parameters().clone();
-      for (const step::NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
-    }
+    show_state(worker, shown);
+    if (worker.comm().rank() == 0) parameters = worker.parameters().clone();
     worker.train(4, 5);
     if (worker.comm().rank() == 0) through = worker.parameters().clone();
   });
+  const std::vector<step::NamedTensor> state = merged(shown);
   with_workers(kWorkers, settings, [&](TestWorker& worker) {
     worker.parameters().copy_(parameters);
     worker.strategy().load(state);
@@ -61,13 +59,12 @@ TEST_P(Compressed, ResumesWithTheSameBits) {
 
 TEST_P(Compressed, GoesOnWithAnotherNumberOfWorkers) {
   const Settings settings = settings_of(GetParam());
-  std::vector<step::NamedTensor> state;
+  Shown shown(kWorkers);
   with_workers(kWorkers, settings, [&](TestWorker& worker) {
     worker.train(1, 3);
-    const auto saved = worker.strategy().save();
-    if (worker.comm().rank() == 0)
-      for (const step::NamedTensor& item : saved) state.push_back({item.name, item.tensor.clone()});
+    show_state(worker, shown);
   });
+  const std::vector<step::NamedTensor> state = merged(shown);
   with_workers(2, settings, [&](TestWorker& worker) {
     worker.strategy().load(state);
     worker.train(4, 5);

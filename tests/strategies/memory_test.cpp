@@ -127,20 +127,21 @@ TEST(Dgc, VelocitiesAddUpInTheResidual) {
       worker.train(step, step, /*rate=*/1);
       gradients[step - 1][static_cast<std::size_t>(worker.comm().rank())] = before - worker.parameters();
     });
+  Shown shown(2);
   with_workers(2, settings, [&](TestWorker& worker) {
     worker.train(1, 2, /*rate=*/0);
-    const std::vector<step::NamedTensor> state = worker.strategy().save();
-    if (worker.comm().rank() != 0) return;
-    const at::Tensor residual = step::saved_or_none(state, "compress.residual"), velocity = step::saved_or_none(state, "compress.momentum");
-    ASSERT_TRUE(residual.defined() && velocity.defined());
-    for (std::int64_t rank = 0; rank < 2; ++rank) {
-      const auto& first = gradients[0][static_cast<std::size_t>(rank)];
-      const auto& second = gradients[1][static_cast<std::size_t>(rank)];
-      const at::Tensor speed = 0.75 * first + second;
-      const at::Tensor right = ((velocity[rank] - speed).abs() < 1e-5).logical_and((residual[rank] - first - speed).abs() < 1e-5);
-      EXPECT_GT(right.to(at::kDouble).mean().item<double>(), 0.95) << "worker " << rank << ": all but the few that were sent";
-    }
+    show_state(worker, shown);
   });
+  const std::vector<step::NamedTensor> state = merged(shown);
+  const at::Tensor residual = step::saved_or_none(state, "compress.residual"), velocity = step::saved_or_none(state, "compress.momentum");
+  ASSERT_TRUE(residual.defined() && velocity.defined());
+  for (std::int64_t rank = 0; rank < 2; ++rank) {
+    const auto& first = gradients[0][static_cast<std::size_t>(rank)];
+    const auto& second = gradients[1][static_cast<std::size_t>(rank)];
+    const at::Tensor speed = 0.75 * first + second;
+    const at::Tensor right = ((velocity[rank] - speed).abs() < 1e-5).logical_and((residual[rank] - first - speed).abs() < 1e-5);
+    EXPECT_GT(right.to(at::kDouble).mean().item<double>(), 0.95) << "worker " << rank << ": all but the few that were sent";
+  }
 }
 
 }  // namespace

@@ -98,6 +98,30 @@ class TestWorker {
   std::unique_ptr<step::Strategy> strategy_;
 };
 
+/// What every worker shows of its state, by rank.
+using Shown = std::vector<std::vector<step::NamedTensor>>;
+
+/// Called by every worker: its state is kept as it is now.
+inline void show_state(TestWorker& worker, Shown& shown) {
+  auto& mine = shown[static_cast<std::size_t>(worker.comm().rank())];
+  mine = worker.strategy().save();
+  for (step::NamedTensor& item : mine) item.tensor = item.tensor.clone();
+}
+
+/// What a checkpoint has of that: what all have alike once, and everybody's rows.
+inline std::vector<step::NamedTensor> merged(const Shown& shown) {
+  std::vector<step::NamedTensor> all;
+  for (const step::NamedTensor& item : shown.front()) {
+    if (!all.empty() && all.back().name == item.name) continue;
+    if (!item.rows) all.push_back(item);
+    else
+      for (const auto& state : shown)
+        for (const step::NamedTensor& other : state)
+          if (other.name == item.name) all.push_back(other);
+  }
+  return all;
+}
+
 /// Calls body(worker) in a thread for each of `size` workers; the workers leave together.
 inline void with_workers(int size, const Settings& settings, const std::function<void(TestWorker&)>& body) {
   auto group = comm::local_group(size);
@@ -130,17 +154,16 @@ inline Trained train_workers(int size, const Settings& settings, std::int64_t st
 /// What a checkpoint keeps after `steps` steps, from the beginning or from another checkpoint.
 inline Saved saved_after(int size, const Settings& settings, const Saved* resumed = nullptr, std::int64_t steps = 3) {
   Saved result;
+  Shown shown(static_cast<std::size_t>(size));
   with_workers(size, settings, [&](TestWorker& worker) {
     if (resumed) worker.resume(*resumed);
     worker.train(1, steps);
     worker.strategy().agree();
-    const auto state = worker.strategy().save();
-    if (worker.comm().rank() == 0) {
-      for (const step::NamedTensor& item : state) result.state.push_back({item.name, item.tensor.clone()});
-      result.parameters = worker.parameters().clone();
-    }
+    show_state(worker, shown);
+    if (worker.comm().rank() == 0) result.parameters = worker.parameters().clone();
     worker.strategy().resume_training();
   });
+  result.state = merged(shown);
   return result;
 }
 

@@ -36,6 +36,7 @@ inline Recipe tiny_recipe() {
   recipe.schedule.warmup_epochs = 0.5;
   recipe.train.epochs = kEpochs;
   recipe.train.device = "cpu";
+  recipe.train.checkpoint_share = 1;  // at the end of every epoch, however fast the machine is
   recipe.train.threads = 1;
   return recipe;
 }

@@ -1,0 +1,218 @@
+#include "paceline/train/checkpointer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
+#include "paceline/train/shared_folder.h"
+#include "paceline/train/tensor_file.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr std::int64_t kLeastShard = 4 << 20;  // bytes: a smaller part is not worth a file and a sync of its own
+constexpr double kFailed = 1e6;                // in what workers add up: more than there are of them
+
+double thread_cpu_s() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+bool is_ready(const auto& future) { return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+
+}  // namespace
+
+Checkpointer::Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, double share, std::int64_t keep)
+    : comm_(comm), bus_(bus), clock_(clock), keep_(keep), pace_(share) {}
+
+void Checkpointer::open(const std::filesystem::path& run) {
+  run_ = tell_folder(comm_, run);
+  if (leads()) remove_unfinished(folder());  // nobody writes yet
+  writers_ = who_sees(comm_, folder());
+}
+
+std::filesystem::path Checkpointer::place() const {
+  return pending_->shards == 1 ? checkpoint_file(folder(), pending_->step) : checkpoint_folder(folder(), pending_->step);
+}
+
+// All workers come to the same result, since they show the same names. What all have alike is dealt out by bytes, in order.
+std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> tensors, std::size_t& shards) const {
+  std::int64_t alike = 0, passed = 0;
+  bool rows = false;
+  for (const NamedTensor& item : tensors) {
+    rows = rows || item.rows;
+    if (!item.rows) alike += static_cast<std::int64_t>(item.tensor.nbytes());
+  }
+  const std::int64_t parts = std::clamp<std::int64_t>(alike / kLeastShard, 1, std::ssize(writers_));
+  shards = rows || parts > 1 ? static_cast<std::size_t>(comm_.size()) : 1;
+  std::vector<NamedTensor> own;
+  for (const NamedTensor& item : tensors) {
+    if (item.rows) {
+      if (item.tensor.size(0) > 0) own.push_back(item);
+      continue;
+    }
+    const auto bytes = static_cast<std::int64_t>(item.tensor.nbytes());
+    const std::int64_t middle = passed + bytes / 2;
+    passed += bytes;
+    if (writers_[static_cast<std::size_t>(alike > 0 ? middle * parts / alike : 0)] == comm_.rank()) own.push_back(item);
+  }
+  return own;
+}
+
+void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good) {
+  finish();
+  if (pruning_.valid()) pruning_.get();
+  Pending& made = pending_.emplace();
+  made.step = metadata.position.step, made.run = metadata, made.began = clock_.now(), made.good = good;
+  for (const NamedTensor& item : tensors)
+    if (made.tensors.empty() || made.tensors.back().name != item.name) made.tensors.push_back({.name = item.name, .shape = item.shape()});
+  std::vector<ShardRow> rows;
+  const std::vector<NamedTensor> own = own_part(tensors, made.shards);
+  for (const NamedTensor& item : own) rows.push_back({item.name, item.first()});
+  auto host = std::make_shared<const HostTensors>(own, /*always=*/true);
+  pace_.begun(seconds(made.began));
+
+  const bool alone = made.shards == 1, sees = std::ranges::find(writers_, comm_.rank()) != writers_.end();
+  const auto file = alone ? place() : place() / shard_file(static_cast<std::size_t>(comm_.rank()), made.shards);
+  const bool idle = alone && !leads();
+  made.part = std::async(std::launch::async, [=, host = std::move(host), rows = std::move(rows), run = metadata]() mutable {
+    Outcome outcome;
+    if (idle) return outcome;
+    const double before = thread_cpu_s();
+    try {
+      if (!sees) throw DataError(file.string(), "this worker does not see the run's folder; let all hosts share train.runs");
+      std::filesystem::create_directories(file.parent_path());
+      const auto& views = host->views();
+      outcome.bytes = safetensors::write(file, views, alone ? pack_metadata(run, views) : pack_shard(views, rows)).bytes;
+      host.reset();
+    } catch (const std::exception& problem) {
+      outcome.problem = problem.what();
+    }
+    outcome.cpu_s = thread_cpu_s() - before;
+    return outcome;
+  });
+}
+
+bool Checkpointer::part_is_there() {
+  if (!pending_->written && is_ready(pending_->part)) {
+    pending_->written = pending_->part.get();
+    pace_.spent(pending_->written->cpu_s);
+  }
+  return pending_->written.has_value();
+}
+
+double Checkpointer::progress() {
+  if (!pending_ || pending_->concluded || !part_is_there()) return 0;
+  return pending_->written->problem.empty() ? 1 : 1 + kFailed;
+}
+
+void Checkpointer::heard(double sum) {
+  if (!pending_ || pending_->result) return;
+  if (!pending_->concluded && std::fmod(sum, kFailed) == comm_.size()) conclude(sum >= kFailed);
+  if (pending_->all && !pending_->result && is_ready(*pending_->all)) pending_->result = take_outcome(pending_->all->get());
+}
+
+void Checkpointer::conclude(bool failed) {
+  pending_->concluded = true;
+  if (failed) return lose();
+  if (pending_->shards == 1) pending_->result = !leads() || take_outcome(*pending_->written);
+  else if (leads()) write_index();
+}
+
+void Checkpointer::write_index() {
+  const auto work = [folder = place(), shards = pending_->shards, run = pending_->run, tensors = std::move(pending_->tensors)]() mutable {
+    Outcome outcome;
+    try {
+      const CheckpointIndex index = index_shards(folder, shards, run, std::move(tensors));
+      outcome.bytes = write_atomically(folder / kIndexFile, pack_index(index)).bytes;
+      for (const CheckpointIndex::Shard& shard : index.shards) outcome.bytes += shard.bytes;
+      sync_folder(folder.parent_path());
+    } catch (const std::exception& problem) {
+      outcome.problem = problem.what();
+    }
+    return outcome;
+  };
+  pending_->all = std::async(std::launch::async, std::move(work));
+}
+
+// Which worker could not write, and why, is told by worker 0; what the others have written is of no use.
+void Checkpointer::lose() {
+  const std::vector<std::string> problems = gather_texts(comm_, pending_->written->problem);
+  for (std::size_t rank = 0; leads() && rank < problems.size(); ++rank) {
+    if (problems[rank].empty()) continue;
+    alarm(comm_.size() > 1 ? fmt::format("worker {}: {}", rank, problems[rank]) : problems[rank]);
+    break;
+  }
+  if (pending_->shards > 1) remove_checkpoint(place());
+  pending_->lost = true, pending_->result = false;
+}
+
+// At the end of a run it is tried again, and need not be said again.
+void Checkpointer::alarm(const std::string& problem) {
+  if (std::exchange(alarmed_step_, pending_->step) != pending_->step)
+    log::error("no checkpoint at step {}: {}; training goes on", pending_->step, problem);
+}
+
+bool Checkpointer::take_outcome(const Outcome& outcome) {
+  if (!outcome.problem.empty()) {
+    alarm(outcome.problem);
+    return false;
+  }
+  bus_.emit(observe::CheckpointWritten{pending_->step, place().string(), outcome.bytes, clock_.now() - pending_->began});
+  if (pending_->good) prune(place());
+  return true;
+}
+
+// In the background: a file system may take its time to let go of large files.
+void Checkpointer::prune(const std::filesystem::path& written) {
+  if (pruning_.valid()) pruning_.get();
+  pruning_ = std::async(std::launch::async, [written, keep = keep_] { prune_checkpoints(written, keep); });
+}
+
+void Checkpointer::accept(std::int64_t step) {
+  if (pending_ && !pending_->result) {  // older ones go when it is complete
+    pending_->good = true;
+    return;
+  }
+  const auto parts = checkpoint_folder(folder(), step);
+  std::error_code none;
+  prune(std::filesystem::is_directory(parts, none) ? parts : checkpoint_file(folder(), step));
+}
+
+// A disk may be slow, so nobody has a deadline here.
+bool Checkpointer::finish() {
+  if (pending_) {
+    if (!pending_->concluded) {
+      if (!pending_->written) pending_->part.wait();
+      std::vector<double> sum = {progress()};
+      if (comm_.size() > 1) comm_.run(comm::allreduce(sum, {.deadline = comm::kUntilTheEnd}));
+      conclude(sum[0] >= kFailed);
+    }
+    if (pending_->shards > 1 && !pending_->lost) {
+      if (pending_->all && !pending_->result) pending_->result = take_outcome(pending_->all->get());
+      std::vector<std::int32_t> good = {pending_->result.value_or(false) ? 1 : 0};
+      comm_.run(comm::broadcast(good, {.deadline = comm::kUntilTheEnd}));
+      pending_->result = good[0] != 0;
+    }
+    last_good_ = *pending_->result;
+    pending_.reset();
+  }
+  if (pruning_.valid()) pruning_.get();
+  return last_good_;
+}
+
+Checkpointer::Wish Checkpointer::wish() const {
+  const double now = seconds(clock_.now());
+  if (pending_ && !pending_->result) return pace_.limited() ? Wish::none : Wish::at_epoch;  // its cost is not known yet
+  return pace_.due(now) ? Wish::now : pace_.affordable(now) ? Wish::at_epoch : Wish::none;
+}
+
+}  // namespace paceline::train
