@@ -60,9 +60,8 @@ class Ours {
     module_ = std::make_shared<nn::GraphModule>(graph::make_graph(model_of(item)), made);
     optim_.name = item.network == std::string("gpt") ? "adamw" : "sgd";
     optim_.rate = 1e-3;
-    comm_ = std::move(comm::local_group(1).front());
     strategy_ = strategies::make_strategy(
-        {.name = "single"}, {.module = *module_, .optim = optim_, .comm = *comm_, .bus = bus_, .clock = clock_, .compress = compress_});
+        {.name = "single"}, {.model = *module_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_});
     std::vector<std::int64_t> shape = {batch};
     shape.insert(shape.end(), item.input.begin(), item.input.end());
     const bool tokens = item.input.size() == 1;
@@ -90,7 +89,8 @@ class Ours {
   tensor::OwnStream stream_;
   SteadyClock clock_;
   observe::Bus bus_;
-  std::unique_ptr<comm::Communicator> comm_;
+  std::unique_ptr<comm::Communicator> comm_ = std::move(comm::local_group(1).front());
+  comm::Mesh mesh_{*comm_};
   compress::CompressConfig compress_;
   optim::OptimConfig optim_;
   std::shared_ptr<nn::GraphModule> module_;

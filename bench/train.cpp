@@ -66,7 +66,7 @@ class Worker {
     optim_.name = "sgd", optim_.momentum = 0.9, optim_.rate = kRate;
     strategy_ =
         strategies::make_strategy({.name = strategies::resolve("auto", comm.size())},
-                                  {.module = *module_, .optim = optim_, .comm = comm, .bus = bus_, .clock = clock_, .compress = compress_});
+                                  {.model = *module_, .optim = optim_, .mesh = mesh_, .bus = bus_, .clock = clock_, .compress = compress_});
     batch_.inputs = at::randn({batch, 3, 32, 32});
     batch_.targets = at::randint(10, {batch}, at::kLong);
     batch_.global_samples = batch * comm.size();
@@ -90,6 +90,7 @@ class Worker {
   }
 
   comm::Communicator& comm_;
+  comm::Mesh mesh_{comm_};
   SteadyClock clock_;
   observe::Bus bus_;
   compress::CompressConfig compress_;

@@ -50,6 +50,7 @@ nlohmann::ordered_json describe(const std::filesystem::path& file, const train::
           {"seconds", p.seconds},
           {"state_hash", train::state_hash(checkpoint.tensors)},
           {"recipe", checkpoint.recipe},
+          {"class_names", checkpoint.class_names},
           {"tensors", tensors}};
 }
 
@@ -77,6 +78,7 @@ int show(const CheckpointFlags& flags) {
                            checkpoint.position.seconds);
   std::cout << fmt::format("  tensors     {}, {:.1f} MB; {} values in the model\n  state hash  {}\n\n", tensors.size(),
                            static_cast<double>(bytes) / 1e6, elements, document["state_hash"].get<std::string>());
+  if (!checkpoint.class_names.empty()) std::cout << fmt::format("  classes     {}\n\n", fmt::join(checkpoint.class_names, ", "));
   for (const ShownTensor& tensor : tensors)
     std::cout << fmt::format("  {:<52} {:>20}\n", tensor.name, tensor.shape.empty() ? "scalar" : graph::to_string(tensor.shape));
   return kDone;

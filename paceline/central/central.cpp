@@ -21,12 +21,12 @@ std::unique_ptr<step::Strategy> make_central(const step::Context& context, const
     throw ConfigError(
         fmt::format("comm.compression={} needs something to send, and ps.executor={} sends nothing; use comm.compression=none",
                     context.compression, ps.executor));
-  if (context.comm.size() > 1)
+  if (context.comm().size() > 1)
     throw ConfigError(
         fmt::format("strategy '{}' has all its workers in one process with ps.executor={}; start it without a launcher, with "
                     "--workers {}",
-                    settings.strategy, ps.executor, context.comm.size()));
-  const std::string executor = settings.executor_on(context.module.device().is_cuda());
+                    settings.strategy, ps.executor, context.comm().size()));
+  const std::string executor = settings.executor_on(context.model.device().is_cuda());
   if (executor == "threads") return make_threads_executor(context, settings);
   if (executor == "processes") return make_processes_executor(context, settings);
   if (settings.timing.distribution == "trace") return make_replay_executor(context, settings);

@@ -32,7 +32,7 @@ class Central : public step::Strategy, public step::Centralised {
   const step::Context& context() const { return context_; }
   const Settings& settings() const { return settings_; }
   const ps::PsConfig& ps() const { return settings_.ps; }
-  nn::Model& module() const { return context_.module; }
+  nn::Model& module() const { return context_.model; }
   /// Whether the workers' own statistics can be shown.
   virtual bool knows_workers() const { return true; }
 

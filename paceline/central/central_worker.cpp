@@ -20,8 +20,8 @@ constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // of a straggler th
 
 CentralWorker::CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index)
     : settings_(settings),
-      module_(context.module.another()),
-      context_(context.with_module(*module_)),
+      module_(context.model.another()),
+      context_(context.with_model(*module_)),
       client_(std::move(client)),
       duties_(settings.ps, *ps::make_rule({settings.ps, context.optim, settings.workers})),
       norms_(*module_),

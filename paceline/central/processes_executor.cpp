@@ -41,7 +41,7 @@ const step::Context& checked(const step::Context& context, const Settings& setti
         fmt::format("ps.executor=processes is started by: paceline run --servers {} --workers {} -- train … (or, with "
                     "ps.transport=mpi, by mpirun)",
                     settings.ps.servers, settings.workers));
-  if (!context.module.device().is_cpu())
+  if (!context.model.device().is_cpu())
     throw ConfigError("servers of ps.executor=processes keep parameters in host memory; use train.device=cpu");
   if (settings.ps.statistics == kWorkerView)
     throw ConfigError("ps.statistics=worker needs the workers in this process; use ps.statistics=async or recomputed");

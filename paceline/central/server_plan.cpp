@@ -25,9 +25,9 @@ ps::Allocate allocate_on(const c10::Device& device) {
 }  // namespace
 
 ServerPlan::ServerPlan(const step::Context& context, const Settings& settings, std::int64_t servers)
-    : ServerPlan(ServedModel{.arena = context.module.arena(),
-                             .statistics = &context.module.statistics(),
-                             .device = context.module.device(),
+    : ServerPlan(ServedModel{.arena = context.model.arena(),
+                             .statistics = &context.model.statistics(),
+                             .device = context.model.device(),
                              .optim = context.optim,
                              .clock = context.clock,
                              .compress = context.compress,

@@ -70,7 +70,7 @@ class ThreadWorker {
   void work(const std::stop_token& stop) {
     try {
       const OwnCores cores(index_, workers_);
-      const tensor::OwnStream stream(context_.module.device());
+      const tensor::OwnStream stream(context_.model.device());
       worker_.begin();
       while (true) {
         {

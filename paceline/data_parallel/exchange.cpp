@@ -75,8 +75,8 @@ std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup) {
 
 std::unique_ptr<Exchange> make_exchange(const step::Context& context) {
   if (context.compression != "none" && context.workers() == 1) return std::make_unique<Alone>(context);
-  return make_exchange({.arena = context.module.arena(),
-                        .comm = context.comm,
+  return make_exchange({.arena = context.model.arena(),
+                        .comm = context.comm(),
                         .compression = context.compression,
                         .compress = context.compress,
                         .momentum = context.optim.momentum,

@@ -15,9 +15,9 @@ std::vector<step::NamedTensor> with_momentum_in_place(const step::Context& conte
   const bool velocities = step::saved_shape(state, kVelocity).has_value();
   if (!step::corrects_momentum(context.compression) || velocities == (context.workers() > 1)) return placed;
 
-  const tensor::Arena& arena = context.module.arena();
+  const tensor::Arena& arena = context.model.arena();
   at::Tensor flat = at::zeros_like(arena.gradients());
-  if (velocities) take_row(context.comm, state, kVelocity, flat);
+  if (velocities) take_row(context.comm(), state, kVelocity, flat);
   for (std::size_t i = 0; i < arena.entries().size(); ++i) {
     const std::string name = fmt::format("optim.momentum.{}", arena.entries()[i].name);
     at::Tensor momentum = arena.view(flat, i);
@@ -38,7 +38,7 @@ void ResidualCarryover::apply(std::int64_t begin, std::int64_t end) {
   if (!any()) return;
   const double factor = step::corrects_momentum(context_.compression) ? 1 - context_.optim.momentum : 1;
   at::Tensor part = residual_.narrow(0, begin, end - begin);
-  context_.module.arena().gradients().narrow(0, begin, end - begin).add_(part, factor);
+  context_.model.arena().gradients().narrow(0, begin, end - begin).add_(part, factor);
   part.zero_();
   if ((left_ -= end - begin) == 0) residual_.reset();
 }
@@ -50,9 +50,9 @@ std::vector<step::NamedTensor> ResidualCarryover::save() const {
 
 void ResidualCarryover::load(std::span<const step::NamedTensor> state) {
   if (!step::saved_shape(state, kResidual) || context_.compression == "none") return;
-  residual_ = at::zeros_like(context_.module.arena().gradients());
+  residual_ = at::zeros_like(context_.model.arena().gradients());
   left_ = residual_.numel();
-  take_row(context_.comm, state, kResidual, residual_);
+  take_row(context_.comm(), state, kResidual, residual_);
   if (step::saved_shape(state, kSecondResidual)) residual_.add_(sum_of_rows(state, kSecondResidual, residual_));
 }
 

@@ -16,7 +16,7 @@ WorkerStatistics::WorkerStatistics(const step::Context& context, const std::stri
 
 void WorkerStatistics::synchronise(step::LocalPass& pass) {
   if (!synchronised_ || values().numel() == 0) return;
-  comm_ = context_.comm.split(0, context_.rank());
+  comm_ = context_.comm().split(0, context_.rank());
   pass.synchronise_norms([this](at::Tensor& sums) { comm_->run(comm::allreduce(sums)); });
 }
 
@@ -24,8 +24,8 @@ void WorkerStatistics::agree() {
   if (!differ()) return;
   own_ = values().clone();
   const comm::Buffer buffer = values();
-  if (first_) context_.comm.run(comm::broadcast(buffer));
-  else context_.comm.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
+  if (first_) context_.comm().run(comm::broadcast(buffer));
+  else context_.comm().run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean}));
 }
 
 void WorkerStatistics::resume_training() {
@@ -36,7 +36,7 @@ void WorkerStatistics::resume_training() {
 
 std::vector<step::NamedTensor> WorkerStatistics::save() {
   if (!differ()) return {};
-  return {own_row(context_.comm, kStatistics, own())};
+  return {own_row(context_.comm(), kStatistics, own())};
 }
 
 // A checkpoint of another number of workers, or of synchronised norms, has what was agreed on, in the module: good for all.
@@ -44,7 +44,7 @@ void WorkerStatistics::load(std::span<const step::NamedTensor> state) {
   const auto shape = step::saved_shape(state, kStatistics);
   if (!differ() || !shape || shape->at(0) != context_.workers()) return;
   at::Tensor mine = values();
-  take_row(context_.comm, state, kStatistics, mine);
+  take_row(context_.comm(), state, kStatistics, mine);
 }
 
 }  // namespace paceline::data_parallel

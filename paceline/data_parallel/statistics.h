@@ -22,7 +22,7 @@ class WorkerStatistics {
 
  private:
   bool differ() const { return !synchronised_ && context_.workers() > 1 && values().numel() > 0; }
-  const at::Tensor& values() const { return context_.module.statistics().parameters(); }
+  const at::Tensor& values() const { return context_.model.statistics().parameters(); }
   const at::Tensor& own() const { return own_.defined() ? own_ : values(); }
 
   const step::Context& context_;

@@ -111,7 +111,7 @@ void Journal::note(Kind kind, std::int64_t worker, const Push& push, const Repor
 }
 
 Journal::Replayed Journal::replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before,
-                                const Progress& progress) {
+                                  const Progress& progress) {
   std::ifstream stream(file, std::ios::binary);
   std::vector<float> values, pulled(static_cast<std::size_t>(server.length()));
   Replayed replayed;

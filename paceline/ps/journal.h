@@ -67,7 +67,7 @@ class Journal {
   /// Plays the events of a file on `server`, up to one that was not written to its end. DataError where it is no journal, has another
   /// format, or follows one that had not `before` events.
   static Replayed replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before = {},
-                       const Progress& progress = {});
+                         const Progress& progress = {});
 
  private:
   std::filesystem::path path_;

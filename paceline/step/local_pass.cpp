@@ -10,21 +10,21 @@
 namespace paceline::step {
 
 LocalPass::LocalPass(const Context& context) : context_(context) {
-  if (context.module.device().is_cpu() && context.module.takes_generator()) pass_.generator = at::make_generator<at::CPUGeneratorImpl>();
+  if (context.model.device().is_cpu() && context.model.takes_generator()) pass_.generator = at::make_generator<at::CPUGeneratorImpl>();
 }
 
 void LocalPass::begin_step(std::int64_t step) {
   step_ = step;
-  if (!context_.module.uses_chance()) return;
+  if (!context_.model.uses_chance()) return;
   const auto rank = static_cast<std::uint64_t>(context_.rank());
   const std::uint64_t seed = RandomStream(context_.seed, Purpose::dropout, rank, static_cast<std::uint64_t>(step)).next_u64();
-  at::Generator generator = pass_.generator.defined() ? pass_.generator : at::globalContext().defaultGenerator(context_.module.device());
+  at::Generator generator = pass_.generator.defined() ? pass_.generator : at::globalContext().defaultGenerator(context_.model.device());
   generator.set_current_seed(seed);
 }
 
 at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
                           const std::function<void(const at::Tensor&)>& told) {
-  nn::Model& module = context_.module;
+  nn::Model& module = context_.model;
   const std::int64_t samples = batch.inputs.size(0), parts = std::min(context_.micro_batches, samples);
   if (parts == 0) {
     module.arena().gradients().zero_();

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "paceline/base/clock.h"
-#include "paceline/comm/communicator.h"
+#include "paceline/comm/mesh.h"
 #include "paceline/compress/compressor.h"
 #include "paceline/nn/loss.h"
 #include "paceline/nn/model.h"
@@ -27,9 +27,9 @@ using NotFinite = std::function<void(nn::Model&, const at::Tensor& inputs, std::
 
 /// What every strategy works with. All that it refers to outlives the strategy.
 struct Context {
-  nn::Model& module;
+  nn::Model& model;
   const optim::OptimConfig& optim;
-  comm::Communicator& comm;  // the workers; of one where there is one
+  const comm::Mesh& mesh;
   observe::Bus& bus;
   const Clock& clock;
   const compress::CompressConfig& compress;
@@ -44,11 +44,13 @@ struct Context {
   bool repeatable = true;          // choose nothing by measurement that would change the bits
   NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Of workers that are threads each calls it
 
-  int rank() const { return comm.rank(); }
-  int workers() const { return comm.size(); }
-  /// The same for a worker that has a module of its own.
-  Context with_module(nn::Model& other) const {
-    return {other,  optim, comm, bus,           clock,   compress,     compression, algorithm,
+  /// The data-parallel workers: those with other samples and the same part of the model.
+  comm::Communicator& comm() const { return mesh.data(); }
+  int rank() const { return comm().rank(); }
+  int workers() const { return comm().size(); }
+  /// The same for a worker that has a model of its own.
+  Context with_model(nn::Model& other) const {
+    return {other,  optim, mesh, bus,           clock,   compress,     compression, algorithm,
             shaped, seed,  loss, micro_batches, threads, record_steps, repeatable,  on_not_finite};
   }
 };

@@ -37,14 +37,14 @@ class Allreduce final : public step::Strategy {
         context_(context),
         pass_(context_),
         updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim,
-                 &context.comm),
+                 &context.comm()),
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
         sharded_(wants_sharded()),
-        backward_(context.module.device(), records()),
-        update_(context.module.device(), records()),
-        tuner_(cuts(), context.comm),
-        lane_(arena(), context.comm, context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }) {
+        backward_(context.model.device(), records()),
+        update_(context.model.device(), records()),
+        tuner_(cuts(), context.comm()),
+        lane_(arena(), context.comm(), context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }) {
     statistics_.synchronise(pass_);
     apply_cut();
   }
@@ -63,7 +63,7 @@ class Allreduce final : public step::Strategy {
     }
     update_.run(batch, [&] {
       if (updates_at_the_end()) updater_.update_all();
-      context_.module.refresh();
+      context_.model.refresh();
     });
     if (tuner_.measured(seconds(context_.clock.now() - began))) apply_cut();
     return {sums_, batch.targets.numel()};
@@ -93,8 +93,8 @@ class Allreduce final : public step::Strategy {
   }
 
  private:
-  tensor::Arena& arena() { return context_.module.arena(); }
-  bool on_cpu() const { return context_.module.device().is_cpu(); }
+  tensor::Arena& arena() { return context_.model.arena(); }
+  bool on_cpu() const { return context_.model.device().is_cpu(); }
   bool records() const { return context_.record_steps && !statistics_.synchronised(); }
   bool updates_at_the_end() const { return updater_.clips() || !on_cpu(); }
 
@@ -105,7 +105,7 @@ class Allreduce final : public step::Strategy {
   /// Whether a reduce-scatter adds in the order of an allreduce: there is one order of two summands, and one algorithm for both where ranks
   /// share memory.
   bool scatter_keeps_bits() const {
-    const bool direct = context_.comm.topology().hosts == 1 && context_.comm.engine() != "gloo" &&
+    const bool direct = context_.comm().topology().hosts == 1 && context_.comm().engine() != "gloo" &&
                         (context_.algorithm == "auto" || context_.algorithm == "direct");
     return context_.workers() <= 2 || direct;
   }
@@ -117,13 +117,13 @@ class Allreduce final : public step::Strategy {
           "strategy.update=sharded needs an optimizer that updates every element by itself (sgd, adam, adamw), no optim.clip_norm, no "
           "comm.compression, and train.device=cpu; use strategy.update=whole");
     return can &&
-           (config_.update == "sharded" || (config_.update == "auto" && context_.comm.topology().hosts == 1 && scatter_keeps_bits()));
+           (config_.update == "sharded" || (config_.update == "auto" && context_.comm().topology().hosts == 1 && scatter_keeps_bits()));
   }
 
   /// The cuts to be tried; one where there is nothing to choose.
   std::vector<data_parallel::Cut> cuts() const {
     if (!on_cpu() || context_.workers() == 1) return {{0, false}};
-    const bool many_hosts = context_.comm.topology().hosts > 1 || context_.shaped;
+    const bool many_hosts = context_.comm().topology().hosts > 1 || context_.shaped;
     const bool may_measure = context_.compression == "none" && (cut_keeps_bits() || !context_.repeatable);
     if (config_.bucket_mb > 0 || !may_measure) {
       const auto bytes = config_.bucket_mb > 0 ? static_cast<std::int64_t>(config_.bucket_mb * kMiB) : kBucketBytes;
@@ -132,7 +132,7 @@ class Allreduce final : public step::Strategy {
     std::vector<data_parallel::Cut> tried;
     if (config_.overlap != "on") tried.insert(tried.end(), {{2 * kMiB, false}, {0, false}});
     if (config_.overlap != "off") tried.insert(tried.end(), {{2 * kMiB, true}, {8 * kMiB, true}, {25 * kMiB, true}});
-    std::erase_if(tried, [&](const data_parallel::Cut& cut) { return cut.bytes >= context_.module.arena().length() * 4; });
+    std::erase_if(tried, [&](const data_parallel::Cut& cut) { return cut.bytes >= context_.model.arena().length() * 4; });
     if (tried.empty()) tried.push_back({0, config_.overlap == "on"});
     return tried;
   }
@@ -169,14 +169,14 @@ class Allreduce final : public step::Strategy {
     const Nanoseconds began = context_.clock.now();
     updater_.update(bucket.begin, bucket.end);
     const Nanoseconds spent = context_.clock.now() - began;
-    if (owned) context_.comm.run(comm::all_gather(comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end})));
+    if (owned) context_.comm().run(comm::all_gather(comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end})));
     return spent;
   }
 
   /// Every worker gets the mean of the gradients of its part.
   void scatter(const data_parallel::Bucket& bucket) {
     const comm::Buffer gradients = comm::Buffer(arena().gradients()).slice({bucket.begin, bucket.end});
-    context_.comm.run(comm::reduce_scatter(gradients, {.op = comm::ReduceOp::mean}));
+    context_.comm().run(comm::reduce_scatter(gradients, {.op = comm::ReduceOp::mean}));
     sharded_bytes_ += data_parallel::allreduce_bytes(bucket.count() * 4, context_.workers());  // with the parameters on their way back
   }
 

@@ -23,19 +23,19 @@ data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const st
         fmt::format("comm.compression={} compresses gradients, and strategy '{}' exchanges none; use strategy.name=allreduce or "
                     "comm.compression=none",
                     context.compression, config.name));
-  if (!needs_host.empty() && !context.module.device().is_cpu())
+  if (!needs_host.empty() && !context.model.device().is_cpu())
     throw ConfigError(fmt::format("strategy '{}': {}; use train.device=cpu or local_sgd", config.name, needs_host));
   if (config.batch_norm == "sync" && context.workers() > 1)
     throw ConfigError(fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config.name));
-  return {.arena = context.module.arena(), .comm = context.comm, .seed = context.seed};
+  return {.arena = context.model.arena(), .comm = context.comm(), .seed = context.seed};
 }
 
 Replicas::Replicas(const StrategyConfig& config, const step::Context& context, std::unique_ptr<data_parallel::Meeting> meeting)
     : context_(context),
       pass_(context_),
-      updater_(context.module.arena(), context.optim),
+      updater_(context.model.arena(), context.optim),
       statistics_(context_, config.batch_norm, config.statistics),
-      recorded_(context.module.device(), context.record_steps),
+      recorded_(context.model.device(), context.record_steps),
       meeting_(std::move(meeting)) {}
 
 step::StepResult Replicas::step(const step::Batch& batch, const step::Point& point) {
@@ -56,7 +56,7 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
   }
   const double spent = seconds(context_.clock.now() - began);
   traffic_.exposed_s += spent, traffic_.communication_s += spent;
-  context_.module.refresh();
+  context_.model.refresh();
   return {sums_, targets};
 }
 
@@ -64,18 +64,18 @@ void Replicas::agree() {
   own_ = parameters().clone();
   meeting_->agree();
   statistics_.agree();
-  context_.module.refresh();
+  context_.model.refresh();
 }
 
 void Replicas::resume_training() {
   if (own_.defined()) parameters().copy_(own_);
   own_.reset();
   statistics_.resume_training();
-  context_.module.refresh();
+  context_.model.refresh();
 }
 
 std::vector<step::NamedTensor> Replicas::save() {
-  comm::Communicator& comm = context_.comm;
+  comm::Communicator& comm = context_.comm();
   std::vector<step::NamedTensor> state = {data_parallel::own_row(comm, kParameters, own_.defined() ? own_ : parameters())};
   // The optimizers' mean stands under its usual name, for another strategy or another number of workers to go on from.
   std::vector<at::Tensor> kept;
@@ -102,17 +102,17 @@ void Replicas::load(std::span<const step::NamedTensor> state) {
   const bool same_workers = replicas && replicas->at(0) == context_.workers();
   if (same_workers) {
     at::Tensor mine = parameters();
-    data_parallel::take_row(context_.comm, state, kParameters, mine);
+    data_parallel::take_row(context_.comm(), state, kParameters, mine);
     for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
       at::Tensor buffer = updater_.buffers()[i];
       const std::string name = fmt::format("workers.optim.{}", i);
-      data_parallel::take_row(context_.comm, state, name, buffer);
+      data_parallel::take_row(context_.comm(), state, name, buffer);
     }
   }
   const bool takes_memory = same_workers || !meeting_->remembers_replica();
   for (step::NamedTensor& item : takes_memory ? meeting_->memory() : std::vector<step::NamedTensor>()) {
     const std::string name = "workers." + item.name;
-    if (step::saved_shape(state, name)) data_parallel::take_row(context_.comm, state, name, item.tensor);
+    if (step::saved_shape(state, name)) data_parallel::take_row(context_.comm(), state, name, item.tensor);
   }
   meeting_->loaded();
 }

@@ -31,7 +31,7 @@ class Replicas final : public step::Strategy {
   bool lockstep() const override { return meeting_->lockstep(); }
 
  private:
-  at::Tensor parameters() { return context_.module.arena().parameters(); }  // [length]
+  at::Tensor parameters() { return context_.model.arena().parameters(); }  // [length]
 
   step::Context context_;
   step::LocalPass pass_;

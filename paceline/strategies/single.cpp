@@ -14,9 +14,9 @@ class Single final : public step::Strategy {
   explicit Single(const step::Context& context)
       : context_(context),
         pass_(context_),
-        updater_(context.module.arena(), context.optim),
+        updater_(context.model.arena(), context.optim),
         carryover_(context_),
-        recorded_(context.module.device(), context.record_steps) {
+        recorded_(context.model.device(), context.record_steps) {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
   }
@@ -27,10 +27,10 @@ class Single final : public step::Strategy {
     updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
     const auto work = [&] {
       sums_ = pass_.run(batch, batch.weight(1));
-      carryover_.apply(0, context_.module.arena().length());
+      carryover_.apply(0, context_.model.arena().length());
       const step::PhaseSpan update(context_, "update");
       updater_.update_all();
-      context_.module.refresh();
+      context_.model.refresh();
     };
     if (carryover_.any()) work();  // once: not to be recorded
     else recorded_.run(batch, work);

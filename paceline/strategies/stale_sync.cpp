@@ -25,7 +25,7 @@ const step::Context& checked(const step::Context& context) {
   if (context.compression != "none")
     throw ConfigError(
         fmt::format("comm.compression={} works with strategy.name=allreduce; use comm.compression=none", context.compression));
-  if (!context.module.device().is_cpu())
+  if (!context.model.device().is_cpu())
     throw ConfigError("strategy 'stale_sync' sends while it computes, from host memory; use train.device=cpu or strategy.name=allreduce");
   return context;
 }
@@ -36,10 +36,10 @@ class StaleSync final : public step::Strategy {
       : config_(config),
         context_(checked(context)),
         pass_(context_),
-        updater_(context.module.arena(), context.optim),
+        updater_(context.model.arena(), context.optim),
         statistics_(context_, config.batch_norm, config.statistics) {
     statistics_.synchronise(pass_);
-    const auto allocate = data_parallel::allocate_from(context.comm);
+    const auto allocate = data_parallel::allocate_from(context.comm());
     for (std::int64_t i = 0; i <= config_.staleness; ++i) free_.push_back(allocate(gradients().numel(), gradients().options()));
   }
   ~StaleSync() override {
@@ -61,7 +61,7 @@ class StaleSync final : public step::Strategy {
     slot.copy_(gradients());
     const comm::Buffer buffer = slot;
     const Nanoseconds began = context_.clock.now();
-    under_way_.push_back({context_.comm.start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
+    under_way_.push_back({context_.comm().start(comm::allreduce(buffer, {.op = comm::ReduceOp::mean})), slot, began});
     traffic_.bytes_sent += data_parallel::allreduce_bytes(buffer.bytes(), context_.workers()), traffic_.bytes_plain = traffic_.bytes_sent;
 
     if (std::ssize(under_way_) > config_.staleness) apply_oldest(point);
@@ -113,7 +113,7 @@ class StaleSync final : public step::Strategy {
     bool counted = false;
   };
 
-  const at::Tensor& gradients() { return context_.module.arena().gradients(); }
+  const at::Tensor& gradients() { return context_.model.arena().gradients(); }
 
   /// Counts how long exchanges took that have ended since the last look. A look is taken at every layer of the backward pass: what ends in
   /// a forward pass counts up to its end. They go one after the other, so one is under way only from the end of the one before.
@@ -143,7 +143,7 @@ class StaleSync final : public step::Strategy {
     const step::PhaseSpan update(context_, "update");
     at::Tensor(gradients()).copy_(oldest.gradients);
     updater_.update_all();
-    context_.module.refresh();
+    context_.model.refresh();
     free_.push_back(oldest.gradients);
   }
 

@@ -21,8 +21,11 @@ using OpenFile = std::shared_ptr<const safetensors::File>;
 Checkpoint read_file_checkpoint(const std::filesystem::path& file, Check check) {
   const auto opened = std::make_shared<const safetensors::File>(file);
   CheckpointMetadata metadata = unpack_metadata(file.string(), opened->metadata(), opened->tensors(), check);
-  Checkpoint checkpoint{
-      .position = metadata.position, .recipe = std::move(metadata.recipe), .network = std::move(metadata.network), .tensors = {}};
+  Checkpoint checkpoint{.position = metadata.position,
+                        .recipe = std::move(metadata.recipe),
+                        .network = std::move(metadata.network),
+                        .tensors = {},
+                        .class_names = std::move(metadata.class_names)};
   for (const safetensors::Tensor& tensor : opened->tensors()) checkpoint.tensors.push_back({tensor.name, map_tensor(opened, tensor)});
   return checkpoint;
 }
@@ -60,8 +63,11 @@ Checkpoint read_folder_checkpoint(const std::filesystem::path& folder, Check che
     check_shard(file.string(), *shards.back(), shard, check);
     stored += shards.back()->tensors().size();
   }
-  Checkpoint checkpoint{
-      .position = index.run.position, .recipe = std::move(index.run.recipe), .network = std::move(index.run.network), .tensors = {}};
+  Checkpoint checkpoint{.position = index.run.position,
+                        .recipe = std::move(index.run.recipe),
+                        .network = std::move(index.run.network),
+                        .tensors = {},
+                        .class_names = std::move(index.run.class_names)};
   for (const IndexedTensor& tensor : index.tensors) add_pieces(checkpoint.tensors, source, tensor, shards);
   if (checkpoint.tensors.size() != stored)
     throw DataError(source, fmt::format("names {} tensors, and its files hold {}", checkpoint.tensors.size(), stored));
@@ -72,7 +78,7 @@ Checkpoint read_folder_checkpoint(const std::filesystem::path& folder, Check che
 
 FileStamp write_checkpoint(const std::filesystem::path& file, const Checkpoint& checkpoint) {
   const HostTensors host(checkpoint.tensors);
-  const CheckpointMetadata metadata{checkpoint.position, checkpoint.recipe, checkpoint.network};
+  const CheckpointMetadata metadata{checkpoint.position, checkpoint.recipe, checkpoint.network, checkpoint.class_names};
   return safetensors::write(file, host.views(), pack_metadata(metadata, host.views()));
 }
 

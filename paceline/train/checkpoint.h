@@ -28,6 +28,7 @@ struct Checkpoint {
   std::string recipe;  // TOML
   std::string network;
   std::vector<NamedTensor> tensors;  // "model.…" and the strategy's
+  std::vector<std::string> class_names = {};
 };
 
 /// One file with all tensors, which are whole.

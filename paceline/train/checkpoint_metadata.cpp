@@ -81,7 +81,12 @@ void check_inventory(const std::string& file, const std::string& inventory, std:
 }
 
 safetensors::Metadata describe_run(const CheckpointMetadata& content) {
-  return {{"format", kFormat}, {"position", to_json(content.position).dump()}, {"recipe", content.recipe}, {"network", content.network}};
+  safetensors::Metadata metadata = {
+      {"format", kFormat}, {"position", to_json(content.position).dump()}, {"recipe", content.recipe}, {"network", content.network}};
+  // The name of a folder may be any bytes; what is not UTF-8 in it is replaced.
+  if (!content.class_names.empty())
+    metadata["class_names"] = nlohmann::json(content.class_names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return metadata;
 }
 
 CheckpointMetadata run_described(const std::string& file, const safetensors::Metadata& metadata) try {
@@ -91,6 +96,7 @@ CheckpointMetadata run_described(const std::string& file, const safetensors::Met
   check_seal(file, metadata);
   CheckpointMetadata content{.position = {}, .recipe = entry("recipe"), .network = entry("network")};
   content.position = position_from(file, nlohmann::json::parse(entry("position")));
+  if (metadata.contains("class_names")) content.class_names = nlohmann::json::parse(entry("class_names")).get<std::vector<std::string>>();
   return content;
 } catch (const nlohmann::json::exception& problem) {
   throw DataError(file, fmt::format("its metadata is damaged ({})", problem.what()));

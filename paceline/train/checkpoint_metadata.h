@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "paceline/base/error.h"
 #include "paceline/base/safetensors.h"
@@ -30,6 +31,7 @@ struct CheckpointMetadata {
   Position position;
   std::string recipe;  // TOML
   std::string network;
+  std::vector<std::string> class_names = {};  // of the dataset, by label; empty: it has none
 };
 
 /// How closely a checkpoint is looked at. By its structure: what was never finished, cut or exchanged is noticed, and no tensor is read.
@@ -51,7 +53,7 @@ safetensors::Metadata pack_metadata(const CheckpointMetadata& content, std::span
 CheckpointMetadata unpack_metadata(const std::string& file, const safetensors::Metadata& metadata,
                                    std::span<const safetensors::Tensor> tensors, Check check = Check::everything);
 
-/// {"format", "position", "recipe", "network"}, and back. DataError.
+/// {"format", "position", "recipe", "network"}, with "class_names" where there are some, and back. DataError.
 safetensors::Metadata describe_run(const CheckpointMetadata& content);
 CheckpointMetadata run_described(const std::string& file, const safetensors::Metadata& metadata);
 /// A text of JSON with type, shape and checksum of every tensor; and whether `tensors` are those. DataError.

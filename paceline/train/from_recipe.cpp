@@ -85,15 +85,15 @@ std::int64_t macs_of(const nn::Model& model) {
   return network ? network->graph().macs() : 0;
 }
 
-step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, comm::Communicator& comm, observe::Bus& bus,
+step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const comm::Mesh& mesh, observe::Bus& bus,
                          const Clock& clock, int threads) {
   if (workload.loss && recipe.train.label_smoothing > 0)
     throw ConfigError(
         fmt::format("train.label_smoothing={} is for softmax with cross entropy, and this program has a loss of its own; leave it out",
                     recipe.train.label_smoothing));
-  return {.module = model,
+  return {.model = model,
           .optim = recipe.optim,
-          .comm = comm,
+          .mesh = mesh,
           .bus = bus,
           .clock = clock,
           .compress = recipe.compress,

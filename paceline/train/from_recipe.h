@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "paceline/base/clock.h"
-#include "paceline/comm/communicator.h"
+#include "paceline/comm/mesh.h"
 #include "paceline/data/loader.h"
 #include "paceline/nn/model.h"
 #include "paceline/observe/event.h"
@@ -40,7 +40,7 @@ std::string network_of(const Recipe& recipe, const Workload& workload);
 std::int64_t macs_of(const nn::Model& model);
 
 /// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it.
-step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, comm::Communicator& comm, observe::Bus& bus,
+step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const comm::Mesh& mesh, observe::Bus& bus,
                          const Clock& clock, int threads);
 
 /// The parameter server of a process of `cluster`; where the strategy has none, nobody looks at it.

@@ -34,7 +34,7 @@ struct Remote {
     datasets = make_datasets(recipe, workload);
     network = network_of(recipe, workload);
     module = make_model(recipe, workload, datasets.training->info(), *alone, recipe.model.weights);
-    context.emplace(context_of(recipe, workload, *module, *alone, bus, clock, threads));
+    context.emplace(context_of(recipe, workload, *module, mesh, bus, clock, threads));
     ensure_memory_for(threads);
     settings = servers_of(recipe, cluster);
     plan.emplace(*context, settings, std::ssize(cluster.servers));
@@ -44,6 +44,7 @@ struct Remote {
   std::string network;
   Datasets datasets;
   std::unique_ptr<comm::Communicator> alone = std::move(comm::local_group(1).front());
+  comm::Mesh mesh{*alone};
   std::shared_ptr<nn::Model> module;
   observe::Bus bus;
   SteadyClock clock;

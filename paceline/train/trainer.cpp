@@ -44,6 +44,8 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
   recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, comm_->size());
   recipe_.parallel.workers = recipe_.servers() ? recipe_.workers_per_trainer() : comm_->size();
   validate(recipe_);
+  const ParallelConfig& parallel = recipe_.parallel;
+  mesh_.emplace(*comm_, comm::MeshSizes{.pipeline = static_cast<int>(parallel.pipeline), .tensor = static_cast<int>(parallel.tensor)});
   recipe_text_ = recipe_.config().toml();
   configure_libtorch(recipe_, threads());
 
@@ -60,8 +62,8 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
   if (leads()) warn_of_idle_settings(recipe_);
 
   network_ = network_of(recipe_, around_.workload);
-  module_ = make_model(recipe_, around_.workload, datasets_->training->info(), *comm_, around_.resumes ? "" : recipe_.model.weights);
-  step::Context context = context_of(recipe_, around_.workload, *module_, *comm_, around_.bus, around_.clock, threads());
+  module_ = make_model(recipe_, around_.workload, datasets_->training->info(), mesh_->data(), around_.resumes ? "" : recipe_.model.weights);
+  step::Context context = context_of(recipe_, around_.workload, *module_, *mesh_, around_.bus, around_.clock, threads());
   loss_ = context.loss;
   context.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
@@ -70,7 +72,8 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
   strategy_ = strategies::make_strategy(recipe_.strategy, context, servers_of(recipe_, around_.cluster));
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
-  test_feed_ = make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, *comm_, recipe_.data.batch), recipe_.data, *module_);
+  test_feed_ =
+      make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, mesh_->data(), recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
   checkpointer_ = make_checkpointer();
 }
@@ -80,7 +83,7 @@ Trainer::~Trainer() = default;
 std::uint32_t Trainer::vocabulary() const { return crc32c(std::as_bytes(std::span(datasets_->training->vocabulary()))); }
 
 std::unique_ptr<Feed> Trainer::make_training_feed() const {
-  return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, *comm_, batch_in(0)), recipe_.data, *module_);
+  return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, mesh_->data(), batch_in(0)), recipe_.data, *module_);
 }
 
 std::int64_t Trainer::batch_in(std::int64_t epoch) const { return minibatch_of(recipe_, datasets_->training->size(), epoch); }

@@ -102,7 +102,8 @@ class Trainer {
   Environment around_;
   std::filesystem::path folder_;  // of the run
   std::unique_ptr<comm::Communicator> alone_;
-  comm::Communicator* comm_;
+  comm::Communicator* comm_;        // everybody
+  std::optional<comm::Mesh> mesh_;  // of them; its data axis shares the batches
   Datasets own_datasets_;
   const Datasets* datasets_;
   std::shared_ptr<nn::Model> module_;

@@ -100,7 +100,7 @@ void Trainer::checkpoint() {
     give_up(fmt::format("the update of step {} overflowed", position_.step), describe(*module_, *fault));
   Position place = position_;
   place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
-  checkpointer_->begin({place, recipe_text_, network_}, state(), /*good=*/!evaluation_due());
+  checkpointer_->begin({place, recipe_text_, network_, datasets_->training->info().class_names}, state(), /*good=*/!evaluation_due());
   last_checkpoint_step_ = position_.step;
   checkpoint_wish_ = Checkpointer::Wish::none;
   strategy_->resume_training();

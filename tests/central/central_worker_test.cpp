@@ -42,7 +42,7 @@ class ScriptedClient final : public ps::Client {
 struct Bench {
   explicit Bench(std::vector<std::int64_t> hidden, int workers = 2) : module(graph_of(std::move(hidden)), options()) {
     context.emplace(
-        step::Context{.module = module, .optim = optim, .comm = *comm, .bus = bus, .clock = clock, .compress = compress, .seed = 5});
+        step::Context{.model = module, .optim = optim, .mesh = mesh, .bus = bus, .clock = clock, .compress = compress, .seed = 5});
     context->threads = 1, settings.workers = workers;
   }
 
@@ -63,6 +63,7 @@ struct Bench {
 
   optim::OptimConfig optim;
   std::unique_ptr<comm::Communicator> comm = std::move(comm::local_group(1).front());
+  comm::Mesh mesh{*comm};
   observe::Bus bus;
   SteadyClock clock;
   compress::CompressConfig compress;

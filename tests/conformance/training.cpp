@@ -66,12 +66,13 @@ at::Tensor train(comm::Communicator& comm, const TrainingCase& wanted, const std
   const compress::CompressConfig compress;
   observe::Bus bus;
   const SteadyClock clock;
+  const comm::Mesh mesh(comm);
   strategies::StrategyConfig config;
   config.name = comm.size() > 1 ? "allreduce" : "single";
   config.update = wanted.update, config.overlap = wanted.overlap, config.bucket_mb = wanted.bucket_mb;
-  const auto strategy = strategies::make_strategy(config, {.module = module,
+  const auto strategy = strategies::make_strategy(config, {.model = module,
                                                            .optim = optim,
-                                                           .comm = comm,
+                                                           .mesh = mesh,
                                                            .bus = bus,
                                                            .clock = clock,
                                                            .compress = compress,

@@ -60,9 +60,10 @@ std::vector<torch::Tensor> exchanged(const std::string& compression, int steps, 
     const compress::CompressConfig compress = settings();
     observe::Bus bus;
     const SteadyClock clock;
-    const auto exchange = data_parallel::make_exchange(step::Context{.module = module,
+    const comm::Mesh mesh(comm);
+    const auto exchange = data_parallel::make_exchange(step::Context{.model = module,
                                                                      .optim = optim,
-                                                                     .comm = comm,
+                                                                     .mesh = mesh,
                                                                      .bus = bus,
                                                                      .clock = clock,
                                                                      .compress = compress,

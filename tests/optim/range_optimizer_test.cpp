@@ -40,7 +40,7 @@ TEST(RangeOptimizer, HasTheSameBitsForTheWholeForPartsAndForBlocks) {
     RangeOptimizer in_parts = made_for(parts, config);
     const std::int64_t length = std::ssize(parts.parameters);
     const std::int64_t cuts[] = {0, 5, length / 3, length / 2 + 1, length};
-    for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) in_parts.update(parts.gradients.data(), cuts[i], cuts[i + 1], hyper);
+    for (std::size_t i = 0; i + 1 < std::size(cuts); ++i) in_parts.update(parts.gradients.data(), {cuts[i], cuts[i + 1], cuts[i]}, hyper);
 
     std::atomic<std::int64_t> updated = 0;
     std::int64_t expected = 0;
@@ -77,8 +77,9 @@ TEST(RangeOptimizer, UpdatesTensorsWholeWhereTheirNormDecides) {
   RangeOptimizer optimizer = made_for(arena, config);
   EXPECT_FALSE(optimizer.elementwise());
   const Segment first = odd_segments()[1];
-  EXPECT_NO_THROW(optimizer.update(arena.gradients.data(), first.offset, first.offset + first.count, {.rate = 0.1f}));
-  EXPECT_THROW(optimizer.update(arena.gradients.data(), first.offset, first.offset + first.count - 1, {.rate = 0.1f}), InternalError);
+  EXPECT_NO_THROW(optimizer.update(arena.gradients.data(), {first.offset, first.offset + first.count, first.offset}, {.rate = 0.1f}));
+  EXPECT_THROW(optimizer.update(arena.gradients.data(), {first.offset, first.offset + first.count - 1, first.offset}, {.rate = 0.1f}),
+               InternalError);
 }
 
 TEST(RangeOptimizer, DecaysNormsWhereTheRecipeSaysSo) {

@@ -40,9 +40,9 @@ step::Batch batch_of(std::int64_t step) {
 struct Worker {
   explicit Worker(const optim::OptimConfig& config, std::int64_t micro_batches = 1, double label_smoothing = 0, double dropout = -1)
       : module(small_graph(dropout), options()), optim(config) {
-    strategy = make_strategy({.name = "single"}, {.module = module,
+    strategy = make_strategy({.name = "single"}, {.model = module,
                                                   .optim = optim,
-                                                  .comm = *comm,
+                                                  .mesh = mesh,
                                                   .bus = bus,
                                                   .clock = clock,
                                                   .compress = compress,
@@ -61,6 +61,7 @@ struct Worker {
   nn::GraphModule module;
   optim::OptimConfig optim;
   std::unique_ptr<comm::Communicator> comm = std::move(comm::local_group(1).front());
+  comm::Mesh mesh{*comm};
   compress::CompressConfig compress;
   observe::Bus bus;
   SteadyClock clock;

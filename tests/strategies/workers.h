@@ -34,9 +34,9 @@ class TestWorker {
  public:
   TestWorker(comm::Communicator& comm, const Settings& settings) : comm_(comm), settings_(settings), module_(graph(), options(comm)) {
     settings_.strategy.name = resolve(settings_.strategy.name, comm.size());
-    strategy_ = make_strategy(settings_.strategy, {.module = module_,
+    strategy_ = make_strategy(settings_.strategy, {.model = module_,
                                                    .optim = settings_.optim,
-                                                   .comm = comm_,
+                                                   .mesh = mesh_,
                                                    .bus = bus_,
                                                    .clock = clock_,
                                                    .compress = settings_.compress,
@@ -91,6 +91,7 @@ class TestWorker {
   }
 
   comm::Communicator& comm_;
+  comm::Mesh mesh_{comm_};
   Settings settings_;
   nn::GraphModule module_;
   observe::Bus bus_;

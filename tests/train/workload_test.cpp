@@ -288,6 +288,22 @@ TEST(TorchDatasets, OfEveryKindAreRead) {
   EXPECT_THAT(plain->info().class_names, ElementsAre("even", "odd"));
 }
 
+TEST(Workload, KeepsTheNamesOfTheClasses) {
+  for (const int workers : {1, 2}) {
+    Workload workload;
+    workload.name = "classifier";
+    workload.model = nn::models_of([] { return torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(6, 2)); });
+    workload.training = workload.test = dataset_of(Labelled(), {.class_names = {"even", "odd"}});
+    Recipe recipe = small_recipe();
+    recipe.data.batch = 2;
+    const Folder folder;
+    const Trained run = train(recipe, workload, workers, folder.path());
+    EXPECT_THAT(run.started.class_names, ElementsAre("even", "odd"));
+    EXPECT_THAT(newest_good_checkpoint(folder.path()).second.class_names, ElementsAre("even", "odd"));
+    EXPECT_TRUE(run.started.shows_accuracy()) << "softmax counts right answers";
+  }
+}
+
 TEST(TorchDatasets, WithSamplesOfDifferentShapesAreRefusedAtTheFirstOther) {
   const auto uneven = dataset_of(
       [](std::size_t index) {
