@@ -174,7 +174,7 @@ TEST(Evaluation, ARunThatIsStoppedBeforeItEndsAsOneThatWasNot) {
     const std::int64_t steps = unbroken.steps / recipe.train.epochs;
     const auto at_the_last_step = [&](observe::Bus& bus, std::atomic<bool>& stop) { bus.add(std::make_unique<StopAfter>(steps, stop)); };
     const auto later = [&](observe::Bus& bus, std::atomic<bool>& stop) {  // no worker hears of it before the evaluation
-      bus.add(std::make_unique<On<observe::CheckpointWritten>>([&](const observe::CheckpointWritten&) { stop = true; }));
+      bus.add(std::make_unique<On<observe::EpochDone>>([&](const observe::EpochDone&) { stop = true; }));
     };
     EXPECT_EQ(run(folder.path(), told, false, at_the_last_step).stopped, "on request") << way.strategy;
     EXPECT_TRUE(told.empty()) << way.strategy;

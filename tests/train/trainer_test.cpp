@@ -259,7 +259,7 @@ TEST(FullDisk, TrainingGoesOnAndTheNextCheckpointIsTriedAgain) {
   put_bytes(obstacle, "in the way");
   Session run(recipe);
   run.bus.add(std::make_unique<On<observe::StepDone>>([&](const observe::StepDone& e) {
-    if (e.step == kStepsPerEpoch + 1) std::filesystem::remove(obstacle);
+    if (e.step == 2 * kStepsPerEpoch + 1) std::filesystem::remove(obstacle);  // the second one waited for the first
   }));
   testing::internal::CaptureStderr();
   const auto ended = run.to_end(folder.path());
