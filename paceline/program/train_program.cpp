@@ -65,9 +65,11 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const std
     return options;
   }
   const std::int64_t servers = recipe.ps.servers, workers = recipe.parallel.workers;
+  // `paceline run` knows the commands of paceline itself.
+  const std::string words = !cluster.ranks && program == "paceline train" ? "train" : program;
   const std::string launcher = cluster.ranks ? fmt::format("mpirun -np {}", servers + workers)
                                              : fmt::format("paceline run --servers {} --workers {} --", servers, workers);
-  options.next.back() = {"start anew", fmt::format("{} {} {{run}}/recipe.toml model.weights={{last}}", launcher, program)};
+  options.next.back() = {"start anew", fmt::format("{} {} {{run}}/recipe.toml model.weights={{last}}", launcher, words)};
   return options;
 }
 

@@ -79,7 +79,8 @@ bool Trainer::checkpoint_due() {
   if (centralised_ && centralised_->wants_checkpoint()) return true;
   const std::int64_t every = recipe_.train.checkpoint_every;
   if (every > 0) return position_.step % every == 0;
-  return checkpoint_wish_ == Checkpointer::Wish::now;
+  // Workers of other processes would have to stop for it, and all wait for the slowest.
+  return reads_batches() && checkpoint_wish_ == Checkpointer::Wish::now;
 }
 
 // Where the recipe says how many steps apart they are, those of epochs come on top.
