@@ -22,9 +22,11 @@ class ManualClock final : public Clock {
     return Nanoseconds(now_.load());
   }
   void advance(Nanoseconds step) { now_ += step.count(); }
-  /// Returns once others have looked at the clock so many times more.
-  void await_looks(int more) const {
-    for (const std::int64_t enough = looks_ + more; looks_ < enough;) std::this_thread::yield();
+  /// Waits until others have looked at the clock so many times more. False where nobody does for ten seconds.
+  bool await_looks(int more) const {
+    const std::int64_t enough = looks_ + more;
+    for (int naps = 0; looks_ < enough && naps < 10'000; ++naps) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return looks_ >= enough;
   }
 
  private:

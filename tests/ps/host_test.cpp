@@ -162,9 +162,9 @@ TEST(Host, WaitsBeyondItsLimitForWhoeverIsAboutToBeForgotten) {
     std::string outcome;
     {
       const std::jthread waiting([&] { outcome = outcome_of_pull(*host, 0); });
-      clock.await_looks(2);  // it has begun to wait
+      EXPECT_TRUE(clock.await_looks(2)) << "it begins to wait";
       clock.advance(limit / 2);
-      clock.await_looks(6);  // past its limit; worker 1 has been silent for three quarters of it
+      EXPECT_TRUE(clock.await_looks(6)) << "past its limit it waits on: worker 1 has been silent for three quarters of its own";
       clock.advance(limit / 4 + Nanoseconds(1));
       if (forgotten) EXPECT_THAT(host->forget_silent(), ElementsAre(1));
       else clock.advance(limit / 4);  // nobody forgets it
