@@ -79,7 +79,7 @@ CheckpointIndex index_shards(const std::filesystem::path& folder, std::size_t sh
   for (std::size_t shard = 0; shard < shards; ++shard) {
     const auto path = folder / shard_file(shard, shards);
     const safetensors::File opened(path);
-    const std::string& seal = metadata_entry(path.string(), opened.metadata(), "crc32c");
+    const std::string seal = metadata_entry(path.string(), opened.metadata(), "crc32c");
     index.shards.push_back({shard_file(shard, shards), seal, static_cast<std::int64_t>(std::filesystem::file_size(path))});
     check_shard(path.string(), opened, index.shards.back(), Check::structure);
     try {
