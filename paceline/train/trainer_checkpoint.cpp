@@ -103,6 +103,8 @@ void Trainer::checkpoint() {
   place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
   checkpointer_->begin({place, recipe_text_, network_, datasets_->training->info().class_names}, state(), /*good=*/!evaluation_due());
   last_checkpoint_step_ = position_.step;
+  // Workers of other processes would go on meanwhile, and a server that is lost before it is complete would take their work with it.
+  if (!reads_batches()) kept();
   checkpoint_wish_ = Checkpointer::Wish::none;
   strategy_->resume_training();
   const Nanoseconds ended = around_.clock.now();

@@ -71,6 +71,21 @@ def complete(run):
     return [step_of(path) for path in folders(run) if (path / INDEX).is_file()]
 
 
+def wait_until_gone(folder):
+    """Ranks follow their launcher a moment later; until then the run is theirs."""
+    needle, until = os.fsencode(f"train.runs={folder}") + b"\0", time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        alive = False
+        for process in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                alive = alive or needle in process.read_bytes()
+            except OSError:
+                pass
+        if not alive:
+            return
+        time.sleep(0.02)
+
+
 def kill_in_write(job, run, nth, after):
     """Waits until the nth checkpoint is being written, then `after` seconds, and kills everybody. Says what there was of the newest one."""
     began = set()
@@ -86,6 +101,7 @@ def kill_in_write(job, run, nth, after):
     except ProcessLookupError:
         pass
     job.communicate(timeout=DEADLINE_S)
+    wait_until_gone(run.parent)
     newest = max(folders(run), default=None)
     if newest is None:
         return "nothing"
