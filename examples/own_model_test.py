@@ -101,6 +101,12 @@ class OwnModel(unittest.TestCase):
         subprocess.run([PROGRAM, "--quiet", "--resume", "runs/run2", "train.steps=24"], cwd=self.folder, timeout=240, check=True)
         self.assertEqual(self.summary()["state_hash"], whole["state_hash"])
 
+    def test_a_recipe_file_lies_over_the_programs_defaults(self):
+        (self.folder / "r.toml").write_text("[optim]\nclip_norm = 2.5\n")
+        shown = subprocess.run([PROGRAM, "r.toml", "--print-recipe", "--json"], cwd=self.folder, capture_output=True, text=True, check=True)
+        optim = json.loads(shown.stdout)["optim"]
+        self.assertEqual((optim["name"], optim["clip_norm"]), ("adam", 2.5))
+
     def test_what_is_wrong_is_told(self):
         self.assertIn("rot", self.refusal("data.rot=x"))
         self.assertIn("nowhere.txt", self.refusal("data.root=nowhere.txt"))

@@ -24,10 +24,11 @@ namespace paceline::central {
 /// What the update rule and [ps] ask of a worker.
 struct Duties {
   Duties(const ps::PsConfig& config, const ps::UpdateRule& rule)
-      : replica(rule.needs().replica), steps(config.pushes_steps()), period(rule.period()) {}
+      : replica(rule.needs().replica), steps(config.pushes_steps()), advised(rule.needs().advises), period(rule.period()) {}
 
   bool replica;         // it pushes its parameters
   bool steps;           // it pushes the sum of the steps that its own optimizer made
+  bool advised;         // it reports its loss and waits for the answer before it goes on with its gradient
   std::int64_t period;  // minibatches between two visits
 
   bool optimizes() const { return replica || steps; }

@@ -171,6 +171,9 @@ struct ServerClient::State {
     }
     if (++since_visit < duties.period) return;
     since_visit = 0;
+    if (duties.advised && std::isnan(loss))
+      throw ConfigError(
+          "ServerClient: the rule compensates by the loss of the minibatch, and step() was given none; call step(rate, loss)");
     ps::Advice advice;
     if (!std::isnan(loss)) advice = client->report({.loss = loss}, nullptr);
     client->push(pushed(), {.rate = rate, .scale = static_cast<float>(advice.scale), .loss = loss});

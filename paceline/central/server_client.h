@@ -68,8 +68,8 @@ class ServerClient {
   ServerClient& operator=(const ServerClient&) = delete;
 
   /// After backward(), or after the loop's own optimizer where that makes the updates. Returns when the module has the parameters to go on
-  /// with, which may mean to wait for other workers: that is the consistency's. `loss` of the minibatch, for lc_asgd: without it
-  /// that rule compensates nothing.
+  /// with, which may mean to wait for other workers: that is the consistency's. `loss` of the minibatch: ConfigError where
+  /// lc_asgd, which compensates by it, is given none.
   void step(double rate, double loss = std::numeric_limits<double>::quiet_NaN());
   int worker() const;
 

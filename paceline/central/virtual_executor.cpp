@@ -18,8 +18,7 @@ VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& giv
       recorded_(module().device(), context().record_steps),
       norms_(module()),
       timing_(ps::make_timing(settings().timing, workers(), context().seed)) {
-  const ps::UpdateRule::Needs needs = ps::make_rule({ps(), context().optim, workers()})->needs();
-  apart_ = duties_.departs() || needs.sends_own, advised_ = needs.advises;
+  apart_ = duties_.departs() || ps::make_rule({ps(), context().optim, workers()})->needs().sends_own;
   ps::Server::Setup setup = ServerPlan(context(), settings(), 1).whole();
   if (!apart_) setup.parameters = parameters().data_ptr<float>();
   server_.emplace(ps(), context().optim, setup);

@@ -76,9 +76,9 @@ class VirtualExecutor : public Central {
   const at::Tensor& gradients() const { return module().arena().gradients(); }
   ServerTensors tensors() const { return {*server_, module().device()}; }
   bool on_cpu() const { return module().device().is_cpu(); }
-  Nanoseconds predictors() const { return Nanoseconds(advised_ ? std::llround(settings().timing.predictor_ms * 1e6) : 0); }
+  Nanoseconds predictors() const { return Nanoseconds(duties_.advised ? std::llround(settings().timing.predictor_ms * 1e6) : 0); }
   /// For which a worker waits before it goes on with its gradient, where the rule has one.
-  Nanoseconds answer(const ps::Iteration& times) const { return advised_ ? times.report + predictors() : Nanoseconds(0); }
+  Nanoseconds answer(const ps::Iteration& times) const { return duties_.advised ? times.report + predictors() : Nanoseconds(0); }
   std::int64_t bytes() const { return parameters().numel() * 4; }
 
   void show_statistics(const std::string& view);
@@ -102,8 +102,7 @@ class VirtualExecutor : public Central {
   Nanoseconds busy_{0};
   std::int64_t iterations_ = 0;  // of all workers; `busy_` is their time
   std::int64_t planned_ = 0, newest_ = -1;
-  bool apart_ = false;    // the module's parameters are not the server's
-  bool advised_ = false;  // workers wait for the answer to their report
+  bool apart_ = false;  // the module's parameters are not the server's
   bool shown_ = false;
   at::Tensor sums_, own_parameters_;
 };

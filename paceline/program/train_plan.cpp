@@ -26,11 +26,10 @@ bool speaks_of(const std::vector<std::string>& words, std::string_view beginning
   return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(beginning); });
 }
 
-/// What a demonstration, a recipe file or a checkpoint, and the command line say, the later over the earlier. `in_place`: the run that is
-/// resumed in its own folder.
+/// What the program's defaults, a recipe file or a checkpoint, and the command line say, the later over the earlier. `in_place`: the run
+/// that is resumed in its own folder.
 train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::optional<SavedRecipe>& from, const RunFolder* in_place) {
-  train::Recipe recipe;
-  if (!names_recipe(flags.words)) recipe = flags.defaults(flags.words);
+  train::Recipe recipe = flags.defaults(flags.words);
   Config config = recipe.config();
   if (from) {
     config.load_text(from->text, from->source);
@@ -98,6 +97,7 @@ train::Check check_of(const comm::World& launched) { return launched.rank == 0 ?
 
 // Its momentum, and a rate for that, are too much for gradients that come late; whoever says anything of [optim] is taken at their word.
 train::Recipe demonstration(const std::vector<std::string>& words) {
+  if (names_recipe(words)) return {};
   train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
   Config config = asked.config();
   read_settings(config, words);
@@ -138,7 +138,7 @@ TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched) {
 }
 
 void check_train(std::vector<std::string> words, int processes, int servers) {
-  CLI::App app;
+  CLI::App app("", "paceline");
   TrainFlags flags;
   add_train_flags(app, flags);
   try {

@@ -15,10 +15,10 @@
 
 namespace paceline::program {
 
-/// What a run is where nobody says anything else.
+/// What a run is where neither recipe file nor command line says anything else; `words` are those of the command line.
 using Defaults = std::function<train::Recipe(const std::vector<std::string>& words)>;
 
-/// The built-in demonstration.
+/// The built-in demonstration; where the words name a recipe file, what every key has by itself.
 train::Recipe demonstration(const std::vector<std::string>& words);
 
 struct TrainFlags {

@@ -103,7 +103,7 @@ void add_records(observe::Bus& bus, const RunFolder& folder, const Clock& clock,
   if (trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
 }
 
-/// The words that start this program: "paceline train", "./own_model".
+/// `program`: the words that start it, "paceline train" or "./own_model".
 int run_train(const TrainFlags& flags, const std::string& program, const MakeWorkload& make_workload) {
   const comm::World launched = comm::discover();
   TrainPlan plan = make_plan(flags, launched);

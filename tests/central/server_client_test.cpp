@@ -160,6 +160,16 @@ std::string refusal(const std::function<void()>& body) {
   return "no refusal";
 }
 
+TEST(ServerClient, WhatCompensatesByTheLossMustBeGivenIt) {
+  const ServerOptions options = options_of("lc_asgd", "asp");
+  torch::nn::Linear model = made(), net = made();
+  ParameterServer server(*model, 1, options);
+  ServerClient client(*net, server, 0);
+  loss_of(net, 0, 0).backward();
+  EXPECT_THROW(client.step(0.1), ConfigError);
+  EXPECT_NO_THROW(client.step(0.1, 0.7));
+}
+
 TEST(ServerClient, RefusesWhatItCannotServe) {
   torch::nn::Linear model = made(), other(5, 4), numbers(5, 3);
   numbers->to(torch::kDouble);

@@ -23,7 +23,7 @@ using over_gloo::Ticket;
 
 std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-/// A group of the connected ranks. Slots keep the groups' messages apart: they name the leader, the number among his groups, and the tag.
+/// A group of the connected ranks. Slots keep the groups' messages apart: they name the leader, the number among its groups, and the tag.
 struct Members {
   static constexpr int kTagBits = 34, kNumberBits = 14;  // 16 are left for the leader
 

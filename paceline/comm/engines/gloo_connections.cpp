@@ -25,7 +25,7 @@ Connections::Connections(const World& world, const Places& places, const std::st
   context_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()))->createContext(world.rank, world.size);
   context_->setTimeout(kConnectTimeout);
 
-  // Each connection has a listener of its own. Everybody tells where all of his are, in fields of one length, by rank.
+  // Each connection has a listener of its own. Every rank tells where all its listeners are, in fields of equal length, by rank.
   std::vector<int> others;
   for (int peer = 0; peer < world.size; ++peer)
     if (places.hosts[index(peer)] != places.hosts[index(world.rank)]) others.push_back(peer);
