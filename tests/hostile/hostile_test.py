@@ -65,7 +65,7 @@ class Attacked(unittest.TestCase):
         facts = self.attack(victim.pid, attacker, "wrong_key")
         if facts:
             self.assertLess(facts["quickest"], 1)
-            self.assertTrue(any(facts["first"] in line for line in victim.lines), (facts, victim.lines))
+            self.assertTrue(victim.said(facts["first"]), (facts, victim.lines))
 
     def attack_as_stranger(self, victim, attacker, rounds_of, skipped=()):
         self.refuse_wrong_key(victim, attacker)
@@ -174,7 +174,7 @@ class Server(Attacked):
         self.attack_as_stranger(victim, attacker, victim)
         for name in ("connections", "proved"):
             self.attack(victim.pid, attacker, name, rounds_of=victim)
-        self.assertTrue(any("TLS" in line for line in victim.lines), victim.lines)
+        self.assertTrue(victim.said("TLS"), victim.lines)
         self.join(worker)
         self.finish(victim)
 

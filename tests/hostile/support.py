@@ -124,6 +124,15 @@ class Victim:
         for line in self.process.stderr:
             self.lines.append(line)
 
+    def said(self, word, patience_s=60):
+        """Whether its log has the word; a line arrives here a while after what it tells."""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            if any(word in line for line in list(self.lines)):
+                return True
+            time.sleep(0.05)
+        return False
+
     def hear(self):
         line = self.process.stdout.readline()
         if not line:
