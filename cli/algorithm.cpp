@@ -1,5 +1,5 @@
-// paceline algorithm [KEY]: what a collective algorithm does, what it costs, every rank's steps, and its picture. Without a key: all of
-// them.
+// paceline algorithm [KEY]: what a collective algorithm or a pipeline schedule does, what it costs, every rank's steps, and its picture.
+// Without a key: all of them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,6 +15,8 @@
 #include "paceline/base/suggest.h"
 #include "paceline/observe/text.h"
 #include "paceline/schedule/picture.h"
+#include "paceline/schedule/pipeline.h"
+#include "pipeline.h"
 
 namespace paceline::cli {
 namespace {
@@ -31,6 +33,7 @@ struct AlgorithmFlags {
   std::string key, collective = "allreduce", svg;
   int ranks = 8, root = 0, per_host = 1;
   std::int64_t count = 0, chunks = 1;
+  PipelineFlags pipeline;
   bool json = false;
 };
 
@@ -106,7 +109,7 @@ int list_algorithms(const AlgorithmFlags& flags) {
                 {"per_host", problem.per_host},
                 {"chunks", problem.chunks},
                 {"algorithms", rows}});
-  else std::cout << text;
+  else std::cout << text << '\n' << list_pipelines(flags.pipeline);
   return kDone;
 }
 
@@ -196,7 +199,20 @@ ordered_json to_json(const std::vector<Steps>& lists) {
   return ranks;
 }
 
+bool is_pipeline(std::string_view key) {
+  return std::ranges::any_of(schedule::pipelines(), [&](const auto& row) { return row.key == key; });
+}
+
+/// A key that is neither a collective's nor a pipeline's is compared with both.
+void require_known(std::string_view key) {
+  std::vector<std::string_view> keys;
+  for (const auto& row : schedule::algorithms()) keys.push_back(row.key);
+  for (const auto& row : schedule::pipelines()) keys.push_back(row.key);
+  if (std::ranges::find(keys, key) == keys.end()) throw ConfigError(unknown_message("algorithm", key, keys));
+}
+
 int show_algorithm(const AlgorithmFlags& flags) {
+  require_known(flags.key);
   Problem problem = problem_of(flags);
   const auto& row = schedule::algorithm_for(flags.key, problem.collective);
   const Counts formula = row.make.formula(problem);
@@ -247,22 +263,38 @@ int show_algorithm(const AlgorithmFlags& flags) {
 
 Action add_algorithm(CLI::App& app) {
   auto flags = std::make_shared<AlgorithmFlags>();
-  app.add_option("KEY", flags->key, "one of `paceline list collectives`; left out: all of them, and what they cost");
+  app.add_option("KEY", flags->key,
+                 "one of `paceline list collectives` or `paceline list pipelines`; left out: all of them, and what they cost");
   app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
       ->capture_default_str();
   app.add_option("--ranks", flags->ranks, "how many take part")->capture_default_str()->check(whole_number(1));
   app.add_option("--count", flags->count, "elements of the buffer; left out: few that can be cut evenly")->check(whole_number(1));
   app.add_option("--root", flags->root, "of broadcast and reduce")->capture_default_str()->check(whole_number(0));
   app.add_option("--per-host", flags->per_host, "ranks of a host, for hierarchical")->capture_default_str()->check(whole_number(1));
-  app.add_option("--chunks", flags->chunks, "pieces that follow each other through a tree or chain")
+  const auto* chunks =
+      app.add_option("--chunks", flags->chunks,
+                     "pieces that follow each other through a tree or chain; of interleaved_1f1b: parts of the model on each rank")
+          ->capture_default_str()
+          ->check(whole_number(1));
+  app.add_option("--stages", flags->pipeline.stages, "of a pipeline")->capture_default_str()->check(whole_number(1));
+  app.add_option("--micro-batches", flags->pipeline.micro_batches, "that pass a pipeline in a step")
       ->capture_default_str()
       ->check(whole_number(1));
+  app.add_option("--costs", flags->pipeline.costs,
+                 "of a micro-batch on a pipeline's stage: forward, input gradients, weight gradients, as in 1,1.2,0.8")
+      ->delimiter(',')
+      ->expected(3);
+  app.add_option("--transfer", flags->pipeline.transfer, "cost of a pipeline's message, in the unit of --costs");
   app.add_option("--svg", flags->svg, "write the picture of one algorithm to this file");
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline algorithm", "paceline algorithm ring --ranks 4", "paceline algorithm tree --collective broadcast --chunks 4",
                      "paceline algorithm hierarchical --ranks 8 --per-host 4 --svg hierarchical.svg",
-                     "paceline algorithm butterfly --ranks 6 --json"});
-  return [flags] {
+                     "paceline algorithm butterfly --ranks 6 --json", "paceline algorithm 1f1b --stages 4 --micro-batches 8",
+                     "paceline algorithm interleaved_1f1b --chunks 4 --svg interleaved.svg",
+                     "paceline algorithm zero_bubble --costs 1,1.2,0.8 --transfer 0.1"});
+  return [flags, chunks] {
+    if (chunks->count() > 0) flags->pipeline.chunks = static_cast<int>(std::min<std::int64_t>(flags->chunks, 1 << 20));
+    if (is_pipeline(flags->key)) return show_pipeline(flags->key, flags->pipeline, flags->svg, flags->json);
     if (!flags->key.empty()) return show_algorithm(*flags);
     if (!flags->svg.empty()) throw ConfigError("--svg draws one algorithm; name it: paceline algorithm ring --svg " + flags->svg);
     return list_algorithms(*flags);

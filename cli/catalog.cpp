@@ -8,6 +8,7 @@
 #include "paceline/optim/schedule.h"
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/rule.h"
+#include "paceline/schedule/pipeline.h"
 #include "paceline/schedule/schedule.h"
 #include "paceline/step/strategy.h"
 #include "paceline/strategies/registry.h"
@@ -27,7 +28,7 @@ std::vector<Shelf> catalog() {
       {"update_rules", listing(ps::update_rules())},
       {"consistencies", listing(ps::consistencies())},
       {"strategies", listing(strategies::strategies())},
-      {"pipelines", {}},
+      {"pipelines", listing(schedule::pipelines())},
   };
 }
 

@@ -16,6 +16,7 @@ Action add_run(CLI::App& app);
 Action add_scale(CLI::App& app);
 Action add_compare(CLI::App& app);
 Action add_graph(CLI::App& app);
+Action add_memory(CLI::App& app);
 Action add_algorithm(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_doctor(CLI::App& app);

@@ -1,4 +1,4 @@
-// paceline graph NETWORK [model.key=value …]
+// paceline graph NETWORK [model.key=value …] [--mesh tensor=2]
 #include <fmt/format.h>
 
 #include <iostream>
@@ -7,24 +7,28 @@
 #include "command.h"
 #include "paceline/base/config.h"
 #include "paceline/base/error.h"
+#include "paceline/comm/mesh.h"
 #include "paceline/graph/registry.h"
+#include "paceline/graph/split_table.h"
 #include "paceline/graph/table.h"
 
 namespace paceline::cli {
 
 Action add_graph(CLI::App& app) {
   struct Flags {
-    std::string network;
+    std::string network, mesh;
     std::vector<std::string> settings;
-    bool json = false;
+    bool json = false, sequence = false;
   };
   auto flags = std::make_shared<Flags>();
   app.add_option("NETWORK", flags->network, "one of `paceline list`'s networks")->required();
   app.add_option("SETTINGS", flags->settings, "settings of the network as model.key=value");
+  app.add_option("--mesh", flags->mesh, "show how ranks share the layers: tensor=2 splits them among two");
+  app.add_flag("--sequence", flags->sequence, "with --mesh: split positions between the layers that are split by channels");
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline graph resnet50", "paceline graph resnet18 model.input=[3,32,32] model.classes=10",
                      "paceline graph gpt model.layers=12 model.width=768 model.heads=12 model.classes=50257 model.input=[1024]",
-                     "paceline graph vgg16 --json"});
+                     "paceline graph vgg16 --json", "paceline graph gpt --mesh tensor=2"});
   return [flags] {
     graph::ModelConfig model;
     Config config;
@@ -35,8 +39,15 @@ Action add_graph(CLI::App& app) {
       throw ConfigError(
           fmt::format("model.network={} is not the network '{}' that is asked for; leave it out", model.network, flags->network));
     const graph::Graph graph = graph::make_graph(model);
-    if (flags->json) print_json(graph::to_json(graph));
-    else std::cout << graph::layer_table(graph);
+    if (flags->mesh.empty()) {
+      if (flags->sequence) throw ConfigError("--sequence says how ranks share a network; say how many with --mesh tensor=2");
+      if (flags->json) print_json(graph::to_json(graph));
+      else std::cout << graph::layer_table(graph);
+      return kDone;
+    }
+    const graph::TensorSplit split = graph::tensor_split(graph, comm::parse_mesh(flags->mesh).tensor, flags->sequence);
+    if (flags->json) print_json(graph::to_json(graph, split));
+    else std::cout << graph::split_table(graph, split);
     return kDone;
   };
 }

@@ -28,6 +28,7 @@ constexpr Row kCommands[] = {
     {"compare", "train with several algorithms, numbers of workers and seeds, and report what came of them", cli::add_compare},
     {"scale", "measure how training speeds up with more workers", cli::add_scale},
     {"graph", "print a network's layers, parameters and cost", cli::add_graph},
+    {"memory", "print where the memory of a run goes, by formulas and measured", cli::add_memory},
     {"algorithm", "print a collective algorithm's steps and cost, and draw it", cli::add_algorithm},
     {"list", "list networks, datasets, optimizers and everything else a recipe can name", cli::add_list},
     {"doctor", "check this machine: versions, BLAS, devices", cli::add_doctor},

@@ -48,6 +48,9 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     if (memory.momentum.defined()) momenta.push_back(memory.momentum);
     skipped[i] = p.local.skipped();
   }
+  // Who may go on, and after what, is part of the hash where the clock decides it. It is loaded from the server's own numbers.
+  if (const std::vector<std::int64_t> waiting = server_->consistency_numbers(); !waiting.empty())
+    state.push_back({"ps.consistency", at::tensor(at::ArrayRef<std::int64_t>(waiting))});
   state.push_back({"ps.workers.numbers", numbers});
   state.push_back({"ps.workers.values", values});
   state.push_back({"ps.clock", at::tensor(at::ArrayRef<std::int64_t>({clock_.now().count(), planned_, busy_.count(), iterations_}))});

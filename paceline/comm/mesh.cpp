@@ -1,6 +1,7 @@
 #include "paceline/comm/mesh.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <numeric>
 #include <set>
@@ -18,24 +19,22 @@ std::string in_words(const MeshSizes& sizes) {
   return fmt::format("data={} pipeline={} tensor={}", sizes.data, sizes.pipeline, sizes.tensor);
 }
 
-/// The sizes with the rest filled in.
-MeshSizes resolved(MeshSizes sizes, int ranks) {
-  const auto refuse = [&](const std::string& why) {
-    throw ConfigError(fmt::format("a mesh of {} over {} ranks: {}", in_words(sizes), ranks, why));
-  };
-  int* const all[] = {&sizes.data, &sizes.pipeline, &sizes.tensor};
-  int* rest = nullptr;
-  std::int64_t product = 1;
-  for (int* const size : all) {
-    if (*size < 0) refuse("a size is at least 1, or 0 for the rest");
-    if (*size == 0 && rest) refuse("only one axis may have 0, the rest");
-    if (*size == 0) rest = size;
-    else product *= *size;
-  }
-  if (product > ranks || ranks % product != 0 || (!rest && product != ranks))
-    refuse(fmt::format("{} is {}; {}", rest ? "the product of the other axes" : "their product", product,
-                       rest ? "choose sizes that divide the number of ranks" : "choose sizes that multiply to the number of ranks"));
-  if (rest) *rest = static_cast<int>(ranks / product);
+int& size_on(MeshSizes& sizes, Axis axis) {
+  return axis == Axis::data ? sizes.data : axis == Axis::pipeline ? sizes.pipeline : sizes.tensor;
+}
+
+/// The largest size of an axis, at most `wanted`, that divides the ranks.
+int nearest_divisor(int ranks, std::int64_t wanted) {
+  int size = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, ranks));
+  while (ranks % size != 0) --size;
+  return size;
+}
+
+/// Sizes near these that multiply to the number of ranks: the chattiest axis keeps what it can.
+MeshSizes nearest(MeshSizes sizes, int ranks) {
+  sizes.tensor = nearest_divisor(ranks, sizes.tensor);
+  sizes.pipeline = nearest_divisor(ranks / sizes.tensor, sizes.pipeline);
+  sizes.data = ranks / sizes.tensor / sizes.pipeline;
   return sizes;
 }
 
@@ -56,6 +55,46 @@ std::vector<int> host_by_host(const std::vector<int>& hosts) {
 }
 
 }  // namespace
+
+MeshSizes resolved(MeshSizes sizes, int ranks) {
+  const auto refuse = [&, given = sizes](const std::string& why) {
+    throw ConfigError(fmt::format("a mesh of {} over {} ranks: {}", in_words(given), ranks, why));
+  };
+  int* const all[] = {&sizes.data, &sizes.pipeline, &sizes.tensor};
+  int* rest = nullptr;
+  std::int64_t product = 1;
+  for (int* const size : all) {
+    if (*size < 0) refuse("a size is at least 1, or 0 for the rest");
+    if (*size == 0 && rest) refuse("only one axis may have 0, the rest");
+    if (*size == 0) rest = size;
+    else product *= *size;
+  }
+  if (product > ranks || ranks % product != 0 || (!rest && product != ranks))
+    refuse(fmt::format("{} is {}; use {}, or {} ranks", rest ? "the product of the other axes" : "their product", product,
+                       in_words(nearest(sizes, ranks)), product));
+  if (rest) *rest = static_cast<int>(ranks / product);
+  return sizes;
+}
+
+MeshSizes parse_mesh(std::string_view text) {
+  MeshSizes sizes;
+  const auto refuse = [&](std::string_view part) {
+    throw ConfigError(
+        fmt::format("'{}' in the mesh '{}' is not an axis with its size; write data=2,pipeline=2,tensor=2 (0: the rest)", part, text));
+  };
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = text.substr(begin, end - begin), name = part.substr(0, part.find('='));
+    const auto* const axis = std::ranges::find_if(kAxes, [&](Axis each) { return name_of(each) == name; });
+    if (axis == std::end(kAxes) || name.size() == part.size()) refuse(part);
+    const std::string_view number = part.substr(name.size() + 1);
+    int& size = size_on(sizes, *axis);
+    const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), size);
+    if (error != std::errc() || stop != number.data() + number.size() || size < 0) refuse(part);
+    begin = end + 1;
+  }
+  return sizes;
+}
 
 std::string_view name_of(Axis axis) {
   constexpr std::string_view kNames[] = {"data", "pipeline", "tensor"};

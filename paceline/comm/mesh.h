@@ -29,6 +29,12 @@ struct MeshSizes {
   int data = 0, pipeline = 1, tensor = 1;
   bool operator==(const MeshSizes&) const = default;
 };
+/// The sizes with the rest filled in. ConfigError where they do not multiply to the number of ranks.
+MeshSizes resolved(MeshSizes sizes, int ranks);
+/// "data=2,tensor=4", in any order; axes that are left out have the size that they have in MeshSizes. ConfigError where it says anything
+/// else.
+MeshSizes parse_mesh(std::string_view text);
+
 /// A rank's index along each axis.
 struct MeshPlace {
   int data = 0, pipeline = 0, tensor = 0;

@@ -2,7 +2,7 @@
 //
 // Kalamkar et al., "A study of bfloat16 for deep learning training", 2019. On the wire: 2 bytes a value, ratio 2. Relative error at most
 // 2⁻⁸; only magnitudes of 3.395·10³⁸ and above become infinity.
-#include "paceline/compress/all.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/half_linear.h"
 
 namespace paceline::compress {

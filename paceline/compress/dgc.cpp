@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "paceline/compress/all.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/top_coder.h"
 
 namespace paceline::compress {

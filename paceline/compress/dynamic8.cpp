@@ -11,8 +11,8 @@
 // that many bits.
 #include <array>
 
-#include "paceline/compress/all.h"
 #include "paceline/compress/block_coder.h"
+#include "paceline/compress/compressor.h"
 
 namespace paceline::compress {
 namespace {

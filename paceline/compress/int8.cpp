@@ -5,8 +5,8 @@
 // Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and encoding", NIPS 2017, with the maximum as the norm: a
 // Euclidean norm leaves most of 127 levels unused. On the wire: a byte a value and 4 bytes a block; ratio 3.97 for blocks of 512. The error
 // of a value is below s, and its mean is zero.
-#include "paceline/compress/all.h"
 #include "paceline/compress/block_coder.h"
+#include "paceline/compress/compressor.h"
 
 namespace paceline::compress {
 namespace {

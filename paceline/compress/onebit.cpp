@@ -5,7 +5,7 @@
 // Seide, Fu, Droppo, Li, Yu, "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech DNNs",
 // Interspeech 2014 (there for each column of a matrix, here for each tensor). Of all codes by sign with two values it has the least square
 // error; without error feedback it does not converge to much. On the wire: a bit a value and 8 bytes a tensor; ratio 32.
-#include "paceline/compress/all.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/sign_coder.h"
 
 namespace paceline::compress {

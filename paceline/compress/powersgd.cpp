@@ -12,7 +12,7 @@
 // All that is not averaged is computed from averages and the seed alone, so P and Q are the same bits on all workers.
 #include <algorithm>
 
-#include "paceline/compress/all.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/low_rank.h"
 
 namespace paceline::compress {

@@ -6,7 +6,7 @@
 // Karimireddy, Rebjock, Stich, Jaggi, "Error feedback fixes SignSGD", ICML 2019 (the mean magnitude). A zero, as a vote that ends in a
 // draw, gets a sign by chance: one bit has no third value, and always the same would push all parameters one way. On the wire: a bit a
 // value and 4 bytes a tensor; ratio 32.
-#include "paceline/compress/all.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/sign_coder.h"
 
 namespace paceline::compress {

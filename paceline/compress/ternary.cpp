@@ -8,8 +8,8 @@
 // Code: for each part the scale, a bit a value for b, and a bit a value for the sign, set only where b is.
 #include <cmath>
 
-#include "paceline/compress/all.h"
 #include "paceline/compress/bits.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/part_coder.h"
 #include "paceline/compress/statistics.h"
 

@@ -8,7 +8,7 @@
 // Code: τ (NaN where one of the values sent is NaN or infinite), then for each value 2 · place + (1 if negative), ascending.
 #include <algorithm>
 
-#include "paceline/compress/all.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/sparse.h"
 
 namespace paceline::compress {

@@ -3,7 +3,7 @@
 // Aji, Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017; Stich, Cordonnier, Jaggi, "Sparsified SGD with
 // memory", NeurIPS 2018, show that it converges as SGD does, given error feedback. k is density × values, rounded up. On the wire: 8 bytes
 // a value that is sent; ratio 1 / (2 · density): 50 for 1%.
-#include "paceline/compress/all.h"
+#include "paceline/compress/compressor.h"
 #include "paceline/compress/top_coder.h"
 
 namespace paceline::compress {

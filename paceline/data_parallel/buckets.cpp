@@ -12,7 +12,8 @@ namespace paceline::data_parallel {
 // Cut from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
 std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) {
   const auto& entries = arena.entries();
-  const std::int64_t enough = bytes > 0 ? std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)), 1) : arena.length();
+  const std::int64_t enough =
+      bytes > 0 ? std::max<std::int64_t>(bytes / static_cast<std::int64_t>(arena.parameters().element_size()), 1) : arena.length();
   std::vector<Bucket> buckets;
   std::int64_t end = arena.length();
   std::size_t last = entries.size();
@@ -21,6 +22,19 @@ std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) 
     const std::int64_t begin = i > 0 ? entries[i].offset : 0;
     buckets.push_back({buckets.size(), begin, end, i, last});
     end = begin, last = i;
+  }
+  return buckets;
+}
+
+std::vector<Bucket> unit_buckets(const tensor::Arena& arena) {
+  const auto& entries = arena.entries();
+  std::vector<Bucket> buckets;
+  std::int64_t end = arena.length();
+  std::size_t last = entries.size();
+  for (std::size_t i = entries.size(); i-- > 0;) {
+    if (i > 0 && entries[i - 1].unit == entries[i].unit) continue;
+    buckets.push_back({buckets.size(), entries[i].offset, end, i, last});
+    end = entries[i].offset, last = i;
   }
   return buckets;
 }
@@ -54,9 +68,9 @@ BucketLane::~BucketLane() {
   if (thread_.joinable()) thread_.join();
 }
 
-void BucketLane::configure(std::int64_t bytes, bool overlap) {
-  overlap_ = overlap;
-  buckets_ = cut_buckets(arena_, bytes);
+void BucketLane::configure(std::vector<Bucket> buckets, Leave leave) {
+  leave_ = leave;
+  buckets_ = std::move(buckets);
   turns_ = leaving_order(buckets_, order_);
   bucket_of_.resize(arena_.entries().size());
   for (const Bucket& bucket : buckets_)
@@ -79,13 +93,17 @@ void BucketLane::ready(std::size_t first, std::size_t last) {
     --missing_[bucket_of_[entry]];
     if (!learned_) seen_.push_back(entry);
   }
-  if (overlap_) launch();
+  if (leave_ != Leave::after_pass) launch();
 }
 
 void BucketLane::launch() {
   const std::size_t before = next_;
   while (next_ < turns_.size() && missing_[turns_[next_]] == 0) ++next_;
   if (next_ == before) return;
+  if (leave_ == Leave::in_pass) {
+    for (std::size_t i = before; i < next_; ++i) treat(buckets_[turns_[i]]);
+    return;
+  }
   if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   {
     const std::lock_guard lock(mutex_);
@@ -96,19 +114,23 @@ void BucketLane::launch() {
 
 void BucketLane::finish() {
   const Nanoseconds began = clock_.now(), computed = computed_so_far();
-  if (overlap_) {
+  if (leave_ == Leave::after_pass) {
+    for (std::size_t index : turns_) treat(buckets_[index]);
+  } else {
     std::fill(missing_.begin(), missing_.end(), 0);
     launch();
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return (queue_.empty() && !treating_) || problem_; });
-    if (problem_) std::rethrow_exception(problem_);
-  } else {
-    for (std::size_t index : turns_) treat(buckets_[index]);
+    if (overlaps()) wait_for_lane();
   }
   const Nanoseconds waited = clock_.now() - began, computing = computed_so_far() - computed;
   exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was under way when the wait began
   if (!learned_) learn();
   begin_pass();
+}
+
+void BucketLane::wait_for_lane() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return (queue_.empty() && !treating_) || problem_; });
+  if (problem_) std::rethrow_exception(problem_);
 }
 
 // Worker 0's order holds for all: two workers whose modules choose their branches by the data may see different ones.

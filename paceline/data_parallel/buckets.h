@@ -2,7 +2,7 @@
 //
 // A bucket leaves the moment its last gradient is there, while the pass goes on: a thread of its own (the lane) takes one bucket after the
 // other and does with it what it was told to do: reduce it, update its parameters. Without overlap the same is done in the training
-// thread, after the pass.
+// thread, after the pass, or between its layers where memory must not wait.
 //
 // Invariant: all workers treat the same buckets in the same order, whenever each becomes ready. The order is learned in the first pass of
 // worker 0 and told to all.
@@ -33,8 +33,14 @@ struct Bucket {
 /// Cuts the arena into buckets of about `bytes` each, of whole entries, from its end on. bytes ≤ 0: one bucket.
 std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes);
 
+/// One bucket for each unit that has parameters, from the last one on.
+std::vector<Bucket> unit_buckets(const tensor::Arena& arena);
+
 /// The order in which buckets leave: by their last entry to be complete in `order` (entries, first to complete first).
 std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const std::vector<std::size_t>& order);
+
+/// When a bucket is treated: after the pass, as soon as it is full in the thread of the pass, or then in a thread of its own.
+enum class Leave { after_pass, in_pass, beside_pass };
 
 class BucketLane {
  public:
@@ -47,9 +53,12 @@ class BucketLane {
   BucketLane& operator=(const BucketLane&) = delete;
 
   /// Between passes, alike on all workers.
-  void configure(std::int64_t bytes, bool overlap);
+  void configure(std::vector<Bucket> buckets, Leave leave);
+  void configure(std::int64_t bytes, bool overlap) {
+    configure(cut_buckets(arena_, bytes), overlap ? Leave::beside_pass : Leave::after_pass);
+  }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  bool overlaps() const { return overlap_; }
+  bool overlaps() const { return leave_ == Leave::beside_pass; }
 
   /// The gradients of entries [first, last) are complete.
   void ready(std::size_t first, std::size_t last);
@@ -63,6 +72,7 @@ class BucketLane {
   void begin_pass();
   void learn();
   void launch();  // all buckets whose turn has come
+  void wait_for_lane();
   void treat(const Bucket& bucket);
   Nanoseconds computed_so_far();
   void loop();
@@ -71,7 +81,7 @@ class BucketLane {
   comm::Communicator& comm_;
   const Clock& clock_;
   Treat treat_;
-  bool overlap_ = false;
+  Leave leave_ = Leave::after_pass;
   std::vector<std::size_t> order_;  // of entries; learned
   std::vector<std::size_t> seen_;   // the order of the first pass, while it is learned
   bool learned_ = false;

@@ -37,9 +37,9 @@ class Arena;
 class DataParallel {
  public:
   struct Options {
-    double bucket_mb = 8;                    // gradients that travel together
-    bool overlap = true;                     // send them while the backward pass goes on
-    std::string compression = "none";        // how they shrink on their way: a key of `paceline list compressors`
+    double bucket_mb = 8;              // gradients that travel together
+    bool overlap = true;               // send them while the backward pass goes on
+    std::string compression = "none";  // how they shrink on their way: a key of `paceline list compressors`; "none" or empty: not at all
     compress::CompressConfig compress = {};  // its settings, [compress] of a recipe
     double momentum = 0;                     // dgc: that of SGD, which it applies before it compresses; give the optimizer 0
     std::uint64_t seed = 0;                  // of the compressors that round by chance

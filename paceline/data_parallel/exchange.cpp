@@ -65,7 +65,7 @@ class Alone final : public Exchange {
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup) {
-  if (setup.compression == "none") return std::make_unique<Plain>(setup);
+  if (setup.compression == "none" || setup.compression.empty()) return std::make_unique<Plain>(setup);
   if (setup.comm.size() > 1) return make_compressed(setup);
   const auto& row = find(compress::compressors(), "compression", setup.compression);
   if (!row.make.momentum_correction) return std::make_unique<Plain>(setup);

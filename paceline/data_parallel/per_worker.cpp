@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/data_parallel/alike.h"
 
 namespace paceline::data_parallel {
 
@@ -41,9 +42,7 @@ at::Tensor columns(std::span<const step::NamedTensor> state, const std::string& 
 }  // namespace
 
 step::NamedTensor own_row(const comm::Communicator& comm, const std::string& name, const at::Tensor& mine) {
-  step::NamedTensor row{name, mine.reshape({1, mine.numel()})};
-  if (comm.size() > 1) row.rows = step::Rows{comm.rank(), comm.size()};
-  return row;
+  return step::rows_of(name, mine.reshape({1, mine.numel()}), comm.rank(), comm.size());
 }
 
 void take_row(const comm::Communicator& comm, std::span<const step::NamedTensor> state, const std::string& name, at::Tensor& mine) {
@@ -80,6 +79,7 @@ void equalise(comm::Communicator& comm, nn::Model& module) {
   if (comm.size() == 1) return;
   for (const at::Tensor& flat : {module.arena().parameters(), module.statistics().parameters()})
     if (flat.numel() > 0) comm.run(comm::broadcast(flat));
+  for (const nn::Untrained& item : module.network().untrained()) broadcast_bytes(item.tensor, comm);
   module.refresh();
 }
 

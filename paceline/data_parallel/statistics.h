@@ -2,7 +2,7 @@
 // (sync). What is evaluated and kept in a checkpoint is the mean of all workers', or the first one's.
 #pragma once
 
-#include "paceline/step/local_pass.h"
+#include "paceline/step/batch_pass.h"
 
 namespace paceline::data_parallel {
 
@@ -13,7 +13,7 @@ class WorkerStatistics {
 
   bool synchronised() const { return synchronised_; }
   /// Lets the norms of `pass` see the whole batch, where the recipe says so. Collective.
-  void synchronise(step::LocalPass& pass);
+  void synchronise(step::BatchPass& pass);
 
   void agree();
   void resume_training();
@@ -21,6 +21,7 @@ class WorkerStatistics {
   void load(std::span<const step::NamedTensor> state);
 
  private:
+  std::vector<step::NamedTensor> rows(const at::Tensor& flat) const;
   bool differ() const { return !synchronised_ && context_.workers() > 1 && values().numel() > 0; }
   const at::Tensor& values() const { return context_.model.statistics().parameters(); }
   const at::Tensor& own() const { return own_.defined() ? own_ : values(); }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "paceline/base/error.h"
 
@@ -11,7 +12,14 @@ namespace paceline::graph {
 Builder::Builder(std::string network, Shape input, std::int64_t classes) : graph_(std::move(network), std::move(input), classes) {}
 
 Builder::Builder(const ModelConfig& config, const Shape& input, std::int64_t classes)
-    : Builder(config.network, config.input.empty() ? input : config.input, config.classes == 0 ? classes : config.classes) {}
+    : Builder(config.network, config.input.empty() ? input : config.input, config.classes == 0 ? classes : config.classes) {
+  multiplier_ = config.multiplier;
+}
+
+std::int64_t Builder::scaled(std::int64_t channels) const {
+  if (multiplier_ == 1) return channels;
+  return std::max<std::int64_t>(8, 8 * std::llround(static_cast<double>(channels) * multiplier_ / 8));
+}
 
 void Builder::require_image(std::int64_t least_side) {
   const Shape& shape = input();

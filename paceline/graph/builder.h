@@ -79,9 +79,10 @@ class Builder {
   int top() const { return top_; }
   const Shape& shape() const { return graph_.layers().at(top_).output; }  ///< of the top
 
-  void require_image(std::int64_t least_side);  ///< refuses an input that is no image of at least this height and width
-  void require_tokens();                        ///< refuses an input that is no row of tokens
-  bool small_image() const;                     ///< a side of up to 64 pixels: networks then drop the coarse steps of their stem
+  void require_image(std::int64_t least_side);       ///< refuses an input that is no image of at least this height and width
+  void require_tokens();                             ///< refuses an input that is no row of tokens
+  std::int64_t scaled(std::int64_t channels) const;  ///< times model.multiplier, in multiples of 8
+  bool small_image() const;                          ///< a side of up to 64 pixels: networks then drop the coarse steps of their stem
 
   Builder& from(int layer);                           ///< the next layer reads this one
   Builder& draw(Init init, double deviation = 0.02);  ///< first weights of the conv, fc, embedding and attention layers that follow
@@ -116,6 +117,7 @@ class Builder {
   Layer weighted(std::int64_t channels, bool bias) const;
 
   Graph graph_;
+  double multiplier_ = 1;
   int top_ = 0;
   Init init_ = Init::standard;
   double deviation_ = 0.02;

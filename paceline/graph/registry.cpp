@@ -29,11 +29,15 @@ constexpr Entry<MakeGraph> kNetworks[] = {
     {"gpt", "decoder-only transformer in GPT-2's layout, sized by model.layers, width, heads; rows of tokens", gpt},
 };
 
+ModelConfig unscaled(ModelConfig config) { return config.multiplier = 1, config; }
+
 // A setting that the network has no use for must not vanish silently.
 void refuse_unused(const ModelConfig& config, const Graph& graph) {
   const auto none = [&](auto&& matches) { return std::none_of(graph.layers().begin(), graph.layers().end(), matches); };
   if (config.dropout > 0 && none([](const Layer& layer) { return layer.kind == Kind::dropout; }))
     throw ConfigError(fmt::format("network '{}' has no dropout; leave model.dropout out", config.network));
+  if (config.multiplier != 1 && make_graph(unscaled(config)).parameter_count() == graph.parameter_count())
+    throw ConfigError(fmt::format("model.multiplier={} changes nothing of network '{}'; leave it out", config.multiplier, config.network));
   if (config.zero_init_residual && none([](const Layer& layer) { return layer.init == Init::zero; }))
     throw ConfigError(
         fmt::format("network '{}' has no norm at the end of a residual block; leave model.zero_init_residual out", config.network));
@@ -52,6 +56,11 @@ void ModelConfig::describe(Section& section) {
   section.field("layers", layers, "gpt: number of blocks").at_least(1).at_most(10000);
   section.field("width", width, "gpt: features of a position").at_least(1);
   section.field("heads", heads, "gpt: attention heads, a divisor of the width").at_least(1);
+  section
+      .field("multiplier", multiplier,
+             "resnets of the first form, vgg, alexnet, mobilenet_v1, cnn: their channels and hidden features times this, in multiples of 8")
+      .above(0)
+      .at_most(64);
   section.field("dropout", dropout, "probability to drop an activation; below 0: the network's own").at_least(-1).at_most(0.99);
   section.field("zero_init_residual", zero_init_residual, "resnets: the last norm of a block starts at 0 (Goyal et al.)");
   section.field("weights", weights, "a safetensors file to start from");

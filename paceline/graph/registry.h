@@ -16,6 +16,7 @@ struct ModelConfig {
   std::int64_t classes = 0;                         // classes, or vocabulary
   std::vector<std::int64_t> hidden = {128};         // mlp: widths of the hidden layers
   std::int64_t layers = 4, width = 128, heads = 4;  // gpt
+  double multiplier = 1;                            // of the channels of convolutional networks (MobileNet's width multiplier)
   double dropout = -1;                              // below 0: the network's own
   bool zero_init_residual = false;                  // resnets: the last norm of a block starts at 0 (Goyal et al.)
   std::string weights = {};                         // a safetensors file to start from

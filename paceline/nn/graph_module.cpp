@@ -10,23 +10,29 @@
 #include "paceline/base/error.h"
 #include "paceline/graph/units.h"
 #include "paceline/nn/init.h"
-#include "paceline/nn/ops/fused_norm.h"
 
 namespace paceline::nn {
 namespace {
 
-using graph::Kind;
-
-std::vector<tensor::Spec> specs_of(const graph::Graph& graph, bool trainable) {
+std::vector<tensor::Spec> specs_of(const std::vector<HeldParameter>& held, bool trainable) {
   std::vector<tensor::Spec> specs;
-  for (const graph::Parameter& parameter : graph.parameters())
-    if (parameter.trainable == trainable) specs.push_back({parameter.name, parameter.shape, parameter.decay});
+  for (const HeldParameter& each : held)
+    if (each.parameter.trainable == trainable) specs.push_back({each.parameter.name, each.shape(), each.parameter.decay, each.slice});
   return specs;
+}
+
+bool has_16_bits(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
+
+/// Of activations and products. LibTorch has no products of fp16 on the CPU.
+c10::ScalarType compute_type(const GraphModule::Options& options) {
+  if (options.precision == tensor::Precision::bf16) return c10::kBFloat16;
+  return has_16_bits(options.dtype) ? c10::kFloat : options.dtype;
 }
 
 tensor::Arena::Options arena_options(const GraphModule::Options& options, bool trainable) {
   tensor::Arena::Options arena;
-  arena.tensor = at::TensorOptions().device(options.device).dtype(options.dtype);
+  const c10::ScalarType dtype = !trainable && has_16_bits(options.dtype) ? c10::kFloat : options.dtype;  // running sums need more
+  arena.tensor = at::TensorOptions().device(options.device).dtype(dtype);
   arena.channels_last = options.device.is_cuda();
   arena.gradients = trainable;
   arena.allocate = options.allocate;
@@ -36,15 +42,37 @@ tensor::Arena::Options arena_options(const GraphModule::Options& options, bool t
 /// The graph's own softmax_loss is computed with the target, outside the module.
 std::size_t layers_to_run(const graph::Graph& graph) { return static_cast<std::size_t>(graph.logits()) + 1; }
 
-/// A layer that does not lead to the logits would never get a gradient.
-void require_all_read(const graph::Graph& graph) {
-  const auto logits = static_cast<std::size_t>(graph.logits());
-  std::vector<bool> read(graph.layers().size(), false);
-  for (const graph::Layer& layer : graph.layers())
-    for (int input : layer.inputs) read[static_cast<std::size_t>(input)] = true;
-  for (std::size_t i = 1; i < read.size(); ++i)
-    if (!read[i] && i != logits && graph.layers()[i].kind != Kind::softmax_loss)
-      throw ConfigError(fmt::format("network '{}': nothing reads layer '{}'; leave it out", graph.network(), graph.layers()[i].name));
+std::vector<Unit> units_in(const graph::Graph& graph) {
+  std::vector<Unit> units;
+  for (const graph::Unit& unit : graph::units_of(graph)) units.push_back({.name = unit.name});
+  return units;
+}
+
+std::vector<std::size_t> first_layers(const graph::Graph& graph) {
+  std::vector<std::size_t> begins;
+  for (const graph::Unit& unit : graph::units_of(graph)) begins.push_back(unit.first);
+  begins.push_back(layers_to_run(graph));
+  return begins;
+}
+
+/// For each of the borders, the layers before it whose outputs are read behind it, in the order in which they are read.
+std::vector<std::vector<int>> crossing_layers(const graph::Graph& graph, const std::vector<std::size_t>& borders) {
+  std::vector<std::vector<int>> result;
+  for (const std::size_t border : borders) {
+    std::vector<int>& crossing = result.emplace_back();
+    for (std::size_t i = border; i < borders.back(); ++i)
+      for (const int input : graph.layers()[i].inputs)
+        if (static_cast<std::size_t>(input) < border && std::ranges::find(crossing, input) == crossing.end()) crossing.push_back(input);
+  }
+  result.back() = {graph.logits()};
+  return result;
+}
+
+std::optional<tensor::Slice> slice_of(const graph::LocalTensor& local) {
+  if (!local.slice) return std::nullopt;
+  tensor::Slice slice{.dim = local.slice->dim, .all = local.slice->all, .runs = {}};
+  for (const graph::Slice::Run& run : local.slice->runs) slice.runs.push_back({run.first, run.count});
+  return slice;
 }
 
 }  // namespace
@@ -52,16 +80,26 @@ void require_all_read(const graph::Graph& graph) {
 GraphModule::GraphModule(graph::Graph graph, const Options& options)
     : graph_(std::move(graph)),
       options_(options),
+      split_(graph::tensor_split(graph_, options.tensor ? options.tensor->size() : 1, options.sequence)),
+      axis_(split_.parts > 1 ? std::make_unique<TensorAxis>(*options.tensor) : nullptr),
       device_(options.device),
-      compute_(options.precision == tensor::Precision::bf16 ? c10::kBFloat16 : options.dtype),
+      compute_(compute_type(options)),
       channels_last_(options.device.is_cuda()),
-      fuse_norms_(options.fuse_norms),
-      arena_(specs_of(graph_, true), arena_options(options, true)),
-      statistics_(specs_of(graph_, false), arena_options(options, false)) {
-  initialise(graph_, options.seed, arena_, statistics_);
-  if (compute_ != options.dtype) compute_copy_ = at::zeros({arena_.length()}, arena_.parameters().options().dtype(compute_));
+      fuse_norms_(options.fuse_norms && !has_16_bits(options.dtype)),
+      units_(units_in(graph_)),
+      begins_(first_layers(graph_)),
+      crossing_(crossing_layers(graph_, begins_)),
+      held_(held_parameters()),
+      arena_(specs_of(held_, true), arena_options(options, true)),
+      statistics_(specs_of(held_, false), arena_options(options, false)) {
+  list_names();
+  initialise(graph_, held_, options.seed, arena_, statistics_);
+  if (compute_ != options.dtype) {
+    compute_copy_ = tensor::allocate_pages(arena_.length(), arena_.parameters().options().dtype(compute_));
+    copy_backing_ = arena_.back(tensor::Role::parameter, compute_copy_);
+  }
   refresh();
-  cut_into_units();
+  assign_entries();
   build_nodes();
   register_names();
 }
@@ -76,7 +114,7 @@ std::vector<Part> GraphModule::parts() const {
   std::vector<Part> parts;
   for (std::size_t i = 0; i < layers_to_run(graph_); ++i) parts.push_back({.name = fmt::format("layer '{}'", graph_.layers()[i].name)});
   std::size_t entry = 0, statistic = 0;
-  for (const graph::Parameter& parameter : graph_.parameters()) {
+  for (const auto& [parameter, index, slice] : held_) {
     Part& part = parts.at(static_cast<std::size_t>(parameter.layer));
     if (parameter.trainable) part.parameters.push_back(entry++);
     else part.statistics.push_back(statistic++);
@@ -89,38 +127,53 @@ void GraphModule::refresh() {
   if (compute_copy_.defined()) compute_copy_.copy_(arena_.parameters());
 }
 
-std::vector<bool> GraphModule::overwritable_inputs() const {
-  const auto& layers = graph_.layers();
-  std::vector<int> readers(layers.size(), 0);
-  for (const graph::Layer& layer : layers)
-    for (int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
-  std::vector<bool> result(layers.size(), false);
-  for (std::size_t i = 1; i < layers_to_run(graph_); ++i) {
-    const auto source = static_cast<std::size_t>(layers[i].inputs[0]);
-    const bool same_unit = std::ranges::none_of(begins_, [&](std::size_t begin) { return source < begin && begin <= i; });
-    result[i] = op_kind(layers[i].kind).can_overwrite_input && source != 0 && same_unit && readers[source] == 1 &&
-                op_kind(layers[source].kind).output_may_be_overwritten;
-  }
-  return result;
+void GraphModule::units_came(Units units) {
+  if (!compute_copy_.defined()) return;
+  at::NoGradGuard no_grad;
+  const tensor::OwnedRange range = arena_.range_of(units_[units.first].first_entry, units_[units.last - 1].last_entry);
+  copy_backing_->commit(range.begin, range.end);
+  compute_copy_.narrow(0, range.begin, range.count()).copy_(arena_.parameters().narrow(0, range.begin, range.count()));
 }
 
-void GraphModule::cut_into_units() {
+void GraphModule::units_go(Units units) {
+  if (!compute_copy_.defined()) return;
+  const tensor::OwnedRange range = arena_.range_of(units_[units.first].first_entry, units_[units.last - 1].last_entry);
+  copy_backing_->release(range.begin, range.end);
+}
+
+bool GraphModule::holds(std::size_t unit) const {
+  return options_.held.empty() ||
+         std::ranges::any_of(options_.held, [&](const Units& range) { return range.first <= unit && unit < range.last; });
+}
+
+std::vector<HeldParameter> GraphModule::held_parameters() const {
+  std::vector<HeldParameter> held;
+  std::size_t unit = 0, trainable = 0, statistic = 0;
+  for (const graph::LocalTensor& local : graph::local_tensors(graph_, split_, axis_ ? axis_->rank() : 0)) {
+    while (static_cast<std::size_t>(local.whole.layer) >= begins_[unit + 1]) ++unit;
+    const std::size_t index = local.whole.trainable ? trainable++ : statistic++;
+    if (holds(unit)) held.push_back({local.whole, index, slice_of(local)});
+  }
+  return held;
+}
+
+void GraphModule::list_names() {
+  std::vector<tensor::Listed> parameters, statistics;
+  std::size_t entry = 0, statistic = 0;
+  for (auto held = held_.begin(); const graph::Parameter& parameter : graph_.parameters()) {
+    const bool mine = held != held_.end() && held->parameter.name == parameter.name;
+    if (mine) ++held;
+    std::size_t& next = parameter.trainable ? entry : statistic;
+    (parameter.trainable ? parameters : statistics)
+        .push_back({parameter.name, parameter.shape, mine ? std::optional(next++) : std::nullopt});
+  }
+  arena_.set_listing(std::move(parameters)), statistics_.set_listing(std::move(statistics));
+}
+
+void GraphModule::assign_entries() {
   const auto& layers = graph_.layers();
-  const std::size_t end = layers_to_run(graph_);
-  for (const graph::Unit& unit : graph::units_of(graph_)) {
-    units_.push_back({.name = unit.name});
-    begins_.push_back(unit.first);
-  }
-  begins_.push_back(end);
-  for (const std::size_t begin : begins_) {
-    std::vector<int>& crossing = crossing_.emplace_back();
-    for (std::size_t i = begin; i < end; ++i)
-      for (const int input : layers[i].inputs)
-        if (static_cast<std::size_t>(input) < begin && std::ranges::find(crossing, input) == crossing.end()) crossing.push_back(input);
-  }
-  crossing_.back() = {graph_.logits()};
   std::size_t entry = 0, unit = 0;
-  for (const graph::Parameter& parameter : graph_.parameters()) {
+  for (const auto& [parameter, index, slice] : held_) {
     if (!parameter.trainable) {
       momenta_.push_back(layers[static_cast<std::size_t>(parameter.layer)].momentum);
       continue;
@@ -131,86 +184,6 @@ void GraphModule::cut_into_units() {
   }
   for (std::size_t after = unit + 1; after < units_.size(); ++after) units_[after].first_entry = entry;
   for (std::size_t i = 0; i < units_.size(); ++i) arena_.set_unit(i, units_[i].first_entry, units_[i].last_entry);
-}
-
-void GraphModule::build_nodes() {
-  const auto& layers = graph_.layers();
-  require_all_read(graph_);
-  const std::vector<bool> in_place = overwritable_inputs();
-  nodes_.resize(layers_to_run(graph_));
-  last_use_.assign(nodes_.size(), 0);
-  for (std::size_t i = 1; i < nodes_.size(); ++i) {
-    nodes_[i].op = op_kind(layers[i].kind).make(layers[i], in_place[i]);
-    nodes_[i].inputs = layers[i].inputs;
-    const bool may_drop = layers[i].kind == Kind::dropout || layers[i].kind == Kind::attention;
-    uses_chance_ = uses_chance_ || (may_drop && layers[i].probability > 0);
-  }
-
-  std::size_t entry = 0, statistic = 0;
-  for (const graph::Parameter& parameter : graph_.parameters()) {
-    Node& node = nodes_.at(static_cast<std::size_t>(parameter.layer));
-    if (!parameter.trainable) {
-      node.weights.statistics.push_back(statistics_.parameter(statistic++));
-      continue;
-    }
-    if (node.weights.values.empty()) node.first_entry = entry;
-    // Batch norms keep their weights in the arena's precision; everything else computes with the copy.
-    const bool copy = compute_copy_.defined() && layers[static_cast<std::size_t>(parameter.layer)].kind != Kind::batch_norm;
-    node.weights.values.push_back(copy ? arena_.view(compute_copy_, entry) : arena_.parameter(entry));
-    node.weights.gradients.push_back(arena_.gradient(entry));
-    node.last_entry = ++entry;
-  }
-
-  if (fuse_norms_) fuse_norms();
-  for (std::size_t i = 1; i < nodes_.size(); ++i)
-    for (int input : nodes_[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
-
-  // The gradient of an input is wanted where parameters lie before it.
-  std::vector<bool> depends(nodes_.size(), false);
-  for (std::size_t i = 1; i < nodes_.size(); ++i) {
-    nodes_[i].wants_input = false;
-    for (int input : nodes_[i].inputs) nodes_[i].wants_input = nodes_[i].wants_input || depends[static_cast<std::size_t>(input)];
-    depends[i] = nodes_[i].wants_input || !nodes_[i].weights.values.empty();
-  }
-}
-
-// On a GPU a batch norm takes the relu behind it, and the residual sum between them, into its own kernels. The node of the last of
-// these layers does the work of all.
-void GraphModule::fuse_norms() {
-  const auto& layers = graph_.layers();
-  std::vector<int> readers(layers.size(), 0);
-  for (const graph::Layer& layer : layers)
-    for (int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
-  const auto norm_at = [&](int index) {  // a norm that nobody else reads, not yet part of another node
-    const auto i = static_cast<std::size_t>(index);
-    return layers[i].kind == Kind::batch_norm && readers[i] == 1 && nodes_[i].op && can_fuse(layers[i], device_, compute_);
-  };
-  const auto fuse = [&](int norm, std::size_t into, const FusedNorm& with, std::vector<int> inputs) {
-    Node taken = std::move(nodes_[static_cast<std::size_t>(norm)]);
-    nodes_[static_cast<std::size_t>(norm)] = {};
-    taken.op = make_fused_norm(layers[static_cast<std::size_t>(norm)], with);
-    taken.inputs = std::move(inputs);
-    nodes_[into] = std::move(taken);
-  };
-  for (std::size_t i = 1; i < nodes_.size(); ++i) {
-    if (layers[i].kind != Kind::relu) continue;
-    const int before = layers[i].inputs[0];
-    if (norm_at(before)) {
-      fuse(before, i, {.relu = true}, {layers[static_cast<std::size_t>(before)].inputs[0]});
-      continue;
-    }
-    const graph::Layer& sum = layers[static_cast<std::size_t>(before)];
-    if (sum.kind != Kind::add || readers[static_cast<std::size_t>(before)] != 1) continue;
-    for (std::size_t side = 0; side < 2; ++side) {
-      if (!norm_at(sum.inputs[side])) continue;
-      fuse(sum.inputs[side], i, {.relu = true, .residual = true},
-           {layers[static_cast<std::size_t>(sum.inputs[side])].inputs[0], sum.inputs[1 - side]});
-      nodes_[static_cast<std::size_t>(before)] = {};
-      break;
-    }
-  }
-  for (std::size_t i = 1; i < nodes_.size(); ++i)  // those with nothing to take along
-    if (norm_at(static_cast<int>(i))) fuse(static_cast<int>(i), i, {}, {layers[i].inputs[0]});
 }
 
 // "layer1.0.conv1.weight" becomes parameter `weight` of module `conv1` of module `0` of module `layer1`: PyTorch's state_dict.

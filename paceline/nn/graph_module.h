@@ -9,7 +9,10 @@
 #include <functional>
 
 #include "paceline/graph/graph.h"
+#include "paceline/graph/tensor_split.h"
+#include "paceline/nn/init.h"
 #include "paceline/nn/model.h"
+#include "paceline/nn/tensor_axis.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::nn {
@@ -19,10 +22,13 @@ class GraphModule : public torch::nn::Module, public Model {
   struct Options {
     c10::Device device{c10::kCPU};
     tensor::Precision precision = tensor::Precision::fp32;
-    c10::ScalarType dtype = c10::kFloat;  // of the arena; double for checks against finite differences
+    c10::ScalarType dtype = c10::kFloat;  // of the arena: fp16 and bf16 are computed in fp32; double for checks by finite differences
     std::uint64_t seed = 0;
-    bool fuse_norms = true;  // on a GPU; not where a pass sums over workers
+    bool fuse_norms = true;        // on a GPU; not where a pass sums over workers
+    std::vector<Units> held = {};  // the units whose weights it has and that it computes: a pipeline's stage; empty: all
     tensor::Allocate allocate = tensor::allocate_pages;
+    comm::Communicator* tensor = nullptr;  // the ranks that share its layers, which outlives it; null: none
+    bool sequence = false;                 // they share the positions between those layers as well
   };
 
   GraphModule(graph::Graph graph, const Options& options);
@@ -43,12 +49,16 @@ class GraphModule : public torch::nn::Module, public Model {
   void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) override;
 
   void refresh() override;
+  void units_came(Units units) override;
+  void units_go(Units units) override;
   void take_back() override;
   /// Points the parameters' .grad back into the arena, where they lost it.
   void restore_gradients();
 
   const graph::Graph& graph() const { return graph_; }
   const Options& options() const { return options_; }
+  /// Of a module that shares its layers, the output is a part of the logits where splits_logits() says so.
+  const graph::TensorSplit& split() const { return split_; }
   const std::vector<Unit>& units() const override { return units_; }
   tensor::Arena& arena() override { return arena_; }
   tensor::Arena& statistics() override { return statistics_; }
@@ -61,36 +71,46 @@ class GraphModule : public torch::nn::Module, public Model {
 
  private:
   struct Node {
-    std::unique_ptr<Op> op;   // null: a later node does this layer's work
+    std::unique_ptr<Op> op;   // null: a later node does this layer's work, or another rank
     std::vector<int> inputs;  // layers; those of the graph, or of what was fused into this node
     Weights weights;
     std::size_t first_entry = 0, last_entry = 0;  // in the arena
     bool wants_input = true;                      // some parameter or wish lies before it
+    bool draws = false;                           // has dropout
   };
 
   Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Visit& visit);
 
-  void cut_into_units();
+  bool holds(std::size_t unit) const;
+  std::vector<HeldParameter> held_parameters() const;
+  void list_names();
+  void assign_entries();
   void build_nodes();
   void fuse_norms();
   void register_names();
   std::vector<bool> overwritable_inputs() const;
 
+  std::unique_ptr<Op> make_op(std::size_t layer, bool in_place) const;
+
   graph::Graph graph_;
   Options options_;
+  graph::TensorSplit split_;
+  std::unique_ptr<TensorAxis> axis_;  // null: nobody shares its layers
   c10::Device device_;
   c10::ScalarType compute_;  // of activations and of the products
   bool channels_last_, fuse_norms_;
-  tensor::Arena arena_, statistics_;
-  at::Tensor compute_copy_;          // the arena in compute_, where that differs
-  std::vector<at::Tensor> leaves_;   // by arena entry: the parameters that users and their optimizers hold
-  std::vector<at::Tensor> running_;  // the same of the statistics
-  std::vector<Node> nodes_;          // by layer
   std::vector<Unit> units_;
   std::vector<std::size_t> begins_;         // by unit, and one behind the last: its first layer
   std::vector<std::vector<int>> crossing_;  // by unit, and one behind the last: the layers whose outputs it and later ones take
-  std::vector<double> momenta_;             // by entry of the statistics
-  std::vector<int> last_use_;               // by layer: the last layer that reads its output
+  std::vector<HeldParameter> held_;         // in the order of the network
+  tensor::Arena arena_, statistics_;        // of them
+  at::Tensor compute_copy_;                 // the arena in compute_, where that differs
+  std::shared_ptr<tensor::Backing> copy_backing_;
+  std::vector<at::Tensor> leaves_;   // by arena entry: the parameters that users and their optimizers hold
+  std::vector<at::Tensor> running_;  // the same of the statistics
+  std::vector<Node> nodes_;          // by layer
+  std::vector<double> momenta_;      // by entry of the statistics
+  std::vector<int> last_use_;        // by layer: the last layer that reads its output
   bool uses_chance_ = false;
 };
 

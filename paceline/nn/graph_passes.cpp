@@ -47,6 +47,32 @@ class Deliveries {
   std::int64_t elements_ = 0;
 };
 
+/// Keeps running statistics as they are while layers are computed again.
+class StatisticsStay {
+ public:
+  ~StatisticsStay() {
+    for (const auto& [place, value] : before_) at::Tensor(place).copy_(value);
+  }
+  StatisticsStay() = default;
+  StatisticsStay(const StatisticsStay&) = delete;
+  StatisticsStay& operator=(const StatisticsStay&) = delete;
+
+  void add(const Tensors& statistics) {
+    for (const at::Tensor& statistic : statistics) before_.emplace_back(statistic, statistic.clone());
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;
+};
+
+/// A layer's masks depend on its micro-batch and its place in the network alone: not on which layers a rank computes before it, and they
+/// come again when it is recomputed.
+void begin_stream(const Pass& pass, std::size_t layer) {
+  if (!pass.chance || !pass.generator.defined() || !pass.training) return;
+  at::Generator generator = pass.generator;  // the same one: a handle that may be changed
+  generator.set_current_seed(chance_of(*pass.chance, layer));
+}
+
 void call(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& pass, std::size_t unit) {
   if (pass.hooks && pass.hooks->*hook) (pass.hooks->*hook)(unit);
 }
@@ -55,6 +81,7 @@ void call(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& p
 
 Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Visit& visit) {
   at::NoGradGuard no_grad;
+  for (std::size_t unit = range.first; unit < range.last; ++unit) ensure(holds(unit), "a rank computes the units that it holds");
   std::vector<at::Tensor> outputs(nodes_.size());
   for (std::size_t k = 0; k < inputs.size(); ++k) outputs[static_cast<std::size_t>(crossing_[range.first].at(k))] = std::move(inputs[k]);
   if (range.first == 0) {
@@ -63,11 +90,14 @@ Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* t
     if (channels_last_ && input.dim() == 4) input = input.contiguous(at::MemoryFormat::ChannelsLast);
   }
   if (trace) trace->begin(nodes_.size(), units_.size(), range);
+  StatisticsStay stay;
+  for (std::size_t i = begins_[range.first]; pass.again && i < begins_[range.last]; ++i) stay.add(nodes_[i].weights.statistics);
   Tensors unused;
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
     call(&UnitHooks::before_forward, pass, unit);
     for (std::size_t i = begins_[unit]; i < begins_[unit + 1]; ++i) {
       if (!nodes_[i].op) continue;
+      if (nodes_[i].draws) begin_stream(pass, i);
       inputs.clear();
       for (int source : nodes_[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
       outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);

@@ -75,17 +75,23 @@ void draw_bias(const graph::Layer& layer, double fan_in, std::uint64_t seed, std
 
 }  // namespace
 
-void initialise(const graph::Graph& graph, std::uint64_t seed, tensor::Arena& parameters, tensor::Arena& statistics) {
+std::vector<std::int64_t> HeldParameter::shape() const {
+  std::vector<std::int64_t> result = parameter.shape;
+  if (slice) result.at(static_cast<std::size_t>(slice->dim)) = slice->count();
+  return result;
+}
+
+void initialise(const graph::Graph& graph, std::span<const HeldParameter> held, std::uint64_t seed, tensor::Arena& parameters,
+                tensor::Arena& statistics) {
   at::NoGradGuard no_grad;
   std::size_t trainable = 0, statistic = 0;
   double fan_in = 1;  // of the weight just drawn, which its bias follows
-  for (const graph::Parameter& parameter : graph.parameters()) {
+  for (const auto& [parameter, index, slice] : held) {
     const graph::Layer& layer = graph.layers().at(static_cast<std::size_t>(parameter.layer));
     if (!parameter.trainable) {
       statistics.parameter(statistic++).fill_(parameter.name.ends_with("running_var") ? 1 : 0);
       continue;
     }
-    const std::size_t index = trainable++;
     at::Tensor values = at::empty(parameter.shape, at::kFloat);
     if (is_norm(layer.kind)) {
       values.fill_(parameter.name.ends_with("weight") && layer.init != Init::zero ? 1 : 0);
@@ -95,7 +101,7 @@ void initialise(const graph::Graph& graph, std::uint64_t seed, tensor::Arena& pa
     } else {
       draw_bias(layer, fan_in, seed, index, values);
     }
-    parameters.parameter(index).copy_(values);
+    parameters.parameter(trainable++).copy_(slice ? tensor::cut(values, *slice) : values);
   }
 }
 

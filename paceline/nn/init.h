@@ -3,13 +3,26 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "paceline/graph/graph.h"
 #include "paceline/tensor/arena.h"
 
 namespace paceline::nn {
 
-/// Fills the trainable parameters and the statistics of a graph.
-void initialise(const graph::Graph& graph, std::uint64_t seed, tensor::Arena& parameters, tensor::Arena& statistics);
+/// A tensor of the network that a rank holds, or a slice of one.
+struct HeldParameter {
+  graph::Parameter parameter;               // as the network has it, in its whole shape
+  std::size_t index = 0;                    // among the trainable ones of the network, or among its statistics
+  std::optional<tensor::Slice> slice = {};  // nothing: the whole
+
+  std::vector<std::int64_t> shape() const;  // of what is held
+};
+
+/// Fills the trainable parameters and the statistics that are held, in their order. A tensor is drawn as the whole network would draw it,
+/// whoever holds which part of it.
+void initialise(const graph::Graph& graph, std::span<const HeldParameter> held, std::uint64_t seed, tensor::Arena& parameters,
+                tensor::Arena& statistics);
 
 }  // namespace paceline::nn

@@ -1,5 +1,9 @@
 #include "paceline/nn/model.h"
 
+#include <ATen/ATen.h>
+
+#include <unordered_set>
+
 #include "paceline/base/error.h"
 
 namespace paceline::nn {
@@ -14,6 +18,33 @@ void Trace::use_up(Units range) {
     if (unit >= forward.size() || !forward[unit])
       throw ConfigError("a backward pass needs the trace of a forward pass of its own, and uses it up; make another forward pass first");
     forward[unit] = false;
+  }
+}
+
+std::int64_t Trace::bytes() const {
+  std::unordered_set<const void*> seen;
+  std::int64_t sum = 0;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    const c10::Storage& storage = tensor.storage();
+    if (seen.insert(storage.unsafeGetStorageImpl()).second) sum += static_cast<std::int64_t>(storage.nbytes());
+  };
+  for (const Tensors& tensors : saved)
+    for (const at::Tensor& tensor : tensors) add(tensor);
+  for (const Kept& unit : kept) {
+    for (const at::Tensor& tensor : unit.inputs) add(tensor);
+    add(unit.chance);
+  }
+  return sum;
+}
+
+void Model::sit_out_back(Units range, const Pass& pass, const GradientReady& ready) {
+  for (std::size_t unit = range.last; unit-- > range.first;) {
+    const Unit& own = units()[unit];
+    if (pass.hooks && pass.hooks->before_backward) pass.hooks->before_backward(unit);
+    for (std::size_t entry = own.first_entry; entry < own.last_entry && !pass.accumulate; ++entry) arena().gradient(entry).zero_();
+    if (ready && own.first_entry < own.last_entry) ready(own.first_entry, own.last_entry);
+    if (pass.hooks && pass.hooks->after_backward) pass.hooks->after_backward(unit);
   }
 }
 

@@ -30,7 +30,16 @@ struct Units {
 
 /// What a forward pass leaves for its backward pass: of one micro-batch, for all units that it went through.
 struct Trace {
+  /// What a unit, or a segment of units, is computed again from (recomputing_model.h).
+  struct Kept {
+    Tensors inputs = {};
+    at::Tensor chance = {};  // state of the generator before it; undefined where nothing is drawn
+    std::size_t last = 0;    // the unit behind the segment
+    bool complete = false;   // nothing is computed again: all that backward needs is in `saved`
+  };
+
   std::vector<Tensors> saved;              // by layer, or by unit
+  std::vector<Kept> kept;                  // by unit; empty: the model computes nothing again
   std::vector<std::vector<PutOff>> later;  // by unit: gradients of weights that were put off
   std::vector<bool> forward;               // by unit: it went forward and not yet back
 
@@ -38,6 +47,8 @@ struct Trace {
   void begin(std::size_t places, std::size_t units, Units range);
   /// Before a backward pass. ConfigError where no forward pass went before it.
   void use_up(Units range);
+  /// Memory that `saved` and `kept` hold, each storage once. What autograd keeps behind the output of a user's module is not seen here.
+  std::int64_t bytes() const;
 };
 
 /// What a backward pass makes.
@@ -48,6 +59,12 @@ struct Wanted {
 
 /// Called when the gradients of arena entries [first, last) are complete, once for each entry; the entries of the last units come first.
 using GradientReady = std::function<void(std::size_t first, std::size_t last)>;
+
+/// A tensor of a model that lies in no arena.
+struct Untrained {
+  std::string name;
+  at::Tensor tensor;
+};
 
 /// A piece of the forward pass that a diagnosis can name: a layer of a graph, or a unit. Its weights are entries of the two arenas.
 struct Part {
@@ -62,6 +79,9 @@ class Model {
  public:
   virtual ~Model() = default;
 
+  /// The model that computes, inside of decorators.
+  virtual const Model& network() const { return *this; }
+
   /// Another model of the same kind, with weights and memory of its own, for a worker that shares this process. ConfigError where nobody
   /// said how to make one.
   virtual std::shared_ptr<Model> another() const = 0;
@@ -70,6 +90,8 @@ class Model {
   virtual tensor::Arena& arena() = 0;
   virtual tensor::Arena& statistics() = 0;                          ///< running statistics of norms
   virtual double statistics_momentum(std::size_t entry) const = 0;  ///< the weight that a new batch has in that entry of statistics()
+  /// What belongs to the model and is not trained: frozen parameters of a user's module, and its buffers that are no running statistics.
+  virtual std::vector<Untrained> untrained() const { return {}; }
   virtual const c10::Device& device() const = 0;
   virtual tensor::Precision precision() const = 0;
   virtual bool uses_chance() const = 0;      ///< has dropout
@@ -82,6 +104,9 @@ class Model {
 
   /// Tells the model that the arena's parameters changed: refreshes copies in lower precision.
   virtual void refresh() = 0;
+  /// The parameters of these units came into memory, or go: so do copies of them.
+  virtual void units_came(Units) { refresh(); }
+  virtual void units_go(Units) {}
   /// Brings what torch::load() put elsewhere back into the arenas.
   virtual void take_back() = 0;
 
@@ -94,6 +119,11 @@ class Model {
                        const GradientReady& ready) = 0;
   /// The gradients that back() put off.
   virtual void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) = 0;
+
+  /// In place of run() and back() for a share without samples. Ranks may have to meet in a pass, and then none may leave it out; gradients
+  /// that are not added to become zeros. `trained`: the run has a trace.
+  virtual void sit_out_run(Units, bool /*trained*/) {}
+  virtual void sit_out_back(Units range, const Pass& pass, const GradientReady& ready);
 
   // ---- the whole model
   Units all() const { return {0, units().size()}; }

@@ -46,23 +46,26 @@ std::vector<ModuleModel::Block> children_of(const torch::nn::Sequential& sequenc
   return blocks;
 }
 
-/// The running statistics, in the order of the module's buffers. Counters of batches are integers and stay where they are.
-std::vector<std::pair<std::string, at::Tensor>> statistics_of(const torch::nn::Module& module) {
+bool is_statistic(const at::Tensor& buffer, c10::ScalarType parameters) { return buffer.defined() && buffer.scalar_type() == parameters; }
+
+/// The running statistics, in the order of the module's buffers. What has another type, like a counter of batches, stays where it is.
+std::vector<std::pair<std::string, at::Tensor>> statistics_of(const torch::nn::Module& module, c10::ScalarType parameters) {
   std::vector<std::pair<std::string, at::Tensor>> found;
   for (const auto& item : module.named_buffers())
-    if (item.value().defined() && item.value().is_floating_point()) found.emplace_back(item.key(), item.value());
+    if (is_statistic(item.value(), parameters)) found.emplace_back(item.key(), item.value());
   return found;
 }
 
 tensor::Arena adopt_statistics(torch::nn::Module& module, const tensor::Allocate& allocate, const at::TensorOptions& options) {
   std::vector<tensor::Spec> specs;
-  for (const auto& [name, buffer] : statistics_of(module)) specs.push_back({name, buffer.sizes().vec(), false});
+  const c10::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+  for (const auto& [name, buffer] : statistics_of(module, type)) specs.push_back({name, buffer.sizes().vec(), false});
   tensor::Arena::Options arena_options;
   arena_options.tensor = options, arena_options.gradients = false, arena_options.allocate = allocate;
   tensor::Arena arena(specs, arena_options);
   const at::NoGradGuard no_grad;
   std::size_t entry = 0;
-  for (const auto& [name, buffer] : statistics_of(module)) {
+  for (const auto& [name, buffer] : statistics_of(module, type)) {
     const at::Tensor home = arena.parameter(entry++);
     home.copy_(buffer);
     buffer.set_data(home);
@@ -90,6 +93,27 @@ double momentum_of(torch::nn::Module& module, const std::string& buffer) {
 bool belongs_to(const std::string& parameter, const std::string& block) {
   return block.empty() || parameter == block || parameter.starts_with(block + ".");
 }
+
+/// Keeps the buffers of units as they are while these are computed again: running statistics, and counters of batches.
+class BuffersStay {
+ public:
+  BuffersStay() = default;
+  ~BuffersStay() {
+    const at::NoGradGuard no_grad;
+    // Past the count of changes: autograd has saved them, but does not need them after a pass in training.
+    for (const auto& [buffer, value] : before_) buffer.variable_data().copy_(value);
+  }
+  BuffersStay(const BuffersStay&) = delete;
+  BuffersStay& operator=(const BuffersStay&) = delete;
+
+  void add(const torch::nn::Module& module, const Unit& unit) {
+    for (const auto& item : module.named_buffers())
+      if (item.value().defined() && belongs_to(item.key(), unit.name)) before_.emplace_back(item.value(), item.value().detach().clone());
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;
+};
 
 }  // namespace
 
@@ -124,7 +148,19 @@ ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<
     arena_.set_unit(unit, entry, entry + 1);
   }
   for (const tensor::Entry& entry : statistics_.entries()) momenta_.push_back(momentum_of(*module_, entry.name));
-  for (const auto& [name, buffer] : statistics_of(*module_)) buffers_.push_back(buffer);
+  for (const auto& [name, buffer] : statistics_of(*module_, arena_.parameters().scalar_type())) buffers_.push_back(buffer);
+}
+
+std::vector<Untrained> ModuleModel::untrained() const {
+  std::vector<Untrained> result;
+  for (const auto& item : module_->named_parameters()) {
+    const bool trained = std::ranges::any_of(weights_, [&](const at::Tensor& weight) { return weight.is_same(item.value()); });
+    if (!trained) result.push_back({item.key(), item.value().detach()});
+  }
+  for (const auto& item : module_->named_buffers())
+    if (item.value().defined() && !is_statistic(item.value(), arena_.parameters().scalar_type()))
+      result.push_back({item.key(), item.value()});
+  return result;
 }
 
 void ModuleModel::take_back() {
@@ -137,7 +173,12 @@ std::shared_ptr<Model> ModuleModel::another() const {
     throw ConfigError(
         "workers that are threads of one process need a module each, and this one was given ready-made; give the Trainer a function that "
         "makes it");
-  return make_();
+  const std::shared_ptr<Model> made = make_();
+  const at::NoGradGuard no_grad;
+  const std::vector<Untrained> here = untrained(), there = made->untrained();  // drawn anew there, and nobody would bring them
+  ensure(here.size() == there.size(), "modules of one function have the same tensors");
+  for (std::size_t i = 0; i < here.size(); ++i) at::Tensor(there[i].tensor).copy_(here[i].tensor);
+  return made;
 }
 
 std::vector<Part> ModuleModel::parts() const {
@@ -176,6 +217,8 @@ Tensors ModuleModel::run(Units range, Tensors inputs, const Pass& pass, Trace* t
   const at::AutoGradMode differentiates(trace != nullptr);
   if (trace) trace->begin(units_.size(), units_.size(), range);
   if (module_->is_training() != pass.training) module_->train(pass.training);
+  BuffersStay stay;
+  for (std::size_t unit = range.first; pass.again && unit < range.last; ++unit) stay.add(*module_, units_[unit]);
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
     if (pass.hooks && pass.hooks->before_forward) pass.hooks->before_forward(unit);
     // Of the model's own input nobody asks for a gradient, unless it says so itself.
@@ -212,7 +255,7 @@ Tensors ModuleModel::back(Units range, Tensors gradients, const Pass& pass, Trac
     const std::size_t weights = leaves.size();
     if (wants_input) leaves.push_back(saved[0]);
     Tensors made;
-    if (!leaves.empty() && saved[1].requires_grad())
+    if (!leaves.empty() && saved[1].requires_grad() && gradient.defined())  // undefined: nothing behind it depends on this unit
       made = torch::autograd::grad({saved[1]}, leaves, {gradient}, /*retain_graph=*/!wanted.weights, /*create_graph=*/false,
                                    /*allow_unused=*/true);
     made.resize(leaves.size());
@@ -222,7 +265,8 @@ Tensors ModuleModel::back(Units range, Tensors gradients, const Pass& pass, Trac
         const std::vector<at::Tensor> own = weights_of(unit);
         if (own.empty()) return;
         add_gradients(unit,
-                      output.requires_grad() ? torch::autograd::grad({output}, own, {gradient}, false, false, true) : Tensors(own.size()),
+                      output.requires_grad() && gradient.defined() ? torch::autograd::grad({output}, own, {gradient}, false, false, true)
+                                                                   : Tensors(own.size()),
                       then);
       });
     gradient = wants_input ? made.back() : at::Tensor();

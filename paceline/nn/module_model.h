@@ -1,12 +1,13 @@
 // A user's torch::nn::Module as a Model: passes go through autograd, one unit after the other.
 //
-// The module's parameters move into an arena (tensor::adopt), and its floating-point buffers, the running statistics of its norms, into
-// another. A module is one unit; a torch::nn::Sequential is one unit for each of its children (one that works in place, like ReLU(inplace),
-// belongs to the child before it); of any other module the user may list blocks, in the order in which they are computed, each a function
-// from one tensor to one tensor that leaves its input as it is.
+// The module's parameters move into an arena (tensor::adopt), and its buffers of their type, the running statistics of its norms, into
+// another. Frozen parameters and other buffers stay where they are: nobody trains them, but they are part of what is saved and of what
+// workers begin with. A module is one unit; a torch::nn::Sequential is one unit for each of its children (one that works in place, like
+// ReLU(inplace), belongs to the child before it); of any other module the user may list blocks, in the order in which they are computed,
+// each a function from one tensor to one tensor that leaves its input as it is.
 //
-// Limits: weights are float32 or float64 and compute in that type, and random layers draw from LibTorch's generator of the device, which
-// workers that are threads of one process share.
+// Limits: weights compute in their own type (the optimizers of Updater take float32 alone), and random layers draw from LibTorch's
+// generator of the device, which workers that are threads of one process share.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -53,6 +54,7 @@ class ModuleModel : public Model {
   const std::vector<Unit>& units() const override { return units_; }
   tensor::Arena& arena() override { return arena_; }
   tensor::Arena& statistics() override { return statistics_; }
+  std::vector<Untrained> untrained() const override;
   double statistics_momentum(std::size_t entry) const override { return momenta_.at(entry); }
   const c10::Device& device() const override { return device_; }
   tensor::Precision precision() const override { return tensor::Precision::fp32; }

@@ -13,8 +13,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "paceline/base/random.h"
 #include "paceline/graph/graph.h"
 #include "paceline/tensor/pieces.h"
 
@@ -41,12 +43,17 @@ struct UnitHooks {
 struct Pass {
   bool training = true;
   bool accumulate = false;                      // add to the gradients instead of overwriting them
+  bool again = false;                           // was computed before: running statistics stay as they are
   at::Generator generator;                      // for dropout
+  std::optional<std::uint64_t> chance = {};     // of this micro-batch: each layer then draws from a stream of its own, whoever computes it
   std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
   std::vector<PutOff>* put_off = nullptr;       // collects what makes gradients of weights, instead of making them; null: at once
   const UnitHooks* hooks = nullptr;
   std::function<void(at::Tensor&)> sum_over_workers;  // batch norms see the batch of all workers through it; empty: only their own
 };
+
+/// The seed of a stream within another one: of a micro-batch in a step, of a layer in a micro-batch.
+inline std::uint64_t chance_of(std::uint64_t seed, std::uint64_t index) { return RandomStream(seed, Purpose::dropout, index).next_u64(); }
 
 class Op {
  public:

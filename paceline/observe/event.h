@@ -31,6 +31,7 @@ struct RunStarted {
   std::int64_t train_samples = 0, test_samples = 0;
   std::int64_t batch = 0, epochs = 0, steps_per_epoch = 0;
   int workers = 1;
+  std::vector<std::string> mesh = {};         // which of them have which part of the model, in lines; empty: each has all of it
   std::int64_t first_step = 0;                // > 0 after a resume
   bool per_token = false;                     // a language model: show the loss a character rather than the accuracy
   bool counts_right = true;                   // false: a user's loss without accuracy, which is not known then
@@ -123,6 +124,7 @@ struct RunEnded {
   std::optional<Served> served = {};             // where there is a parameter server
   std::vector<EvaluatedView> views = {};         // of the end
   std::vector<Measured> test_metrics = {};
+  std::int64_t skipped_steps = 0;  // since gradients in fp16 overflowed
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

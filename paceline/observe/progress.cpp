@@ -84,6 +84,7 @@ void Progress::see(const RunStarted& event) {
                                           plural(event.steps_per_epoch, "step"))});
   const std::string over = event.engine.empty() ? "" : " over " + event.engine;
   rows.push_back({"workers", fmt::format("{} on {}, {}, {}{}", event.workers, event.device, event.precision, event.strategy, over)});
+  for (const std::string& line : event.mesh) rows.push_back({&line == &event.mesh.front() ? "mesh" : "", line});
   rows.push_back({"run", event.run});
   if (event.first_step > 0) rows.push_back({"resumes", fmt::format("behind step {}", show_count(event.first_step))});
   print(box(terminal_, "paceline", Ink::bold, rows));
@@ -135,6 +136,7 @@ void Progress::see(const RunEnded& event) {
     rows.push_back({"communication", fmt::format("{} exposed, {} hidden; {} a step{}", show_percent(talk->exposed, 0),
                                                  show_percent(talk->hidden, 0), show_bytes(static_cast<std::int64_t>(talk->bytes_per_step)),
                                                  talk->ratio > 1.01 ? fmt::format(" ({:.1f}× less)", talk->ratio) : "")});
+  if (event.skipped_steps > 0) rows.push_back({"left out", plural(event.skipped_steps, "step") + " whose gradients overflowed in fp16"});
   rows.push_back({"train loss", show_loss(event.train_loss)});
   if (!std::isnan(event.test_loss)) {
     rows.push_back({"test loss", show_loss(event.test_loss) + (run_.per_token ? " a character" : "")});

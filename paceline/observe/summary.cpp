@@ -21,6 +21,7 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
                                  {"parameters_hash", e.parameters_hash},
                                  {"run", e.run}};
   for (const Measured& metric : e.test_metrics) json["test_metrics"][metric.name] = metric.value;
+  if (e.skipped_steps > 0) json["skipped_steps"] = e.skipped_steps;
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
   if (const auto& c = e.communication)
     json["communication"] = {{"exposed", c->exposed},

@@ -80,65 +80,110 @@ class CpuOptimizer final : public Optimizer {
   bool elementwise() const override { return Rule::kNorms == Norms::none; }
 
   void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) override {
-    ensure(buffers.state.size() == Rule::kStates, "an optimizer gets the state that its state_names() asks for");
-    Step step = make_step(config_, hyper);
-    if (buffers.squared_norm) step.scale = clipped_scale(step.scale, *buffers.squared_norm, config_.clip_norm);
+    const Step step = step_of(buffers, hyper);
     if (zero_gradients) pass<true>(buffers, segments, step);
     else pass<false>(buffers, segments, step);
   }
 
- private:
-  template <bool zero_gradients>
-  void pass(const Buffers& buffers, std::span<const Segment> segments, const Step& step) {
-    std::vector<TensorFactors> tensors;
-    for (const Segment& segment : segments) tensors.push_back({.decay = segment.decay ? step.decay : 0, .trust = 1});
+  std::vector<Squares> measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper) override {
+    const Step step = step_of(buffers, hyper);
+    return measure<false>(pieces, Work(buffers, pieces, step));
+  }
 
-    const auto elements = [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+  void move(const Buffers& buffers, std::span<const Segment> pieces, std::span<const Squares> whole, const Hyper& hyper) override {
+    const Step step = step_of(buffers, hyper);
+    Work work(buffers, pieces, step);
+    finish<false>(pieces, work, whole);
+  }
+
+ private:
+  Step step_of(const Buffers& buffers, const Hyper& hyper) const {
+    ensure(buffers.state.size() == Rule::kStates, "an optimizer gets the state that its state_names() asks for");
+    Step step = make_step(config_, hyper);
+    if (buffers.squared_norm) step.scale = clipped_scale(step.scale, *buffers.squared_norm, config_.clip_norm);
+    return step;
+  }
+
+  /// One step on some tensors.
+  struct Work {
+    Work(const Buffers& given, std::span<const Segment> given_segments, const Step& given_step)
+        : buffers(given), segments(given_segments), step(given_step) {
+      for (const Segment& segment : segments) tensors.push_back({.decay = segment.decay ? step.decay : 0, .trust = 1});
+    }
+    Elements operator()(std::size_t i, std::int64_t begin, std::int64_t end) const {
       const std::int64_t at = segments[i].offset + begin;
       const auto state = [&](int which) { return which < Rule::kStates ? buffers.state[which] + at : nullptr; };
       return Elements{step, tensors[i], buffers.parameters + at, buffers.gradients + at, state(0), state(1), end - begin};
-    };
+    }
 
-    if constexpr (Rule::kNorms == Norms::none) {
-      for_each_part(segments, [&](auto... part) { Simd<Apply<Rule, zero_gradients>>::run(elements(part...)); });
-    } else if constexpr (Rule::kNorms == Norms::gradient) {
-      adapt(segments, step, tensors, elements, [](const Elements& block) { return block_squared_norm(block.gradients, block.count); });
-      for_each_part(segments, [&](auto... part) { Simd<Apply<Rule, zero_gradients>>::run(elements(part...)); });
-    } else {
-      adapt(segments, step, tensors, elements, [](Elements block) {
+    const Buffers& buffers;
+    std::span<const Segment> segments;
+    const Step& step;
+    std::vector<TensorFactors> tensors;
+  };
+
+  template <bool zero_gradients>
+  static void pass(const Buffers& buffers, std::span<const Segment> segments, const Step& step) {
+    Work work(buffers, segments, step);
+    if constexpr (Rule::kNorms == Norms::none)
+      for_each_part(segments, [&](auto... part) { Simd<Apply<Rule, zero_gradients>>::run(work(part...)); });
+    else finish<zero_gradients>(segments, work, measure<zero_gradients>(segments, work));
+  }
+
+  /// The first pass of rules with a trust factor.
+  template <bool zero_gradients>
+  static std::vector<Squares> measure(std::span<const Segment> segments, const Work& work) {
+    if constexpr (Rule::kNorms == Norms::gradient) {
+      return sum_squares(segments, work, [](const Elements& block) { return block_squared_norm(block.gradients, block.count); });
+    } else if constexpr (Rule::kNorms == Norms::direction) {
+      return sum_squares(segments, work, [](Elements block) {
         float directions[kBlock];
         block.directions = directions;
         Simd<Accumulate<Rule, zero_gradients>>::run(block);
         return block_squared_norm(directions, block.count);
       });
-      for_each_part(segments, [&](auto... part) { Simd<Move<Rule>>::run(elements(part...)); });
+    } else {
+      throw InternalError("an optimizer that updates every element by itself measures nothing");
     }
   }
 
-  /// Sets the tensors' trust factors from the norms of their parameters and of what other_norm(block) squares and sums.
-  template <class ElementsOf, class OtherNorm>
-  void adapt(std::span<const Segment> segments, const Step& step, std::vector<TensorFactors>& tensors, const ElementsOf& elements,
-             const OtherNorm& other_norm) {
+  /// The second one: sets the tensors' trust factors and moves them.
+  template <bool zero_gradients>
+  static void finish(std::span<const Segment> segments, Work& work, std::span<const Squares> squares) {
+    if constexpr (Rule::kNorms != Norms::none) {
+      for (std::size_t i = 0; i < segments.size(); ++i)
+        if (segments[i].decay) work.tensors[i].trust = Rule::trust(work.step, squares[i].parameters, squares[i].others);
+    }
+    if constexpr (Rule::kNorms == Norms::gradient)
+      for_each_part(segments, [&](auto... part) { Simd<Apply<Rule, zero_gradients>>::run(work(part...)); });
+    else if constexpr (Rule::kNorms == Norms::direction)
+      for_each_part(segments, [&](auto... part) { Simd<Move<Rule>>::run(work(part...)); });
+  }
+
+  /// Of each tensor: the squares of its parameters, and what other_norm(block) squares and sums.
+  template <class OtherNorm>
+  static std::vector<Squares> sum_squares(std::span<const Segment> segments, const Work& work, const OtherNorm& other_norm) {
     std::vector<std::int64_t> first_block = {0};
     for (const Segment& segment : segments) first_block.push_back(first_block.back() + blocks_of(segment.count));
     std::vector<double> weights(first_block.back()), others(first_block.back());
 
     for_each_part(segments, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
       for (std::int64_t at = begin; at < end; at += kBlock) {
-        const Elements block = elements(i, at, std::min(at + kBlock, end));
+        const Elements block = work(i, at, std::min(at + kBlock, end));
         const std::int64_t index = first_block[i] + at / kBlock;
         weights[index] = block_squared_norm(block.weights, block.count);
         others[index] = other_norm(block);
       }
     });
 
+    std::vector<Squares> squares(segments.size());
     for (std::size_t i = 0; i < segments.size(); ++i) {
-      if (!segments[i].decay) continue;
       const auto sum = [&](const std::vector<double>& blocks) {
         return std::accumulate(blocks.begin() + first_block[i], blocks.begin() + first_block[i + 1], 0.0);
       };
-      tensors[i].trust = Rule::trust(step, sum(weights), sum(others));
+      squares[i] = {sum(weights), sum(others)};
     }
+    return squares;
   }
 
   OptimConfig config_;

@@ -120,7 +120,16 @@ class RuleOptimizer final : public CudaOptimizer {
     launched();
   }
 
+  std::vector<Squares> measure(const Buffers&, std::span<const Segment>, const Hyper&) override { refuse_pieces(); }
+  void move(const Buffers&, std::span<const Segment>, std::span<const Squares>, const Hyper&) override { refuse_pieces(); }
+
  private:
+  [[noreturn]] static void refuse_pieces() {
+    throw ConfigError(
+        "lars and lamb update whole tensors on a GPU, and parallel.zero cuts them into pieces; use parallel.zero=0, sgd, adam or adamw, or "
+        "train.device=cpu");
+  }
+
   template <bool zero_gradients>
   void enqueue(const Buffers& buffers, const Run& run, const Step* step) {
     const auto state = [&](int which) { return which < Rule::kStates ? buffers.state[which] : nullptr; };

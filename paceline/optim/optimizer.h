@@ -2,7 +2,8 @@
 //
 // No LibTorch here: an optimizer sees pointers. A range is a run of whole tensors, so the same call serves one worker (the whole arena),
 // an allreduce bucket that has just arrived, a ZeRO shard and a parameter server's slice. (A part of a tensor may be passed as a Segment as
-// well where every element is updated by itself: sgd, adam, adamw. LARS and LAMB need the norms of whole tensors.)
+// well where every element is updated by itself: sgd, adam, adamw. LARS and LAMB need the norms of whole tensors, and have an update in two
+// halves between which whoever holds the pieces sums their squares.)
 //
 // The formulas stand in rules/; cpu_optimizer.h and cuda_optimizer.h wrap the loops around them.
 //
@@ -63,6 +64,11 @@ struct Hyper {
   std::int64_t step = 1;     // counts from 1; bias correction of Adam
 };
 
+/// Sums of squares over a tensor, or a piece of it: what the trust factors of LARS and LAMB are made of.
+struct Squares {
+  double parameters = 0, others = 0;  // others: gradients (LARS), directions (LAMB)
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -71,6 +77,11 @@ class Optimizer {
   virtual bool elementwise() const = 0;
   /// Updates the tensors of `segments` (neighbours in the arena, ascending), and zeroes their gradients in the same pass if asked.
   virtual void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) = 0;
+
+  /// The same in two halves, where not elementwise() and tensors lie in pieces, on several ranks: the first one says the squares of each
+  /// piece (and LAMB updates its moments), the second one is given those of the whole tensors.
+  virtual std::vector<Squares> measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper) = 0;
+  virtual void move(const Buffers& buffers, std::span<const Segment> pieces, std::span<const Squares> whole, const Hyper& hyper) = 0;
 };
 
 using MakeOptimizer = std::unique_ptr<Optimizer> (*)(const OptimConfig&);

@@ -18,7 +18,7 @@ std::vector<Segment> segments_within(std::span<const Segment> segments, std::int
 }
 
 RangeOptimizer::RangeOptimizer(const OptimConfig& config, std::vector<Segment> segments, std::int64_t length, bool cuda)
-    : segments_(std::move(segments)), length_(length), clips_(config.clip_norm > 0) {
+    : config_(config), segments_(std::move(segments)), length_(length), clips_(config.clip_norm > 0) {
   for (Segment& segment : segments_) segment.decay = segment.decay || config.decay_norms;
   if (cuda) {
     auto made = make_cuda_optimizer(config, segments_);
@@ -27,6 +27,16 @@ RangeOptimizer::RangeOptimizer(const OptimConfig& config, std::vector<Segment> s
   } else {
     optimizer_ = make_optimizer(config);
   }
+}
+
+void RangeOptimizer::cut(std::span<const Stretch> stretches) {
+  if (!cuda_) return;
+  std::vector<Segment> pieces;
+  for (const Stretch& stretch : stretches)
+    for (const Segment& piece : segments_within(segments_, stretch.begin, stretch.end)) pieces.push_back(piece);
+  auto made = make_cuda_optimizer(config_, pieces);
+  cuda_ = made.get();
+  optimizer_ = std::move(made);
 }
 
 void RangeOptimizer::set_hyper(const Hyper& hyper, void* stream) {
@@ -45,21 +55,51 @@ void RangeOptimizer::measure_norm(const float* gradients, void* stream) {
 }
 
 void RangeOptimizer::update(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream, bool clipped) {
-  std::vector<Segment> range = segments_within(segments_, stretch.begin, stretch.end);
+  const Placed placed = place(gradients, stretch, stream, clipped);
   if (!elementwise())
-    for (const Segment& part : range) {
-      const auto whole = std::ranges::lower_bound(segments_, part.offset, {}, &Segment::offset);
-      ensure(whole != segments_.end() && whole->offset == part.offset && whole->count == part.count,
-             "a tensor whose norm decides is updated whole");
-    }
-  Buffers moved = buffers(gradients, stream);
+    for (std::size_t i = 0; i < placed.pieces.size(); ++i)
+      ensure(placed.pieces[i].count == segments_[placed.whole[i]].count, "a tensor whose norm decides is updated whole");
+  optimizer_->update(placed.buffers, placed.pieces, hyper, /*zero_gradients=*/false);
+}
+
+void RangeOptimizer::measure(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<Squares> squares) {
+  const Placed placed = place(gradients, stretch, nullptr, clipped);
+  const std::vector<Squares> measured = optimizer_->measure(placed.buffers, placed.pieces, hyper);
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    Squares& sum = squares[placed.whole[i]];
+    sum.parameters += measured[i].parameters, sum.others += measured[i].others;
+  }
+}
+
+void RangeOptimizer::move(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<const Squares> squares) {
+  const Placed placed = place(gradients, stretch, nullptr, clipped);
+  std::vector<Squares> whole;
+  for (const std::size_t segment : placed.whole) whole.push_back(squares[segment]);
+  optimizer_->move(placed.buffers, placed.pieces, whole, hyper);
+}
+
+RangeOptimizer::Placed RangeOptimizer::place(float* gradients, const Stretch& stretch, void* stream, bool clipped) const {
+  Placed placed{.buffers = {.parameters = memory_.parameters, .gradients = gradients, .state = memory_.state, .stream = stream},
+                .pieces = segments_within(segments_, stretch.begin, stretch.end),
+                .whole = {}};
+  for (const Segment& piece : placed.pieces) {
+    const auto behind = std::ranges::upper_bound(segments_, piece.offset, {}, &Segment::offset);
+    placed.whole.push_back(static_cast<std::size_t>(behind - segments_.begin()) - 1);
+  }
+  Buffers& moved = placed.buffers;
   if (clipped) moved.squared_norm = memory_.squared_norm;
-  if (stretch.place != stretch.begin) {  // offsets count from the stretch's begin, and so do the pointers
-    for (Segment& part : range) part.offset -= stretch.begin;
-    moved.parameters += stretch.begin, moved.gradients += stretch.begin;
+  if (stretch.place != stretch.begin && cuda_) {  // its table has the offsets
+    const std::int64_t shift = stretch.place - stretch.begin;
+    if (memory_.placed_parameters) moved.parameters += shift;
+    if (memory_.placed_gradients) moved.gradients += shift;
+    for (float*& state : moved.state) state += shift;
+  } else if (stretch.place != stretch.begin) {  // offsets count from the stretch's begin, and so do the pointers
+    for (Segment& part : placed.pieces) part.offset -= stretch.begin;
+    moved.parameters += memory_.placed_parameters ? stretch.place : stretch.begin;
+    moved.gradients += memory_.placed_gradients ? stretch.place : stretch.begin;
     for (float*& state : moved.state) state += stretch.place;
   }
-  optimizer_->update(moved, range, hyper, /*zero_gradients=*/false);
+  return placed;
 }
 
 }  // namespace paceline::optim

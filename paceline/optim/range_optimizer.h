@@ -33,8 +33,12 @@ class RangeOptimizer {
     float* parameters = nullptr;
     std::vector<float*> state = {};  // one for each of state_names(), zeros at first
     double* squared_norm = nullptr;  // where clips()
+    // Whether parameters, and the gradients that updates are given, lie as the state does: at a stretch's place.
+    bool placed_parameters = false, placed_gradients = false;
   };
   void bind(Memory memory) { memory_ = std::move(memory); }
+  /// Cuda: updates are made of these stretches from now on, which may hold pieces of tensors.
+  void cut(std::span<const Stretch> stretches);
 
   std::vector<std::string> state_names() const { return optimizer_->state_names(); }
   bool elementwise() const { return optimizer_->elementwise(); }
@@ -49,6 +53,10 @@ class RangeOptimizer {
   void measure_norm(const float* gradients, void* stream = nullptr);
   /// Updates a stretch: whole tensors, or any elements where elementwise(). `clipped`: by the norm that was measured.
   void update(float* gradients, const Stretch& stretch, const Hyper& hyper, void* stream = nullptr, bool clipped = false);
+  /// The same in two halves, where not elementwise() and a stretch may hold pieces of tensors: measure() adds the squares of the pieces to
+  /// `squares`, by segment, and move() is given those of the whole tensors.
+  void measure(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<Squares> squares);
+  void move(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<const Squares> squares);
 
   /// Updates the whole range in one pass over memory: prepare(block, gradients) writes the gradients of a block to the cache, the update is
   /// made from there, and done(block) follows. In host memory, where elementwise() and not clips().
@@ -71,10 +79,15 @@ class RangeOptimizer {
   }
 
  private:
-  Buffers buffers(float* gradients, void* stream) const {
-    return {.parameters = memory_.parameters, .gradients = gradients, .state = memory_.state, .stream = stream};
-  }
+  /// A stretch as an optimizer takes it: pointers, and the tensors in it with their offsets from those.
+  struct Placed {
+    Buffers buffers;
+    std::vector<Segment> pieces;
+    std::vector<std::size_t> whole;  // by piece: which of segments() it is of
+  };
+  Placed place(float* gradients, const Stretch& stretch, void* stream, bool clipped) const;
 
+  OptimConfig config_;
   std::vector<Segment> segments_;
   std::int64_t length_;
   bool clips_;

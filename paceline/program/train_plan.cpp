@@ -43,6 +43,11 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::opt
   if (in_place != nullptr && (recipe.train.name != saved.train.name || recipe.train.runs != saved.train.runs))
     throw ConfigError(fmt::format("{} goes on where it is; leave train.name and train.runs out, or resume from a copy of its checkpoint",
                                   in_place->path().string()));
+  if (!flags.mesh.empty()) {
+    const comm::MeshSizes sizes = comm::parse_mesh(flags.mesh);
+    recipe.parallel.data = sizes.data, recipe.parallel.pipeline = sizes.pipeline, recipe.parallel.tensor = sizes.tensor;
+    recipe.parallel.workers = 0;  // as many as it has
+  }
   if (flags.workers > 0) recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) recipe.train.seed = flags.seed;
   // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`, unless somebody asks for it.
@@ -164,6 +169,17 @@ void check_train(std::vector<std::string> words, int processes, int servers) {
 void add_train_flags(CLI::App& app, TrainFlags& flags) {
   app.add_option("RECIPE", flags.words, "a recipe file, and any settings as section.key=value, which win over the file");
   app.add_option("--workers", flags.workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
+  app.add_option(
+         "--mesh", flags.mesh,
+         "how they share the work: data=2,pipeline=2,tensor=2, or some of these (parallel.data, parallel.pipeline, parallel.tensor)")
+      ->check([](const std::string& text) {
+        try {
+          comm::parse_mesh(text);
+          return std::string();
+        } catch (const ConfigError& error) {
+          return std::string(error.what());
+        }
+      });
   app.add_option("--seed", flags.seed, "seed of the run (train.seed)")->check(whole_number(0));
   app.add_option("--resume", flags.resume, "go on from a run's folder or a checkpoint")->check([](const std::string& text) {
     return text.empty() ? std::string("names no run; is a variable empty?") : std::string();

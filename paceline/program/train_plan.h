@@ -25,7 +25,7 @@ struct TrainFlags {
   Defaults defaults = demonstration;
   std::vector<std::string> words;  // the recipe and the assignments
   std::int64_t workers = 0, seed = -1;
-  std::string resume, join, key_file;
+  std::string mesh, resume, join, key_file;
   bool json = false, quiet = false, print_recipe = false;
 };
 

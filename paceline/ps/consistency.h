@@ -81,4 +81,7 @@ const ConsistencyKind& consistency_kind(const std::string& name);
 /// ConfigError where the settings do not fit the number of workers (K > workers, a bound below 0).
 std::unique_ptr<Consistency> make_consistency(const std::string& name, const ConsistencyConfig& config, int workers);
 
+/// For `load`: throws ConfigError unless the numbers of a checkpoint are `sound`.
+void check_state(bool sound);
+
 }  // namespace paceline::ps

@@ -125,6 +125,8 @@ class Server {
   using Array = Round::Array;
   std::vector<Array> arrays();  // its memory, without the parameters; to be read or filled
   std::vector<std::int64_t> numbers() const;
+  /// Those of them that say who may go on, and after what.
+  std::vector<std::int64_t> consistency_numbers() const { return consistency_->save(); }
   std::vector<UpdateRule::State> rule_state() const { return rule_->save(); }
   /// `gathered`: whether the arrays of the update that is under way are there. ConfigError where they do not fit; then nothing has changed.
   void load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, bool gathered);

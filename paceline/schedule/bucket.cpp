@@ -12,10 +12,10 @@
 // Allreduce and its halves are those of `ring`.
 //
 // Invariant: where there is a root, parts belong to the ranks as counted from it, so what lies below a rank of the tree is one range.
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/ring.h"
 #include "paceline/schedule/passes/tree.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

@@ -16,9 +16,9 @@
 //
 // Invariant: before the halving at distance d a member holds the sums of its aligned group of 2d members' blocks over all members that
 // differ from it in higher bits alone; both partners then add the same two numbers, and only one keeps each sum.
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/fold.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

@@ -18,10 +18,10 @@
 //
 // Lowering: ranks that share memory read one another's buffers where they lie, and write their part where it is wanted.
 #include "paceline/schedule/passes/direct.h"
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/rotation.h"
 #include "paceline/schedule/passes/tree.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

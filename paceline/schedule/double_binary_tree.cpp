@@ -15,9 +15,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/tree.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

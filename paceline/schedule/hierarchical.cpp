@@ -28,11 +28,11 @@
 // time are on their way.
 #include <algorithm>
 
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/direct.h"
 #include "paceline/schedule/passes/ring.h"
 #include "paceline/schedule/passes/tree.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

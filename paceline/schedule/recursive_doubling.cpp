@@ -11,9 +11,9 @@
 //
 // Invariant: after distance d a member holds the sum over its aligned group of 2d members. Partners add the same two numbers, one in each
 // order, so all ranks get the same bits as long as a ⊕ b = b ⊕ a.
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/fold.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

@@ -1,8 +1,19 @@
 #include <string>
 
-#include "paceline/schedule/all.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
+
+// Each comes from the file of its name.
+Algorithm direct();
+Algorithm ring();
+Algorithm bucket();
+Algorithm tree();
+Algorithm butterfly();
+Algorithm recursive_doubling();
+Algorithm double_binary_tree();
+Algorithm hierarchical();
+Algorithm torus2d();
 
 std::span<const Entry<Algorithm>> algorithms() {
   static const Entry<Algorithm> table[] = {

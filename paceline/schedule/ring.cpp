@@ -15,10 +15,10 @@
 // (passes/ring.h). Each element is reduced once around the ring, so all ranks get the same bits.
 #include "paceline/schedule/passes/ring.h"
 
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/rotation.h"
 #include "paceline/schedule/passes/tree.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

@@ -10,9 +10,9 @@
 //
 // Invariant: after the columns' reduce-scatter a rank holds its row's stretch of the buffer, the parts of the row's d2 ranks, reduced over
 // its column; the row's reduce-scatter completes it and leaves everybody his own part.
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/ring.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

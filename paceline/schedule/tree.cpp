@@ -15,8 +15,8 @@
 // Invariant: chunk c crosses level l in round c + l (passes/tree.h), so a rank passes a chunk on only in a later round than it came.
 #include "paceline/schedule/passes/tree.h"
 
-#include "paceline/schedule/all.h"
 #include "paceline/schedule/method.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 namespace {

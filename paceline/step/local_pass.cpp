@@ -17,39 +17,75 @@ void LocalPass::begin_step(std::int64_t step) {
   step_ = step;
   if (!context_.model.uses_chance()) return;
   const auto rank = static_cast<std::uint64_t>(context_.rank());
-  const std::uint64_t seed = RandomStream(context_.seed, Purpose::dropout, rank, static_cast<std::uint64_t>(step)).next_u64();
-  at::Generator generator = pass_.generator.defined() ? pass_.generator : at::globalContext().defaultGenerator(context_.model.device());
-  generator.set_current_seed(seed);
+  chance_ = RandomStream(context_.seed, Purpose::dropout, rank, static_cast<std::uint64_t>(step)).next_u64();
+  if (pass_.generator.defined()) return;  // every micro-batch and layer has a stream of its own
+  at::Generator generator = at::globalContext().defaultGenerator(context_.model.device());
+  generator.set_current_seed(chance_);
+}
+
+std::int64_t LocalPass::parts_of(const Batch& batch) const {
+  const std::int64_t samples = batch.inputs.size(0);
+  if (!handed_over_) return std::min(context_.micro_batches, samples);
+  const std::int64_t largest = (batch.global_samples + context_.workers() - 1) / context_.workers();  // share
+  return std::min(context_.micro_batches, std::max(samples, largest));
 }
 
 at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
                           const std::function<void(const at::Tensor&)>& told) {
   nn::Model& module = context_.model;
-  const std::int64_t samples = batch.inputs.size(0), parts = std::min(context_.micro_batches, samples);
+  const std::int64_t samples = batch.inputs.size(0), parts = parts_of(batch);
+  const auto nothing = [&] { return at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module.device())); };
   if (parts == 0) {
     module.arena().gradients().zero_();
-    return at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module.device()));
+    return nothing();
   }
   at::Tensor sums;
   for (std::int64_t part = 0; part < parts; ++part) {
-    const std::int64_t begin = samples * part / parts, count = samples * (part + 1) / parts - begin;
-    pass_.accumulate = part > 0;
+    const auto [begin, count] = micro_batch(samples, parts, part);
+    const bool last = part + 1 == parts;
+    pass_.accumulate = part > 0 && !handed_over_;
+    if (pass_.generator.defined()) pass_.chance = nn::chance_of(chance_, static_cast<std::uint64_t>(part));
     const at::Tensor inputs = batch.inputs.narrow(0, begin, count);
     nn::Trace trace;
-    at::Tensor output;
-    {
+    nn::Scored scored;
+    if (count > 0) {
       const PhaseSpan span(context_, "forward");
-      output = module.run(inputs, pass_, &trace);
+      const at::Tensor output = module.run(inputs, pass_, &trace);
+      scored = context_.loss->score(output, batch.targets.narrow(0, begin, count), weight);
+      sums = sums.defined() ? sums + scored.sums : scored.sums;
+    } else {
+      if (!sums.defined()) sums = nothing();
+      module.sit_out_run(module.all(), /*trained=*/true);
     }
-    const nn::Scored scored = context_.loss->score(output, batch.targets.narrow(0, begin, count), weight);
-    if (context_.on_not_finite && module.device().is_cpu() && !std::isfinite(*scored.sums.data_ptr<double>()))
-      context_.on_not_finite(module, inputs, step_);
-    sums = sums.defined() ? sums + scored.sums : scored.sums;
-    if (told && part + 1 == parts) told(sums);
+    look_at(scored, inputs);
+    if (told && last) told(sums);
     const PhaseSpan span(context_, "backward");
-    module.back(scored.gradient, pass_, trace, part + 1 == parts ? ready : nullptr);
+    const nn::GradientReady& listener = last || handed_over_ ? ready : nobody_;
+    if (count > 0) module.back(scored.gradient, pass_, trace, listener);
+    else module.sit_out_back(module.all(), pass_, listener);
+    if (handed_over_) handed_over_();
   }
   return sums;
+}
+
+// Workers that gather their parameters do so in a diagnosis too, all of them.
+void LocalPass::look_at(const nn::Scored& scored, const at::Tensor& inputs) const {
+  nn::Model& module = context_.model;
+  if (!context_.on_not_finite || !module.device().is_cpu()) return;
+  const bool bad = scored.sums.defined() && !std::isfinite(*scored.sums.data_ptr<double>());
+  std::vector<std::int32_t> any = {bad ? 1 : 0};
+  if (context_.zero == 3 && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
+  if (bad) context_.on_not_finite(module, inputs, step_);
+  else if (any[0] > 0) module.sit_out_run(module.all(), /*trained=*/false);
+}
+
+at::Tensor LocalPass::evaluate(const Batch& batch) {
+  nn::Pass pass;
+  pass.training = false;
+  if (batch.inputs.size(0) > 0) return context_.loss->evaluate(context_.model.run(batch.inputs, pass, nullptr), batch.targets);
+  context_.model.sit_out_run(context_.model.all(), /*trained=*/false);
+  const std::int64_t figures = 2 + std::ssize(context_.loss->metrics());
+  return at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(context_.model.device()));
 }
 
 void Batch::copy_from(const Batch& other) {

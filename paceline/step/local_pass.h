@@ -1,29 +1,34 @@
-// One worker's forward and backward pass over its share of a batch, in micro-batches whose gradients are added. Every strategy makes it.
+// The BatchPass of a worker that computes the whole model.
 #pragma once
 
-#include "paceline/step/strategy.h"
+#include "paceline/step/batch_pass.h"
 
 namespace paceline::step {
 
-class LocalPass {
+class LocalPass final : public BatchPass {
  public:
   explicit LocalPass(const Context& context);
 
-  /// Before a step: dropout draws from a stream of this step and worker.
-  void begin_step(std::int64_t step);
-  /// Fills the arena's gradients with weight × the gradient of the sum of losses, and returns [2] sums: losses, right answers. `ready` is
-  /// told which gradients are complete while the last micro-batch goes back. A share without samples gives zeros.
-  /// `told` is called with the sums once all forward passes are made and the last backward pass begins.
+  void begin_step(std::int64_t step) override;
   at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
-                 const std::function<void(const at::Tensor&)>& told = nullptr);
-
-  /// Lets batch norms see the whole batch: adds tensors up over all workers.
-  void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) { pass_.sum_over_workers = std::move(sum_over_workers); }
+                 const std::function<void(const at::Tensor&)>& told = nullptr) override;
+  void hand_over(std::function<void()> done) override { handed_over_ = std::move(done); }
+  std::int64_t parts_of(const Batch& batch) const override;
+  at::Tensor evaluate(const Batch& batch) override;
+  bool scores() const override { return true; }
+  void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) override {
+    pass_.sum_over_workers = std::move(sum_over_workers);
+  }
 
  private:
+  void look_at(const nn::Scored& scored, const at::Tensor& inputs) const;
+
   const Context& context_;
   nn::Pass pass_;
+  std::function<void()> handed_over_;
+  nn::GradientReady nobody_;
   std::int64_t step_ = 0;
+  std::uint64_t chance_ = 0;  // of this step
 };
 
 /// A phase on a lane of this worker, for whoever wants a trace.

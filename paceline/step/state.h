@@ -1,11 +1,14 @@
 // The state of a training run as named tensors, which is what a checkpoint holds.
 //
-// A worker shows what it holds: tensors that all workers have alike, and rows of tensors that it alone has. Nobody gathers the whole: a
-// checkpoint is written by those who hold it, and whoever resumes from it reads the rows that it needs.
+// A worker shows what it holds: whole tensors, or boxes of them. Several workers may show the same box; together they show everything.
+// Names, shapes and boxes are those of the whole network, so that neither a checkpoint nor a hash knows how many workers there were or how
+// the model was split. Nobody gathers the whole: a checkpoint is written by those who hold it, and whoever resumes from it reads the boxes
+// that it needs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,30 +17,41 @@
 
 namespace paceline::step {
 
-/// Rows [first, first + how many there are) of a tensor that has `all` rows. A row is what lies behind one index of the first dimension.
-struct Rows {
-  std::int64_t first = 0, all = 0;
+/// Where a part lies in a whole tensor; how far it reaches, its own shape says.
+struct Box {
+  std::vector<std::int64_t> first;  // index in every dimension
+  std::vector<std::int64_t> whole;  // shape
 };
 
-/// A tensor of the training state under a name that says nothing of the number of workers, or some of its rows.
+/// A tensor of the training state under a name that says nothing of the number of workers, or a box of it.
 ///
-/// All workers show the same names in the same order. A tensor of which they hold rows may come several times in succession, once for
-/// each run of rows; a worker that holds none of them shows none (zero rows).
+/// All workers show the same names in the same order. Of a tensor, a worker may show several boxes in succession; where it holds nothing of
+/// it, it shows the name alone (others_hold).
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
-  std::optional<Rows> rows = {};  // that this worker alone holds; nothing: the whole, alike on all workers
+  std::optional<Box> box = {};  // nothing: the whole
 
-  std::int64_t first() const { return rows ? rows->first : 0; }
+  std::vector<std::int64_t> first() const;  // in every dimension of the whole
   std::vector<std::int64_t> shape() const;  // of the whole
+  bool held() const { return !box || tensor.numel() > 0; }
 };
+
+/// The name of a tensor of which this worker holds nothing.
+NamedTensor others_hold(const std::string& name, const at::TensorOptions& options);
+/// Rows [first, first + how many there are) of a tensor with `all` rows, along the first dimension.
+NamedTensor rows_of(const std::string& name, const at::Tensor& rows, std::int64_t first, std::int64_t all);
+
 /// Part of the name of what says how a run came to its state, not what its next step computes: who is connected, what was counted. A
 /// checkpoint keeps it, and state_hash leaves it out.
 inline constexpr std::string_view kBookkeeping = ".bookkeeping.";
 
 /// The shape of the tensor of that name; nothing where it is not there.
 std::optional<std::vector<std::int64_t>> saved_shape(std::span<const NamedTensor> state, const std::string& name);
-/// Its rows [begin, end): without a copy where they lie in one piece. ConfigError where some are missing.
+/// Its box from `first` on, of that shape: without a copy where it lies in one piece. ConfigError where some of it is missing.
+at::Tensor saved_box(std::span<const NamedTensor> state, const std::string& name, const std::vector<std::int64_t>& first,
+                     const std::vector<std::int64_t>& shape);
+/// Its rows [begin, end).
 at::Tensor saved_rows(std::span<const NamedTensor> state, const std::string& name, std::int64_t begin, std::int64_t end);
 /// The tensor of that name; an undefined one where it is not there. Assembled where it lies in pieces: for small ones.
 at::Tensor saved_or_none(std::span<const NamedTensor> state, const std::string& name);

@@ -25,6 +25,13 @@ namespace paceline::step {
 /// Called with a batch whose loss is not finite, and its step, while the module is still as it was in the forward pass.
 using NotFinite = std::function<void(nn::Model&, const at::Tensor& inputs, std::int64_t step)>;
 
+/// How the ranks of the mesh's pipeline axis divide a model among them (pipeline/).
+struct PipelineSettings {
+  std::string schedule = "1f1b";
+  std::int64_t chunks = 0;             // of the model on each rank; 0: as the schedule has it
+  std::vector<nn::Units> stages = {};  // by virtual stage; empty: cut by counted costs
+};
+
 /// What every strategy works with. All that it refers to outlives the strategy.
 struct Context {
   nn::Model& model;
@@ -39,10 +46,12 @@ struct Context {
   std::uint64_t seed = 0;
   std::shared_ptr<const nn::Loss> loss = std::make_shared<nn::SoftmaxLoss>();
   std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
+  int zero = 0;                    // ZeRO's stage
   int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
   NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Of workers that are threads each calls it
+  PipelineSettings pipeline = {};
 
   /// The data-parallel workers: those with other samples and the same part of the model.
   comm::Communicator& comm() const { return mesh.data(); }
@@ -50,8 +59,8 @@ struct Context {
   int workers() const { return comm().size(); }
   /// The same for a worker that has a model of its own.
   Context with_model(nn::Model& other) const {
-    return {other,  optim, mesh, bus,           clock,   compress,     compression, algorithm,
-            shaped, seed,  loss, micro_batches, threads, record_steps, repeatable,  on_not_finite};
+    return {other, optim, mesh,          bus,  clock,   compress,     compression, algorithm,     shaped,
+            seed,  loss,  micro_batches, zero, threads, record_steps, repeatable,  on_not_finite, pipeline};
   }
 };
 
@@ -127,6 +136,8 @@ class Strategy {
   virtual void load(std::span<const NamedTensor> state) = 0;
 
   virtual Traffic traffic() const { return {}; }
+  /// Steps that were left out because gradients in fp16 overflowed.
+  virtual std::int64_t skipped_steps() const { return 0; }
   /// Whether the workers make every step together anyway, so that they may meet once more after it.
   virtual bool lockstep() const { return true; }
   /// Null where every worker has a trainer of its own.

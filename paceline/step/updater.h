@@ -1,6 +1,14 @@
 // The optimizer on an arena, on whichever device the arena lies: holds the state buffers, cuts ranges out, clips.
 //
-// It has state for what its rank holds of Role::moment, and updates that alone. Where every rank holds everything, that is the arena.
+// It has state for what its rank holds of Role::moment, and updates that alone. Where every rank holds everything, that is the arena. Where
+// gradients have owners too, it keeps a sum of them for what its rank holds, and the arena's are only on their way to it.
+//
+// Where the arena stores 16 bits, it has a master copy in fp32 of the parameters that its rank holds, and their gradients in fp32; the
+// optimizer works on these, and the arena's parameters are the masters rounded.
+//
+// Norms are those of whole tensors and of the whole model: their squares are summed over the owners along the data axis, over the slices
+// along the tensor axis, and over the stages along the pipeline axis. The order of these additions is fixed, but not that of one worker:
+// with them, a clipped update, LARS and LAMB differ from one worker's in the last bits.
 #pragma once
 
 #include <memory>
@@ -15,23 +23,33 @@ namespace paceline::step {
 
 class Updater {
  public:
-  /// `comm`: the axis that owners are ranks of; null where everybody holds everything.
-  Updater(tensor::Arena& arena, const optim::OptimConfig& config, comm::Communicator* comm = nullptr);
+  /// `mesh`: owners are ranks of its data axis; null where this rank has the whole model for itself.
+  Updater(tensor::Arena& arena, const optim::OptimConfig& config, const comm::Mesh* mesh = nullptr);
 
   /// Sets the step's learning rate and number. On CUDA they go to device memory, outside what a recorded step replays.
   void begin_step(const optim::Hyper& hyper);
-  /// Updates all that this rank holds with the gradients as they lie in the arena, clipped by the global norm where the recipe says so.
+  /// Where gradients have owners: adds what this rank holds of the elements [begin, end) of the arena's gradients to its own, or begins a
+  /// new sum with it.
+  void keep_gradients(std::int64_t begin, std::int64_t end, bool add);
+  /// Updates all that this rank holds with its gradients, clipped by the global norm where the recipe says so. Collective where ranks share
+  /// the tensors and norms decide.
   void update_all();
   /// Updates what this rank holds of the elements [begin, end) of the arena: whole entries, or any range where elementwise(). Not where the
   /// norm clips: that needs them all. On the CPU.
   void update(std::int64_t begin, std::int64_t end);
   bool clips() const { return optimizer_.clips(); }
   bool elementwise() const { return optimizer_.elementwise(); }
+  /// Whether ranks must meet in update_all().
+  bool meets() const;
+  /// Whether the arena stores 16 bits.
+  bool rounds() const { return rounds_; }
+  /// Whether all gradients that this rank holds are finite. Of an arena of 16 bits, before update_all(). Waits for the device.
+  bool finite();
 
-  /// The arena's moments have other owners now: the state moves to them. Collective.
+  /// The arena's moments, and perhaps its gradients, have other owners now: the state moves to them. Collective.
   void follow_owners();
 
-  /// "optim.momentum.layer1.0.conv1.weight": all of it, or the rows that begin in what this rank holds. Collective where others hold some.
+  /// "optim.momentum.layer1.0.conv1.weight": what this rank holds of it.
   std::vector<NamedTensor> state() const;
   /// [arena's length] each, where everybody holds everything.
   const std::vector<at::Tensor>& buffers() const { return state_; }
@@ -40,20 +58,31 @@ class Updater {
  private:
   int rank() const { return comm_ ? comm_->rank() : 0; }
   float* gradients() const;
-  void* stream() const;  // the current one, on CUDA
-  void bind();           // to the memory as it lies
-  void add_rows(std::vector<NamedTensor>& result, const std::string& name, const at::Tensor& state, std::size_t index) const;
-  at::Tensor gather_row(const at::Tensor& state, std::int64_t begin, std::int64_t end, int holder) const;
-  at::Tensor gather_scalar(const at::Tensor& state, std::int64_t element) const;
+  void* stream() const;                    // the current one, on CUDA
+  void bind();                             // to the memory as it lies
+  std::vector<std::string> names() const;  // of the state: the optimizer's, and the masters'
+  tensor::Role role(std::size_t state) const {
+    return rounds_ && state + 1 == names().size() ? tensor::Role::master : tensor::Role::moment;
+  }
+  void fill_masters();
+  void convert_gradients(std::int64_t begin, std::int64_t end);  // where the arena's are complete
+  void round(std::int64_t begin, std::int64_t end);
+  void measure_norm();
+  double squared_norm_of(const tensor::Shard::Held& held) const;
+  void update_adapted();
+  void sum_over_ranks(std::span<optim::Squares> squares) const;  // by entry
   void check(std::span<const NamedTensor> saved) const;
 
   tensor::Arena& arena_;
-  comm::Communicator* comm_;
+  const comm::Mesh* mesh_;
+  comm::Communicator* comm_;  // its data axis
   optim::RangeOptimizer optimizer_;
   at::Tensor squared_norm_;        // [1] double, on the arena's device; undefined where nothing is clipped
   tensor::Owners owners_;          // of the state, as it lies
   tensor::Shard shard_;            // of it
-  std::vector<at::Tensor> state_;  // [shard's length]
+  std::vector<at::Tensor> state_;  // [shard's length], by names()
+  bool rounds_;
+  at::Tensor gradients_;  // [shard's length] in fp32; undefined where the arena's are used
   optim::Hyper hyper_;
 };
 

@@ -16,7 +16,7 @@
 #include "paceline/base/random.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/pending.h"
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {

@@ -2,10 +2,12 @@
 // make the same update. w ← w − γ · mean over samples ∇ℓ: what one worker with the whole batch would do, whatever the number of workers.
 //
 // Gradients leave in buckets while the backward pass goes on (buckets.h), compressed or not (exchange.h), and each range of parameters is
-// updated as soon as its gradients have arrived. Where updates may be split, workers of one host each own a part of every bucket: they hold
-// the optimizer's state of that part, update it, and hand the new parameters round. A reduce-scatter and an all-gather move as many bytes
-// as an allreduce, and the update costs a share of the memory and of its traffic (Xu et al., "Automatic cross-replica sharding of weight
-// update", 2020). The bits are the same.
+// updated as soon as its gradients have arrived. Where updates are split (parallel.zero, or where it costs nothing on one host), workers
+// each own a part of every bucket: they hold the optimizer's state of that part, update it, and hand the new parameters round. A
+// reduce-scatter and an all-gather move as many bytes as an allreduce, and the update costs a share of the memory and of its traffic (Xu et
+// al., "Automatic cross-replica sharding of weight update", 2020; stage 1 of ZeRO, Rajbhandari et al., 2020). From stage 2 on a bucket's
+// gradients are reduced in the middle of every micro-batch's pass and released; in stage 3 its parameters stay with their owners, and the
+// model gathers them (sharded/).
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -18,11 +20,15 @@
 #include "paceline/data_parallel/exchange.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/data_parallel/statistics.h"
+#include "paceline/pipeline/pipeline_pass.h"
+#include "paceline/sharded/gathering_model.h"
+#include "paceline/sharded/parts.h"
 #include "paceline/step/local_pass.h"
+#include "paceline/step/loss_scale.h"
 #include "paceline/step/momentum.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/step/updater.h"
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
 namespace {
@@ -35,9 +41,10 @@ class Allreduce final : public step::Strategy {
   Allreduce(const StrategyConfig& config, const step::Context& context)
       : config_(config),
         context_(context),
-        pass_(context_),
+        pass_(pipeline::make_pass(context_)),
         updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim,
-                 &context.comm()),
+                 &context.mesh),
+        scale_(context_),
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
         sharded_(wants_sharded()),
@@ -45,24 +52,28 @@ class Allreduce final : public step::Strategy {
         update_(context.model.device(), records()),
         tuner_(cuts(), context.comm()),
         lane_(arena(), context.comm(), context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }) {
-    statistics_.synchronise(pass_);
+    statistics_.synchronise(*pass_);
+    if (stage() >= 2) pass_->hand_over([this] { finish_part(); });
     apply_cut();
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
     const step::PhaseSpan span(context_, "step");
     const Nanoseconds began = context_.clock.now();
-    pass_.begin_step(point.step);
+    pass_->begin_step(point.step);
     exchange_->begin_step(point);
-    updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+    updater_.begin_step(
+        {.rate = static_cast<float>(point.rate), .gradient_scale = static_cast<float>(1 / scale_.scale()), .step = point.step});
     const auto announce = [this](std::size_t first, std::size_t last) { lane_.ready(first, last); };
-    backward_.run(batch, [&] { sums_ = pass_.run(batch, batch.weight(context_.workers()), on_cpu() ? announce : nn::GradientReady()); });
-    {
-      const step::PhaseSpan wait(context_, lane_.overlaps() ? "wait for gradients" : "exchange");
-      lane_.finish();
-    }
+    part_ = 0, parts_ = stage() >= 2 ? pass_->parts_of(batch) : 1;
+    backward_.run(batch, [&] {
+      sums_ = pass_->run(batch, batch.weight(context_.workers()) * scale_.scale(), on_cpu() ? announce : nn::GradientReady());
+    });
+    if (stage() < 2) finish_part();
     update_.run(batch, [&] {
-      if (updates_at_the_end()) updater_.update_all();
+      if (updates_at_the_end() && (!scale_.on() || scale_.accepts(updater_.finite()))) updater_.update_all();
+      if (updates_at_the_end() && hands_round())
+        for (const data_parallel::Bucket& bucket : lane_.buckets()) hand_round(bucket);
       context_.model.refresh();
     });
     if (tuner_.measured(seconds(context_.clock.now() - began))) apply_cut();
@@ -74,7 +85,7 @@ class Allreduce final : public step::Strategy {
 
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
-    for (auto& part : {exchange_->save(), statistics_.save()}) state.insert(state.end(), part.begin(), part.end());
+    for (auto& part : {exchange_->save(), statistics_.save(), scale_.save()}) state.insert(state.end(), part.begin(), part.end());
     return state;
   }
 
@@ -83,20 +94,29 @@ class Allreduce final : public step::Strategy {
     updater_.load(state);
     exchange_->load(state);
     statistics_.load(state);
+    scale_.load(state);
   }
+  std::int64_t skipped_steps() const override { return scale_.skipped(); }
 
   step::Traffic traffic() const override {
-    return {.exposed_s = lane_.exposed_s(),
-            .communication_s = lane_.busy_s(),
-            .bytes_sent = exchange_->bytes_sent() + sharded_bytes_,
-            .bytes_plain = exchange_->bytes_plain() + sharded_bytes_};
+    step::Traffic traffic{.exposed_s = lane_.exposed_s(),
+                          .communication_s = lane_.busy_s(),
+                          .bytes_sent = exchange_->bytes_sent() + sharded_bytes_,
+                          .bytes_plain = exchange_->bytes_plain() + sharded_bytes_};
+    if (const auto* gathering = dynamic_cast<const sharded::GatheringModel*>(&context_.model)) {
+      traffic.exposed_s += gathering->waited_s(), traffic.communication_s += gathering->busy_s();
+      traffic.bytes_sent += gathering->bytes_sent(), traffic.bytes_plain += gathering->bytes_sent();
+    }
+    return traffic;
   }
 
  private:
   tensor::Arena& arena() { return context_.model.arena(); }
   bool on_cpu() const { return context_.model.device().is_cpu(); }
-  bool records() const { return context_.record_steps && !statistics_.synchronised(); }
-  bool updates_at_the_end() const { return updater_.clips() || !on_cpu(); }
+  bool records() const { return context_.record_steps && !statistics_.synchronised() && !sharded_ && !updater_.meets() && !scale_.on(); }
+  bool updates_at_the_end() const { return updater_.clips() || !on_cpu() || scale_.on() || (sharded_ && !updater_.elementwise()); }
+  int stage() const { return context_.workers() > 1 ? context_.zero : 0; }
+  bool hands_round() const { return sharded_ && stage() < 3; }
 
   /// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
   /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses.
@@ -111,20 +131,32 @@ class Allreduce final : public step::Strategy {
   }
 
   bool wants_sharded() {
-    const bool can = updater_.elementwise() && !updater_.clips() && on_cpu() && context_.compression == "none" && context_.workers() > 1;
-    if (config_.update == "sharded" && !can && context_.workers() > 1)
+    if (context_.workers() == 1) return false;
+    const bool asked = stage() > 0 || config_.update == "sharded";
+    if (asked && context_.compression != "none")
       throw ConfigError(
-          "strategy.update=sharded needs an optimizer that updates every element by itself (sgd, adam, adamw), no optim.clip_norm, no "
-          "comm.compression, and train.device=cpu; use strategy.update=whole");
-    return can &&
-           (config_.update == "sharded" || (config_.update == "auto" && context_.comm().topology().hosts == 1 && scatter_keeps_bits()));
+          fmt::format("{} and comm.compression={}: a part of a bucket cannot be compressed by itself; use comm.compression=none, "
+                      "or parallel.zero=0 and strategy.update=whole",
+                      stage() > 0 ? fmt::format("parallel.zero={}", stage()) : "strategy.update=sharded", context_.compression));
+    if (stage() > 0 && config_.update == "whole")
+      throw ConfigError(
+          fmt::format("parallel.zero={} shares updates out, and strategy.update=whole does not; leave one of them out", stage()));
+    if (asked && !on_cpu() && !updater_.elementwise())
+      throw ConfigError(
+          fmt::format("optim.name={} needs norms of whole tensors, which workers that share them do not have on a GPU yet; use "
+                      "sgd, adam or adamw, train.device=cpu, or parallel.zero=0",
+                      context_.optim.name));
+    // Where nobody asked: as long as it costs nothing and changes no bit.
+    const bool free = updater_.elementwise() && !updater_.clips() && on_cpu() && context_.compression == "none" &&
+                      context_.comm().topology().hosts == 1 && scatter_keeps_bits();
+    return asked || (config_.update == "auto" && free);
   }
 
   /// The cuts to be tried; one where there is nothing to choose.
   std::vector<data_parallel::Cut> cuts() const {
     if (!on_cpu() || context_.workers() == 1) return {{0, false}};
     const bool many_hosts = context_.comm().topology().hosts > 1 || context_.shaped;
-    const bool may_measure = context_.compression == "none" && (cut_keeps_bits() || !context_.repeatable);
+    const bool may_measure = stage() < 2 && context_.compression == "none" && (cut_keeps_bits() || !context_.repeatable);
     if (config_.bucket_mb > 0 || !may_measure) {
       const auto bytes = config_.bucket_mb > 0 ? static_cast<std::int64_t>(config_.bucket_mb * kMiB) : kBucketBytes;
       return {{bytes, config_.overlap == "on" || (config_.overlap == "auto" && many_hosts)}};
@@ -139,57 +171,66 @@ class Allreduce final : public step::Strategy {
 
   void apply_cut() {
     const data_parallel::Cut cut = tuner_.cut();
-    lane_.configure(cut.bytes, cut.overlap);
+    const auto now = stage() >= 2 ? data_parallel::Leave::in_pass : data_parallel::Leave::after_pass;
+    lane_.configure(stage() == 3 ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes),
+                    cut.overlap ? data_parallel::Leave::beside_pass : now);
     exchange_->prepare(lane_.buckets());
-    arena().set_owners(tensor::Role::moment, owners());
+    // Who updates what: everybody all of it, or each worker its part of every bucket.
+    const tensor::Owners everybody(arena().length());
+    const tensor::Owners owners = sharded_ ? sharded::part_owners(lane_.buckets(), context_.workers()) : everybody;
+    arena().set_owners(tensor::Role::moment, owners);
+    arena().set_owners(tensor::Role::gradient, stage() >= 2 ? owners : everybody);
     updater_.follow_owners();
   }
 
-  /// Who updates what: everybody all of it, or each worker its part of every bucket.
-  tensor::Owners owners() {
-    if (!sharded_) return tensor::Owners(arena().length());
-    std::vector<data_parallel::Bucket> ascending = lane_.buckets();
-    std::ranges::sort(ascending, {}, &data_parallel::Bucket::begin);
-    std::vector<tensor::OwnedRange> parts;
-    for (const data_parallel::Bucket& bucket : ascending)
-      for (int rank = 0; rank < context_.workers(); ++rank) {
-        const schedule::Range part = schedule::part(bucket.count(), context_.workers(), rank);
-        parts.push_back({bucket.begin + part.begin, bucket.begin + part.end, rank});
-      }
-    return tensor::Owners(parts);
+  /// A pass is over, from stage 2 on that of a micro-batch.
+  void finish_part() {
+    const step::PhaseSpan wait(context_, lane_.overlaps() ? "wait for gradients" : "exchange");
+    lane_.finish();
+    ++part_;
   }
 
   /// Whoever updates an element needs its mean gradient, and everybody its parameter. Returns how long the update took.
   Nanoseconds treat(const data_parallel::Bucket& bucket) {
     const step::PhaseSpan span(context_, "bucket", "communication");
-    const bool owned = !arena().owners(tensor::Role::moment).shared(bucket.begin, bucket.end);
-    if (owned) scatter(bucket);
+    if (sharded_) scatter(bucket);
     else exchange_->average(bucket);
-    if (updates_at_the_end()) return Nanoseconds(0);
+    if (updates_at_the_end() || part_ + 1 < parts_) return Nanoseconds(0);
     const Nanoseconds began = context_.clock.now();
     updater_.update(bucket.begin, bucket.end);
     const Nanoseconds spent = context_.clock.now() - began;
-    if (owned) context_.comm().run(comm::all_gather(comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end})));
+    if (hands_round()) hand_round(bucket);
     return spent;
   }
 
-  /// Every worker gets the mean of the gradients of its part.
+  /// Every worker gets the mean of the gradients of its part; from stage 2 on it keeps nothing else of them.
   void scatter(const data_parallel::Bucket& bucket) {
     const comm::Buffer gradients = comm::Buffer(arena().gradients()).slice({bucket.begin, bucket.end});
     context_.comm().run(comm::reduce_scatter(gradients, {.op = comm::ReduceOp::mean}));
-    sharded_bytes_ += data_parallel::allreduce_bytes(bucket.count() * 4, context_.workers());  // with the parameters on their way back
+    sharded_bytes_ += sharded::scatter_bytes(gradients.bytes(), context_.workers());
+    if (stage() < 2) return;
+    updater_.keep_gradients(bucket.begin, bucket.end, /*add=*/part_ > 0);
+    arena().release(tensor::Role::gradient, bucket.begin, bucket.end);
+  }
+
+  void hand_round(const data_parallel::Bucket& bucket) {
+    const comm::Buffer parameters = comm::Buffer(arena().parameters()).slice({bucket.begin, bucket.end});
+    context_.comm().run(comm::all_gather(parameters));
+    sharded_bytes_ += sharded::scatter_bytes(parameters.bytes(), context_.workers());
   }
 
   StrategyConfig config_;
   step::Context context_;
-  step::LocalPass pass_;
+  std::unique_ptr<step::BatchPass> pass_;
   step::Updater updater_;
+  step::LossScale scale_;
   std::unique_ptr<data_parallel::Exchange> exchange_;
   data_parallel::WorkerStatistics statistics_;
   bool sharded_;
   step::RecordedStep backward_, update_;
   data_parallel::BucketTuner tuner_;
   std::int64_t sharded_bytes_ = 0;
+  std::int64_t part_ = 0, parts_ = 1;  // micro-batches whose gradients are reduced one by one
   at::Tensor sums_;
   data_parallel::BucketLane lane_;  // last: its thread uses everything above
 };

@@ -1,5 +1,5 @@
 // DiLoCo: data_parallel/meetings/diloco.cpp.
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {

@@ -1,5 +1,5 @@
 // Elastic averaging SGD: data_parallel/meetings/elastic.cpp.
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {

@@ -1,5 +1,5 @@
 // Gossip SGD: data_parallel/meetings/gossip.cpp.
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {

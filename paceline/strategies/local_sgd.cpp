@@ -1,5 +1,5 @@
 // Local SGD and post-local SGD: data_parallel/meetings/local_sgd.cpp.
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {

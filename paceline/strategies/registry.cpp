@@ -3,9 +3,21 @@
 #include <algorithm>
 
 #include "paceline/central/central.h"
-#include "paceline/strategies/all.h"
 
 namespace paceline::strategies {
+
+// Each comes from the file of its name.
+std::unique_ptr<step::Strategy> make_single(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_allreduce(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_easgd(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config, const step::Context& context);
+std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context);
+
 namespace {
 
 constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, rule, consistency}; }
@@ -77,7 +89,7 @@ void StrategyConfig::describe(Section& section) {
              "else 8, on a GPU all")
       .at_least(0);
   section.field("overlap", overlap, "send gradients while the backward pass goes on").one_of({"auto", "on", "off"});
-  section.field("update", update, "every worker updates all parameters, or a part that it hands round")
+  section.field("update", update, "every worker updates all parameters, or (as parallel.zero=1) a part that it hands round")
       .one_of({"auto", "whole", "sharded"});
   section.field("batch_norm", batch_norm, "statistics of a worker's share, or of the whole batch").one_of({"local", "sync"});
   section.field("statistics", statistics, "whose running statistics are evaluated and kept").one_of({"mean", "first"});

@@ -33,7 +33,7 @@ data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const st
 Replicas::Replicas(const StrategyConfig& config, const step::Context& context, std::unique_ptr<data_parallel::Meeting> meeting)
     : context_(context),
       pass_(context_),
-      updater_(context.model.arena(), context.optim),
+      updater_(context.model.arena(), context.optim, &context.mesh),
       statistics_(context_, config.batch_norm, config.statistics),
       recorded_(context.model.device(), context.record_steps),
       meeting_(std::move(meeting)) {}

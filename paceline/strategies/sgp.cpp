@@ -10,7 +10,7 @@
 
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/pending.h"
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {

@@ -1,10 +1,12 @@
 // One worker: forward, backward, update. The yardstick for every other strategy, and the step that a GPU records in a CUDA graph.
 #include "paceline/base/error.h"
 #include "paceline/data_parallel/residual_carryover.h"
+#include "paceline/pipeline/pipeline_pass.h"
 #include "paceline/step/local_pass.h"
+#include "paceline/step/loss_scale.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/step/updater.h"
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
 namespace {
@@ -13,23 +15,25 @@ class Single final : public step::Strategy {
  public:
   explicit Single(const step::Context& context)
       : context_(context),
-        pass_(context_),
-        updater_(context.model.arena(), context.optim),
+        pass_(pipeline::make_pass(context_)),
+        updater_(context.model.arena(), context.optim, &context.mesh),
+        scale_(context_),
         carryover_(context_),
-        recorded_(context.model.device(), context.record_steps) {
+        recorded_(context.model.device(), context.record_steps && !updater_.meets() && !scale_.on()) {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
   }
 
   step::StepResult step(const step::Batch& batch, const step::Point& point) override {
     const step::PhaseSpan span(context_, "step");
-    pass_.begin_step(point.step);
-    updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
+    pass_->begin_step(point.step);
+    updater_.begin_step(
+        {.rate = static_cast<float>(point.rate), .gradient_scale = static_cast<float>(1 / scale_.scale()), .step = point.step});
     const auto work = [&] {
-      sums_ = pass_.run(batch, batch.weight(1));
+      sums_ = pass_->run(batch, batch.weight(1) * scale_.scale());
       carryover_.apply(0, context_.model.arena().length());
       const step::PhaseSpan update(context_, "update");
-      updater_.update_all();
+      if (!scale_.on() || scale_.accepts(updater_.finite())) updater_.update_all();
       context_.model.refresh();
     };
     if (carryover_.any()) work();  // once: not to be recorded
@@ -39,18 +43,21 @@ class Single final : public step::Strategy {
 
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
-    for (step::NamedTensor& item : carryover_.save()) state.push_back(std::move(item));
+    for (auto& part : {carryover_.save(), scale_.save()}) state.insert(state.end(), part.begin(), part.end());
     return state;
   }
   void load(std::span<const step::NamedTensor> state) override {
     updater_.load(data_parallel::with_momentum_in_place(context_, state));
     carryover_.load(state);
+    scale_.load(state);
   }
+  std::int64_t skipped_steps() const override { return scale_.skipped(); }
 
  private:
   step::Context context_;
-  step::LocalPass pass_;
+  std::unique_ptr<step::BatchPass> pass_;
   step::Updater updater_;
+  step::LossScale scale_;
   data_parallel::ResidualCarryover carryover_;
   step::RecordedStep recorded_;
   at::Tensor sums_;

@@ -1,7 +1,7 @@
 // SparkNet (Moritz et al., 2016): a master collects the replicas every `period` steps, averages them and sends the mean back.
 //   every τ steps: master: w ← (1/M) Σ_j w_j; all: w_i ← w
 // The same mean as local_sgd, over a star: worker 0 carries all the traffic.
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 #include "paceline/strategies/replicas.h"
 
 namespace paceline::strategies {

@@ -14,7 +14,7 @@
 #include "paceline/data_parallel/statistics.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/updater.h"
-#include "paceline/strategies/all.h"
+#include "paceline/strategies/registry.h"
 
 namespace paceline::strategies {
 namespace {
@@ -36,7 +36,7 @@ class StaleSync final : public step::Strategy {
       : config_(config),
         context_(checked(context)),
         pass_(context_),
-        updater_(context.model.arena(), context.optim),
+        updater_(context.model.arena(), context.optim, &context.mesh),
         statistics_(context_, config.batch_norm, config.statistics) {
     statistics_.synchronise(pass_);
     const auto allocate = data_parallel::allocate_from(context.comm());

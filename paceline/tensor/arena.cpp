@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "paceline/base/error.h"
 
@@ -92,21 +93,35 @@ at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& option
       memory, {elements}, [bytes](void* pages) { munmap(pages, bytes); }, options);
 }
 
+std::vector<std::int64_t> Entry::whole() const {
+  std::vector<std::int64_t> result = shape;
+  if (slice) result.at(static_cast<std::size_t>(slice->dim)) = slice->all;
+  return result;
+}
+
 Arena::Arena(const std::vector<Spec>& specs, const Options& options) : channels_last_(options.channels_last) {
   entries_.reserve(specs.size());
   for (const Spec& spec : specs) {
     const std::int64_t count = product(spec.shape);
-    entries_.push_back({.name = spec.name, .shape = spec.shape, .offset = length_, .count = count, .decay = spec.decay});
+    entries_.push_back(
+        {.name = spec.name, .shape = spec.shape, .offset = length_, .count = count, .decay = spec.decay, .slice = spec.slice});
     length_ += (count + kAlignment - 1) / kAlignment * kAlignment;
   }
   parameters_ = options.allocate(length_, options.tensor);
   if (options.gradients) gradients_ = options.allocate(length_, options.tensor);
   for (Held& role : roles_) role.owners = Owners(length_);
   set_dtype(Role::parameter, parameters_.scalar_type()), set_dtype(Role::gradient, parameters_.scalar_type());
+  roles_[static_cast<std::size_t>(Role::parameter)].backing = back(Role::parameter, parameters_);
+  if (options.gradients) roles_[static_cast<std::size_t>(Role::gradient)].backing = back(Role::gradient, gradients_);
 }
 
 void Arena::set_unit(std::size_t unit, std::size_t first, std::size_t last) {
   for (std::size_t i = first; i < last; ++i) entries_.at(i).unit = unit;
+}
+
+OwnedRange Arena::range_of(std::size_t first, std::size_t last) const {
+  if (first == last) return {};
+  return {entries_.at(first).offset, last == entries_.size() ? length_ : entries_.at(last).offset};
 }
 
 void Arena::set_owners(Role role, Owners owners) {
@@ -115,7 +130,11 @@ void Arena::set_owners(Role role, Owners owners) {
 }
 
 at::Tensor Arena::allocate(Role role, const Shard& shard) const {
-  return allocate_pages(shard.length(), parameters_.options().dtype(dtype(role)));
+  const at::Tensor memory = allocate_pages(shard.length(), parameters_.options().dtype(dtype(role)));
+  const auto bytes = static_cast<std::int64_t>(memory.nbytes());
+  ledger_->add(role, bytes);
+  const auto counted = [memory, role, bytes, ledger = ledger_](void*) { ledger->add(role, -bytes); };
+  return at::from_blob(memory.data_ptr(), memory.sizes(), counted, memory.options());
 }
 
 std::int64_t Arena::count() const {
@@ -136,6 +155,20 @@ at::Tensor Arena::view_rows(const at::Tensor& flat, std::size_t index) const {
   if (entry.row() > 0) s[0] = flat.numel() / entry.row();
   if (!channels_last_ || s.size() != 4) return flat.view(s);
   return flat.view({s[0], s[2], s[3], s[1]}).permute({0, 3, 1, 2});  // {out, in, h, w} on top of memory {out, h, w, in}
+}
+
+std::vector<std::int64_t> Arena::memory_order(std::size_t index) const {
+  const std::size_t dims = entries_.at(index).shape.size();
+  if (channels_last_ && dims == 4) return {0, 2, 3, 1};
+  std::vector<std::int64_t> order(dims);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::vector<Listed> Arena::listing() const {
+  std::vector<Listed> listing = listing_;
+  for (std::size_t i = 0; listing_.empty() && i < entries_.size(); ++i) listing.push_back({entries_[i].name, entries_[i].whole(), i});
+  return listing;
 }
 
 at::Tensor Arena::gradient_leaf(std::size_t index) const {

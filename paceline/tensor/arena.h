@@ -8,8 +8,9 @@
 // the parameters and in the gradients, so that a sum or an update over a whole range is right without looking at the entries.
 //
 // Every entry belongs to a unit of its model, and every role that values of the arena play (parameter, gradient, master copy, moment of an
-// optimizer) has a dtype and owners: a range belongs to one rank, or to all. Parameters and gradients are allocated here, whole; whoever
-// keeps masters or moments allocates them by allocate(), for what its rank holds.
+// optimizer) has a dtype and owners: a range belongs to one rank, or to all. Parameters and gradients have addresses here, whole; what a
+// rank does not hold of them, or not now, it releases, and no memory lies behind it (backing.h). Whoever keeps masters or moments allocates
+// them by allocate(), for what its rank holds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,11 +19,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "paceline/tensor/backing.h"
 #include "paceline/tensor/owners.h"
+#include "paceline/tensor/slice.h"
 
 namespace torch::nn {
 class Module;
@@ -33,7 +37,8 @@ namespace paceline::tensor {
 struct Spec {
   std::string name;
   std::vector<std::int64_t> shape;
-  bool decay = true;  // false for norms and biases
+  bool decay = true;                // false for norms and biases
+  std::optional<Slice> slice = {};  // of a tensor that ranks share; nothing: the whole
 };
 
 struct Entry {
@@ -41,16 +46,22 @@ struct Entry {
   std::vector<std::int64_t> shape;
   std::int64_t offset = 0, count = 0;  // in elements
   bool decay = true;
-  std::size_t unit = 0;  // of the model
+  std::size_t unit = 0;             // of the model
+  std::optional<Slice> slice = {};  // of a tensor that ranks share, `shape` being what is held here; nothing: the whole
 
   /// A tensor is cut into rows, along its first dimension, wherever it is cut: those lie one behind the other in every layout.
   std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   std::int64_t row() const { return rows() > 0 ? count / rows() : 0; }  // elements
+
+  std::vector<std::int64_t> whole() const;  ///< the shape of the tensor that it is a slice of, or its own
 };
 
-/// What values of an arena are. A master is a parameter in full precision where the parameter itself is rounded.
-enum class Role : std::uint8_t { parameter, gradient, master, moment };
-inline constexpr std::size_t kRoles = 4;
+/// A tensor of the whole model: an entry here, or one that other ranks hold, as a pipeline's other stages do.
+struct Listed {
+  std::string name;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::optional<std::size_t> entry;
+};
 
 /// Zeroed memory for `elements` values.
 using Allocate = std::function<at::Tensor(std::int64_t elements, const at::TensorOptions& options)>;
@@ -93,6 +104,13 @@ class Arena {
   /// [rows, …], as view() shows it, of some of an entry's rows that lie in `flat` alone.
   at::Tensor view_rows(const at::Tensor& flat, std::size_t index) const;
 
+  /// The dimensions of an entry in the order in which they lie in memory, the last one side by side.
+  std::vector<std::int64_t> memory_order(std::size_t index) const;
+
+  /// All tensors of the model in their order: the entries, and where somebody said so, those of other ranks between them.
+  std::vector<Listed> listing() const;
+  void set_listing(std::vector<Listed> listing) { listing_ = std::move(listing); }
+
   /// Entries [first, last) belong to a unit of the model. Until a model says so, all belong to unit 0.
   void set_unit(std::size_t unit, std::size_t first, std::size_t last);
 
@@ -106,6 +124,16 @@ class Arena {
   /// Zeroed memory for that, [shard.length()], in the role's dtype.
   at::Tensor allocate(Role role, const Shard& shard) const;
 
+  /// Memory behind elements [begin, end) of the parameters or gradients: there again, holding anything; or no longer needed.
+  void commit(Role role, std::int64_t begin, std::int64_t end) { backing(role).commit(begin, end); }
+  void release(Role role, std::int64_t begin, std::int64_t end) { backing(role).release(begin, end); }
+  /// The same for another flat buffer of this length, counted as that role.
+  std::shared_ptr<Backing> back(Role role, const at::Tensor& flat) const { return std::make_shared<Backing>(flat, role, ledger_); }
+  /// What lies in memory, of parameters and gradients as of what allocate() gave.
+  Ledger& ledger() const { return *ledger_; }
+  /// The elements of entries [first, last) with the padding behind them.
+  OwnedRange range_of(std::size_t first, std::size_t last) const;
+
   /// take_back() and restore_gradients() of an adopted module. ConfigError where another arena has adopted it since.
   void take_back() const;
 
@@ -115,12 +143,16 @@ class Arena {
   struct Held {
     c10::ScalarType dtype = c10::kFloat;
     Owners owners;
+    std::shared_ptr<Backing> backing = {};  // of the parameters and the gradients
   };
+  Backing& backing(Role role) const { return *roles_[static_cast<std::size_t>(role)].backing; }
 
   std::vector<Entry> entries_;
+  std::vector<Listed> listing_;  // empty: the entries
   std::int64_t length_ = 0;
   bool channels_last_ = false;
   std::array<Held, kRoles> roles_;
+  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
   at::Tensor parameters_, gradients_;
   std::shared_ptr<const Adopted> adopted_;  // null where it has no module of a user's
 };

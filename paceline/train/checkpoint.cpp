@@ -10,7 +10,9 @@
 
 #include "paceline/base/checksum.h"
 #include "paceline/base/error.h"
+#include "paceline/step/boxes.h"
 #include "paceline/train/checkpoint_index.h"
+#include "paceline/train/holdings.h"
 #include "paceline/train/tensor_file.h"
 
 namespace paceline::train {
@@ -30,26 +32,21 @@ Checkpoint read_file_checkpoint(const std::filesystem::path& file, Check check) 
   return checkpoint;
 }
 
-/// Appends a tensor as its pieces, which must be all of its rows.
+/// Appends a tensor as its pieces, which must make a whole.
 void add_pieces(std::vector<NamedTensor>& tensors, const std::string& source, const IndexedTensor& tensor,
                 const std::vector<OpenFile>& shards) {
   const auto refuse = [&] { throw DataError(source, fmt::format("the parts of tensor '{}' do not make a whole", tensor.name)); };
-  std::int64_t next = 0;
+  std::vector<HeldPart> parts;
   for (const StoredPiece& piece : tensor.pieces) {
     const safetensors::Tensor* found = shards[piece.shard]->find(piece.stored);
     if (!found) refuse();
-    const bool whole = tensor.pieces.size() == 1 && found->shape == tensor.shape;
-    const bool fits = whole || (!found->shape.empty() && found->shape.size() == tensor.shape.size() && piece.first == next &&
-                                std::equal(found->shape.begin() + 1, found->shape.end(), tensor.shape.begin() + 1));
-    if (!fits) refuse();
+    parts.push_back({.first = piece.first, .shape = found->shape, .holders = {}, .own = {}});
     NamedTensor item{tensor.name, map_tensor(shards[piece.shard], *found)};
-    if (!whole) item.rows = step::Rows{piece.first, tensor.shape[0]}, next += found->shape[0];
-    if (!tensors.empty() && tensors.back().name == tensor.name && tensors.back().tensor.scalar_type() != item.tensor.scalar_type())
-      refuse();
+    if (found->shape != tensor.shape) item.box = step::Box{piece.first, tensor.shape};
+    if (parts.size() > 1 && tensors.back().tensor.scalar_type() != item.tensor.scalar_type()) refuse();
     tensors.push_back(std::move(item));
-    if (whole) return;
   }
-  if (tensor.pieces.empty() || next != tensor.shape[0]) refuse();
+  if (!make_a_whole(tensor.shape, parts)) refuse();
 }
 
 Checkpoint read_folder_checkpoint(const std::filesystem::path& folder, Check check) {
@@ -89,14 +86,16 @@ Checkpoint read_checkpoint(const std::filesystem::path& path, Check check) {
 
 void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> targets, const std::string& source) {
   std::map<std::string, std::vector<std::int64_t>> by_name;
-  for (const NamedTensor& item : saved) by_name.emplace(item.name, item.shape());
+  for (const NamedTensor& item : saved)
+    if (item.held() || !by_name.contains(item.name)) by_name[item.name] = item.shape();
   std::vector<std::string> problems;
   for (const NamedTensor& target : targets) {
     const auto found = by_name.find(target.name);
+    if (!target.held() && found != by_name.end()) continue;
     if (found == by_name.end()) problems.push_back(fmt::format("'{}' is missing", target.name));
-    else if (found->second != target.tensor.sizes())
+    else if (found->second != target.shape())
       problems.push_back(fmt::format("'{}' has shape {} and should have {}", target.name, graph::to_string(found->second),
-                                     graph::to_string(target.tensor.sizes().vec())));
+                                     graph::to_string(target.shape())));
   }
   std::map<std::string, bool> wanted;
   for (const NamedTensor& target : targets) wanted[target.name] = true;
@@ -109,8 +108,7 @@ void restore(std::span<const NamedTensor> saved, std::span<const NamedTensor> ta
                                   fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
                                   problems.size() > shown ? fmt::format("; and {} more", problems.size() - shown) : ""));
   }
-  at::NoGradGuard no_grad;
-  for (const NamedTensor& target : targets) at::Tensor(target.tensor).copy_(step::saved_or_none(saved, target.name));
+  step::fill(targets, saved);
 }
 
 }  // namespace paceline::train

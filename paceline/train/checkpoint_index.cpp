@@ -34,6 +34,15 @@ std::int64_t index_number(const std::string& file, const Json& json) {
   return *number;
 }
 
+/// Where a box begins. Earlier versions cut tensors into rows and wrote a number, the first row.
+std::vector<std::int64_t> first_of(const std::string& file, const Json& json, std::size_t dimensions) {
+  std::vector<std::int64_t> first;
+  if (json.is_array())
+    for (const Json& index : json) first.push_back(index_number(file, index));
+  else if (const std::int64_t row = index_number(file, json); dimensions > 0) first.assign(dimensions, 0), first[0] = row;
+  return first;
+}
+
 Json parse_index(const std::string& file, std::string_view text) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) refuse_index(file, "no weight_map in it");
@@ -63,10 +72,10 @@ std::vector<std::pair<std::string, std::string>> CheckpointIndex::weight_map() c
   return map;
 }
 
-safetensors::Metadata pack_shard(std::span<const safetensors::Tensor> tensors, std::span<const ShardRow> rows) {
+safetensors::Metadata pack_shard(std::span<const safetensors::Tensor> tensors, std::span<const ShardBox> boxes) {
   Json places = Json::object();
-  for (std::size_t i = 0; i < tensors.size(); ++i) places[tensors[i].name] = {rows[i].tensor, rows[i].first};
-  safetensors::Metadata metadata = {{"format", kShardFormat}, {"tensors", inventory_of(tensors)}, {"rows", places.dump()}};
+  for (std::size_t i = 0; i < tensors.size(); ++i) places[tensors[i].name] = Json::array({boxes[i].tensor, boxes[i].first});
+  safetensors::Metadata metadata = {{"format", kShardFormat}, {"tensors", inventory_of(tensors)}, {"boxes", places.dump()}};
   metadata["crc32c"] = seal_of(metadata);
   return metadata;
 }
@@ -83,11 +92,11 @@ CheckpointIndex index_shards(const std::filesystem::path& folder, std::size_t sh
     index.shards.push_back({shard_file(shard, shards), seal, static_cast<std::int64_t>(std::filesystem::file_size(path))});
     check_shard(path.string(), opened, index.shards.back(), Check::structure);
     try {
-      const Json rows = Json::parse(metadata_entry(path.string(), opened.metadata(), "rows"));
-      for (const auto& [stored, place] : rows.items()) {
+      const Json boxes = Json::parse(metadata_entry(path.string(), opened.metadata(), "boxes"));
+      for (const auto& [stored, place] : boxes.items()) {
         const auto found = by_name.find(place.at(0).get<std::string>());
         if (found == by_name.end()) throw DataError(path.string(), fmt::format("'{}' is not part of this checkpoint", stored));
-        found->second->pieces.push_back({shard, stored, place.at(1).get<std::int64_t>()});
+        found->second->pieces.push_back({shard, stored, place.at(1).get<std::vector<std::int64_t>>()});
       }
     } catch (const Json::exception& problem) {
       throw DataError(path.string(), fmt::format("its metadata is damaged ({})", problem.what()));
@@ -131,7 +140,7 @@ CheckpointIndex unpack_index(const std::string& file, std::string_view text) try
       const auto shard = static_cast<std::size_t>(index_number(file, piece.at(0)));
       if (shard >= index.shards.size())
         refuse_index(file, fmt::format("'{}' is in shard {} of {}", tensor.name, shard, index.shards.size()));
-      tensor.pieces.push_back({shard, piece.at(1).get<std::string>(), index_number(file, piece.at(2))});
+      tensor.pieces.push_back({shard, piece.at(1).get<std::string>(), first_of(file, piece.at(2), tensor.shape.size())});
     }
     index.tensors.push_back(std::move(tensor));
   }

@@ -15,11 +15,11 @@ namespace paceline::train {
 /// As PyTorch's ecosystem calls it.
 inline constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-/// Where some rows of a tensor stand, from row `first` on, or all of it.
+/// Where a box of a tensor stands, or all of it.
 struct StoredPiece {
   std::size_t shard = 0;
-  std::string stored;  // its name in the file
-  std::int64_t first = 0;
+  std::string stored;               // its name in the file
+  std::vector<std::int64_t> first;  // of the box, in every dimension
 };
 
 struct IndexedTensor {
@@ -43,12 +43,12 @@ struct CheckpointIndex {
 
 std::string shard_file(std::size_t shard, std::size_t shards);  // "shard-00001-of-00004.safetensors"
 
-/// What a worker writes into the metadata of its shard: `pieces` has a tensor and its first row for each of `tensors`.
-struct ShardRow {
+/// What a worker writes into the metadata of its shard: for each of `tensors`, which box of which tensor it is.
+struct ShardBox {
   std::string tensor;
-  std::int64_t first = 0;
+  std::vector<std::int64_t> first;
 };
-safetensors::Metadata pack_shard(std::span<const safetensors::Tensor> tensors, std::span<const ShardRow> rows);
+safetensors::Metadata pack_shard(std::span<const safetensors::Tensor> tensors, std::span<const ShardBox> boxes);
 
 /// The index of shards that lie in `folder`, for tensors of which the names and shapes are known in their order. DataError where a shard
 /// is missing or not whole.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <iterator>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -43,27 +45,27 @@ std::filesystem::path Checkpointer::place() const {
   return pending_->shards == 1 ? checkpoint_file(folder(), pending_->step) : checkpoint_folder(folder(), pending_->step);
 }
 
-// All workers come to the same result, since they show the same names. What all have alike is dealt out by bytes, in order.
-std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> tensors, std::size_t& shards) const {
-  std::int64_t alike = 0, passed = 0;
-  bool rows = false;
-  for (const NamedTensor& item : tensors) {
-    rows = rows || item.rows;
-    if (!item.rows) alike += static_cast<std::int64_t>(item.tensor.nbytes());
-  }
-  const std::int64_t parts = std::clamp<std::int64_t>(alike / kLeastShard, 1, std::ssize(writers_));
-  shards = rows || parts > 1 ? static_cast<std::size_t>(comm_.size()) : 1;
+// All workers come to the same result, since they know who holds what. What some have alike is dealt out by bytes among them, in order.
+std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> tensors, const std::vector<HeldTensor>& holdings,
+                                                std::size_t& shards) const {
+  std::map<std::vector<int>, std::int64_t> alike, passed;  // bytes, by holders
+  for (const HeldTensor& tensor : holdings)
+    for (const HeldPart& part : tensor.parts) alike[part.holders] += part.bytes;
+  bool one_file = true;
   std::vector<NamedTensor> own;
-  for (const NamedTensor& item : tensors) {
-    if (item.rows) {
-      if (item.tensor.size(0) > 0) own.push_back(item);
-      continue;
+  for (const HeldTensor& tensor : holdings)
+    for (const HeldPart& part : tensor.parts) {
+      std::vector<int> writers;
+      std::ranges::set_intersection(part.holders, writers_, std::back_inserter(writers));
+      if (writers.empty()) writers = {part.holders.front()};  // it has no place for it, which is an alarm
+      const std::int64_t all = alike[part.holders], middle = passed[part.holders] + part.bytes / 2;
+      passed[part.holders] += part.bytes;
+      const std::int64_t sharing = std::clamp<std::int64_t>(all / kLeastShard, 1, std::ssize(writers));
+      const int writer = writers[static_cast<std::size_t>(all > 0 ? middle * sharing / all : 0)];
+      one_file = one_file && writer == 0 && part.shape == tensor.shape;
+      if (writer == comm_.rank()) own.push_back(tensors[*part.own]);
     }
-    const auto bytes = static_cast<std::int64_t>(item.tensor.nbytes());
-    const std::int64_t middle = passed + bytes / 2;
-    passed += bytes;
-    if (writers_[static_cast<std::size_t>(alike > 0 ? middle * parts / alike : 0)] == comm_.rank()) own.push_back(item);
-  }
+  shards = one_file ? 1 : static_cast<std::size_t>(comm_.size());
   return own;
 }
 
@@ -72,18 +74,18 @@ void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const Nam
   if (pruning_.valid()) pruning_.get();
   Pending& made = pending_.emplace();
   made.step = metadata.position.step, made.run = metadata, made.began = clock_.now(), made.good = good;
-  for (const NamedTensor& item : tensors)
-    if (made.tensors.empty() || made.tensors.back().name != item.name) made.tensors.push_back({.name = item.name, .shape = item.shape()});
-  std::vector<ShardRow> rows;
-  const std::vector<NamedTensor> own = own_part(tensors, made.shards);
-  for (const NamedTensor& item : own) rows.push_back({item.name, item.first()});
+  const std::vector<HeldTensor> holdings = gather_holdings(tensors, comm_);
+  for (const HeldTensor& tensor : holdings) made.tensors.push_back({.name = tensor.name, .shape = tensor.shape});
+  std::vector<ShardBox> boxes;
+  const std::vector<NamedTensor> own = own_part(tensors, holdings, made.shards);
+  for (const NamedTensor& item : own) boxes.push_back({item.name, item.first()});
   auto host = std::make_shared<const HostTensors>(own, /*always=*/true);
   pace_.begun(seconds(made.began));
 
   const bool alone = made.shards == 1, sees = std::ranges::find(writers_, comm_.rank()) != writers_.end();
   const auto file = alone ? place() : place() / shard_file(static_cast<std::size_t>(comm_.rank()), made.shards);
   const bool idle = alone && !leads();
-  made.part = std::async(std::launch::async, [=, host = std::move(host), rows = std::move(rows), run = metadata]() mutable {
+  made.part = std::async(std::launch::async, [=, host = std::move(host), boxes = std::move(boxes), run = metadata]() mutable {
     Outcome outcome;
     if (idle) return outcome;
     const double before = thread_cpu_s();
@@ -91,7 +93,7 @@ void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const Nam
       if (!sees) throw DataError(file.string(), "this worker does not see the run's folder; let all hosts share train.runs");
       std::filesystem::create_directories(file.parent_path());
       const auto& views = host->views();
-      outcome.bytes = safetensors::write(file, views, alone ? pack_metadata(run, views) : pack_shard(views, rows)).bytes;
+      outcome.bytes = safetensors::write(file, views, alone ? pack_metadata(run, views) : pack_shard(views, boxes)).bytes;
       host.reset();
     } catch (const std::exception& problem) {
       outcome.problem = problem.what();

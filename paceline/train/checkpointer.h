@@ -1,10 +1,10 @@
 // Writes the checkpoints of a run in the background. Training stops while a worker copies what it holds into host memory; a thread writes
 // that to the disk while training goes on.
 //
-// What all workers have alike is shared out among those that see the run's folder, so that nobody copies and writes it all; what a worker
-// alone has it writes itself. Where that makes one file, worker 0 writes it. Otherwise each worker writes a shard, and worker 0 the index
-// once all of them say that theirs is on the disk, which they do at their next meeting. A disk that is full, or any other error, ends no
-// run: the last good checkpoint stays, with an alarm.
+// What several workers have alike is shared out among those of them that see the run's folder, so that nobody copies and writes it all;
+// what a worker alone has it writes itself. Where that makes one file, worker 0 writes it. Otherwise each worker writes a shard, and worker
+// 0 the index once all of them say that theirs is on the disk, which they do at their next meeting. A disk that is full, or any other
+// error, ends no run: the last good checkpoint stays, with an alarm.
 #pragma once
 
 #include <filesystem>
@@ -20,6 +20,7 @@
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/checkpoint_index.h"
 #include "paceline/train/checkpoint_pace.h"
+#include "paceline/train/holdings.h"
 
 namespace paceline::train {
 
@@ -74,7 +75,8 @@ class Checkpointer {
 
   bool leads() const { return comm_.rank() == 0; }
   std::filesystem::path place() const;
-  std::vector<NamedTensor> own_part(std::span<const NamedTensor> tensors, std::size_t& shards) const;
+  std::vector<NamedTensor> own_part(std::span<const NamedTensor> tensors, const std::vector<HeldTensor>& holdings,
+                                    std::size_t& shards) const;
   bool part_is_there();
   void conclude(bool failed);  // all parts are there, or one will never be; collective
   void write_index();

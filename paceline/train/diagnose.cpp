@@ -26,9 +26,12 @@ std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statis
 
 }  // namespace
 
-std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step) {
+std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank) {
   const at::Tensor& statistics = model.statistics().parameters();
-  if (finite(model.arena().parameters()) && (statistics.numel() == 0 || finite(statistics))) return std::nullopt;
+  bool good = statistics.numel() == 0 || finite(statistics);
+  for (const tensor::OwnedRange& range : model.arena().owners(tensor::Role::parameter).ranges())
+    if (range.held_by(rank)) good = good && finite(model.arena().parameters().narrow(0, range.begin, range.count()));
+  if (good) return std::nullopt;
   const std::vector<nn::Part> parts = model.parts();
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (const std::int64_t bad = bad_one_of(model, parts[i], true); bad >= 0) return Fault{step, static_cast<std::int64_t>(i), bad};
@@ -36,7 +39,10 @@ std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step) {
 }
 
 Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training) {
-  if (inputs.is_floating_point() && !finite(inputs)) return {step, Fault::kBatch};
+  if (inputs.is_floating_point() && !finite(inputs)) {
+    model.sit_out_run(model.all(), /*trained=*/false);  // others may look too
+    return {step, Fault::kBatch};
+  }
   const std::vector<nn::Part> parts = model.parts();
   std::optional<Fault> found;
   std::size_t looked_at = 0;  // of the parts

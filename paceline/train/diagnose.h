@@ -22,7 +22,7 @@ struct Fault {
 };
 
 /// The first parameter or statistic, in the order of the parts, that is not finite.
-std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step);
+std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank = 0);
 
 /// The first fault in the order of the forward pass on `inputs`, which leaves the model as it was.
 Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training);

@@ -11,7 +11,12 @@
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/nn/graph_module.h"
+#include "paceline/nn/recomputing_model.h"
+#include "paceline/nn/split_loss.h"
+#include "paceline/pipeline/stages.h"
+#include "paceline/sharded/gathering_model.h"
 #include "paceline/tensor/device.h"
+#include "paceline/train/memory_plan.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
@@ -20,10 +25,21 @@ namespace {
 /// A user's module draws its weights from LibTorch's generator, which a process has once for all its workers. Those of rank 0 count, so it
 /// comes first, alone.
 std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload& workload, const c10::Device& device,
-                                            comm::Communicator& comm) {
+                                            const comm::Mesh& mesh) {
+  comm::Communicator& comm = mesh.data();
+  if (mesh.tensor().size() > 1)
+    throw ConfigError(fmt::format(
+        "parallel.tensor={} splits the layers of networks that Paceline builds, and there are no rules for a module of this program; use "
+        "parallel.tensor=1, with parallel.data={} or parallel.zero",
+        mesh.tensor().size(), mesh.sizes().data * mesh.tensor().size()));
   if (recipe.train.precision == "bf16")
     throw ConfigError(
         "train.precision=bf16 is for the networks that Paceline builds, and this program has a module of its own; leave it out");
+  if (recipe.train.storage != "fp32")
+    throw ConfigError(
+        fmt::format("train.storage={} is for the networks that Paceline builds, and this program has a module of its own; leave "
+                    "it out",
+                    recipe.train.storage));
   std::shared_ptr<nn::Model> model;
   const auto make = [&] {
     model = workload.model({.device = device, .allocate = data_parallel::allocate_from(comm)});
@@ -33,6 +49,39 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
   if (comm.size() > 1) comm.run(comm::barrier({.deadline = comm::kUntilTheEnd}));
   if (comm.rank() > 0) make();
   return model;
+}
+
+/// The units of each stage of the pipeline; the same on all ranks.
+std::vector<nn::Units> stages_of(const Recipe& recipe, const std::vector<pipeline::UnitCost>& costs, const comm::Mesh& mesh) {
+  const auto& row = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
+  const schedule::PipelineProblem problem{.stages = mesh.pipeline().size(),
+                                          .micro_batches = static_cast<int>(recipe.train.micro_batches),
+                                          .chunks = pipeline::resolve_chunks(row, recipe.parallel.chunks)};
+  check(row, problem);
+  return pipeline::cut_stages(costs, problem);
+}
+
+step::PipelineSettings pipeline_of(const Recipe& recipe, nn::Model& model, const comm::Mesh& mesh) {
+  step::PipelineSettings settings{.schedule = recipe.parallel.schedule, .chunks = recipe.parallel.chunks};
+  if (mesh.pipeline().size() > 1) settings.stages = stages_of(recipe, pipeline::counted_costs(model), mesh);
+  return settings;
+}
+
+/// Null: a user's.
+const nn::GraphModule* graph_module_of(const nn::Model& model) { return dynamic_cast<const nn::GraphModule*>(&model.network()); }
+
+/// The workload's, or else softmax with cross entropy: over the classes of this worker, where workers share the logits.
+std::shared_ptr<const nn::Loss> loss_of(const Recipe& recipe, const Workload& workload, const nn::Model& model) {
+  const nn::GraphModule* network = graph_module_of(model);
+  const bool split = network && network->split().splits_logits(network->graph());
+  if (workload.loss && split)
+    throw ConfigError(fmt::format(
+        "parallel.tensor={} splits the logits of network '{}' among workers, which a loss of this program's own cannot read; use "
+        "parallel.tensor=1",
+        network->split().parts, network->graph().network()));
+  if (workload.loss) return workload.loss;
+  if (!split) return std::make_shared<nn::SoftmaxLoss>(recipe.train.label_smoothing);
+  return std::make_shared<nn::SplitSoftmaxLoss>(*network->options().tensor, network->graph().classes(), recipe.train.label_smoothing);
 }
 
 }  // namespace
@@ -56,20 +105,38 @@ void ensure_memory_for(int threads) {
   ensure_address_space(kOnce + kEach * static_cast<std::uint64_t>(std::max(threads, 1)));
 }
 
-std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, comm::Communicator& comm,
+std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
                                       const std::string& weights) {
+  comm::Communicator& comm = mesh.data();
   nn::GraphModule::Options options;
   options.device = tensor::parse_device(recipe.train.device);
   std::shared_ptr<nn::Model> model;
+  if (workload.model && mesh.pipeline().size() > 1)
+    throw ConfigError(
+        fmt::format("parallel.pipeline={} is for the networks that Paceline builds, and this program has a module of its own; use "
+                    "parallel.pipeline=1",
+                    mesh.pipeline().size()));
   if (workload.model) {
-    model = make_users_model(recipe, workload, options.device, comm);
+    model = make_users_model(recipe, workload, options.device, mesh);
   } else {
     options.precision = tensor::parse_precision(recipe.train.precision, options.device);
+    options.dtype = recipe.train.storage == "fp16" ? c10::kHalf : recipe.train.storage == "bf16" ? c10::kBFloat16 : c10::kFloat;
     options.seed = static_cast<std::uint64_t>(recipe.train.seed);
     options.fuse_norms = recipe.strategy.batch_norm != "sync";
     options.allocate = data_parallel::allocate_from(comm);
-    model = std::make_shared<nn::GraphModule>(graph_for(recipe.model, info), options);
+    if (mesh.tensor().size() > 1) options.tensor = &mesh.tensor();
+    if (recipe.parallel.sequence && !options.tensor)
+      throw ConfigError(
+          "parallel.sequence=true splits positions among the workers of the tensor axis; set parallel.tensor, or leave it out");
+    options.sequence = recipe.parallel.sequence;
+    const graph::Graph graph = graph_for(recipe.model, info);
+    require_memory(recipe, graph);
+    const comm::Communicator& stages = mesh.pipeline();
+    if (stages.size() > 1)
+      options.held = pipeline::held_by(stages_of(recipe, pipeline::counted_costs(graph), mesh), stages.size(), stages.rank());
+    model = std::make_shared<nn::GraphModule>(graph, options);
   }
+  model = nn::recomputing(std::move(model), nn::parse_recompute(recipe.train.recompute));
   if (!weights.empty()) load_weights(*model, weights);
   data_parallel::equalise(comm, *model);
   return model;
@@ -80,8 +147,19 @@ std::string network_of(const Recipe& recipe, const Workload& workload) {
   return workload.model ? "module" : recipe.model.network;
 }
 
+std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::Model> model, const comm::Mesh& mesh, const Clock& clock) {
+  const auto stage = static_cast<int>(recipe.parallel.zero);
+  if (stage < 2 || mesh.data().size() == 1) return model;
+  return std::make_shared<sharded::GatheringModel>(std::move(model), mesh.data(), clock, stage);
+}
+
+std::int64_t parameters_of(nn::Model& model) {
+  const nn::GraphModule* network = graph_module_of(model);
+  return network ? network->graph().parameter_count() : model.arena().count();
+}
+
 std::int64_t macs_of(const nn::Model& model) {
-  const auto* network = dynamic_cast<const nn::GraphModule*>(&model);
+  const nn::GraphModule* network = graph_module_of(model);
   return network ? network->graph().macs() : 0;
 }
 
@@ -101,11 +179,13 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
           .algorithm = recipe.comm.algorithm,
           .shaped = recipe.comm.shapes(),
           .seed = static_cast<std::uint64_t>(recipe.train.seed),
-          .loss = workload.loss ? workload.loss : std::make_shared<nn::SoftmaxLoss>(recipe.train.label_smoothing),
+          .loss = loss_of(recipe, workload, model),
           .micro_batches = recipe.train.micro_batches,
+          .zero = static_cast<int>(recipe.parallel.zero),
           .threads = threads,
-          .record_steps = recipe.train.record_steps && model.recordable(),
-          .repeatable = recipe.train.repeatable};
+          .record_steps = recipe.train.record_steps && model.recordable() && mesh.pipeline().size() == 1,
+          .repeatable = recipe.train.repeatable,
+          .pipeline = pipeline_of(recipe, model, mesh)};
 }
 
 central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster) {
@@ -127,7 +207,7 @@ data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, cons
 }
 
 std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64_t epoch) {
-  const std::int64_t sharing = recipe.parallel.workers / recipe.workers_per_trainer();  // trainers, each with a part of the batch
+  const std::int64_t sharing = recipe.servers() ? 1 : recipe.parallel.data_workers();  // trainers, each with a part of the batch
   const std::int64_t batch =
       shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / recipe.workers_per_trainer();
   if (batch <= samples) return batch;

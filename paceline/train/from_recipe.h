@@ -29,12 +29,18 @@ void configure_libtorch(const Recipe& recipe, int threads);
 void ensure_memory_for(int threads);
 
 /// The workload's model, or else the recipe's network for the dataset, with the weights of that file or, where it is empty, drawn ones, in
-/// memory of `comm`; the same on all its ranks. Collective.
-std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, comm::Communicator& comm,
+/// memory of the data axis; the same on all its ranks. Collective.
+std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
                                       const std::string& weights);
+
+/// The model whose ranks along the data axis share it, as parallel.zero says. Collective.
+std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::Model> model, const comm::Mesh& mesh, const Clock& clock);
 
 /// The workload's name, or else that of the recipe's network.
 std::string network_of(const Recipe& recipe, const Workload& workload);
+
+/// Of the whole model, whatever a rank holds of it.
+std::int64_t parameters_of(nn::Model& model);
 
 /// Multiplications of a sample's forward pass; 0 where nobody knows: a user's module.
 std::int64_t macs_of(const nn::Model& model);

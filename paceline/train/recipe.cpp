@@ -7,6 +7,7 @@
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
+#include "paceline/schedule/pipeline.h"
 
 namespace paceline::train {
 namespace {
@@ -54,7 +55,21 @@ void TrainConfig::describe(Section& section) {
   section.field("steps", steps, "stop after so many steps; 0: as many as the epochs have").at_least(0);
   section.field("seed", seed, "names every random stream of the run").at_least(0);
   section.field("device", device, "auto, cpu, cuda or cuda:N");
-  section.field("precision", precision, "of the products; parameters and updates stay in fp32").one_of({"fp32", "tf32", "bf16"});
+  section.field("precision", precision, "of the products; updates stay in fp32").one_of({"fp32", "tf32", "bf16"});
+  section
+      .field("storage", storage,
+             "of parameters and gradients, which travel in it too; fp16 and bf16 have master copies in fp32, and fp16 scales the loss")
+      .one_of({"fp32", "bf16", "fp16"});
+  section
+      .field("recompute", recompute,
+             "activations that the backward pass computes again, to save memory. units: all but what goes into each unit (a block, a "
+             "layer of a transformer); all: all but what goes into about √n segments of the n units; the same bits either way")
+      .one_of({"none", "units", "all"});
+  section
+      .field("memory_gb", memory_gb,
+             "most that a rank may hold, in GB (10⁹ bytes): a run that needs more by the formulas of `paceline memory` is refused; 0: what "
+             "the machine has")
+      .at_least(0);
   section
       .field("threads", threads,
              "of the CPU, for each worker; 0: OMP_NUM_THREADS, else all cores that may be used, shared among the workers")
@@ -83,11 +98,31 @@ void TrainConfig::describe(Section& section) {
 }
 
 void ParallelConfig::describe(Section& section) {
-  section.field("workers", workers, "how many train together; 0: one for each process that was started").at_least(0);
-  section.field("data", data, "how many of them share the data; 0: all, as long as tensor and pipeline are 1").at_least(0);
-  section.field("tensor", tensor, "workers that share each layer; 1 so far").at_least(1).at_most(1);
-  section.field("pipeline", pipeline, "workers that share the layers; 1 so far").at_least(1).at_most(1);
-  section.field("zero", zero, "ZeRO's stage: what data-parallel workers do not keep twice; 0 so far").at_least(0).at_most(0);
+  section.field("workers", workers, "how many train together; 0: one for each process that was started, or as many as the sizes below make")
+      .at_least(0);
+  section.field("data", data, "workers that share each batch; 0: the rest").at_least(0);
+  section.field("pipeline", pipeline, "workers that share the units of the network; 0: the rest").at_least(0);
+  section.field("tensor", tensor, "workers that share each layer; 0: the rest").at_least(0);
+  section.field("sequence", sequence, "with tensor > 1, for transformers: between the layers that they share, workers share positions");
+  section.field("zero", zero, "ZeRO's stage: what data-parallel workers do not keep twice").at_least(0).at_most(3);
+  std::vector<std::string_view> schedules;
+  for (const auto& entry : schedule::pipelines()) schedules.push_back(entry.key);
+  section.field("schedule", schedule, "of a pipeline's micro-batches, which train.micro_batches counts").one_of(schedules);
+  section.field("chunks", chunks, "parts of the network on each worker of an interleaved pipeline; 0: 2 there, otherwise 1").at_least(0);
+}
+
+comm::MeshSizes ParallelConfig::mesh() const {
+  return {.data = static_cast<int>(data), .pipeline = static_cast<int>(pipeline), .tensor = static_cast<int>(tensor)};
+}
+
+std::int64_t ParallelConfig::workers_of_mesh() const {
+  const auto at_least_one = [](std::int64_t size) { return std::max<std::int64_t>(size, 1); };
+  return at_least_one(data) * at_least_one(pipeline) * at_least_one(tensor);
+}
+
+std::int64_t ParallelConfig::data_workers() const {
+  const std::int64_t all = workers > 0 ? workers : workers_of_mesh();
+  return comm::resolved(mesh(), static_cast<int>(all)).data;
 }
 
 void CommSection::describe(Section& section) {
@@ -141,6 +176,32 @@ std::optional<central::Settings> Recipe::servers() const {
                            .workers = static_cast<int>(std::max<std::int64_t>(parallel.workers, 1))};
 }
 
+namespace {
+
+void validate_mesh(const Recipe& recipe) {
+  const ParallelConfig& parallel = recipe.parallel;
+  const std::int64_t sharing = parallel.data_workers();
+  if (sharing > 1 && recipe.strategy.name == "single")
+    throw ConfigError(
+        fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use strategy.name=auto",
+                    parallel.workers));
+  const bool splits = sharing < parallel.workers;  // layers, or the list of them
+  const std::string& name = recipe.strategy.name;
+  if ((splits || parallel.zero > 0) && name != "auto" && name != "single" && name != "allreduce")
+    throw ConfigError(
+        fmt::format("parallel.{} is for workers that make every step together, and strategy '{}' is not; use strategy.name=allreduce",
+                    splits ? "pipeline and parallel.tensor" : "zero", recipe.strategy.name));
+  if (const std::int64_t share = recipe.data.batch / sharing; parallel.pipeline > 1 && recipe.train.micro_batches > share)
+    throw ConfigError(
+        fmt::format("train.micro_batches={} is more than the {} samples that each of {} pipelines has of data.batch={}; use "
+                    "train.micro_batches={}",
+                    recipe.train.micro_batches, share, sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
+  if (splits && recipe.strategy.batch_norm == "sync")
+    throw ConfigError("strategy.batch_norm=sync joins data-parallel workers alone so far; use parallel.pipeline=1 and parallel.tensor=1");
+}
+
+}  // namespace
+
 void validate(const Recipe& recipe) {
   Recipe copy = recipe;
   copy.config().check();  // a program fills the structs itself
@@ -150,13 +211,16 @@ void validate(const Recipe& recipe) {
         fmt::format("train.evaluate_every={} is less than an epoch, and evaluations come at the end of one; use 1 or more, or 0", every));
   if (recipe.ps.replica && !recipe.train.checkpoints)
     throw ConfigError("ps.replica=true keeps what follows a checkpoint, and train.checkpoints=false makes none; leave one of them out");
-  if (recipe.parallel.data > 0 && recipe.parallel.workers > 0 && recipe.parallel.data != recipe.parallel.workers)
-    throw ConfigError(fmt::format("parallel.data={}, and of parallel.workers={} all share the data; leave parallel.data out",
-                                  recipe.parallel.data, recipe.parallel.workers));
-  if (recipe.parallel.workers > 1 && recipe.strategy.name == "single")
-    throw ConfigError(
-        fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use strategy.name=auto",
-                    recipe.parallel.workers));
+  validate_mesh(recipe);
+  if (recipe.train.storage != "fp32") {
+    if (const std::string& name = recipe.strategy.name; name != "auto" && name != "single" && name != "allreduce")
+      throw ConfigError(
+          fmt::format("train.storage={} has master copies with the strategies single and allreduce, not '{}'; use train.storage=fp32",
+                      recipe.train.storage, name));
+    if (recipe.comm.compression != "none")
+      throw ConfigError(fmt::format("train.storage={} and comm.compression={}: compressors take gradients in fp32; leave one of them out",
+                                    recipe.train.storage, recipe.comm.compression));
+  }
   if (recipe.train.micro_batches > recipe.data.batch)
     throw ConfigError(fmt::format("train.micro_batches={} is more than data.batch={}; a part needs at least one sample",
                                   recipe.train.micro_batches, recipe.data.batch));
@@ -179,7 +243,7 @@ void validate(const Recipe& recipe) {
 }
 
 std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
-  const std::int64_t workers = std::max<std::int64_t>(recipe.parallel.workers, 1), left = batch % workers;
+  const std::int64_t workers = recipe.parallel.data_workers(), left = batch % workers;
   if (left == 0 || recipe.data.uneven == "weight") return batch;
   const std::int64_t above = batch - left + workers, below = batch - left;
   const bool served = recipe.servers().has_value();

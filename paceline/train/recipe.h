@@ -6,6 +6,7 @@
 
 #include "paceline/base/config.h"
 #include "paceline/comm/communicator.h"
+#include "paceline/comm/mesh.h"
 #include "paceline/compress/compressor.h"
 #include "paceline/data/dataset.h"
 #include "paceline/graph/registry.h"
@@ -22,6 +23,9 @@ struct TrainConfig {
   std::int64_t seed = 1;
   std::string device = "auto";
   std::string precision = "fp32";
+  std::string storage = "fp32";    // of parameters and gradients
+  std::string recompute = "none";  // activations that the backward pass computes again
+  double memory_gb = 0;            // of a rank; 0: what the machine has
   std::int64_t threads = 0;        // 0: OMP_NUM_THREADS, else all cores that it may use
   std::int64_t micro_batches = 1;  // gradient accumulation
   double label_smoothing = 0;
@@ -41,10 +45,19 @@ struct TrainConfig {
 
 /// [parallel] of a recipe.
 struct ParallelConfig {
-  std::int64_t workers = 0;  // 0: one for each process that was started
-  std::int64_t data = 0;     // of them, how many share the data; 0: all
-  std::int64_t tensor = 1, pipeline = 1, zero = 0;
+  std::int64_t workers = 0;                         // 0: one for each process that was started, or as many as the mesh has
+  std::int64_t data = 0, pipeline = 1, tensor = 1;  // how many of them lie along each axis of the mesh; 0: the rest
+  std::int64_t zero = 0;                            // stage
+  std::string schedule = "1f1b";                    // of the pipeline
+  std::int64_t chunks = 0;                          // of the network on each rank of a pipeline; 0: as its schedule has it
+  bool sequence = false;                            // workers of the tensor axis share positions, too
   void describe(Section& section);
+
+  comm::MeshSizes mesh() const;
+  /// The workers that the mesh asks for by itself: the product of its sizes, the rest counting as 1.
+  std::int64_t workers_of_mesh() const;
+  /// Those that share the data; all of them where nothing else is said. ConfigError where the mesh does not multiply to `workers`.
+  std::int64_t data_workers() const;
 };
 
 /// [comm] of a recipe: how workers talk, and how gradients are compressed on the way.

@@ -34,7 +34,7 @@ struct Remote {
     configure_libtorch(recipe, threads);
     datasets = make_datasets(recipe, workload);
     network = network_of(recipe, workload);
-    module = make_model(recipe, workload, datasets.training->info(), *alone, recipe.model.weights);
+    module = make_model(recipe, workload, datasets.training->info(), mesh, recipe.model.weights);
     context.emplace(context_of(recipe, workload, *module, mesh, bus, clock, threads));
     ensure_memory_for(threads);
     settings = servers_of(recipe, cluster);

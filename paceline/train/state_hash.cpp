@@ -1,5 +1,5 @@
 // The hash of a state. Where several workers hold it, the hash goes from one to the next in the order of its tensors: sixty-odd bytes
-// travel, and no tensor does.
+// travel. Only a tensor whose parts interleave in the whole (columns, channels) travels itself, to the worker that has the hash.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -8,119 +8,140 @@
 
 #include "paceline/base/checksum.h"
 #include "paceline/train/checkpoint.h"
+#include "paceline/train/holdings.h"
 #include "paceline/train/tensor_file.h"
 
 namespace paceline::train {
 namespace {
 
-/// A tensor, or all that this worker holds of it.
-struct Hashed {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::int64_t element = 0;               // bytes
-  bool whole = true;                      // alike on all workers
-  std::vector<const NamedTensor*> parts;  // ascending
-};
+using Extents = std::vector<std::int64_t>;
+
+/// Where a part begins in the whole, in elements, where its elements lie there one behind the other; nothing otherwise.
+std::optional<std::int64_t> begin_in(const Extents& whole, const HeldPart& part) {
+  std::int64_t begin = 0, stride = 1;
+  bool cut = false;  // some dimension behind is not all there
+  for (std::size_t dim = whole.size(); dim-- > 0;) {
+    if (cut && part.shape[dim] != 1) return std::nullopt;
+    cut = cut || part.shape[dim] != whole[dim];
+    begin += part.first[dim] * stride, stride *= whole[dim];
+  }
+  return begin;
+}
+
+/// In the order of the whole; false: they interleave.
+bool sort_in_order(HeldTensor& tensor) {
+  const auto begin = [&](const HeldPart& part) { return begin_in(tensor.shape, part); };
+  if (!std::ranges::all_of(tensor.parts, [&](const HeldPart& part) { return begin(part).has_value(); })) return false;
+  std::ranges::sort(tensor.parts, {}, begin);
+  return true;
+}
 
 /// In the order of a file, so that the hash of a checkpoint is that of the state.
-std::vector<Hashed> in_order(std::span<const NamedTensor> tensors) {
-  std::vector<Hashed> order;
-  for (const NamedTensor& item : tensors) {
-    if (item.name.find(step::kBookkeeping) != item.name.npos) continue;
-    if (order.empty() || order.back().name != item.name)
-      order.push_back({item.name, item.shape(), item.tensor.element_size(), !item.rows, {}});
-    order.back().parts.push_back(&item);
+void put_in_order(std::vector<HeldTensor>& tensors) {
+  std::erase_if(tensors, [](const HeldTensor& tensor) { return tensor.name.find(step::kBookkeeping) != tensor.name.npos; });
+  std::ranges::stable_sort(tensors, std::greater{}, &HeldTensor::element);
+}
+
+/// The hash on its way from worker to worker.
+class Traveller {
+ public:
+  /// `comm` null: one worker has everything.
+  Traveller(std::span<const NamedTensor> shown, comm::Communicator* comm) : shown_(shown), comm_(comm) {}
+
+  void add(HeldTensor& tensor) {
+    if (here()) hash_.update(tensor.name).update(graph::to_string(tensor.shape));
+    if (!sort_in_order(tensor)) return add_gathered(tensor);
+    for (const HeldPart& part : tensor.parts) {
+      hand_over(part.held_by(carrier_) ? carrier_ : part.holders.front());
+      if (here()) add_values(shown_[*part.own].tensor);
+    }
   }
-  std::ranges::stable_sort(order, std::greater{}, &Hashed::element);
-  return order;
-}
 
-void add_values(ContentHash& hash, const NamedTensor& item) {
-  const HostTensors host({&item, 1});
-  hash.update(host.views().front().data);
-}
+  std::string finish() {
+    hand_over(0);
+    if (comm_) {
+      std::memcpy(carried_.data(), &hash_, sizeof hash_);
+      comm_->run(comm::broadcast(carried_, {.deadline = comm::kUntilTheEnd}));
+      std::memcpy(static_cast<void*>(&hash_), carried_.data(), sizeof hash_);
+    }
+    return hash_.hex();
+  }
 
-void add_header(ContentHash& hash, const Hashed& tensor) { hash.update(tensor.name).update(graph::to_string(tensor.shape)); }
+ private:
+  static_assert(std::is_trivially_copyable_v<ContentHash>);
 
-/// What a worker holds of a tensor: rows [first, last), as its part `part`.
-struct Holding {
-  std::int64_t tensor = 0, part = 0, first = 0, last = 0, rank = 0;
+  int rank() const { return comm_ ? comm_->rank() : 0; }
+  bool here() const { return rank() == carrier_; }
+
+  void add_values(const at::Tensor& values) {
+    const NamedTensor item{"", values};
+    hash_.update(HostTensors({&item, 1}).views().front().data);
+  }
+
+  // Whoever computes it may take its time over a large tensor.
+  void hand_over(int to) {
+    if (to == carrier_) return;
+    if (here()) {
+      std::memcpy(carried_.data(), &hash_, sizeof hash_);
+      comm_->run(comm::send(carried_, to, 0, {.deadline = comm::kUntilTheEnd}));
+    } else if (rank() == to) {
+      comm_->run(comm::receive(carried_, carrier_, 0, {.deadline = comm::kUntilTheEnd}));
+      std::memcpy(static_cast<void*>(&hash_), carried_.data(), sizeof hash_);
+    }
+    carrier_ = to;
+  }
+
+  /// One tensor at a time is whole on the worker that has the hash.
+  void add_gathered(const HeldTensor& tensor) {
+    at::Tensor whole;
+    for (const HeldPart& part : tensor.parts) {
+      const bool mine = part.held_by(carrier_);
+      if (!here() && (mine || rank() != part.holders.front())) continue;
+      std::vector<std::byte> bytes(static_cast<std::size_t>(part.bytes));
+      if (!here() || mine) {
+        const HostTensors host(std::span(&shown_[*part.own], 1));
+        std::memcpy(bytes.data(), host.views().front().data.data(), bytes.size());
+      }
+      if (!here()) comm_->run(comm::send(bytes, carrier_, 0, {.deadline = comm::kUntilTheEnd}));
+      if (!here()) continue;
+      if (!mine) comm_->run(comm::receive(bytes, part.holders.front(), 0, {.deadline = comm::kUntilTheEnd}));
+      put(whole, tensor, part, bytes);
+    }
+    if (here()) add_values(whole);
+  }
+
+  /// As bytes: the type of an element does not matter.
+  static void put(at::Tensor& whole, const HeldTensor& tensor, const HeldPart& part, std::vector<std::byte>& bytes) {
+    Extents all = tensor.shape, shape = part.shape;
+    all.push_back(tensor.element), shape.push_back(tensor.element);
+    if (!whole.defined()) whole = at::empty(all, at::kByte);
+    at::Tensor place = whole;
+    for (std::size_t dim = 0; dim < part.shape.size(); ++dim)
+      place = place.narrow(static_cast<std::int64_t>(dim), part.first[dim], part.shape[dim]);
+    place.copy_(at::from_blob(bytes.data(), shape, at::kByte));
+  }
+
+  std::span<const NamedTensor> shown_;
+  comm::Communicator* comm_;
+  ContentHash hash_;
+  int carrier_ = 0;  // the worker that has the hash of all before
+  std::vector<std::byte> carried_ = std::vector<std::byte>(sizeof(ContentHash));
 };
-constexpr std::size_t kNumbers = sizeof(Holding) / sizeof(std::int64_t);
 
-/// Of all workers, in the order in which they are hashed.
-std::vector<Holding> gather_holdings(const std::vector<Hashed>& tensors, comm::Communicator& comm) {
-  std::vector<Holding> mine;
-  for (std::size_t i = 0; i < tensors.size(); ++i)
-    for (std::size_t part = 0; !tensors[i].whole && part < tensors[i].parts.size(); ++part) {
-      const NamedTensor& item = *tensors[i].parts[part];
-      if (item.tensor.size(0) > 0)
-        mine.push_back(
-            {static_cast<std::int64_t>(i), static_cast<std::int64_t>(part), item.first(), item.first() + item.tensor.size(0), comm.rank()});
-    }
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(comm.size()));
-  counts[static_cast<std::size_t>(comm.rank())] = std::ssize(mine);
-  comm.run(comm::all_gather(counts));
-  const auto room = static_cast<std::size_t>(std::ranges::max(counts));
-  std::vector<std::int64_t> numbers(room * kNumbers * counts.size());
-  if (room == 0) return {};
-  std::memcpy(numbers.data() + static_cast<std::size_t>(comm.rank()) * room * kNumbers, mine.data(), mine.size() * sizeof(Holding));
-  comm.run(comm::all_gather(numbers));
-  std::vector<Holding> all;
-  for (std::size_t rank = 0; rank < counts.size(); ++rank)
-    for (std::int64_t i = 0; i < counts[rank]; ++i) {
-      const std::int64_t* row = &numbers[(rank * room + static_cast<std::size_t>(i)) * kNumbers];
-      all.push_back({row[0], row[1], row[2], row[3], row[4]});
-    }
-  std::ranges::sort(all, {}, [](const Holding& holding) { return std::pair(holding.tensor, holding.first); });
-  return all;
+std::string hash_of(std::vector<HeldTensor> tensors, std::span<const NamedTensor> shown, comm::Communicator* comm) {
+  put_in_order(tensors);
+  Traveller traveller(shown, comm);
+  for (HeldTensor& tensor : tensors) traveller.add(tensor);
+  return traveller.finish();
 }
 
 }  // namespace
 
-std::string state_hash(std::span<const NamedTensor> tensors) {
-  ContentHash hash;
-  for (const Hashed& tensor : in_order(tensors)) {
-    add_header(hash, tensor);
-    for (const NamedTensor* part : tensor.parts) add_values(hash, *part);
-  }
-  return hash.hex();
-}
+std::string state_hash(std::span<const NamedTensor> tensors) { return hash_of(holdings_of(tensors), tensors, nullptr); }
 
 std::string state_hash(std::span<const NamedTensor> tensors, comm::Communicator& comm) {
   if (comm.size() == 1) return state_hash(tensors);
-  static_assert(std::is_trivially_copyable_v<ContentHash>);
-  const std::vector<Hashed> order = in_order(tensors);
-  const std::vector<Holding> holdings = gather_holdings(order, comm);
-  ContentHash hash;
-  int carrier = 0;  // the worker that has the hash of all before
-  std::vector<std::byte> carried(sizeof(ContentHash));
-  // Whoever computes it may take its time over a large tensor.
-  const auto hand_over = [&](int to) {
-    if (to == carrier) return;
-    if (comm.rank() == carrier) {
-      std::memcpy(carried.data(), &hash, sizeof hash);
-      comm.run(comm::send(carried, to, 0, {.deadline = comm::kUntilTheEnd}));
-    } else if (comm.rank() == to) {
-      comm.run(comm::receive(carried, carrier, 0, {.deadline = comm::kUntilTheEnd}));
-      std::memcpy(static_cast<void*>(&hash), carried.data(), sizeof hash);
-    }
-    carrier = to;
-  };
-  auto next = holdings.begin();
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (comm.rank() == carrier) add_header(hash, order[i]);
-    if (order[i].whole && comm.rank() == carrier) add_values(hash, *order[i].parts.front());
-    for (; next != holdings.end() && next->tensor == static_cast<std::int64_t>(i); ++next) {
-      hand_over(static_cast<int>(next->rank));
-      if (comm.rank() == carrier) add_values(hash, *order[i].parts[static_cast<std::size_t>(next->part)]);
-    }
-  }
-  hand_over(0);
-  std::memcpy(carried.data(), &hash, sizeof hash);
-  comm.run(comm::broadcast(carried, {.deadline = comm::kUntilTheEnd}));
-  std::memcpy(static_cast<void*>(&hash), carried.data(), sizeof hash);
-  return hash.hex();
+  return hash_of(gather_holdings(tensors, comm), tensors, &comm);
 }
 
 }  // namespace paceline::train

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -22,8 +23,15 @@ constexpr std::pair<at::ScalarType, Dtype> kTypes[] = {
 }  // namespace
 
 std::string stored_name(const step::NamedTensor& item) {
-  if (!item.rows) return item.name;
-  return fmt::format("{}[{}:{}]", item.name, item.rows->first, item.rows->first + item.tensor.size(0));
+  if (!item.box) return item.name;
+  std::string ranges, all;  // those up to the last one that is cut; whole ones behind it
+  for (std::size_t dim = 0; dim < item.box->whole.size(); ++dim) {
+    const std::int64_t first = item.box->first[dim], count = item.tensor.size(static_cast<std::int64_t>(dim));
+    const std::string comma = dim > 0 ? "," : "";
+    if (count == item.box->whole[dim]) all += comma + ":";
+    else ranges += std::exchange(all, "") + fmt::format("{}{}:{}", comma, first, first + count);
+  }
+  return fmt::format("{}[{}]", item.name, ranges);
 }
 
 HostTensors::HostTensors(std::span<const step::NamedTensor> tensors, bool always) {

@@ -13,7 +13,8 @@
 
 namespace paceline::train {
 
-/// The name under which a tensor, or some of its rows, stands in a file: "optim.momentum.fc1.weight[0:16]".
+/// The name under which a tensor, or a box of it, stands in a file: "optim.momentum.fc1.weight[0:16]", "…[:,4:8]". Dimensions at the end
+/// that are all there are left out.
 std::string stored_name(const step::NamedTensor& item);
 
 /// Tensors as a file wants them: in host memory, contiguous. Copies only where they are not so already, or where `always` says so.

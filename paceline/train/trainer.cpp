@@ -41,11 +41,10 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
     alone_ = std::move(comm::local_group(1).front());
     comm_ = alone_.get();
   }
-  recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, comm_->size());
   recipe_.parallel.workers = recipe_.servers() ? recipe_.workers_per_trainer() : comm_->size();
+  recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, static_cast<int>(recipe_.parallel.data_workers()));
   validate(recipe_);
-  const ParallelConfig& parallel = recipe_.parallel;
-  mesh_.emplace(*comm_, comm::MeshSizes{.pipeline = static_cast<int>(parallel.pipeline), .tensor = static_cast<int>(parallel.tensor)});
+  mesh_.emplace(*comm_, recipe_.servers() ? comm::MeshSizes{} : recipe_.parallel.mesh());
   recipe_text_ = recipe_.config().toml();
   configure_libtorch(recipe_, threads());
 
@@ -62,14 +61,15 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
   if (leads()) warn_of_idle_settings(recipe_);
 
   network_ = network_of(recipe_, around_.workload);
-  module_ = make_model(recipe_, around_.workload, datasets_->training->info(), mesh_->data(), around_.resumes ? "" : recipe_.model.weights);
-  step::Context context = context_of(recipe_, around_.workload, *module_, *mesh_, around_.bus, around_.clock, threads());
-  loss_ = context.loss;
-  context.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
+  module_ = make_model(recipe_, around_.workload, datasets_->training->info(), *mesh_, around_.resumes ? "" : recipe_.model.weights);
+  module_ = share_out(recipe_, std::move(module_), *mesh_, around_.clock);
+  context_.emplace(context_of(recipe_, around_.workload, *module_, *mesh_, around_.bus, around_.clock, threads()));
+  loss_ = context_->loss;
+  context_->on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
   };
-  strategy_ = strategies::make_strategy(recipe_.strategy, context, servers_of(recipe_, around_.cluster));
+  strategy_ = strategies::make_strategy(recipe_.strategy, *context_, servers_of(recipe_, around_.cluster));
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ =

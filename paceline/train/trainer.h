@@ -69,6 +69,8 @@ class Trainer {
   std::int64_t count_steps() const;
   std::vector<NamedTensor> state();  // what was agreed on; collective
   bool leads() const { return comm_->rank() == 0; }
+  /// Whether the sums of this worker's passes count: of those that computed the same samples one does, on the stage that has the loss.
+  bool counts() const;
   observe::RunStarted started() const;
   observe::RunEnded ended(bool stopped);  // what the run came to; collective
   observe::Communication communication();
@@ -87,6 +89,7 @@ class Trainer {
   bool evaluation_due() const;   // at this place, and not yet made
   bool evaluate();               // false: told to stop before it was done
   std::optional<Score> score();  // the same
+  bool told_to_stop_at(std::int64_t batch);
   void look_into_test();
   bool evaluate_views();  // the same
   void recompute_statistics();
@@ -108,6 +111,7 @@ class Trainer {
   const Datasets* datasets_;
   std::shared_ptr<nn::Model> module_;
   std::shared_ptr<const nn::Loss> loss_;
+  std::optional<step::Context> context_;  // of the strategy, and of evaluations
   std::unique_ptr<step::Strategy> strategy_;
   step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;

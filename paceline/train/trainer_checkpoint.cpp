@@ -10,9 +10,9 @@
 namespace paceline::train {
 
 std::vector<NamedTensor> Trainer::state() {
-  std::vector<NamedTensor> tensors = model_tensors(*module_);
+  std::vector<NamedTensor> tensors = model_tensors(*module_, mesh_->data().rank());
   for (NamedTensor& item : strategy_->save()) tensors.push_back(std::move(item));
-  return tensors;
+  return mesh_->tensor().rank() == 0 ? tensors : sliced_alone(std::move(tensors), *module_);
 }
 
 // Inside an epoch the place is a number of batches: it means the same samples only where batches and their order are those of the
@@ -51,12 +51,12 @@ void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source
 
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   check_data(checkpoint, source);
-  const std::vector<NamedTensor> targets = model_tensors(*module_);
+  const std::vector<NamedTensor> targets = model_tensors(*module_, mesh_->data().rank());
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
   std::vector<NamedTensor> before;
   before.reserve(targets.size());
-  for (const NamedTensor& item : targets) before.push_back({item.name, item.tensor.clone()});
+  for (const NamedTensor& item : targets) before.push_back({item.name, item.tensor.clone(), item.box});
   restore(model, targets, source);  // first: what a strategy keeps for each worker lies over it
   try {
     strategy_->load(rest);
@@ -97,8 +97,15 @@ void Trainer::checkpoint() {
   checkpointer_->finish();  // before anything is saved: what the one before it needs may then go
   strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
-  if (const auto fault = bad_parameter(*module_, position_.step))
-    give_up(fmt::format("the update of step {} overflowed", position_.step), describe(*module_, *fault));
+  const std::string overflowed = fmt::format("the update of step {} overflowed", position_.step);
+  const auto fault = bad_parameter(*module_, position_.step, mesh_->data().rank());
+  if (recipe_.parallel.zero == 3) {  // each worker has looked at what it holds
+    fault_ = fault;
+    std::vector<std::int32_t> any = {fault ? 1 : 0};
+    comm_->run(comm::allreduce(any, {.op = comm::ReduceOp::max, .deadline = comm::kUntilTheEnd}));
+    if (any[0] > 0) give_up(overflowed, blame());
+  }
+  if (fault) give_up(overflowed, describe(*module_, *fault));
   Position place = position_;
   place.dataset_size = datasets_->training->size(), place.vocabulary = vocabulary();
   checkpointer_->begin({place, recipe_text_, network_, datasets_->training->info().class_names}, state(), /*good=*/!evaluation_due());

@@ -1,11 +1,13 @@
 // The Trainer's half that evaluates: loss and accuracy of what the workers agree on, with every kind of statistics that a strategy knows.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "paceline/central/norm_reports.h"
+#include "paceline/pipeline/pipeline_pass.h"
 #include "paceline/train/trainer.h"
 
 namespace paceline::train {
@@ -49,27 +51,39 @@ bool Trainer::evaluate() {
   return true;
 }
 
+// Ranks that have parts of one model leave an evaluation together, so they ask one another, but not before every batch.
+bool Trainer::told_to_stop_at(std::int64_t batch) {
+  constexpr std::int64_t kBatches = 16;
+  std::vector<std::int32_t> told = {around_.stop.load(std::memory_order_relaxed) ? 1 : 0};
+  if (mesh_->pipeline().size() == 1 && mesh_->tensor().size() == 1) return told[0] > 0;
+  if (batch % kBatches > 0) return false;
+  for (comm::Communicator* const axis : {&mesh_->pipeline(), &mesh_->tensor()})
+    if (axis->size() > 1) axis->run(comm::allreduce(told, {.op = comm::ReduceOp::max, .deadline = comm::kUntilTheEnd}));
+  return told[0] > 0;
+}
+
 // Loss and accuracy of the module as it is, over the test data of all workers. It may take minutes, which whoever tells a run to stop does
 // not give it.
 std::optional<Trainer::Score> Trainer::score() {
-  nn::Pass pass;
-  pass.training = false;
+  const auto pass = pipeline::make_pass(*context_);
   const std::vector<std::string> metrics = loss_->metrics();
   const std::int64_t figures = 2 + std::ssize(metrics);  // loss, right answers, metrics
   at::Tensor sums = at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
   std::int64_t targets = 0;
+  std::int64_t seen = 0;  // batches
   bool stop = false;
   test_feed_->start(0, recipe_.data.batch);
+  const bool together = recipe_.parallel.zero == 3;  // nobody may leave before the others
   while (const auto batch = test_feed_->next()) {
-    stop = around_.stop.load(std::memory_order_relaxed);
-    if (stop) break;
-    if (batch->inputs.size(0) == 0) continue;  // a ragged batch that did not reach this worker
-    sums.add_(loss_->evaluate(module_->run(batch->inputs, pass, nullptr), batch->targets));
+    stop = stop || told_to_stop_at(seen++);
+    if (stop && !together) break;
+    sums.add_(pass->evaluate(*batch));
     targets += batch->targets.numel();
   }
   const at::Tensor host = sums.cpu();
   std::vector<double> all = {static_cast<double>(targets), stop ? 1.0 : 0.0};
   all.insert(all.end(), host.data_ptr<double>(), host.data_ptr<double>() + figures);
+  if (!counts()) std::ranges::fill(all, 0.0), all[1] = stop ? 1.0 : 0.0;
   // Whoever is slower, or was not told to stop, may come minutes later.
   if (comm_->size() > 1) comm_->run(comm::allreduce(all, {.deadline = comm::kUntilTheEnd}));
   stopping_ = stopping_ || all[1] > 0;
@@ -82,10 +96,15 @@ std::optional<Trainer::Score> Trainer::score() {
 
 // Once more over this worker's test data, layer by layer, to the first batch that shows what is wrong.
 void Trainer::look_into_test() {
+  if (mesh_->pipeline().size() > 1) return;  // no rank has all layers
   std::optional<Fault> found;
   test_feed_->start(0, recipe_.data.batch);
-  for (auto batch = test_feed_->next(); batch && !found; batch = test_feed_->next()) {
-    if (batch->inputs.size(0) == 0) continue;
+  const bool together = recipe_.parallel.zero == 3;
+  for (auto batch = test_feed_->next(); batch && (!found || together); batch = test_feed_->next()) {
+    if (batch->inputs.size(0) == 0 || found) {
+      module_->sit_out_run(module_->all(), /*trained=*/false);
+      continue;
+    }
     const Fault fault = first_fault(*module_, batch->inputs, position_.step, /*training=*/false);
     if (!is_in_loss(*module_, fault)) found = fault;
   }

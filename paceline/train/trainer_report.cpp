@@ -10,6 +10,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/tensor/device.h"
+#include "paceline/train/mesh_picture.h"
 #include "paceline/train/trainer.h"
 #include "paceline/train/weights.h"
 
@@ -30,7 +31,7 @@ observe::RunStarted Trainer::started() const {
   event.strategy = recipe_.strategy.name;
   event.device = tensor::device_name(module_->device());
   event.precision = recipe_.train.precision;
-  event.parameters = module_->arena().count();
+  event.parameters = parameters_of(*module_);
   event.macs = macs_of(*module_);
   event.train_samples = datasets_->training->size();
   event.test_samples = datasets_->test->size();
@@ -41,6 +42,7 @@ observe::RunStarted Trainer::started() const {
   event.epochs = recipe_.train.epochs;
   event.steps_per_epoch = steps_in(0);
   event.workers = static_cast<int>(recipe_.parallel.workers);
+  event.mesh = describe_mesh(*mesh_, *module_, context_->pipeline.stages, context_->zero);
   event.engine = comm_->size() > 1 ? comm_->engine() : minibatches() > 1 ? recipe_.ps.executor : "";
   event.first_step = position_.step;
   return event;
@@ -59,10 +61,13 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.test_accuracy = last_test_.accuracy;
   event.test_metrics = last_test_.metrics;
   strategy_->agree();
-  event.state_hash = state_hash(state(), *comm_);
-  event.parameters_hash = state_hash(model_tensors(*module_));
+  std::vector<NamedTensor> all = state();
+  event.state_hash = state_hash(all, *comm_);
+  std::erase_if(all, [](const NamedTensor& item) { return !item.name.starts_with(kModelPrefix); });
+  event.parameters_hash = state_hash(all, *comm_);
   strategy_->resume_training();
   event.run = folder_.string();
+  event.skipped_steps = strategy_->skipped_steps();
   if (stopped) event.stopped = "on request";
   if (comm_->size() > 1) event.communication = communication();
   if (centralised_) event.served = centralised_->served();
@@ -87,6 +92,11 @@ bool Trainer::accepts(std::int64_t step, double loss) {
   if (++refused_ >= kRefusedEach * minibatches())
     give_up(fmt::format("the loss is {} at step {}, and was no number in the {} steps up to it", loss, step, refused_), blame());
   return false;
+}
+
+bool Trainer::counts() const {
+  const comm::MeshPlace place = mesh_->place_of(comm_->rank());
+  return place.tensor == 0 && place.pipeline + 1 == mesh_->sizes().pipeline;
 }
 
 void Trainer::keep(const step::StepResult& result) {
@@ -123,9 +133,9 @@ void Trainer::report() {
   // A row a step: loss, right answers, targets, of this worker and then of all. One more tells whether anybody was asked to stop, how far
   // the workers are with writing a checkpoint, and whether worker 0 wants another.
   at::Tensor sums = at::zeros({count + 1, 3}, at::kDouble);
-  sums.narrow(0, 0, count).narrow(1, 0, 2).copy_(unreported_sums_.narrow(0, 0, count));  // on a GPU this waits for the steps
+  if (counts()) sums.narrow(0, 0, count).narrow(1, 0, 2).copy_(unreported_sums_.narrow(0, 0, count));  // on a GPU this waits for the steps
   auto rows = sums.accessor<double, 2>();
-  for (std::int64_t i = 0; i < count; ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
+  for (std::int64_t i = 0; i < count && counts(); ++i) rows[i][2] = static_cast<double>(unreported_[static_cast<std::size_t>(i)].targets);
   rows[count][0] = around_.stop.load(std::memory_order_relaxed) ? 1 : 0;
   rows[count][1] = checkpointer_->progress();
   rows[count][2] = leads() ? static_cast<double>(checkpointer_->wish()) : 0;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "paceline/base/error.h"
 #include "paceline/base/safetensors.h"
+#include "paceline/step/boxes.h"
 #include "paceline/train/checkpoint_index.h"
 #include "paceline/train/tensor_file.h"
 
@@ -30,14 +32,16 @@ std::vector<NamedTensor> foreign_weights(const std::vector<std::filesystem::path
   std::vector<NamedTensor> saved;
   for (const auto& file : files) {
     const auto opened = std::make_shared<const safetensors::File>(file);
-    for (const safetensors::Tensor& tensor : opened->tensors())
-      if (!tensor.name.ends_with(kTracked)) saved.push_back({tensor.name, map_tensor(opened, tensor)});
+    for (const safetensors::Tensor& tensor : opened->tensors()) saved.push_back({tensor.name, map_tensor(opened, tensor)});
   }
   return saved;
 }
 
 /// A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
-std::vector<NamedTensor> read_weights(const std::filesystem::path& path, bool& own) {
+std::vector<NamedTensor> read_weights(const std::filesystem::path& given, bool& own) {
+  std::error_code none;
+  const bool run = std::filesystem::is_directory(given / "checkpoints", none);
+  const std::filesystem::path path = run ? newest_good_checkpoint(given).first : given;
   std::vector<std::filesystem::path> files = {path};
   std::filesystem::path checkpoint = path;
   if (const auto index = index_named(path)) {
@@ -56,13 +60,36 @@ std::vector<NamedTensor> read_weights(const std::filesystem::path& path, bool& o
 
 }  // namespace
 
-std::vector<NamedTensor> model_tensors(nn::Model& module) {
+std::vector<NamedTensor> model_tensors(nn::Model& module, int rank) {
   module.take_back();
   std::vector<NamedTensor> tensors;
-  for (const tensor::Arena* arena : {&module.arena(), &module.statistics()})
-    for (std::size_t i = 0; i < arena->entries().size(); ++i)
-      tensors.push_back({std::string(kModel) + arena->entries()[i].name, arena->parameter(i)});
+  for (const tensor::Arena* arena : {&module.arena(), &module.statistics()}) {
+    std::vector<tensor::Shard::Held> held;  // at its place in the arena
+    for (const tensor::OwnedRange& range : arena->owners(tensor::Role::parameter).ranges())
+      if (range.held_by(rank)) held.push_back({range.begin, range.end, range.begin});
+    step::show(tensors, *arena, std::string(kModel), arena->parameters(), held);
+  }
+  for (const nn::Untrained& item : module.network().untrained()) tensors.push_back({std::string(kModel) + item.name, item.tensor});
   return tensors;
+}
+
+std::vector<NamedTensor> sliced_alone(std::vector<NamedTensor> state, nn::Model& module) {
+  std::set<std::string> whole;
+  for (const tensor::Arena* arena : {&module.arena(), &module.statistics()})
+    for (const tensor::Entry& entry : arena->entries())
+      if (!entry.slice) whole.insert(entry.name);
+  // "model.conv1.weight", "optim.momentum.conv1.weight"
+  const auto is_whole = [&](const std::string& name) {
+    if (name.starts_with(kModel)) return whole.contains(name.substr(kModel.size()));
+    const std::size_t kind = name.starts_with("optim.") ? name.find('.', 6) : std::string::npos;
+    return kind != std::string::npos && whole.contains(name.substr(kind + 1));
+  };
+  std::vector<NamedTensor> rest;
+  for (NamedTensor& item : state) {
+    if (!is_whole(item.name)) rest.push_back(std::move(item));
+    else if (rest.empty() || rest.back().name != item.name) rest.push_back(step::others_hold(item.name, item.tensor.options()));
+  }
+  return rest;
 }
 
 void load_weights(nn::Model& module, const std::filesystem::path& file) {
@@ -76,9 +103,15 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
                       file.string(), kWrapped));
     for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
   }
+  // Counters of batches: the built-in networks have none, and a file may lack them.
+  const auto lacks = [](const std::vector<NamedTensor>& list, const NamedTensor& item) {
+    return std::ranges::find(list, item.name, &NamedTensor::name) == list.end();
+  };
+  std::erase_if(saved, [&](const NamedTensor& item) { return item.name.ends_with(kTracked) && lacks(targets, item); });
+  std::erase_if(targets, [&](const NamedTensor& item) { return item.name.ends_with(kTracked) && lacks(saved, item); });
   for (const NamedTensor& item : saved) {
-    const auto is_item = [&](const NamedTensor& target) { return target.name == item.name; };
-    if (!item.tensor.is_floating_point() && std::ranges::any_of(targets, is_item))
+    const auto takes_numbers = [&](const NamedTensor& target) { return target.name == item.name && target.tensor.is_floating_point(); };
+    if (!item.tensor.is_floating_point() && std::ranges::any_of(targets, takes_numbers))
       throw DataError(file.string(), fmt::format("'{}' holds {} values and the model floating-point ones; save the weights as float32",
                                                  item.name, c10::toString(item.tensor.scalar_type())));
     if (item.tensor.is_floating_point() && !at::isfinite(item.tensor.to(at::kFloat)).all().item<bool>())
@@ -95,14 +128,17 @@ namespace {
 /// The model under PyTorch's names.
 std::vector<NamedTensor> exported(const Checkpoint& checkpoint) {
   std::vector<NamedTensor> tensors;
+  const std::string* last = nullptr;
   for (const NamedTensor& item : checkpoint.tensors) {
-    if (!item.name.starts_with(kModel) || item.first() > 0) continue;
+    if (!item.name.starts_with(kModel) || (last && *last == item.name)) continue;  // another piece of it
+    last = &item.name;
     const std::string name = item.name.substr(kModel.size());
     tensors.push_back({name, step::saved_or_none(checkpoint.tensors, item.name)});
     // PyTorch's strict loading misses this one otherwise.
-    if (name.ends_with(kRunningMean))
-      tensors.push_back({name.substr(0, name.size() - kRunningMean.size()) + std::string(kTracked),
-                         at::scalar_tensor(checkpoint.position.step, at::kLong)});
+    if (!name.ends_with(kRunningMean)) continue;
+    const std::string tracked = name.substr(0, name.size() - kRunningMean.size()) + std::string(kTracked);
+    if (!step::saved_shape(checkpoint.tensors, std::string(kModel) + tracked))
+      tensors.push_back({tracked, at::scalar_tensor(checkpoint.position.step, at::kLong)});
   }
   return tensors;
 }

@@ -10,11 +10,15 @@ namespace paceline::train {
 
 inline constexpr std::string_view kModelPrefix = "model.";
 
-/// Parameters and statistics of a module under "model." + PyTorch's name.
-std::vector<NamedTensor> model_tensors(nn::Model& module);
+/// Parameters and statistics of a module under "model." + PyTorch's name: what `rank` of the data axis holds of them.
+std::vector<NamedTensor> model_tensors(nn::Model& module, int rank = 0);
 
-/// Reads weights into a module: a file, a folder of files with an index, the index itself, or a checkpoint. "num_batches_tracked" is
-/// ignored; anything else that does not fit is a ConfigError with the difference of names and shapes.
+/// Of a rank of the tensor axis that is not its first: the state without what all its ranks hold alike, which the first shows. Owners on
+/// the data axis may be cut elsewhere there, since slices of other tensors differ in size.
+std::vector<NamedTensor> sliced_alone(std::vector<NamedTensor> state, nn::Model& module);
+
+/// Reads weights into a module: a file, a folder of files with an index, the index itself, a checkpoint, or the newest one of a run.
+/// "num_batches_tracked" is ignored; anything else that does not fit is a ConfigError with the difference of names and shapes.
 void load_weights(nn::Model& module, const std::filesystem::path& file);
 
 inline constexpr std::int64_t kLargestWeights = std::int64_t{5} << 30;  // bytes of one file of a folder

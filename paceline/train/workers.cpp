@@ -17,8 +17,9 @@ namespace paceline::train {
 namespace {
 
 int workers_here(const Recipe& recipe, const comm::World& world) {
-  const std::int64_t workers = recipe.parallel.workers;
-  if (workers == 0) return 1;
+  std::int64_t workers = recipe.parallel.workers;
+  if (workers == 0 && (world.size > 1 || recipe.servers())) return 1;
+  if (workers == 0) workers = recipe.parallel.workers_of_mesh();
   if (workers % world.size != 0)
     throw ConfigError(
         fmt::format("parallel.workers={} cannot be divided among the {} processes that {} started; use parallel.workers={} or 0", workers,
@@ -72,7 +73,7 @@ Recipe resolve_for(const Recipe& given, const comm::World& world) {
   const int workers = workers_here(recipe, world) * world.size;
   recipe.parallel.workers = workers;
   recipe.comm.repeatable = recipe.train.repeatable;
-  recipe.strategy.name = strategies::resolve(recipe.strategy.name, workers);
+  recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
   validate(recipe);
   return recipe;
 }

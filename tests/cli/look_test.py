@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import unittest
 
-from support import BINARY, DEADLINE_S, FAILED, CliTest
+from support import BINARY, DEADLINE_S, FAILED, WRONG_INPUT, CliTest
 
 
 class Looking(CliTest):
@@ -58,6 +58,14 @@ class Looking(CliTest):
         self.assertEqual(graph["input"], [3, 32, 32])
         self.assertIn("conv1", self.run_paceline("graph", "lenet5").stdout)
 
+    def test_graph_shows_how_ranks_share_layers(self):
+        graph = self.json_of("graph", "gpt", "model.heads=4", "--mesh", "tensor=2")
+        forms = {layer["name"]: layer["form"] for layer in graph["layers"]}
+        self.assertEqual(forms["transformer.h.0.mlp.c_fc"], "column")
+        self.assertEqual(forms["transformer.h.0.mlp.c_proj"], "row")
+        self.assertLess(max(graph["parameters_of_rank"]), 0.51 * graph["parameters"])
+        self.assertIn("allreduce", self.run_paceline("graph", "vgg16", "--mesh", "tensor=4").stdout)
+
     def test_every_command_has_help_with_examples(self):
         names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "run", "algorithm", "compare", "scale"]
         for name in names:
@@ -71,6 +79,21 @@ class Looking(CliTest):
             self.assertIn(name.split()[0], overview)
         self.assertIn("Examples:", self.run_paceline("checkpoint", "--help").stdout)
         self.assertRegex(self.run_paceline("--version").stdout, r"^paceline \d+\.\d+\.\d+\n$")
+
+    def test_pipeline_schedules_are_drawn(self):
+        keys = [row["key"] for row in self.json_of("list", "pipelines")["pipelines"]]
+        self.assertEqual(keys, ["gpipe", "1f1b", "interleaved_1f1b", "zero_bubble"])
+        for key in keys:
+            drawn = self.json_of("algorithm", key, "--stages", "4", "--micro-batches", "8")
+            self.assertAlmostEqual(drawn["bubble"], drawn["formula"]["bubble"], msg=key)
+            self.assertEqual(drawn["in_flight"], drawn["formula"]["in_flight"], key)
+            self.assertEqual(len(drawn["steps"]), 4, key)
+            self.assertIn(key, self.run_paceline("algorithm").stdout)
+        lines = self.run_paceline("algorithm", "1f1b", "--stages", "2", "--micro-batches", "2").stdout.splitlines()
+        self.assertEqual([line.split()[2:] for line in lines if line.startswith("  stage")],
+                         [["F0", "F1", "··", "··", "B0───", "··", "B1───"], ["··", "F0", "B0───", "F1", "B1───", "··", "··"]])
+        for words, expected in [(["1f1b", "--chunks", "2"], "interleaved_1f1b"), (["1f1"], "1f1b"), (["gpipe", "--costs", "1,0,1"], "--costs")]:
+            self.assertIn(expected, self.run_paceline("algorithm", *words, code=WRONG_INPUT).stderr)
 
     def test_completions(self):
         document = self.json_of("completions", "bash")

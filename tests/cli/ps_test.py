@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""The parameter server as scripts meet it: processes that die and join, and comparisons that repeat."""
+"""The parameter server as scripts meet it: processes that die and join, ranks of MPI."""
 import glob
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -296,79 +295,6 @@ class Ranks(unittest.TestCase):
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(says, result.stderr)
         self.assertEqual(os.listdir(self.folder.name), [])
-
-
-class Comparing(unittest.TestCase):
-    SMALL = ["model.network=resnet20", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=64", "train.epochs=2",
-             "schedule.milestones=[1]", "compare.workers=[2]"]
-
-    def compare(self, folder, *more):
-        result = run("compare", os.path.join(RECIPES, "lc_asgd_quick.toml"), *self.SMALL, *more, "--folder", folder, "--json")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
-
-    def test_gives_the_same_output_twice(self):
-        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-            first = self.compare(one)
-            self.assertEqual(first, self.compare(two))
-            self.assertEqual(first, self.compare(one))  # from what is there
-            rows = json.loads(first)["rows"]
-            self.assertEqual(set(rows[0]), {"algorithm", "workers", "bn", "seed", "test_error", "epochs", "seconds", "mean_staleness", "stragglers",
-                                            "predictor_ms", "overhead_percent"})
-            self.assertEqual({r["algorithm"] for r in rows}, {"sgd", "ssgd", "asgd", "staleness_aware", "dc_asgd", "lc_asgd"})
-            self.assertEqual({r["bn"] for r in rows}, {"bn", "async_bn", "recomputed"})
-            for name in ("report.md", "error.svg", "time.svg", "staleness.svg", "predictions-lc_asgd-2w-seed1.svg", "rows.json"):
-                self.assertTrue(os.path.exists(os.path.join(one, name)), name)
-
-    def test_shows_what_was_measured_and_the_mean_over_the_seeds(self):
-        with tempfile.TemporaryDirectory() as folder:
-            rows = json.loads(self.compare(folder, "compare.algorithms=single; asgd", "compare.seeds=[1,2]"))["rows"]
-            kinds = [(row["algorithm"], row["seed"], row["bn"]) for row in rows]
-            self.assertEqual(kinds, [("single", 1, "bn"), ("single", 2, "bn")] +
-                             [("asgd", seed, bn) for seed in (1, 2) for bn in ("bn", "async_bn", "recomputed")])
-            with open(os.path.join(folder, "report.md")) as report:
-                lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report if line.startswith("| ")]
-            _, single, asgd = lines
-            self.assertRegex(single[2], r"^\d+\.\d+ ± \d+\.\d+$")
-            self.assertEqual((single[4], single[6]), ("-", "-"))
-            self.assertRegex(asgd[5], r"^[+-]\d+\.\d+$")  # against the one error that there is
-            self.assertEqual(asgd[8], f"{sum(row['mean_staleness'] for row in rows[2::3]) / 2:.2f}")
-            self.assertEqual(asgd[-1], f"{sum(row['seconds'] for row in rows[2::3]) / 2:.1f}")
-
-    def test_takes_strategies_and_compressors_without_a_server(self):
-        algorithms = "allreduce; post-local: strategy.name=local_sgd strategy.post_local_epoch=1; gossip; ad_psgd; dgc: comm.compression=dgc"
-        with tempfile.TemporaryDirectory() as folder:
-            result = run("compare", "model.network=mlp", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=32",
-                         "data.batch=4", "train.epochs=2", "compare.algorithms=" + algorithms, "compare.workers=[2]", "--folder", folder)
-            self.assertEqual(result.returncode, 0, result.stderr)
-            report = pathlib.Path(folder, "report.md").read_text()
-            self.assertIn("kB sent a step", report)
-            self.assertNotIn("staleness", report)  # of servers
-            for name in ("loss.svg", "bytes.svg"):
-                picture = pathlib.Path(folder, name).read_text()
-                for label in ("allreduce", "post-local", "gossip", "ad_psgd", "dgc"):
-                    self.assertIn(label, picture)
-            sent = {name: sum(event["bytes_sent"] for event in self.steps(folder, name)) for name in ("allreduce", "dgc")}
-            self.assertGreater(sent["allreduce"], 2 * sent["dgc"])
-            early, late = (sum(event["bytes_sent"] for event in self.steps(folder, "post-local") if event["epoch"] == epoch) for epoch in (1, 2))
-            self.assertGreater(early, 3 * late)  # at every step, then at every eighth and for the evaluation
-
-    @staticmethod
-    def steps(folder, name):
-        with open(os.path.join(folder, name + "-2w-seed1", "metrics.jsonl")) as lines:
-            return [event for event in map(json.loads, lines) if event["event"] == "step"]
-
-    def test_refuses_before_it_starts(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for words, message in ((["compare.algorithms=asgd; k_sync", "ps.group=9"], "9"),
-                                   (["compare.algorithms=nothing"], "nothing"),
-                                   (["compare.workers=[0]"], "at least 1"),
-                                   (["ps.staleness=-1"], "at least 0"),
-                                   (["ps.lc_lambda=nan"], "lc_lambda")):
-                result = run("compare", os.path.join(RECIPES, "lc_asgd_quick.toml"), *words, "--folder", os.path.join(folder, "x"))
-                self.assertEqual(result.returncode, 2, (words, result.stdout, result.stderr))
-                self.assertIn(message, result.stderr)
-                self.assertFalse(os.path.exists(os.path.join(folder, "x")), words)
 
 
 if __name__ == "__main__":

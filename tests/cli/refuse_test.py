@@ -19,6 +19,8 @@ class WrongWords(CliTest):
         self.refused("train", "data.name=cifar", says=["data.name", "did you mean 'cifar10'?"])
         self.refused("graph", "resnet5", says=["unknown network 'resnet5'", "did you mean 'resnet50'?"])
         self.refused("graph", "vgg16", "model.hiden=[3]", says=["did you mean 'hidden'?"])
+        self.refused("graph", "gpt", "--mesh", "tensor=3", says=["4 heads", "parallel.tensor=2 or parallel.tensor=4"])
+        self.refused("graph", "gpt", "--sequence", says=["--mesh tensor=2"])
         self.refused("graph", "resnet50", "model.network=vgg16", says=["model.network=vgg16", "'resnet50'"])
         self.refused("bench", "optm", says=["did you mean 'optim'?"])
         self.refused("bench", "allreduce", "--algorithms", "rign", "--sizes", "1K", "--engines", "local", says=["did you mean 'ring'?"])

@@ -1,4 +1,4 @@
-"""`paceline run` with real processes: output, signals, deaths, restarts, other hosts (a script stands in for ssh), and nobody left over.
+"""`paceline run` with real processes: output, signals, deaths, restarts, and nobody left over.
 
     python3 run_test.py BINARY
     python3 run_test.py BINARY Deaths -v    unittest's own arguments
@@ -6,88 +6,13 @@
 
 import json
 import os
-import pathlib
 import re
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-DONE, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 3
-BINARY = ""  # set by main()
-DEADLINE_S = 60  # only a hang takes so long
-
-# Runs here what ssh would run elsewhere: in a session of its own and with an almost empty environment, as after a login.
-FAKE_SSH = """#!/bin/sh
-while [ "$1" = -o ]; do shift 2; done
-host=$1; shift
-[ "$host" != unreachable ] || { echo "ssh: connect to host $host: No route to host" >&2; exit 255; }
-echo "$host" >> "$(dirname "$0")/hosts"
-exec setsid --wait env -i PATH="$PATH" FAKE_HOST="$host" sh -c "$*"
-"""
-
-
-class RunTest(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="paceline-run-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        mine = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "OMP_NUM_THREADS", "PACELINE_")
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(mine)}
-        self.ssh = self.folder / "ssh"
-        self.ssh.write_text(FAKE_SSH)
-        self.ssh.chmod(0o755)
-
-    def start(self, *arguments, **options):
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        process = subprocess.Popen([BINARY, "run", *map(str, arguments)], cwd=self.folder, env=self.environment, text=True, **options)
-        self.addCleanup(lambda: process.poll() is None and process.kill())
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe:
-                self.addCleanup(pipe.close)
-        return process
-
-    def finish(self, process, code, send=None):
-        out, err = process.communicate(send, timeout=DEADLINE_S)
-        self.assertEqual(process.returncode, code, f"{process.args}\n{out}\n{err}")
-        return out, err
-
-    def run_ranks(self, *arguments, code=DONE, send=None):
-        return self.finish(self.start(*arguments, stdin=subprocess.PIPE if send else subprocess.DEVNULL), code, send)
-
-    def refused(self, *arguments, says):
-        out, err = self.run_ranks(*arguments, code=WRONG_INPUT)
-        self.assertEqual(out, "")
-        self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertTrue(err.startswith("error: "), err)
-        self.assertIn(says, err)
-
-    def wait_until(self, condition, what):
-        until = time.monotonic() + DEADLINE_S
-        while not condition():
-            self.assertLess(time.monotonic(), until, what)
-            time.sleep(0.01)
-
-    def pids(self, count):
-        """Of the processes that wrote theirs into a file each, once all are there and ready."""
-        def written():
-            return [file for file in self.folder.glob("pid-*") if file.read_text().endswith("\n")]
-        self.wait_until(lambda: len(written()) == count, "ranks have not started")
-        return [int(file.read_text()) for file in sorted(written())]
-
-    def assert_gone(self, pids):
-        def gone(pid):
-            try:
-                return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0] in "ZX"
-            except (FileNotFoundError, ProcessLookupError):
-                return True
-        self.wait_until(lambda: all(map(gone, pids)), f"left over: {pids}")
-
-
-# Writes its pid and that of a child of its own, then sleeps.
-SLEEPER = 'sleep 1000 & echo $! > pid-$RANK-child; echo $$ > pid-$RANK; wait'
+from run_support import BINARY, DEADLINE_S, DONE, STOPPED, SLEEPER, TRAPS, RunTest
 
 
 class Output(RunTest):
@@ -305,14 +230,13 @@ class Deaths(RunTest):
 
 
 class Signals(RunTest):
-    TRAPS = "trap 'echo got; exit 3' {0}; echo $$ > pid-$RANK; while :; do sleep 0.05; done"
 
     def test_are_passed_on(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1):
             with self.subTest(number.name):
                 for file in self.folder.glob("pid-*"):
                     file.unlink()
-                process = self.start("-np", 2, "sh", "-c", self.TRAPS.format(number.name[3:]))
+                process = self.start("-np", 2, "sh", "-c", TRAPS.format(number.name[3:]))
                 self.pids(2)
                 process.send_signal(number)
                 out, err = self.finish(process, STOPPED)
@@ -345,69 +269,5 @@ class Signals(RunTest):
         self.assert_gone(pids)
 
 
-class OtherHosts(RunTest):
-    def setUp(self):
-        super().setUp()
-        self.hosts = ["--ssh", self.ssh, "--master-addr", "192.0.2.1", "-H", "a:2,b:1"]
-
-    def test_ranks_run_there(self):
-        self.environment |= {"PACELINE_DATA": "/data x", "TELL": "it's $HOME"}
-        program = "echo $RANK $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $FAKE_HOST $MASTER_ADDR $PACELINE_DATA $TELL $PWD $1"
-        out, _ = self.run_ranks(*self.hosts, "--no-prefix", "-x", "TELL", "--", "sh", "-c", program, "x", "it's 'quoted'; $x")
-        rest = f"192.0.2.1 /data x it's $HOME {self.folder} it's 'quoted'; $x"
-        self.assertEqual(sorted(out.splitlines()), [f"0 0/2 0 a {rest}", f"1 1/2 0 a {rest}", f"2 0/1 1 b {rest}"])
-        self.assertEqual(sorted((self.folder / "hosts").read_text().split()), ["a", "a", "b"])
-
-    def test_hostfile_and_mixed_hosts(self):
-        (self.folder / "hosts.txt").write_text("localhost slots=1\nb slots=1  # far\n")
-        self.environment |= {"PACELINE_DATA": "inherited"}
-        exported = ("-x", "PACELINE_DATA=first", "-x", "PACELINE_DATA=asked")
-        program = "echo ${FAKE_HOST:-here} $PACELINE_DATA $PACELINE_JOB"
-        out, _ = self.run_ranks("--ssh", self.ssh, "--hostfile", "hosts.txt", "--master-addr", "192.0.2.1", *exported, "sh", "-c", program)
-        rows = sorted(line.split() for line in out.splitlines())
-        self.assertEqual([row[:3] for row in rows], [["[0]", "here", "asked"], ["[1]", "b", "asked"]])
-        self.assertEqual(len({row[3] for row in rows}), 1)
-        self.assertNotEqual(rows[0][3], "")
-
-    def test_no_process_list_shows_the_token(self):
-        out, _ = self.run_ranks(*self.hosts, "--only-rank-output", 2, "sh", "-c", "echo $PACELINE_JOB; cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-        token, *lists = out.splitlines()
-        self.assertRegex(token, "^[0-9a-f]{32}$")
-        self.assertNotIn(token, "".join(lists))
-
-    def test_a_death_there(self):
-        process = self.start(*self.hosts, "--grace", 0.2, "sh", "-c", SLEEPER)
-        pids = self.pids(6)
-        os.kill(int((self.folder / "pid-2").read_text()), signal.SIGKILL)
-        _, err = self.finish(process, 137)
-        self.assertRegex(err, r"(?m)^error: rank 2 \(host b\) was killed by signal 9 \(SIGKILL\) after \d+ s; the others were stopped$")
-        self.assert_gone(pids)
-
-    def test_exit_codes_come_back(self):
-        self.run_ranks(*self.hosts, "true")
-        self.run_ranks(*self.hosts, "sh", "-c", "exit 3", code=STOPPED)
-        _, err = self.run_ranks(*self.hosts, "no-such-program", code=127)
-        self.assertIn("no-such-program", err)
-
-    def test_signals_reach_there(self):
-        process = self.start(*self.hosts, "sh", "-c", Signals.TRAPS.format("USR1"))
-        self.pids(3)
-        process.send_signal(signal.SIGUSR1)
-        out, _ = self.finish(process, STOPPED)
-        self.assertEqual(sorted(out.splitlines()), ["[0] got", "[1] got", "[2] got"])
-
-    def test_kill_9_of_the_launcher_leaves_nobody_there(self):
-        process = self.start(*self.hosts, "sh", "-c", SLEEPER)
-        pids = self.pids(6)
-        process.kill()
-        self.assert_gone(pids)
-
-    def test_an_unreachable_host(self):
-        _, err = self.run_ranks("--ssh", self.ssh, "-H", "unreachable", "true", code=FAILED)
-        self.assertIn("No route to host", err)
-        self.assertRegex(err, r"(?m)^error: rank 0 \(host unreachable\) could not be started")
-
-
 if __name__ == "__main__":
-    BINARY = os.path.abspath(sys.argv.pop(1))
     unittest.main()

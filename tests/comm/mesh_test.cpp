@@ -139,10 +139,18 @@ TEST(Mesh, RefusesSizesThatDoNotMultiplyToTheNumberOfRanks) {
   });
   play(4, {}, [](Communicator& comm) {
     const auto refusal = [&](const MeshSizes& sizes) { return message_of<ConfigError>([&] { const Mesh mesh(comm, sizes); }); };
-    EXPECT_THAT(refusal({.tensor = 3}), AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("divide")));
+    EXPECT_THAT(refusal({.tensor = 3}), AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("tensor=2"), HasSubstr("data=2")));
     EXPECT_THAT(refusal({.data = 2}), AllOf(HasSubstr("data=2"), HasSubstr("4 ranks")));
     EXPECT_THAT(refusal({.data = 0, .pipeline = 8}), HasSubstr("pipeline=8"));
   });
+}
+
+TEST(Mesh, IsReadFromText) {
+  EXPECT_EQ(parse_mesh("data=2,pipeline=3,tensor=4"), (MeshSizes{2, 3, 4}));
+  EXPECT_EQ(parse_mesh("tensor=2"), (MeshSizes{.tensor = 2}));
+  EXPECT_EQ(parse_mesh("pipeline=0,data=1"), (MeshSizes{.data = 1, .pipeline = 0}));
+  for (const std::string text : {"", "tensor", "tensor=", "tensor=x", "tensor=2x", "tensor=-1", "rows=2", "data=2,", "data=99999999999"})
+    EXPECT_THAT(message_of<ConfigError>([&] { parse_mesh(text); }), AllOf(HasSubstr("'" + text + "'"), HasSubstr("data=2"))) << text;
 }
 
 TEST(Mesh, RefusesSizesThatDifferFromRankToRank) {

@@ -11,6 +11,7 @@
 namespace paceline::graph {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::HasSubstr;
@@ -194,6 +195,23 @@ TEST(Networks, SettingsWithoutUseAreRefused) {
   EXPECT_EQ(refusal(config), "accepted");
   config.network = "resnet50_v2";
   EXPECT_THAT(refusal(config), HasSubstr("no norm at the end of a residual block"));
+  config.zero_init_residual = false, config.multiplier = 0.5;
+  EXPECT_THAT(refusal(config), AllOf(HasSubstr("model.multiplier=0.5"), HasSubstr("resnet50_v2")));
+}
+
+TEST(Networks, AMultiplierScalesTheChannels) {
+  for (const std::string key : {"resnet18", "resnet20", "resnet50", "vgg16", "alexnet", "mobilenet_v1", "cnn"}) {
+    ModelConfig config;
+    config.network = key, config.input = {3, 32, 32}, config.classes = 10, config.multiplier = 0.5;
+    const Graph whole = network(key, {3, 32, 32}, 10), half = make_graph(config);
+    ASSERT_EQ(half.layers().size(), whole.layers().size()) << key;
+    for (std::size_t i = 0; i < whole.layers().size(); ++i) {
+      const Layer &full = whole.layers()[i], &narrow = half.layers()[i];
+      if (full.kind != Kind::conv) continue;
+      EXPECT_EQ(narrow.channels, std::max<std::int64_t>(full.channels / 2, 8)) << key << ' ' << full.name;
+    }
+    EXPECT_EQ(half.output(), whole.output());
+  }
 }
 
 TEST(Networks, ZeroInitReachesTheLastNormOfEachBlock) {
@@ -314,64 +332,6 @@ TEST(Networks, MlpTakesItsWidthsAndAnyInput) {
   config.hidden = {};
   config.input = {8};
   EXPECT_EQ(make_graph(config).parameter_count(), 8 * 4 + 4);
-}
-
-ModelConfig gpt(std::int64_t layers, std::int64_t width, std::int64_t heads, std::int64_t positions, std::int64_t vocabulary) {
-  ModelConfig config;
-  config.network = "gpt";
-  config.layers = layers;
-  config.width = width;
-  config.heads = heads;
-  config.input = {positions};
-  config.classes = vocabulary;
-  return config;
-}
-
-TEST(Networks, GptHasTheSizeOfGpt2) {
-  // 124,439,808 is GPT-2 small with a tied head; the untied one adds a second 50257 × 768.
-  EXPECT_EQ(make_graph(gpt(12, 768, 12, 1024, 50257)).parameter_count(), 124439808 + 50257 * 768);
-  EXPECT_EQ(make_graph(gpt(48, 1600, 25, 1024, 50257)).parameter_count(), 1557611200 + 50257 * 1600);
-}
-
-TEST(Networks, GptBearsGpt2sNames) {
-  const Graph graph = make_graph(gpt(1, 8, 2, 4, 11));
-  std::vector<std::string> lines;
-  for (const Parameter& parameter : graph.parameters())
-    lines.push_back(parameter.name + " " + to_string(parameter.shape) + (parameter.decay ? "" : " -"));
-  const std::string block = "transformer.h.0.";
-  EXPECT_THAT(
-      lines, ElementsAre("transformer.wte.weight 11x8", "transformer.wpe.weight 4x8", block + "ln_1.weight 8 -", block + "ln_1.bias 8 -",
-                         block + "attn.c_attn.weight 24x8", block + "attn.c_attn.bias 24 -", block + "attn.c_proj.weight 8x8",
-                         block + "attn.c_proj.bias 8 -", block + "ln_2.weight 8 -", block + "ln_2.bias 8 -", block + "mlp.c_fc.weight 32x8",
-                         block + "mlp.c_fc.bias 32 -", block + "mlp.c_proj.weight 8x32", block + "mlp.c_proj.bias 8 -",
-                         "transformer.ln_f.weight 8 -", "transformer.ln_f.bias 8 -", "lm_head.weight 11x8"));
-  EXPECT_EQ(graph.output(), (Shape{4, 11}));
-  // Projections and MLP 12·T·d², two products T²·d, head T·d·v.
-  EXPECT_EQ(graph.macs(), 12 * 4 * 64 + 2 * 16 * 8 + 4 * 8 * 11);
-}
-
-TEST(Networks, GptDrawsResidualProjectionsNarrower) {
-  const Graph graph = make_graph(gpt(8, 8, 2, 4, 11));
-  const double residual = 0.02 / 4;  // 1/√(2·8)
-  EXPECT_DOUBLE_EQ(at(graph, "transformer.h.3.attn").init_std, 0.02);
-  EXPECT_DOUBLE_EQ(at(graph, "transformer.h.3.attn").projection_std, residual);
-  EXPECT_DOUBLE_EQ(at(graph, "transformer.h.3.mlp.c_fc").init_std, 0.02);
-  EXPECT_DOUBLE_EQ(at(graph, "transformer.h.3.mlp.c_proj").init_std, residual);
-  EXPECT_DOUBLE_EQ(at(graph, "lm_head").init_std, 0.02);
-  EXPECT_TRUE(at(graph, "transformer.h.3.attn").causal);
-  EXPECT_EQ(at(graph, "transformer.h.3.attn").probability, 0);
-}
-
-TEST(Networks, GptDropsWhereGpt2Does) {
-  ModelConfig config = gpt(2, 8, 2, 4, 11);
-  config.dropout = 0.2;
-  const Graph graph = make_graph(config);
-  EXPECT_EQ(std::count_if(graph.layers().begin(), graph.layers().end(), [](const Layer& layer) { return layer.kind == Kind::dropout; }), 5);
-  EXPECT_EQ(at(graph, "transformer.h.1.attn").probability, 0.2);
-}
-
-TEST(Networks, GptRefusesHeadsThatDoNotDivide) {
-  EXPECT_THAT(refusal(gpt(1, 10, 3, 4, 11)), HasSubstr("3 heads do not divide 10 features"));
 }
 
 TEST(ModelConfig, BindsToARecipe) {

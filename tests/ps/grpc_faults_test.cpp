@@ -140,9 +140,8 @@ class Process {
     const std::string test = kind == Kind::serves ? "Server" : "Worker";
     std::vector<std::string> words = {"/proc/self/exe", "--gtest_filter=GrpcProcess.DISABLED_" + test, "--gtest_also_run_disabled_tests",
                                       "--gtest_brief=1"};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
+    std::vector<char*> arguments(words.size() + 1);
+    std::ranges::transform(words, arguments.begin(), [](std::string& word) { return word.data(); });
     if (::posix_spawn(&pid_, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0) pid_ = -1;
   }
   ~Process() { end(SIGKILL); }

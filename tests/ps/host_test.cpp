@@ -22,13 +22,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Runs body(worker) on a thread for each, and waits for all.
-template <class Body>
-void at_once(int workers, const Body& body) {
-  std::vector<std::jthread> threads;
-  for (int worker = 0; worker < workers; ++worker) threads.emplace_back([&body, worker] { body(worker); });
-}
-
 // Every gradient is ±2⁻ᵏ everywhere, so that the sums are exact in any order, and a pull that met a push half way shows two values.
 TEST(Host, AppliesEveryPushOfManyThreadsOnceAndPullsNoHalfOfOne) {
   constexpr int kWorkers = 4, kSteps = 150;
@@ -310,47 +303,6 @@ TEST(Host, ForgetsWhoIsSilentAndNobodyElse) {
   EXPECT_EQ(outcome_of_pull(*host, 0).substr(0, 13), "worker 0 left");
   host->join(0);
   EXPECT_TRUE(host->may_pull(0)) << "it may come back";
-}
-
-// ---- the client in the same process
-
-TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
-  constexpr int kWorkers = 3, kSteps = 60;
-  constexpr std::int64_t kLength = 1'001;
-  const std::vector<std::int64_t> cuts = {0, 320, 640, kLength};
-  std::vector<std::shared_ptr<Host>> hosts;
-  for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
-    hosts.push_back(
-        std::make_shared<Host>(make_server(with("asp"), kWorkers, kLength, cuts[i], cuts[i + 1]), Host::Limits{}, steady_clock()));
-  at_once(kWorkers, [&](int worker) {
-    const auto client = make_in_process_client(hosts, cuts, worker);
-    Floats values(kLength);
-    for (int step = 0; step < kSteps; ++step) {
-      client->pull(values.data(), 1);
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 5) * 0.25f;
-      EXPECT_EQ(client->push(values.data(), {.rate = 1}), applied(1));
-      EXPECT_FALSE(client->in_vain());
-    }
-  });
-  Floats all, expected(kLength);
-  for (const auto& host : hosts) std::ranges::copy(parameters_of(*host), std::back_inserter(all));
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = -kWorkers * kSteps * 0.25f * static_cast<float>(i % 5);
-  EXPECT_EQ(all, expected);
-  for (const auto& host : hosts) EXPECT_FALSE(host->may_pull(0)) << "clients leave when they go";
-}
-
-TEST(InProcessClient, FreesTheOthersWhenItGoes) {
-  std::vector<std::shared_ptr<Host>> hosts = {std::make_shared<Host>(make_server(with("bsp"), 2, 8), Host::Limits{}, steady_clock())};
-  auto stays = make_in_process_client(hosts, {0, 8}, 0), goes = make_in_process_client(hosts, {0, 8}, 1);
-  Floats values(8);
-  stays->pull(values.data(), 1), goes->pull(nullptr, 1);
-  std::ranges::fill(values, 1);
-  stays->push(values.data(), {.rate = 1});
-  {
-    const std::jthread waiting([&] { stays->pull(values.data(), 1); });
-    goes.reset();
-  }
-  EXPECT_EQ(values, Floats(8, -1));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "paceline/base/error.h"
@@ -39,6 +40,13 @@ inline std::shared_ptr<Host> make_host(const PsConfig& config, int workers, std:
 
 inline Floats parameters_of(Host& host) {
   return host.with([](Server& server) { return Floats(server.parameters(), server.parameters() + server.length()); });
+}
+
+/// Runs body(worker) on a thread for each, and waits for all.
+template <class Body>
+void at_once(int workers, const Body& body) {
+  std::vector<std::jthread> threads;
+  for (int worker = 0; worker < workers; ++worker) threads.emplace_back([&body, worker] { body(worker); });
 }
 
 /// What a pull was answered with: "" where it was granted.

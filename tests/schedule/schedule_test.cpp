@@ -9,6 +9,7 @@
 namespace paceline::schedule {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Kind = Step::Kind;
 
@@ -140,8 +141,8 @@ TEST(DoubleBinaryTree, NobodyButTheRootWorksInBothTrees) {
 
 TEST(Registry, RefusesWhatIsNotOffered) {
   EXPECT_THAT(refusal([] { algorithm_for("rign", Collective::allreduce); }), HasSubstr("did you mean 'ring'?"));
-  EXPECT_EQ(refusal([] { algorithm_for("tree", Collective::all_to_all); }),
-            "algorithm 'tree' does not offer all_to_all; these do: direct, ring");
+  EXPECT_THAT(refusal([] { algorithm_for("tree", Collective::all_to_all); }),
+              AllOf(HasSubstr("'tree'"), HasSubstr("all_to_all"), HasSubstr("direct"), HasSubstr("ring")));
   for (const Collective collective : kCollectives) {
     EXPECT_TRUE(algorithm_for("ring", collective).make.offer(collective));
   }

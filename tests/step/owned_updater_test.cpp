@@ -70,7 +70,8 @@ TEST_P(OwnedUpdater, UpdatesWhatItOwnsWithTheSameBitsAndMovesItsState) {
   on_ranks([&](comm::Communicator& comm) {
     tensor::Arena arena = make_arena(GetParam());
     arena.set_owners(tensor::Role::moment, first);
-    Updater updater(arena, {.name = "adam"}, &comm);
+    const comm::Mesh mesh(comm);
+    Updater updater(arena, {.name = "adam"}, &mesh);
     EXPECT_LT(updater.buffers()[0].numel(), arena.length() / 2 + 2 * tensor::Arena::kAlignment) << "of what it owns alone";
     make_steps(updater, arena, 1, 2);
     // Whoever updates an element next needs its parameter, which the owner hands round.
@@ -95,7 +96,8 @@ TEST_P(OwnedUpdater, ShowsWholeRowsThatAnyOtherOwnersRead) {
   on_ranks([&](comm::Communicator& comm) {
     tensor::Arena arena = make_arena(GetParam());
     arena.set_owners(tensor::Role::moment, uneven(arena.length(), 0));
-    Updater updater(arena, {.name = "adam"}, &comm);
+    const comm::Mesh mesh(comm);
+    Updater updater(arena, {.name = "adam"}, &mesh);
     make_steps(updater, arena, 1, 2);
     auto& mine = shown[static_cast<std::size_t>(comm.rank())] = updater.state();
     for (NamedTensor& item : mine) item.tensor = item.tensor.contiguous().clone();
@@ -106,8 +108,7 @@ TEST_P(OwnedUpdater, ShowsWholeRowsThatAnyOtherOwnersRead) {
     for (const NamedTensor& item : mine)
       if (names.empty() || names.back() != item.name) names.push_back(item.name);
     EXPECT_EQ(names.size(), 2 * kSpecs.size()) << "every worker shows every name, in order";
-    for (const NamedTensor& item : mine)
-      if (item.rows || merged.empty() || !saved_shape(merged, item.name)) merged.push_back(item);
+    merged.insert(merged.end(), mine.begin(), mine.end());
   }
   for (const NamedTensor& item : all.state()) {
     const at::Tensor found = saved_or_none(merged, item.name);
@@ -122,7 +123,8 @@ TEST_P(OwnedUpdater, ShowsWholeRowsThatAnyOtherOwnersRead) {
   on_ranks([&](comm::Communicator& comm) {
     tensor::Arena arena = make_arena(!GetParam());  // laid out otherwise
     arena.set_owners(tensor::Role::moment, uneven(arena.length(), 7));
-    Updater updater(arena, {.name = "adam"}, &comm);
+    const comm::Mesh mesh(comm);
+    Updater updater(arena, {.name = "adam"}, &mesh);
     updater.load(merged);
     arena.set_owners(tensor::Role::moment, tensor::Owners(arena.length()));
     updater.follow_owners();
@@ -135,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, OwnedUpdater, testing::Values(false, true),
 
 TEST(SavedRows, AreFoundInPiecesAndMissedWhereTheyAreNot) {
   const at::Tensor all = at::arange(12, at::kFloat).reshape({6, 2});
-  std::vector<NamedTensor> state = {{"other", all}, {"x", all.narrow(0, 4, 2), Rows{4, 6}}, {"x", all.narrow(0, 0, 4), Rows{0, 6}}};
+  std::vector<NamedTensor> state = {{"other", all}, rows_of("x", all.narrow(0, 4, 2), 4, 6), rows_of("x", all.narrow(0, 0, 4), 0, 6)};
   EXPECT_TRUE(at::equal(saved_or_none(state, "x"), all));
   EXPECT_TRUE(at::equal(saved_rows(state, "x", 3, 5), all.narrow(0, 3, 2)));
   EXPECT_EQ(saved_rows(state, "x", 1, 3).data_ptr(), all.narrow(0, 1, 2).data_ptr()) << "no copy where they lie in one piece";

@@ -114,7 +114,7 @@ inline std::vector<step::NamedTensor> merged(const Shown& shown) {
   std::vector<step::NamedTensor> all;
   for (const step::NamedTensor& item : shown.front()) {
     if (!all.empty() && all.back().name == item.name) continue;
-    if (!item.rows) all.push_back(item);
+    if (!item.box) all.push_back(item);
     else
       for (const auto& state : shown)
         for (const step::NamedTensor& other : state)

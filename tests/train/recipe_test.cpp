@@ -92,6 +92,12 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
                 r.strategy.name = "single";
               }),
               AllOf(HasSubstr("parallel.workers=2"), HasSubstr("single")));
+  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 4, r.parallel.tensor = 3; }),
+              AllOf(HasSubstr("tensor=3"), HasSubstr("4 ranks"), HasSubstr("tensor=2")));
+  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2, r.parallel.tensor = 2, r.strategy.name = "local_sgd"; }),
+              AllOf(HasSubstr("parallel.tensor"), HasSubstr("local_sgd"), HasSubstr("allreduce")));
+  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2, r.parallel.zero = 1, r.strategy.name = "asgd"; }),
+              AllOf(HasSubstr("parallel.zero"), HasSubstr("asgd")));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 3; }), AllOf(HasSubstr("data.batch=15 or 18"), HasSubstr("data.uneven=pad")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }),
               AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16")));

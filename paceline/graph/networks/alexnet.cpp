@@ -35,16 +35,16 @@ Graph build(const ModelConfig& config, const Design& design) {
     net.max_pool({.kernel = 3, .stride = 2}, features());
   };
   const Conv stem = small ? Conv{.kernel = 5, .padding = 2} : Conv{.kernel = 11, .stride = 4, .padding = design.stem_padding};
-  net.conv(features(), design.channels[0], stem);
+  net.conv(features(), net.scaled(design.channels[0]), stem);
   normalise_and_pool(design.normalise);
-  net.conv(features(), design.channels[1], {.kernel = 5, .padding = 2});
+  net.conv(features(), net.scaled(design.channels[1]), {.kernel = 5, .padding = 2});
   normalise_and_pool(design.normalise);
-  net.conv(features(), design.channels[2], {.kernel = 3, .padding = 1}).relu(features());
-  net.conv(features(), design.channels[3], {.kernel = 3, .padding = 1}).relu(features());
-  net.conv(features(), design.channels[4], {.kernel = 3, .padding = 1});
+  net.conv(features(), net.scaled(design.channels[2]), {.kernel = 3, .padding = 1}).relu(features());
+  net.conv(features(), net.scaled(design.channels[3]), {.kernel = 3, .padding = 1}).relu(features());
+  net.conv(features(), net.scaled(design.channels[4]), {.kernel = 3, .padding = 1});
   normalise_and_pool(false);
 
-  const std::int64_t side = small ? 3 : 6, width = small ? 1024 : 4096;
+  const std::int64_t side = small ? 3 : 6, width = net.scaled(small ? 1024 : 4096);
   net.global_pool({.pooled = side}, "avgpool").flatten();
   net.dropout(dropout, classifier()).fc(classifier(), width).relu(classifier());
   net.dropout(dropout, classifier()).fc(classifier(), width).relu(classifier());

@@ -9,9 +9,9 @@ namespace paceline::graph {
 Graph cnn(const ModelConfig& config) {
   Builder net(config, {3, 32, 32}, 10);
   net.require_image(4);
-  net.conv("conv1", 32, {.kernel = 3, .padding = 1}).relu().max_pool({.kernel = 2});  // 32×16×16
-  net.conv("conv2", 64, {.kernel = 3, .padding = 1}).relu().max_pool({.kernel = 2});  // 64×8×8
-  net.flatten().fc("fc1", 512).relu();
+  net.conv("conv1", net.scaled(32), {.kernel = 3, .padding = 1}).relu().max_pool({.kernel = 2});  // 32×16×16
+  net.conv("conv2", net.scaled(64), {.kernel = 3, .padding = 1}).relu().max_pool({.kernel = 2});  // 64×8×8
+  net.flatten().fc("fc1", net.scaled(512)).relu();
   return net.fc("fc2", net.classes()).finish();
 }
 

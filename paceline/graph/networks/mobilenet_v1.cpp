@@ -24,12 +24,12 @@ Graph mobilenet_v1(const ModelConfig& config) {
     net.conv(name, channels, options).bn(name + "_bn", {.epsilon = 1e-3}).relu6();
   };
 
-  conv("conv1", 32, {.kernel = 3, .stride = stem_stride, .padding = 1});
+  conv("conv1", net.scaled(32), {.kernel = 3, .stride = stem_stride, .padding = 1});
   int index = 0;
   for (const Pair& pair : kPairs) {
     const std::int64_t inputs = net.shape()[0];
     conv(fmt::format("conv_dw_{}", ++index), inputs, {.kernel = 3, .stride = pair.stride, .padding = 1, .groups = inputs});
-    conv(fmt::format("conv_pw_{}", index), pair.channels, {});
+    conv(fmt::format("conv_pw_{}", index), net.scaled(pair.channels), {});
   }
   net.global_pool().flatten().dropout(dropout_or(config, 1e-3));
   return net.fc("fc", net.classes()).finish();

@@ -52,15 +52,15 @@ Graph build(const ModelConfig& config, Block kind, const std::array<int, 4>& blo
 
   net.draw(Init::kaiming_fan_out);
   if (net.small_image()) {
-    net.conv("conv1", 64, {.kernel = 3, .padding = 1, .bias = false}).bn("bn1").relu();
+    net.conv("conv1", net.scaled(64), {.kernel = 3, .padding = 1, .bias = false}).bn("bn1").relu();
   } else {
-    net.conv("conv1", 64, {.kernel = 7, .stride = 2, .padding = 3, .bias = false}).bn("bn1").relu();
+    net.conv("conv1", net.scaled(64), {.kernel = 7, .stride = 2, .padding = 3, .bias = false}).bn("bn1").relu();
     net.max_pool({.kernel = 3, .stride = 2, .padding = 1}, "maxpool");
   }
   for (int stage = 0; stage < 4; ++stage)
     for (int block = 0; block < blocks[stage]; ++block)
-      residual_block(net, kind, fmt::format("layer{}.{}", stage + 1, block), std::int64_t{64} << stage, stage > 0 && block == 0 ? 2 : 1,
-                     config.zero_init_residual);
+      residual_block(net, kind, fmt::format("layer{}.{}", stage + 1, block), net.scaled(std::int64_t{64} << stage),
+                     stage > 0 && block == 0 ? 2 : 1, config.zero_init_residual);
 
   net.draw(Init::standard);
   return net.global_pool({}, "avgpool").flatten().fc("fc", net.classes()).finish();
@@ -72,10 +72,10 @@ Graph resnet20(const ModelConfig& config) {
   Builder net(config, {3, 32, 32}, 10);
   net.require_image(4);
   net.draw(Init::kaiming_fan_out);
-  net.conv("conv1", 16, {.kernel = 3, .padding = 1, .bias = false}).bn("bn1").relu();
+  net.conv("conv1", net.scaled(16), {.kernel = 3, .padding = 1, .bias = false}).bn("bn1").relu();
   for (int stage = 0; stage < 3; ++stage)
     for (int block = 0; block < 3; ++block)
-      residual_block(net, Block::basic, fmt::format("layer{}.{}", stage + 1, block), std::int64_t{16} << stage,
+      residual_block(net, Block::basic, fmt::format("layer{}.{}", stage + 1, block), net.scaled(std::int64_t{16} << stage),
                      stage > 0 && block == 0 ? 2 : 1, config.zero_init_residual);
   net.draw(Init::standard);
   return net.global_pool({}, "avgpool").flatten().fc("fc", net.classes()).finish();

@@ -25,11 +25,11 @@ Graph build(const ModelConfig& config, const std::vector<Stage>& stages) {
 
   net.draw(Init::kaiming_fan_out);
   for (const Stage& stage : stages) {
-    for (int i = 0; i < stage.convs; ++i) net.conv(features(), stage.channels, {.kernel = 3, .padding = 1}).relu(features());
+    for (int i = 0; i < stage.convs; ++i) net.conv(features(), net.scaled(stage.channels), {.kernel = 3, .padding = 1}).relu(features());
     net.max_pool({.kernel = 2, .ceil_mode = small}, features());  // 28×28 would not last for five pools that round down
   }
 
-  const std::int64_t side = small ? 1 : 7, width = small ? 512 : 4096;
+  const std::int64_t side = small ? 1 : 7, width = net.scaled(small ? 512 : 4096);
   net.draw(Init::normal, 0.01);
   net.global_pool({.pooled = side}, "avgpool").flatten();
   net.fc(classifier(), width).relu(classifier()).dropout(dropout, classifier());

@@ -16,12 +16,19 @@ namespace {
 
 class Attention final : public Op {
  public:
-  explicit Attention(const graph::Layer& layer)
-      : heads_(layer.heads), causal_(layer.causal), bias_(layer.bias), keep_(1 - layer.probability) {}
+  /// `heads`: those of this rank; where they are not all, the output's bias is left out, since others add to the output.
+  Attention(const graph::Layer& layer, const graph::Slice::Run& heads)
+      : first_(heads.first),
+        heads_(heads.count),
+        all_heads_(layer.heads),
+        head_(layer.output.back() / layer.heads),
+        causal_(layer.causal),
+        bias_(layer.bias),
+        keep_(1 - layer.probability) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
     const at::Tensor& x = inputs[0];
-    const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2), head = width / heads_;
+    const std::int64_t batch = x.size(0), time = x.size(1), width = x.size(2), head = head_;
     const at::Tensor rows = x.reshape({-1, width});
     const at::Tensor qkv = linear_forward(rows, weights.values[0], bias_ ? weights.values[1] : at::Tensor())
                                .view({batch, time, 3, heads_, head})
@@ -32,22 +39,23 @@ class Attention final : public Op {
     at::Tensor scores = at::bmm(q, k.transpose(1, 2)).mul_(1 / std::sqrt(static_cast<double>(head)));
     if (causal_) scores.masked_fill_(future(time, x.device()), -std::numeric_limits<double>::infinity());
     const at::Tensor attention = at::softmax(scores, -1);
-    const at::Tensor mask = pass.training ? dropout_mask(attention, keep_, pass) : at::Tensor();
+    const at::Tensor mask = pass.training ? mask_for(attention, batch, pass) : at::Tensor();
     const at::Tensor used = mask.defined() ? attention * mask : attention;
     const at::Tensor mixed = merge(at::bmm(used, v), batch, time);
     saved = {rows, q, k, v, attention, mixed, used, mask};
-    return linear_forward(mixed, weights.values[out_], bias_ ? weights.values[out_ + 1] : at::Tensor()).view({batch, time, width});
+    return linear_forward(mixed, weights.values[out_], out_bias() ? weights.values[out_ + 1] : at::Tensor()).view({batch, time, width});
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
                    bool wants_input) const override {
     const at::Tensor &rows = saved[0], &q = saved[1], &k = saved[2], &v = saved[3], &attention = saved[4], &mixed = saved[5],
                      &used = saved[6], &mask = saved[7];
-    const std::int64_t batch = gradient.size(0), time = gradient.size(1), width = gradient.size(2), head = width / heads_;
-    const auto bias_place = [&](std::size_t weight) { return bias_ ? weights.gradients[weight + 1] : at::Tensor(); };
+    const std::int64_t batch = gradient.size(0), time = gradient.size(1), width = gradient.size(2), head = head_;
+    const at::Tensor in_bias = bias_ ? weights.gradients[1] : at::Tensor(),
+                     out_bias_place = out_bias() ? weights.gradients[out_ + 1] : at::Tensor();
 
     const at::Tensor mixed_gradient =
-        linear_backward(gradient.reshape({-1, width}), mixed, weights.values[out_], weights.gradients[out_], bias_place(out_), pass, true)
+        linear_backward(gradient.reshape({-1, width}), mixed, weights.values[out_], weights.gradients[out_], out_bias_place, pass, true)
             .view({batch, time, heads_, head})
             .permute({0, 2, 1, 3})
             .reshape({batch * heads_, time, head});
@@ -61,8 +69,9 @@ class Attention final : public Op {
                                            .mul_(1 / std::sqrt(static_cast<double>(head)));
     at::bmm_out(dq, scores_gradient, k);
     at::bmm_out(dk, scores_gradient.transpose(1, 2), q);
-    const at::Tensor qkv_gradient = parts.view({3, batch, heads_, time, head}).permute({1, 3, 0, 2, 4}).reshape({batch * time, 3 * width});
-    const at::Tensor input = linear_backward(qkv_gradient, rows, weights.values[0], weights.gradients[0], bias_place(0), pass, wants_input);
+    const at::Tensor qkv_gradient =
+        parts.view({3, batch, heads_, time, head}).permute({1, 3, 0, 2, 4}).reshape({batch * time, 3 * heads_ * head});
+    const at::Tensor input = linear_backward(qkv_gradient, rows, weights.values[0], weights.gradients[0], in_bias, pass, wants_input);
     return {wants_input ? input.view({batch, time, width}) : input};
   }
 
@@ -72,11 +81,20 @@ class Attention final : public Op {
     return heads.view({batch, heads_, time, head}).permute({0, 2, 1, 3}).reshape({batch * time, heads_ * head});
   }
 
+  bool out_bias() const { return bias_ && heads_ == all_heads_; }
+
+  at::Tensor mask_for(const at::Tensor& attention, std::int64_t batch, const Pass& pass) const {  // [batch·heads, T, T]
+    if (heads_ == all_heads_) return dropout_mask(attention, keep_, pass);
+    const at::Tensor by_head = attention.view({batch, heads_, attention.size(1), attention.size(2)});
+    const at::Tensor mask = dropout_mask(by_head, {.dim = 1, .all = all_heads_, .first = first_, .count = heads_}, keep_, pass);
+    return mask.defined() ? mask.reshape(attention.sizes()) : mask;
+  }
+
   static at::Tensor future(std::int64_t time, const c10::Device& device) {
     return at::ones({time, time}, at::TensorOptions().dtype(at::kBool).device(device)).triu_(1);
   }
 
-  std::int64_t heads_;
+  std::int64_t first_, heads_, all_heads_, head_;  // heads [first_, first_ + heads_) of all_heads_, head_ features each
   bool causal_, bias_;
   double keep_;                      // share of the attention weights that dropout keeps
   std::size_t out_ = bias_ ? 2 : 1;  // index of the output projection among the weights
@@ -84,6 +102,9 @@ class Attention final : public Op {
 
 }  // namespace
 
-MadeOp make_attention(const graph::Layer& layer, bool) { return std::make_unique<Attention>(layer); }
+MadeOp make_attention(const graph::Layer& layer, bool) {
+  return std::make_unique<Attention>(layer, graph::Slice::Run{.first = 0, .count = layer.heads});
+}
+MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads) { return std::make_unique<Attention>(whole, heads); }
 
 }  // namespace paceline::nn

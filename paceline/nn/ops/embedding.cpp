@@ -6,6 +6,13 @@
 namespace paceline::nn {
 namespace {
 
+/// A batch may be shorter than the table of positions.
+void deliver_positions(const at::Tensor& gradient, const at::Tensor& place, std::int64_t positions, const Pass& pass) {
+  const std::int64_t used = gradient.size(1);
+  if (!pass.accumulate && used < positions) place.zero_();
+  deliver(place.narrow(0, 0, used), gradient.sum(0), pass);
+}
+
 class Embedding final : public Op {
  public:
   explicit Embedding(const graph::Layer& layer) : vocabulary_(layer.vocabulary), positions_(layer.positions) {}
@@ -20,10 +27,7 @@ class Embedding final : public Op {
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
     make_weight_gradients(pass, [this, gradient, places = weights.gradients, tokens = saved[0]](const Pass& then) {
       deliver(places[0], at::embedding_dense_backward(gradient, tokens, vocabulary_, -1, false), then);
-      if (positions_ == 0) return;
-      const std::int64_t used = tokens.size(1);
-      if (!then.accumulate && used < positions_) places[1].zero_();
-      deliver(places[1].narrow(0, 0, used), gradient.sum(0), then);
+      if (positions_ > 0) deliver_positions(gradient, places[1], positions_, then);
     });
     return {at::Tensor()};
   }
@@ -32,7 +36,44 @@ class Embedding final : public Op {
   std::int64_t vocabulary_, positions_;
 };
 
+/// Some rows of the table. A token that is not among them counts as a row of zeros, and the sum over the axis brings its own.
+class EmbeddingPart final : public Op {
+ public:
+  EmbeddingPart(const graph::Layer& whole, const graph::Slice::Run& tokens, const TensorAxis& axis, bool sequence)
+      : first_(tokens.first), count_(tokens.count), positions_(whole.positions), axis_(axis), sequence_(sequence) {}
+
+  at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
+    const at::Tensor local = inputs[0] - first_, others = local.lt(0).logical_or_(local.ge(count_));
+    local.masked_fill_(others, 0);
+    saved = {local, others};
+    at::Tensor rows = at::embedding(weights.values[0], local).masked_fill_(others.unsqueeze(-1), 0);
+    rows = sequence_ ? axis_.scatter_positions(rows) : axis_.sum(rows);
+    if (positions_ == 0) return rows;
+    const std::int64_t used = rows.size(1);
+    return rows.add_(weights.values[1].narrow(0, sequence_ ? axis_.rank() * used : 0, used));
+  }
+
+  Tensors backward(const at::Tensor& given, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
+    const at::Tensor gradient = sequence_ ? axis_.gather_positions(given) : given;
+    make_weight_gradients(pass, [this, gradient, places = weights.gradients, saved](const Pass& then) {
+      const at::Tensor own = gradient.masked_fill(saved[1].unsqueeze(-1), 0);
+      deliver(places[0], at::embedding_dense_backward(own, saved[0], count_, -1, false), then);
+      if (positions_ > 0) deliver_positions(gradient, places[1], positions_, then);
+    });
+    return {at::Tensor()};
+  }
+
+ private:
+  std::int64_t first_, count_, positions_;
+  const TensorAxis& axis_;
+  bool sequence_;
+};
+
 }  // namespace
+
+MadeOp make_embedding_part(const graph::Layer& whole, const graph::Slice::Run& tokens, const TensorAxis& axis, bool sequence) {
+  return std::make_unique<EmbeddingPart>(whole, tokens, axis, sequence);
+}
 
 MadeOp make_embedding(const graph::Layer& layer, bool) { return std::make_unique<Embedding>(layer); }
 

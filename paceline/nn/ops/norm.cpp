@@ -19,8 +19,8 @@ class BatchNorm final : public Op {
     if (pass.training && pass.sum_over_workers) return forward_together(inputs[0], weights, pass, saved);
     if (pass.training) refuse_one_value(name_, inputs[0].numel() / inputs[0].size(1));
     auto [out, mean, inverse_deviation, reserve, implementation] =
-        at::_batch_norm_impl_index(inputs[0], scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1],
-                                   pass.training, momentum_, epsilon_, at::globalContext().userEnabledCuDNN());
+        at::_batch_norm_impl_index(inputs[0], scale(weights), shift(weights), weights.statistics[0], weights.statistics[1], pass.training,
+                                   momentum_, epsilon_, at::globalContext().userEnabledCuDNN());
     saved = {inputs[0], mean, inverse_deviation, reserve, at::scalar_tensor(implementation, at::kLong)};
     return out;
   }
@@ -37,7 +37,7 @@ class BatchNorm final : public Op {
 
  private:
   at::Tensor forward_together(const at::Tensor& input, const Weights& weights, const Pass& pass, Tensors& saved) const {
-    const NormTensors norm{scale(weights), weights.values.back(), weights.statistics[0], weights.statistics[1], momentum_, epsilon_};
+    const NormTensors norm{scale(weights), shift(weights), weights.statistics[0], weights.statistics[1], momentum_, epsilon_};
     const JointNorm joint = joint_norm(input, norm, pass.sum_over_workers, name_);
     saved = {input, joint.mean, joint.inverse_deviation, joint.count};
     return joint.output;
@@ -52,7 +52,13 @@ class BatchNorm final : public Op {
   }
 
   /// One where the layer has none: cuDNN wants a tensor there.
-  at::Tensor scale(const Weights& weights) const { return scaled_ ? weights.values[0] : at::ones_like(weights.values[0]); }
+  at::Tensor scale(const Weights& weights) const {
+    const at::Tensor value = exact(weights.values[0], weights);
+    return scaled_ ? value : at::ones_like(value);
+  }
+  static at::Tensor shift(const Weights& weights) { return exact(weights.values.back(), weights); }
+  /// In the type of the statistics, which LibTorch wants, where the arena stores 16 bits; else as it is.
+  static at::Tensor exact(const at::Tensor& value, const Weights& weights) { return value.to(weights.statistics[0].scalar_type()); }
 
   std::string name_;
   double momentum_, epsilon_;

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "paceline/graph/tensor_split.h"
 #include "paceline/nn/op.h"
+#include "paceline/nn/tensor_axis.h"
 
 namespace paceline::nn {
 
@@ -24,6 +26,11 @@ MadeOp make_concat(const graph::Layer& layer, bool in_place);
 MadeOp make_flatten(const graph::Layer& layer, bool in_place);
 MadeOp make_embedding(const graph::Layer& layer, bool in_place);
 MadeOp make_attention(const graph::Layer& layer, bool in_place);
+
+/// Attention of some of the heads, whose c_proj makes partial sums without a bias.
+MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads);
+/// Looks up some of the tokens; those of the others come in the sum over the axis. `sequence`: makes this rank's positions.
+MadeOp make_embedding_part(const graph::Layer& whole, const graph::Slice::Run& tokens, const TensorAxis& axis, bool sequence);
 
 /// Throws ConfigError where a batch norm in training has one value a channel: that has no variance.
 void refuse_one_value(const std::string& norm, std::int64_t values);

@@ -9,7 +9,7 @@
 #include <bit>
 #include <cmath>
 
-#include "paceline/ps/consistency/all.h"
+#include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 
 namespace paceline::ps {

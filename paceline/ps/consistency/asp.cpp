@@ -1,5 +1,5 @@
 // Asynchronous parallel, ASGD (Downpour: Dean et al. 2012): every gradient is an update of its own, and nobody waits.
-#include "paceline/ps/consistency/all.h"
+#include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 
 namespace paceline::ps {

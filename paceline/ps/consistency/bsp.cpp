@@ -1,7 +1,7 @@
 // Bulk synchronous parallel (Valiant 1990), SSGD: a barrier. One update with the mean of the gradients of all workers that are present;
 // whoever has contributed does not pull until then, so nobody ever computes on an old version. A worker that joins in the middle of a
 // round takes part in it.
-#include "paceline/ps/consistency/all.h"
+#include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 
 namespace paceline::ps {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/text.h"
-#include "paceline/ps/consistency/all.h"
+#include "paceline/ps/consistency.h"
 
 namespace paceline::ps {
 

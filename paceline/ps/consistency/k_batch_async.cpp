@@ -1,6 +1,6 @@
 // K-batch-async SGD (Dutta et al. 2018): any K minibatches make the update. Nobody is cancelled and nobody waits: a worker pulls again at
 // once, the version of before where its update is not complete.
-#include "paceline/ps/consistency/all.h"
+#include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 
 namespace paceline::ps {

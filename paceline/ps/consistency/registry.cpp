@@ -1,9 +1,20 @@
-// The consistencies. To add one: its file here, its line in all.h, a row in the table, a script in tests/ps/consistency_test.cpp.
-#include "paceline/ps/consistency/all.h"
+// The consistencies. To add one: its file here, its lines below, a script in tests/ps/consistency_test.cpp.
+#include "paceline/ps/consistency.h"
 
 #include <fmt/format.h>
 
 namespace paceline::ps {
+
+// Each comes from the file of its name.
+std::unique_ptr<Consistency> bsp(const ConsistencyConfig& config, int workers);
+std::unique_ptr<Consistency> ssp(const ConsistencyConfig& config, int workers);
+std::unique_ptr<Consistency> asp(const ConsistencyConfig& config, int workers);
+std::unique_ptr<Consistency> k_sync(const ConsistencyConfig& config, int workers);
+std::unique_ptr<Consistency> k_batch_sync(const ConsistencyConfig& config, int workers);
+std::unique_ptr<Consistency> k_async(const ConsistencyConfig& config, int workers);
+std::unique_ptr<Consistency> k_batch_async(const ConsistencyConfig& config, int workers);
+std::unique_ptr<Consistency> adasync(const ConsistencyConfig& config, int workers);
+
 namespace {
 
 constexpr Entry<ConsistencyKind> kConsistencies[] = {

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-#include "paceline/ps/consistency/all.h"
+#include "paceline/ps/consistency.h"
 
 namespace paceline::ps {
 namespace {

@@ -1,0 +1,186 @@
+// paceline memory RECIPE: where the memory of a run goes, by formulas and, with --measure, in a few steps.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "memory_measure.h"
+#include "paceline/base/error.h"
+#include "paceline/memory/fit.h"
+#include "paceline/observe/text.h"
+#include "paceline/train/from_recipe.h"
+#include "paceline/train/memory_plan.h"
+
+namespace paceline::cli {
+namespace {
+
+using memory::Category;
+using Json = nlohmann::ordered_json;
+
+struct MemoryFlags {
+  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::string mesh;
+  bool json = false, measure = false;
+};
+
+constexpr int kWorkers[] = {2, 8, 64};
+
+bool is_network(const std::string& word) {
+  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
+}
+
+/// The recipe; a network's key instead of a file stands for a recipe of that network with Adam.
+train::Recipe read_recipe(MemoryFlags flags) {
+  train::Recipe recipe;
+  const auto network = std::ranges::find_if(flags.words, is_network);
+  if (network != flags.words.end()) {
+    recipe.model.network = *network, recipe.optim.name = "adamw", recipe.data.name = "random";
+    flags.words.erase(network);
+  }
+  Config config = recipe.config();
+  read_settings(config, flags.words);
+  if (!flags.mesh.empty()) {
+    const comm::MeshSizes sizes = comm::parse_mesh(flags.mesh);
+    recipe.parallel.data = sizes.data, recipe.parallel.pipeline = sizes.pipeline, recipe.parallel.tensor = sizes.tensor;
+  }
+  return recipe;
+}
+
+/// For the recipe's data; as it is where a network alone was asked for, or says its own input. What is measured needs data.
+graph::Graph graph_of(const train::Recipe& recipe, const MemoryFlags& flags) {
+  const bool network = std::ranges::any_of(flags.words, is_network);
+  const bool says_data = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("data.name="); });
+  if (!flags.measure && !says_data && (!recipe.model.input.empty() || network)) return graph::make_graph(recipe.model);
+  return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
+}
+
+std::string bar(std::int64_t bytes, std::int64_t most, int width = 40) {
+  const auto eighths = static_cast<int>(most > 0 ? 8.0 * width * static_cast<double>(bytes) / static_cast<double>(most) + 0.5 : 0);
+  constexpr const char* kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  std::string text;
+  for (int i = 0; i < eighths / 8; ++i) text += "█";
+  return text + kParts[eighths % 8];
+}
+
+std::string micro_batches(std::int64_t count) { return fmt::format("{} micro-batch{}", count, count == 1 ? "" : "es"); }
+
+std::string described(const memory::Plan& plan) {
+  return fmt::format("data {} × pipeline {} × tensor {}, ZeRO {}, {} samples a rank in {}, {} bytes a parameter, recompute {}", plan.data,
+                     plan.pipeline, plan.tensor, plan.zero, plan.samples, micro_batches(plan.micro_batches), plan.storage, plan.recompute);
+}
+
+std::string kind_text(const memory::RankKind& kind, std::int64_t most) {
+  std::string text = fmt::format("  {}{}: {}, {:.4g} M parameters, {} in flight\n", kind.name,
+                                 kind.ranks > 1 ? fmt::format(" ({} ranks)", kind.ranks) : "", memory::readable(kind.bytes.total()),
+                                 static_cast<double>(kind.parameters) / 1e6, micro_batches(kind.in_flight));
+  for (std::size_t i = 0; i < memory::kCategories; ++i)
+    text += fmt::format("    {:<14}{:>9}  {}\n", memory::name_of(static_cast<Category>(i)), memory::readable(kind.bytes.of[i]),
+                        bar(kind.bytes.of[i], most));
+  return text;
+}
+
+/// ZeRO's stages on several numbers of workers: as the decks count, and as this project holds it.
+std::string stages_text(const graph::Graph& graph, memory::Plan plan) {
+  const std::int64_t m = graph.parameter_count();
+  const memory::SlidesCount slides = memory::slides_count(m, 0, 1);
+  std::string text = fmt::format(
+      "\n  The decks' count, fp16 and Adam: 2M parameters + 2M gradients + 16M optimizer = {} + {} + {} = {}\n"
+      "  State of a rank, that count / as held here:\n    {:<10}",
+      memory::readable(slides.parameters), memory::readable(slides.gradients), memory::readable(slides.optimizer),
+      memory::readable(slides.total()), "workers");
+  for (int zero = 0; zero <= 3; ++zero) text += fmt::format("{:>24}", zero == 0 ? "no ZeRO" : fmt::format("ZeRO {}", zero));
+  for (const int workers : kWorkers) {
+    text += fmt::format("\n    {:<10}", workers);
+    for (plan.zero = 0; plan.zero <= 3; ++plan.zero) {
+      plan.data = workers;
+      const auto kinds = memory::estimate(graph, plan);
+      text += fmt::format("{:>24}", fmt::format("{} / {}", memory::readable(memory::slides_count(m, plan.zero, workers).total()),
+                                                memory::readable(memory::largest(kinds).bytes.state())));
+    }
+  }
+  return text + "\n";
+}
+
+Json bytes_json(const memory::Bytes& bytes) {
+  Json row;
+  for (std::size_t i = 0; i < memory::kCategories; ++i) row[std::string(memory::name_of(static_cast<Category>(i)))] = bytes.of[i];
+  return row;
+}
+
+Json json_of(const graph::Graph& graph, const memory::Plan& plan, const std::vector<memory::RankKind>& kinds) {
+  Json document = {{"network", graph.network()},
+                   {"parameters", graph.parameter_count()},
+                   {"mesh", {{"data", plan.data}, {"pipeline", plan.pipeline}, {"tensor", plan.tensor}}},
+                   {"zero", plan.zero},
+                   {"recompute", plan.recompute}};
+  for (const memory::RankKind& kind : kinds) {
+    Json row = {{"ranks", kind.name}, {"count", kind.ranks}, {"parameters", kind.parameters}, {"total", kind.bytes.total()}};
+    row["bytes"] = bytes_json(kind.bytes);
+    document["formula"].push_back(std::move(row));
+  }
+  for (const int workers : kWorkers)
+    for (int zero = 0; zero <= 3; ++zero)
+      document["slides"].push_back(
+          {{"workers", workers}, {"zero", zero}, {"bytes", memory::slides_count(graph.parameter_count(), zero, workers).total()}});
+  return document;
+}
+
+/// By rank, beside what the formulas say of its kind. Ranks of a stage lie one behind the other (comm/mesh.h).
+std::string measured_text(const std::vector<memory::Bytes>& measured, const std::vector<memory::RankKind>& kinds) {
+  std::string text = fmt::format("\n  Measured in a few steps, and its share of the formula:\n    {:<6}", "rank");
+  for (std::size_t i = 0; i < memory::kCategories; ++i) text += fmt::format("{:>20}", memory::name_of(static_cast<Category>(i)));
+  for (std::size_t rank = 0; rank < measured.size(); ++rank) {
+    const memory::RankKind& kind = kinds[rank * kinds.size() / measured.size()];
+    text += fmt::format("\n    {:<6}", rank);
+    for (std::size_t i = 0; i < memory::kCategories; ++i) {
+      const std::int64_t bytes = measured[rank].of[i], formula = kind.bytes.of[i];
+      const std::string share =
+          formula > 0 ? fmt::format(" ({:.0f}%)", 100.0 * static_cast<double>(bytes) / static_cast<double>(formula)) : "";
+      text += fmt::format("{:>20}", static_cast<Category>(i) == Category::communication ? "–" : memory::readable(bytes) + share);
+    }
+  }
+  return text + "\n";
+}
+
+int run_memory(const MemoryFlags& flags) {
+  const train::Recipe recipe = read_recipe(flags);
+  const graph::Graph graph = graph_of(recipe, flags);
+  const memory::Plan plan = train::plan_of(recipe);
+  const std::vector<memory::RankKind> kinds = memory::estimate(graph, plan);
+  const std::vector<memory::Bytes> measured = flags.measure ? measure_memory(recipe) : std::vector<memory::Bytes>();
+  if (flags.json) {
+    Json document = json_of(graph, plan, kinds);
+    for (const memory::Bytes& rank : measured) document["measured"].push_back(bytes_json(rank));
+    print_json(document);
+    return kDone;
+  }
+  std::int64_t most = 0;
+  for (const memory::RankKind& kind : kinds) most = std::max(most, std::ranges::max(kind.bytes.of));
+  std::cout << fmt::format("{}: {:.4g} M parameters\n  {}\n\n", graph.network(), static_cast<double>(graph.parameter_count()) / 1e6,
+                           described(plan));
+  for (const memory::RankKind& kind : kinds) std::cout << kind_text(kind, most);
+  if (!measured.empty()) std::cout << measured_text(measured, kinds);
+  std::cout << stages_text(graph, plan);
+  return kDone;
+}
+
+}  // namespace
+
+Action add_memory(CLI::App& app) {
+  auto flags = std::make_shared<MemoryFlags>();
+  app.add_option("RECIPE", flags->words, "a recipe file or a network, and any settings as section.key=value");
+  app.add_option("--mesh", flags->mesh, "data=2,pipeline=2,tensor=2, or some of these (parallel.data, parallel.pipeline, parallel.tensor)");
+  app.add_flag("--measure", flags->measure, "train a few steps, with the ranks as threads, and print what they really held");
+  add_json_flag(app, flags->json);
+  add_examples(app,
+               {"paceline memory recipes/mnist_lenet5.toml data.root=DIR",
+                "paceline memory gpt model.layers=24 model.width=1792 model.heads=14 model.classes=50257 model.input=[1024] data.batch=8",
+                "paceline memory gpt model.layers=24 model.width=1792 model.heads=14 --mesh data=8 parallel.zero=3",
+                "paceline memory gpt model.layers=4 data.name=text data.root=FILE --mesh data=4 parallel.zero=3 --measure",
+                "paceline memory resnet18 model.input=[3,32,32] model.classes=10 train.recompute=units --json"});
+  return [flags] { return run_memory(*flags); };
+}
+
+}  // namespace paceline::cli

@@ -1,0 +1,14 @@
+// What a few steps of a recipe really hold, by rank: from the arena's ledger and from what LibTorch's allocators report.
+#pragma once
+
+#include <vector>
+
+#include "paceline/memory/estimate.h"
+#include "paceline/train/recipe.h"
+
+namespace paceline::cli {
+
+/// Trains a few steps with every rank a thread of this process. By rank: the most that each category held at once.
+std::vector<memory::Bytes> measure_memory(train::Recipe recipe);
+
+}  // namespace paceline::cli

@@ -1,0 +1,153 @@
+#include "paceline/graph/split_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "paceline/base/error.h"
+#include "paceline/base/text.h"
+
+namespace paceline::graph {
+namespace {
+
+/// "96/192x64": 96 of 192 rows of 64.
+std::string show(const LocalTensor& tensor) {
+  std::vector<std::string> sizes;
+  for (std::size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+    const bool cut = tensor.slice && tensor.slice->dim == static_cast<std::int64_t>(dim);
+    sizes.push_back(cut ? fmt::format("{}/{}", tensor.shape[dim], tensor.slice->all) : fmt::format("{}", tensor.shape[dim]));
+  }
+  return fmt::format("{}", fmt::join(sizes, "x"));
+}
+
+/// "allreduce 1,024 + 96"
+std::string show(const std::vector<Traffic>& traffic) {
+  std::string text;
+  for (std::size_t i = 0; i < traffic.size(); ++i) {
+    const bool same = i > 0 && traffic[i].exchange == traffic[i - 1].exchange;
+    text += i == 0 ? "" : " + ";
+    text += same ? show_count(traffic[i].bytes) : fmt::format("{} {}", name_of(traffic[i].exchange), show_count(traffic[i].bytes));
+  }
+  return text;
+}
+
+/// By layer: what rank 0 holds of its trainable tensors.
+std::vector<std::vector<LocalTensor>> tensors_by_layer(const Graph& graph, const TensorSplit& split) {
+  std::vector<std::vector<LocalTensor>> by_layer(graph.layers().size());
+  for (LocalTensor& tensor : local_tensors(graph, split, 0))
+    if (tensor.whole.trainable) by_layer[static_cast<std::size_t>(tensor.whole.layer)].push_back(std::move(tensor));
+  return by_layer;
+}
+
+struct Total {
+  std::size_t calls = 0;
+  std::int64_t bytes = 0;
+};
+Total total(const TensorSplit& split, std::vector<Traffic> LayerSplit::*pass) {
+  Total sum;
+  for (const LayerSplit& layer : split.layers)
+    for (const Traffic& traffic : layer.*pass) ++sum.calls, sum.bytes += traffic.bytes;
+  return sum;
+}
+
+std::string join(const std::vector<LocalTensor>& tensors) {
+  std::vector<std::string> shown;
+  for (const LocalTensor& tensor : tensors) shown.push_back(show(tensor));
+  return fmt::format("{}", fmt::join(shown, " "));
+}
+
+nlohmann::json to_json(const std::vector<Traffic>& traffic) {
+  auto list = nlohmann::json::array();
+  for (const Traffic& one : traffic) list.push_back({{"exchange", name_of(one.exchange)}, {"bytes", one.bytes}});
+  return list;
+}
+
+}  // namespace
+
+std::string_view name_of(Form form) {
+  switch (form) {
+    case Form::whole: return "whole";
+    case Form::column: return "column";
+    case Form::row: return "row";
+    case Form::both: return "column, row";
+    case Form::follows: return "follows";
+  }
+  throw InternalError("a form without a name");
+}
+
+std::string_view name_of(Exchange exchange) {
+  switch (exchange) {
+    case Exchange::allreduce: return "allreduce";
+    case Exchange::all_gather: return "all_gather";
+    case Exchange::reduce_scatter: return "reduce_scatter";
+  }
+  throw InternalError("an exchange without a name");
+}
+
+std::string split_table(const Graph& graph, const TensorSplit& split) {
+  const auto tensors = tensors_by_layer(graph, split);
+  std::vector<std::array<std::string, 7>> rows = {
+      {"name", "kind", "form", "output", "weights of a rank", "forward bytes", "backward bytes"}};
+  for (std::size_t i = 0; i < graph.layers().size(); ++i) {
+    const Layer& layer = graph.layers()[i];
+    const LayerSplit& how = split.layers[i];
+    const bool explains = how.form == Form::whole && !how.note.empty();
+    rows.push_back({layer.name, std::string(name_of(layer.kind)),
+                    explains ? fmt::format("whole ({})", how.note) : std::string(name_of(how.form)),
+                    to_string(local_layer(graph, split, i, 0).output), join(tensors[i]), show(how.forward), show(how.backward)});
+  }
+  std::array<std::size_t, 7> widths = {};
+  for (const auto& row : rows)
+    for (std::size_t column = 0; column < row.size(); ++column) widths[column] = std::max(widths[column], row[column].size());
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t column = 0; column < row.size(); ++column)
+      line += column == 3 ? fmt::format("{:>{}}  ", row[column], widths[column]) : fmt::format("{:<{}}  ", row[column], widths[column]);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+
+  std::int64_t most = 0;
+  for (int rank = 0; rank < split.parts; ++rank) most = std::max(most, local_parameters(graph, split, rank));
+  const Total forward = total(split, &LayerSplit::forward), backward = total(split, &LayerSplit::backward);
+  fmt::format_to(std::back_inserter(text),
+                 "\n{}, input {}, tensor={}{}: {} of {} parameters on a rank ({:.1f}%)\n"
+                 "a sample sends {} B forward in {} and {} B backward in {}\n",
+                 graph.network(), to_string(graph.input()), split.parts, split.sequence ? ", sequence" : "", show_count(most),
+                 show_count(graph.parameter_count()),
+                 100.0 * static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(graph.parameter_count(), 1)),
+                 show_count(forward.bytes), plural(static_cast<std::int64_t>(forward.calls), "collective"), show_count(backward.bytes),
+                 plural(static_cast<std::int64_t>(backward.calls), "collective"));
+  return text;
+}
+
+nlohmann::json to_json(const Graph& graph, const TensorSplit& split) {
+  const auto tensors = tensors_by_layer(graph, split);
+  auto parameters = nlohmann::json::array(), layers = nlohmann::json::array();
+  for (int rank = 0; rank < split.parts; ++rank) parameters.push_back(local_parameters(graph, split, rank));
+  for (std::size_t i = 0; i < graph.layers().size(); ++i) {
+    auto held = nlohmann::json::array();
+    for (const LocalTensor& tensor : tensors[i]) {
+      held.push_back({{"name", tensor.whole.name}, {"shape", tensor.whole.shape}, {"local", tensor.shape}});
+      if (tensor.slice) held.back()["dim"] = tensor.slice->dim;
+    }
+    layers.push_back({{"name", graph.layers()[i].name},
+                      {"kind", name_of(graph.layers()[i].kind)},
+                      {"form", name_of(split.layers[i].form)},
+                      {"output", local_layer(graph, split, i, 0).output},
+                      {"tensors", std::move(held)},
+                      {"forward", to_json(split.layers[i].forward)},
+                      {"backward", to_json(split.layers[i].backward)}});
+  }
+  return {{"network", graph.network()},
+          {"input", graph.input()},
+          {"tensor", split.parts},
+          {"sequence", split.sequence},
+          {"parameters", graph.parameter_count()},
+          {"parameters_of_rank", std::move(parameters)},
+          {"layers", std::move(layers)}};
+}
+
+}  // namespace paceline::graph

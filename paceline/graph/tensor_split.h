@@ -1,0 +1,97 @@
+// Tensor parallelism as a statement about a network's description: which ranks of the tensor axis hold and compute which part of every
+// layer, and what they send one another (Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al. 2022 for sequences). Networks are not
+// rewritten: a table of rules, one row per kind of layer, is applied to the description, and `paceline graph NETWORK --mesh tensor=2`
+// prints what came out.
+//
+//   column form   a rank makes its part of the output channels from the whole input; backward, the input's gradients are added up
+//   row form      a rank takes its part of the input channels; the partial outputs are added up
+//
+// A layer in column form is followed by one in row form wherever possible, with only layers between them that treat every channel by
+// itself. Such a pair costs one allreduce forward and one backward. A layer that finds no partner stays whole.
+//
+// Invariant: a tensor that is not split is the same, bit by bit, on all ranks of the axis; with sequence = true the tensors between the
+// pairs are split by positions instead.
+#pragma once
+
+#include <optional>
+
+#include "paceline/graph/graph.h"
+
+namespace paceline::graph {
+
+enum class Form {
+  whole,    // every rank computes all of it
+  column,   // a part of the output from the whole input
+  row,      // partial sums of the whole output from a part of the input
+  both,     // column form in, row form out: attention by heads
+  follows,  // takes a part of the channels and makes the same part
+};
+std::string_view name_of(Form form);
+
+/// What a rank has of a layer's output.
+enum class Layout { whole, channels, positions };
+
+enum class Exchange { allreduce, all_gather, reduce_scatter };
+std::string_view name_of(Exchange exchange);
+
+/// A collective in the pass of one sample.
+struct Traffic {
+  Exchange exchange;
+  std::int64_t bytes = 0;  // in fp32: of the whole tensor
+};
+
+/// The part of a tensor that a rank holds: along one dimension, the runs of indices, one behind the other.
+struct Slice {
+  std::int64_t dim = 0, all = 0;
+  struct Run {
+    std::int64_t first = 0, count = 0;
+  };
+  std::vector<Run> runs;
+  std::int64_t count() const;
+};
+
+/// How a tensor is cut among the ranks: along `dim`, which consists of `blocks` of the same size (query, key, value), each of them cut.
+struct Cut {
+  std::int64_t dim = 0, blocks = 1;
+};
+
+struct LayerSplit {
+  Form form = Form::whole;
+  Layout input = Layout::whole, output = Layout::whole;
+  std::vector<std::optional<Cut>> cuts;  // by tensor of the layer, in their order
+  std::vector<Traffic> forward, backward;
+  bool sums_gradients = false;  // of its weights: a rank makes those of its positions only
+  std::string note;             // why it stays whole
+};
+
+struct TensorSplit {
+  int parts = 1;
+  bool sequence = false;
+  std::vector<LayerSplit> layers;  // as the graph's
+
+  bool splits_logits(const Graph& graph) const;
+};
+
+/// How `parts` ranks share the network. ConfigError, with the nearest number of ranks that works, where they cannot share its heads, its
+/// positions, or the channels of most of its layers.
+TensorSplit tensor_split(const Graph& graph, int parts, bool sequence = false);
+
+/// What a rank gets of `all`: parts of the same size, or nearly so.
+Slice::Run part_of(std::int64_t all, int parts, int rank);
+/// Of a tensor of this shape.
+Slice slice_of(const Shape& whole, const Cut& cut, int parts, int rank);
+/// A layer as a rank computes it: its own heads, channels, groups and output.
+Layer local_layer(const Graph& graph, const TensorSplit& split, std::size_t layer, int rank);
+
+/// What a rank holds of a tensor.
+struct LocalTensor {
+  Parameter whole;
+  Shape shape;
+  std::optional<Slice> slice;  // none: all of it
+};
+/// In the order of Graph::parameters().
+std::vector<LocalTensor> local_tensors(const Graph& graph, const TensorSplit& split, int rank);
+/// Trainable elements that a rank holds.
+std::int64_t local_parameters(const Graph& graph, const TensorSplit& split, int rank);
+
+}  // namespace paceline::graph

@@ -1,0 +1,153 @@
+#include "paceline/memory/activations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace paceline::memory {
+namespace {
+
+using graph::Kind;
+using graph::Layer;
+
+/// Kinds that may write over their first input, and those whose output the next layer may write over (nn/ops/registry.cpp).
+bool overwrites(Kind kind) {
+  return kind == Kind::relu || kind == Kind::relu6 || kind == Kind::tanh || kind == Kind::sigmoid || kind == Kind::add;
+}
+bool may_be_overwritten(Kind kind) {
+  return !(kind == Kind::relu || kind == Kind::relu6 || kind == Kind::tanh || kind == Kind::sigmoid || kind == Kind::lrn ||
+           kind == Kind::dropout || kind == Kind::flatten || kind == Kind::input);
+}
+
+bool saves_input(Kind kind) {
+  switch (kind) {
+    case Kind::conv:
+    case Kind::fc:
+    case Kind::batch_norm:
+    case Kind::layer_norm:
+    case Kind::gelu:
+    case Kind::max_pool:
+    case Kind::avg_pool:
+    case Kind::global_pool:
+    case Kind::lrn:
+    case Kind::concat:
+    case Kind::flatten:
+    case Kind::embedding:
+    case Kind::attention: return true;
+    default: return false;
+  }
+}
+
+bool saves_output(Kind kind) { return kind == Kind::relu || kind == Kind::relu6 || kind == Kind::tanh || kind == Kind::sigmoid; }
+
+/// What a pass keeps where every unit's input is kept and units go back one after the other; the last one is kept whole.
+PassBytes by_units(const Activations& activations, std::size_t first, std::size_t last, bool last_is_kept) {
+  PassBytes bytes;
+  for (std::size_t unit = first; unit < last; ++unit) bytes.held += activations.input(unit);
+  if (last_is_kept) bytes.held += activations.saved(last - 1, last) - activations.input(last - 1);
+  std::int64_t inputs = 0;
+  for (std::size_t unit = first; unit < last; ++unit) {
+    inputs += activations.input(unit);
+    bytes.peak = std::max(bytes.peak, inputs + activations.saved(unit, unit + 1) + activations.gradients(unit));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Activations::Activations(std::vector<Layer> all, std::vector<graph::Unit> units, const PassSize& size)
+    : layers_(std::move(all)), units_(std::move(units)), size_(size) {
+  const auto& layers = layers_;
+  std::vector<int> readers(layers.size(), 0);
+  for (const Layer& layer : layers)
+    for (const int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    bytes_.push_back(graph::elements(layers[i].output) * size_.samples * size_.element);
+    storage_.push_back(i);
+    if (layers[i].inputs.empty()) continue;
+    const auto source = static_cast<std::size_t>(layers[i].inputs[0]);
+    const bool same_unit = std::ranges::none_of(units_, [&](const graph::Unit& unit) { return source < unit.first && unit.first <= i; });
+    const bool in_place =
+        overwrites(layers[i].kind) && source != 0 && same_unit && readers[source] == 1 && may_be_overwritten(layers[source].kind);
+    const bool view = layers[i].kind == Kind::flatten || (layers[i].kind == Kind::dropout && layers[i].probability == 0);
+    if (in_place || view) storage_[i] = storage_[source];
+  }
+}
+
+/// Saved beside inputs and outputs.
+std::int64_t Activations::extra(const Layer& layer) const {
+  const std::int64_t out = graph::elements(layer.output) * size_.samples;
+  switch (layer.kind) {
+    case Kind::batch_norm: return 2 * layer.output[0] * 4;
+    case Kind::layer_norm: return 2 * out / layer.output.back() * size_.element;
+    case Kind::max_pool: return out * 8;  // indices
+    case Kind::lrn: return out * size_.element;
+    case Kind::dropout: return layer.probability > 0 ? out * size_.element : 0;
+    case Kind::attention: {
+      const std::int64_t weights = layer.heads * layer.output[0] * layer.output[0] * size_.samples;  // softmax(q kᵀ)
+      return (4 * out + (layer.probability > 0 ? 3 : 1) * weights) * size_.element;  // q, k, v, what they mix; weights, used, mask
+    }
+    default: return 0;
+  }
+}
+
+std::int64_t Activations::saved(std::size_t first, std::size_t last) const {
+  std::set<std::size_t> storages;
+  std::int64_t sum = 0;
+  for (std::size_t i = units_[first].first; i < units_[last - 1].last; ++i) {
+    if (saves_input(layers_[i].kind))
+      for (const int input : layers_[i].inputs) storages.insert(storage_of(static_cast<std::size_t>(input)));
+    if (saves_output(layers_[i].kind)) storages.insert(storage_of(i));
+    sum += extra(layers_[i]);
+  }
+  if (last == units_.size()) storages.insert(storage_of(bytes_.size() - 1));  // the loss takes it
+  storages.erase(0);
+  for (const std::size_t storage : storages) sum += bytes_[storage];
+  return sum;
+}
+
+std::int64_t Activations::input(std::size_t unit) const {
+  std::set<std::size_t> storages;
+  for (std::size_t i = units_[unit].first; i < bytes_.size(); ++i)
+    for (const int input : layers_[i].inputs)
+      if (static_cast<std::size_t>(input) < units_[unit].first) storages.insert(storage_of(static_cast<std::size_t>(input)));
+  storages.erase(0);
+  std::int64_t sum = 0;
+  for (const std::size_t storage : storages) sum += bytes_[storage];
+  return sum;
+}
+
+std::int64_t Activations::gradients(std::size_t unit) const {
+  std::int64_t most = 0;
+  for (std::size_t i = units_[unit].first; i < units_[unit].last; ++i) {
+    std::int64_t alive = bytes_[i];
+    for (const int input : layers_[i].inputs) alive += bytes_[static_cast<std::size_t>(input)];
+    most = std::max(most, alive + extra(layers_[i]));
+  }
+  return most;
+}
+
+PassBytes pass_bytes(const Activations& activations, std::size_t first, std::size_t last, const std::string& recompute) {
+  const bool ends = last == activations.units().size();
+  PassBytes bytes;
+  if (recompute == "units") {
+    bytes = by_units(activations, first, last, ends);
+  } else if (recompute == "all") {
+    const auto length = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(last - first))));
+    for (std::size_t begin = first; begin < last; begin += length) {
+      bytes.held += activations.input(begin);
+      const PassBytes segment = by_units(activations, begin, std::min(begin + length, last), true);
+      bytes.peak = std::max(bytes.peak, bytes.held + segment.peak);
+    }
+    if (ends) bytes.held += activations.output();
+  } else {
+    bytes.held = activations.saved(first, last);
+    for (std::size_t unit = first; unit < last; ++unit)
+      bytes.peak = std::max(bytes.peak, activations.saved(first, unit + 1) + activations.gradients(unit));
+  }
+  if (ends) bytes.peak = std::max(bytes.peak, bytes.held + activations.loss());
+  bytes.peak = std::max(bytes.peak, bytes.held);
+  return bytes;
+}
+
+}  // namespace paceline::memory

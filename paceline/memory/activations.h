@@ -1,0 +1,56 @@
+// What a forward pass keeps for its backward pass, counted from a network's description: which tensors each kind of layer saves
+// (nn/ops), each storage once. tests/memory holds it against what the modules really save.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paceline/graph/graph.h"
+#include "paceline/graph/units.h"
+
+namespace paceline::memory {
+
+/// How a pass is made.
+struct PassSize {
+  std::int64_t samples = 1;  // of a micro-batch
+  std::int64_t element = 4;  // bytes of an activation: 4, or 2 in bf16
+};
+
+/// Tensors that layers produce or save, for one pass.
+class Activations {
+ public:
+  /// `layers`: up to the logits, as a rank computes them.
+  Activations(std::vector<graph::Layer> layers, std::vector<graph::Unit> units, const PassSize& size);
+
+  const std::vector<graph::Unit>& units() const { return units_; }
+
+  /// Saved by units [first, last), each storage once. The batch itself, which whoever feeds the model holds, does not count.
+  std::int64_t saved(std::size_t first, std::size_t last) const;
+  /// What goes into a unit; of the first one, nothing, as above.
+  std::int64_t input(std::size_t unit) const;
+  /// What comes out of the last layer, and its gradient in fp32, as the loss makes it.
+  std::int64_t output() const { return bytes_.back(); }
+  std::int64_t loss() const { return 2 * bytes_.back() / size_.element * 4; }
+  /// The largest gradients that are alive at once while a unit goes back: of its layers' inputs and outputs.
+  std::int64_t gradients(std::size_t unit) const;
+
+ private:
+  std::size_t storage_of(std::size_t layer) const { return storage_[layer]; }
+  std::int64_t extra(const graph::Layer& layer) const;
+
+  std::vector<graph::Layer> layers_;
+  std::vector<graph::Unit> units_;
+  PassSize size_;
+  std::vector<std::size_t> storage_;  // by layer: whose memory its output lies in
+  std::vector<std::int64_t> bytes_;   // by layer: of its output
+};
+
+/// What is held between the forward and the backward pass of a micro-batch over units [first, last), and the most that is held at any
+/// moment of the two; `recompute` is "none", "units" or "all" (nn/recomputing_model.h).
+struct PassBytes {
+  std::int64_t held = 0, peak = 0;
+};
+PassBytes pass_bytes(const Activations& activations, std::size_t first, std::size_t last, const std::string& recompute);
+
+}  // namespace paceline::memory

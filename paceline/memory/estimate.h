@@ -1,0 +1,80 @@
+// Where the memory of a training run goes, by formulas: for each kind of rank and each category what a mesh, a stage of ZeRO's, the type of
+// storage and recomputation make of a network. No LibTorch: a planner reads the same numbers. docs/memory.md explains them.
+//
+// M parameters, s bytes of storage (4; 2 in fp16 and bf16), d data-parallel ranks, per rank of the pipeline and tensor axes:
+//
+//                 none     ZeRO 1    ZeRO 2    ZeRO 3
+//   parameters    s M      s M       s M       s M/d + the two largest units
+//   gradients     s M      s M       s M/d + the largest unit (2, 3)
+//   masters       4 M      4 M/d     4 M/d     4 M/d           where s = 2
+//   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "paceline/graph/graph.h"
+#include "paceline/graph/units.h"
+#include "paceline/memory/activations.h"
+
+namespace paceline::memory {
+
+enum class Category : std::uint8_t { parameters, gradients, masters, moments, activations, buffers, communication };
+inline constexpr std::size_t kCategories = 7;
+std::string_view name_of(Category category);
+std::string_view help_of(Category category);
+
+struct Bytes {
+  std::array<std::int64_t, kCategories> of = {};
+
+  std::int64_t& operator[](Category category) { return of[static_cast<std::size_t>(category)]; }
+  std::int64_t operator[](Category category) const { return of[static_cast<std::size_t>(category)]; }
+  std::int64_t total() const;
+  std::int64_t state() const;  // parameters, gradients, masters and moments
+};
+
+/// What decides how much a rank holds.
+struct Plan {
+  int data = 1, pipeline = 1, tensor = 1, zero = 0;
+  std::int64_t samples = 1;        // of a step, for one data-parallel rank
+  std::int64_t micro_batches = 1;  // that they come in
+  std::string schedule = "1f1b";   // of the pipeline
+  bool sequence = false;           // the tensor axis shares positions, too
+  std::int64_t storage = 4;        // bytes of a stored parameter and gradient
+  std::int64_t product = 4;        // bytes of an operand of the products, and of activations
+  int moments = 2;                 // fp32 tensors that the optimizer keeps for each parameter
+  std::string recompute = "none";
+  std::int64_t bucket = 8 << 20;  // bytes that travel at a time
+
+  int ranks() const { return data * pipeline * tensor; }
+};
+
+/// Ranks that hold the same: those of a pipeline's stage.
+struct RankKind {
+  std::string name;  // "stage 1 of 2", "every rank"
+  int ranks = 1;
+  std::size_t first = 0, last = 0;  // units
+  std::int64_t parameters = 0;      // elements, before ZeRO shares them
+  std::int64_t in_flight = 1;       // micro-batches of which it holds activations
+  Bytes bytes;
+};
+
+/// `stages`: the units of each stage, or empty: cut so that the costliest stage is as cheap as it can be, by multiplications.
+std::vector<RankKind> estimate(const graph::Graph& graph, const Plan& plan, const std::vector<std::size_t>& stage_begins = {});
+/// The kind that holds most.
+const RankKind& largest(const std::vector<RankKind>& kinds);
+
+/// As the decks count, for fp16 and Adam: 2M parameters, 2M gradients, and 16M of fp32 gradients, variance, momentum and parameters.
+struct SlidesCount {
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0;
+  std::int64_t total() const { return parameters + gradients + optimizer; }
+};
+SlidesCount slides_count(std::int64_t parameters, int zero, int workers);
+
+/// "1.23 GB", "20 GB": three digits, powers of ten as the decks have them.
+std::string readable(std::int64_t bytes);
+
+}  // namespace paceline::memory

@@ -1,0 +1,32 @@
+// Whether a run fits into a rank's memory, and the nearest mesh, stage of ZeRO's or recomputation that does.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "paceline/memory/estimate.h"
+
+namespace paceline::memory {
+
+/// What a plan would need.
+struct Need {
+  std::int64_t bytes = 0;                    // of the rank that needs most
+  std::string rank;                          // its kind
+  Category category = Category::parameters;  // that holds most
+  std::int64_t of_category = 0;
+};
+Need need_of(const graph::Graph& graph, const Plan& plan);
+
+/// A change of a plan as a recipe says it: "parallel.zero=2 train.recompute=units".
+struct Change {
+  std::string settings;
+  std::int64_t bytes = 0;
+};
+/// The smallest change that fits into `limit` bytes: recomputation first, which costs time alone; then what the same ranks can share, by
+/// ZeRO's stages and by the mesh; then more data-parallel ranks. Nothing where none of them does.
+std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit);
+
+/// ConfigError where the plan needs more than `limit` bytes of a rank; `source` says where the limit comes from.
+void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source);
+
+}  // namespace paceline::memory

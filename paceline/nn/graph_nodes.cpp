@@ -1,0 +1,132 @@
+// The nodes of a GraphModule: which op computes a layer, on which weights, and what it may write over.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "paceline/base/error.h"
+#include "paceline/nn/graph_module.h"
+#include "paceline/nn/ops/fused_norm.h"
+#include "paceline/nn/ops/shared.h"
+
+namespace paceline::nn {
+namespace {
+
+using graph::Kind;
+
+/// A layer that does not lead to the logits would never get a gradient.
+void require_all_read(const graph::Graph& graph) {
+  const auto logits = static_cast<std::size_t>(graph.logits());
+  std::vector<bool> read(graph.layers().size(), false);
+  for (const graph::Layer& layer : graph.layers())
+    for (int input : layer.inputs) read[static_cast<std::size_t>(input)] = true;
+  for (std::size_t i = 1; i < read.size(); ++i)
+    if (!read[i] && i != logits && graph.layers()[i].kind != Kind::softmax_loss)
+      throw ConfigError(fmt::format("network '{}': nothing reads layer '{}'; leave it out", graph.network(), graph.layers()[i].name));
+}
+
+}  // namespace
+
+std::vector<bool> GraphModule::overwritable_inputs() const {
+  const auto& layers = graph_.layers();
+  std::vector<int> readers(layers.size(), 0);
+  for (const graph::Layer& layer : layers)
+    for (int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
+  std::vector<bool> result(layers.size(), false);
+  for (std::size_t i = 1; i < begins_.back(); ++i) {
+    const auto source = static_cast<std::size_t>(layers[i].inputs[0]);
+    const bool same_unit = std::ranges::none_of(begins_, [&](std::size_t begin) { return source < begin && begin <= i; });
+    result[i] = op_kind(layers[i].kind).can_overwrite_input && source != 0 && same_unit && readers[source] == 1 &&
+                op_kind(layers[source].kind).output_may_be_overwritten;
+  }
+  return result;
+}
+
+std::unique_ptr<Op> GraphModule::make_op(std::size_t layer, bool in_place) const {
+  if (axis_) return make_shared_op(graph_, split_, layer, *axis_, in_place);
+  return op_kind(graph_.layers()[layer].kind).make(graph_.layers()[layer], in_place);
+}
+
+void GraphModule::build_nodes() {
+  const auto& layers = graph_.layers();
+  require_all_read(graph_);
+  const std::vector<bool> in_place = overwritable_inputs();
+  nodes_.resize(begins_.back());
+  last_use_.assign(nodes_.size(), 0);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    nodes_[i].inputs = layers[i].inputs;  // of other ranks' layers too: what crosses a border is kept until then
+    const bool may_drop = layers[i].kind == Kind::dropout || layers[i].kind == Kind::attention;
+    nodes_[i].draws = may_drop && layers[i].probability > 0;
+    uses_chance_ = uses_chance_ || nodes_[i].draws;
+  }
+  for (std::size_t unit = 0; unit < units_.size(); ++unit)
+    for (std::size_t i = begins_[unit]; i < begins_[unit + 1] && holds(unit); ++i) nodes_[i].op = make_op(i, in_place[i]);
+
+  std::size_t entry = 0, statistic = 0;
+  for (const auto& [parameter, index, slice] : held_) {
+    Node& node = nodes_.at(static_cast<std::size_t>(parameter.layer));
+    if (!parameter.trainable) {
+      node.weights.statistics.push_back(statistics_.parameter(statistic++));
+      continue;
+    }
+    if (node.weights.values.empty()) node.first_entry = entry;
+    // Batch norms keep their weights in the arena's precision where that is a full one; everything else computes with the copy.
+    const bool wide = arena_.parameters().scalar_type() == c10::kFloat || arena_.parameters().scalar_type() == c10::kDouble;
+    const bool copy = compute_copy_.defined() && (!wide || layers[static_cast<std::size_t>(parameter.layer)].kind != Kind::batch_norm);
+    node.weights.values.push_back(copy ? arena_.view(compute_copy_, entry) : arena_.parameter(entry));
+    node.weights.gradients.push_back(arena_.gradient(entry));
+    node.last_entry = ++entry;
+  }
+
+  if (fuse_norms_) fuse_norms();
+  for (std::size_t i = 1; i < nodes_.size(); ++i)
+    for (int input : nodes_[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
+
+  // The gradient of an input is wanted where parameters lie before it.
+  std::vector<bool> depends(nodes_.size(), false);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    nodes_[i].wants_input = false;
+    for (int input : nodes_[i].inputs) nodes_[i].wants_input = nodes_[i].wants_input || depends[static_cast<std::size_t>(input)];
+    depends[i] = nodes_[i].wants_input || !nodes_[i].weights.values.empty() || (!nodes_[i].op && layers[i].parameters > 0);
+  }
+}
+
+// On a GPU a batch norm takes the relu behind it, and the residual sum between them, into its own kernels. The node of the last of
+// these layers does the work of all.
+void GraphModule::fuse_norms() {
+  const auto& layers = graph_.layers();
+  std::vector<int> readers(layers.size(), 0);
+  for (const graph::Layer& layer : layers)
+    for (int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
+  const auto norm_at = [&](int index) {  // a norm that nobody else reads, not yet part of another node
+    const auto i = static_cast<std::size_t>(index);
+    return layers[i].kind == Kind::batch_norm && readers[i] == 1 && nodes_[i].op && can_fuse(layers[i], device_, compute_);
+  };
+  const auto fuse = [&](int norm, std::size_t into, const FusedNorm& with, std::vector<int> inputs) {
+    Node taken = std::move(nodes_[static_cast<std::size_t>(norm)]);
+    nodes_[static_cast<std::size_t>(norm)] = {};
+    taken.op = make_fused_norm(layers[static_cast<std::size_t>(norm)], with);
+    taken.inputs = std::move(inputs);
+    nodes_[into] = std::move(taken);
+  };
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    if (layers[i].kind != Kind::relu) continue;
+    const int before = layers[i].inputs[0];
+    if (norm_at(before)) {
+      fuse(before, i, {.relu = true}, {layers[static_cast<std::size_t>(before)].inputs[0]});
+      continue;
+    }
+    const graph::Layer& sum = layers[static_cast<std::size_t>(before)];
+    if (sum.kind != Kind::add || readers[static_cast<std::size_t>(before)] != 1) continue;
+    for (std::size_t side = 0; side < 2; ++side) {
+      if (!norm_at(sum.inputs[side])) continue;
+      fuse(sum.inputs[side], i, {.relu = true, .residual = true},
+           {layers[static_cast<std::size_t>(sum.inputs[side])].inputs[0], sum.inputs[1 - side]});
+      nodes_[static_cast<std::size_t>(before)] = {};
+      break;
+    }
+  }
+  for (std::size_t i = 1; i < nodes_.size(); ++i)  // those with nothing to take along
+    if (norm_at(static_cast<int>(i))) fuse(static_cast<int>(i), i, {}, {layers[i].inputs[0]});
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,127 @@
+#include "paceline/nn/ops/shared.h"
+
+#include <ATen/ATen.h>
+
+#include "paceline/nn/ops/dropout.h"
+#include "paceline/nn/ops/ops.h"
+
+namespace paceline::nn {
+namespace {
+
+using graph::Form;
+using graph::Kind;
+using graph::Layout;
+
+/// Around a layer of this rank's own channels or heads. In column form its input is whole, and the ranks' gradients of it are added up; in
+/// row form its outputs are partial sums, which are added up, and the bias comes after that, once. Positions that are split are gathered
+/// on the way in and dealt out on the way out.
+class Shared final : public Op {
+ public:
+  struct Way {
+    bool enters = false;    // column form
+    bool leaves = false;    // row form
+    bool bias = false;      // row form: the last weight
+    bool sequence = false;  // what is whole otherwise is split by positions
+  };
+  Shared(std::unique_ptr<Op> local, const TensorAxis& axis, const Way& way) : local_(std::move(local)), axis_(axis), way_(way) {}
+
+  at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
+    at::Tensor out = local_->forward(gathers() ? Tensors{axis_.gather_positions(inputs[0])} : inputs, of_local(weights), pass, saved);
+    if (gathers()) saved[0] = inputs[0];  // fc and attention save their input first; all positions of it are gathered again
+    if (!way_.leaves) return out;
+    out = way_.sequence ? axis_.scatter_positions(out) : axis_.sum(out);
+    return way_.bias ? out.add_(as_channels(weights.values.back(), out)) : out;
+  }
+
+  Tensors backward(const at::Tensor& given, const Weights& weights, const Pass& pass, const Tensors& saved,
+                   bool wants_input) const override {
+    const at::Tensor gradient = way_.leaves && way_.sequence ? axis_.gather_positions(given) : given;
+    if (way_.bias)
+      make_weight_gradients(pass, [gradient, place = weights.gradients.back()](const Pass& then) {
+        deliver(place, gradient.sum(all_but_channels(gradient)), then);
+      });
+    Tensors needed = saved;
+    if (gathers()) needed[0] = axis_.gather_positions(saved[0]).flatten(0, 1);
+    Tensors made = local_->backward(gradient, of_local(weights), pass, needed, wants_input);
+    if (!way_.enters || !wants_input) return made;
+    return {way_.sequence ? axis_.scatter_positions(made[0]) : axis_.sum(made[0])};
+  }
+
+ private:
+  bool gathers() const { return way_.enters && way_.sequence; }
+
+  Weights of_local(const Weights& weights) const {
+    if (!way_.bias) return weights;
+    Weights local = weights;
+    local.values.pop_back(), local.gradients.pop_back();
+    return local;
+  }
+
+  static std::int64_t channel_dim(const at::Tensor& x) { return x.dim() == 4 ? 1 : x.dim() - 1; }
+  static at::Tensor as_channels(const at::Tensor& bias, const at::Tensor& x) { return x.dim() == 4 ? bias.view({1, -1, 1, 1}) : bias; }
+  static std::vector<std::int64_t> all_but_channels(const at::Tensor& x) {
+    std::vector<std::int64_t> dims;
+    for (std::int64_t dim = 0; dim < x.dim(); ++dim)
+      if (dim != channel_dim(x)) dims.push_back(dim);
+    return dims;
+  }
+
+  std::unique_ptr<Op> local_;
+  const TensorAxis& axis_;
+  Way way_;
+};
+
+/// Around a layer with whole weights that sees this rank's positions: the gradients of its weights are those of all positions together.
+class SummedGradients final : public Op {
+ public:
+  SummedGradients(std::unique_ptr<Op> local, const TensorAxis& axis) : local_(std::move(local)), axis_(axis) {}
+
+  at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
+    return local_->forward(inputs, weights, pass, saved);
+  }
+
+  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
+                   bool wants_input) const override {
+    Weights own = weights;
+    for (at::Tensor& place : own.gradients) place = at::empty_like(place);
+    Pass now = pass;
+    now.accumulate = false, now.later = nullptr, now.put_off = nullptr;
+    Tensors made = local_->backward(gradient, own, now, saved, wants_input);
+    for (std::size_t i = 0; i < own.gradients.size(); ++i) deliver(weights.gradients[i], axis_.sum(own.gradients[i]), pass);
+    return made;
+  }
+
+ private:
+  std::unique_ptr<Op> local_;
+  const TensorAxis& axis_;
+};
+
+/// The part of a dropout's mask that belongs to what a rank has of the activations.
+MaskPart mask_part(const graph::Layer& whole, const graph::LayerSplit& how, const TensorAxis& axis) {
+  const bool positions = how.output == Layout::positions;
+  const std::size_t dim = positions || whole.output.size() == 3 ? 0 : whole.output.size() - 1;  // without the batch
+  const graph::Slice::Run run = graph::part_of(whole.output[dim], axis.size(), axis.rank());
+  return {.dim = static_cast<std::int64_t>(dim) + 1, .all = whole.output[dim], .first = run.first, .count = run.count};
+}
+
+}  // namespace
+
+std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::TensorSplit& split, std::size_t layer, const TensorAxis& axis,
+                                   bool in_place) {
+  const graph::Layer& whole = graph.layers()[layer];
+  const graph::LayerSplit& how = split.layers[layer];
+  graph::Layer local = graph::local_layer(graph, split, layer, axis.rank());
+  if (whole.kind == Kind::embedding && how.form == Form::row)
+    return make_embedding_part(whole, graph::part_of(whole.vocabulary, axis.size(), axis.rank()), axis, split.sequence);
+  if (whole.kind == Kind::dropout && how.output != Layout::whole) return make_dropout_part(whole, mask_part(whole, how, axis));
+  const bool leaves = how.form == Form::row || how.form == Form::both, enters = how.form == Form::column || how.form == Form::both;
+  const Shared::Way way{.enters = enters, .leaves = leaves, .bias = leaves && whole.bias, .sequence = split.sequence};
+  if (how.form == Form::both)
+    return std::make_unique<Shared>(make_attention_part(whole, graph::part_of(whole.heads, axis.size(), axis.rank())), axis, way);
+  if (leaves) local.bias = false;
+  std::unique_ptr<Op> op = op_kind(whole.kind).make(local, in_place);
+  if (enters || leaves) return std::make_unique<Shared>(std::move(op), axis, way);
+  return how.sums_gradients ? std::make_unique<SummedGradients>(std::move(op), axis) : std::move(op);
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,75 @@
+// Activation recomputation: a forward pass that keeps less than its backward pass needs, and computes the rest again. The same bits as
+// without it: dropout draws the same masks again, and running statistics are updated once.
+//
+// What is kept of a range of units, and how often a unit goes forward:
+//
+//   units   what goes into each unit; a unit is computed again before it goes back. The model's last unit, which goes back at once, is
+//           kept as it is. Twice.
+//   all     what goes into each of about √n segments. A segment is computed again as `units` would, and its units once more before they go
+//           back. Up to three times: for ranges of many units, and pipelines with many micro-batches in flight.
+//
+// Hooks around a unit's backward pass enclose its second forward pass, so that whoever gathers weights does so once; where a segment is
+// computed again, its units' forward hooks are called again.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "paceline/nn/model.h"
+
+namespace paceline::nn {
+
+enum class Recompute : std::uint8_t { none, units, all };
+
+/// "none", "units", "all". ConfigError.
+Recompute parse_recompute(const std::string& text);
+
+class RecomputingModel : public Model {
+ public:
+  RecomputingModel(std::shared_ptr<Model> inner, Recompute what) : inner_(std::move(inner)), what_(what) {}
+
+  using Model::back;
+  using Model::run;
+  Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace) override;
+  Tensors back(Units range, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted, const GradientReady& ready) override;
+  void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) override {
+    inner_->weight_gradients(range, pass, trace, ready);
+  }
+
+  void sit_out_back(Units range, const Pass& pass, const GradientReady& ready) override;
+
+  std::shared_ptr<Model> another() const override { return std::make_shared<RecomputingModel>(inner_->another(), what_); }
+  const Model& network() const override { return inner_->network(); }
+  const std::vector<Unit>& units() const override { return inner_->units(); }
+  tensor::Arena& arena() override { return inner_->arena(); }
+  tensor::Arena& statistics() override { return inner_->statistics(); }
+  double statistics_momentum(std::size_t entry) const override { return inner_->statistics_momentum(entry); }
+  const c10::Device& device() const override { return inner_->device(); }
+  tensor::Precision precision() const override { return inner_->precision(); }
+  bool uses_chance() const override { return inner_->uses_chance(); }
+  bool takes_generator() const override { return inner_->takes_generator(); }
+  /// A generator's state cannot be read while a CUDA graph is recorded.
+  bool recordable() const override { return inner_->recordable() && !(device().is_cuda() && uses_chance()); }
+  std::vector<Part> parts() const override { return inner_->parts(); }
+  void walk(const at::Tensor& input, const Pass& pass, const Visit& visit) override { inner_->walk(input, pass, visit); }
+  std::vector<Untrained> untrained() const override { return inner_->untrained(); }
+  void refresh() override { inner_->refresh(); }
+  void units_came(Units units) override { inner_->units_came(units); }
+  void units_go(Units units) override { inner_->units_go(units); }
+  void take_back() override { inner_->take_back(); }
+
+ private:
+  std::vector<Units> segments_of(Units range) const;
+  void keep(Units segment, const Tensors& inputs, const Pass& pass, Trace& trace) const;
+  Tensors run_units(Units range, Tensors inputs, const Pass& pass, Trace& trace, bool goes_back_at_once);
+  void open_segment(std::size_t unit, const Pass& pass, Trace& trace);
+  Tensors back_unit(std::size_t unit, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted, const GradientReady& ready);
+
+  std::shared_ptr<Model> inner_;
+  Recompute what_;
+};
+
+/// The model itself where nothing is to be computed again. ConfigError where it has one unit only, of which all has to be kept.
+std::shared_ptr<Model> recomputing(std::shared_ptr<Model> model, Recompute what);
+
+}  // namespace paceline::nn

@@ -1,0 +1,62 @@
+// A rank's part in a pipeline: the BatchPass of one stage, or of several chunks, of the model.
+//
+// The rank plays its list of steps (schedule/pipeline.h) with the model: each forward, backward or weight-gradient step is one call over
+// the units of a stage, with a Trace per micro-batch, and what goes to or comes from other ranks crosses the Borders. Gradients of
+// micro-batches are added in ascending order on every stage, running statistics follow each other as on one worker, and dropout draws by
+// micro-batch and layer: the parameters are those that one worker with the same micro-batches would get.
+//
+// Weights that two stages would share (tied embeddings) do not exist in the built-in networks: gpt's output layer has a weight of its own.
+#pragma once
+
+#include <map>
+
+#include "paceline/pipeline/borders.h"
+#include "paceline/step/batch_pass.h"
+
+namespace paceline::pipeline {
+
+/// LocalPass where the mesh has one stage. The context outlives it.
+std::unique_ptr<step::BatchPass> make_pass(const step::Context& context);
+
+class PipelinePass final : public step::BatchPass {
+ public:
+  /// ConfigError for a schedule that is not known, or a model that cannot be cut into so many stages.
+  explicit PipelinePass(const step::Context& context);
+
+  void begin_step(std::int64_t step) override;
+  at::Tensor run(const step::Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
+                 const std::function<void(const at::Tensor&)>& told = nullptr) override;
+  /// Once, at the end of run(): the micro-batches of a pipeline overlap, so their gradients are added up here all the same.
+  void hand_over(std::function<void()> done) override { handed_over_ = std::move(done); }
+  std::int64_t parts_of(const step::Batch&) const override { return 1; }
+  at::Tensor evaluate(const step::Batch& batch) override;
+  bool scores() const override;
+  void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) override {
+    pass_.sum_over_workers = std::move(sum_over_workers);
+  }
+
+  /// By virtual stage.
+  const std::vector<nn::Units>& stages() const { return stages_; }
+  double waited_s() const { return borders_.waited_s(); }  // for other stages, in all steps so far
+  std::int64_t bytes_sent() const { return borders_.bytes_sent(); }
+
+ private:
+  class Round;  // one batch on its way
+
+  void zero_others();
+  std::int64_t micro_batches_of(const step::Batch& batch) const;
+  schedule::PipelineProblem problem(std::int64_t parts) const;
+  const schedule::PipelineSteps& steps_for(std::int64_t parts, bool evaluates);
+
+  const step::Context& context_;
+  const Entry<schedule::PipelineSchedule>& schedule_;
+  int ranks_, rank_, chunks_;
+  std::vector<nn::Units> stages_;
+  std::map<std::pair<std::int64_t, bool>, schedule::PipelineSteps> steps_;  // by micro-batches, and whether they only go forward
+  nn::Pass pass_;
+  std::function<void()> handed_over_;
+  std::uint64_t chance_ = 0;  // of this step
+  Borders borders_;
+};
+
+}  // namespace paceline::pipeline

@@ -1,0 +1,21 @@
+#include "paceline/schedule/pipeline.h"
+
+namespace paceline::schedule {
+
+// Each comes from the file of its name.
+PipelineSchedule gpipe();
+PipelineSchedule one_forward_one_backward();
+PipelineSchedule interleaved_1f1b();
+PipelineSchedule zero_bubble();
+
+std::span<const Entry<PipelineSchedule>> pipelines() {
+  static const Entry<PipelineSchedule> table[] = {
+      {"gpipe", "all micro-batches forward, then all back; keeps the activations of all of them", gpipe()},
+      {"1f1b", "one forward, one back; gpipe's bubble, activations of as many micro-batches as stages", one_forward_one_backward()},
+      {"interleaved_1f1b", "1f1b with several chunks of the model on each rank; less bubble, more messages", interleaved_1f1b()},
+      {"zero_bubble", "1f1b with weight gradients put off into its bubble (ZB-H1); its activations", zero_bubble()},
+  };
+  return table;
+}
+
+}  // namespace paceline::schedule

@@ -1,0 +1,230 @@
+#include "paceline/sharded/gathering_model.h"
+
+#include <omp.h>
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "paceline/base/error.h"
+#include "paceline/sharded/parts.h"
+
+namespace paceline::sharded {
+namespace {
+
+using tensor::Role;
+
+/// The hooks of a pass, with ours around them: what comes into memory is there before, and goes after.
+nn::UnitHooks around(const nn::UnitHooks* given, nn::UnitHooks own) {
+  if (!given) return own;
+  const auto both = [](const auto& first, const auto& second) {
+    return [first, second](std::size_t unit) {
+      if (first) first(unit);
+      if (second) second(unit);
+    };
+  };
+  return {both(own.before_forward, given->before_forward), both(given->after_forward, own.after_forward),
+          both(own.before_backward, given->before_backward), both(given->after_backward, own.after_backward)};
+}
+
+}  // namespace
+
+GatheringModel::GatheringModel(std::shared_ptr<nn::Model> model, comm::Communicator& comm, const Clock& clock, int stage)
+    : model_(std::move(model)), clock_(clock), stage_(stage), states_(model_->units().size(), State::here) {
+  tensor::Arena& arena = model_->arena();
+  arena.release(Role::gradient, 0, arena.length());
+  if (stage_ < 3) return;
+  if (model_->units().size() < 2)
+    throw ConfigError(
+        "parallel.zero=3 gathers the parameters of a unit when it computes, and this module is one unit; list its blocks "
+        "(nn::ModuleModel, or a torch::nn::Sequential), or use parallel.zero=2");
+  comm_ = comm.split(0, comm.rank());
+  arena.set_owners(Role::parameter, part_owners(data_parallel::unit_buckets(arena), comm.size()));
+  for (std::size_t unit = 0; unit < states_.size(); ++unit) drop(unit);
+}
+
+GatheringModel::~GatheringModel() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+tensor::OwnedRange GatheringModel::range_of(std::size_t unit) const {
+  const nn::Unit& found = model_->units()[unit];
+  return model_->arena().range_of(found.first_entry, found.last_entry);
+}
+
+void GatheringModel::gather(std::size_t unit) {
+  const tensor::OwnedRange range = range_of(unit);
+  tensor::Arena& arena = model_->arena();
+  arena.commit(Role::parameter, range.begin, range.end);
+  comm_->run(comm::all_gather(comm::Buffer(arena.parameters()).slice({range.begin, range.end})));
+  model_->units_came({unit, unit + 1});
+}
+
+void GatheringModel::drop(std::size_t unit) {
+  if (stage_ < 3 || states_[unit] == State::absent) return;
+  const tensor::OwnedRange range = range_of(unit);
+  states_[unit] = State::absent;
+  for (const tensor::OwnedRange& part : arena().owners(Role::parameter).within(range.begin, range.end))
+    if (!part.held_by(comm_->rank())) arena().release(Role::parameter, part.begin, part.end);
+  model_->units_go({unit, unit + 1});
+}
+
+// On a GPU the gather is enqueued where the pass is: its streams keep the order.
+void GatheringModel::request(std::size_t unit, bool training) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (states_[unit] != State::absent) return;
+  }
+  const tensor::OwnedRange range = range_of(unit);
+  if (range.count() == 0) {
+    states_[unit] = State::here;
+    return;
+  }
+  if (training) bytes_sent_ += scatter_bytes(range.count() * static_cast<std::int64_t>(arena().parameters().element_size()), comm_->size());
+  if (!device().is_cpu()) {
+    gather(unit);
+    states_[unit] = State::here;
+    return;
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  {
+    const std::lock_guard lock(mutex_);
+    states_[unit] = State::coming;
+    queue_.push_back(unit);
+  }
+  changed_.notify_all();
+}
+
+void GatheringModel::hold(std::size_t unit, std::size_t next, bool training) {
+  if (stage_ < 3) return;
+  request(unit, training);
+  const Nanoseconds began = clock_.now();
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return states_[unit] == State::here || problem_; });
+    if (problem_) std::rethrow_exception(problem_);
+  }
+  waited_ += clock_.now() - began;
+  if (next != kNone) request(next, training);
+}
+
+void GatheringModel::loop() {
+  omp_set_num_threads(1);  // the cores belong to the pass
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (stopping_) return;
+    const std::size_t unit = queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    const Nanoseconds began = clock_.now();
+    std::exception_ptr problem;
+    try {
+      gather(unit);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    lock.lock();
+    busy_ += clock_.now() - began;
+    if (problem) problem_ = problem, queue_.clear();
+    else states_[unit] = State::here;
+    changed_.notify_all();
+  }
+}
+
+void GatheringModel::commit_gradients(std::size_t unit) {
+  const tensor::OwnedRange range = range_of(unit);
+  arena().commit(Role::gradient, range.begin, range.end);
+}
+
+nn::Tensors GatheringModel::run(nn::Units range, nn::Tensors inputs, const nn::Pass& pass, nn::Trace* trace) {
+  const nn::UnitHooks hooks = around(
+      pass.hooks, {.before_forward = [&](std::size_t unit) { hold(unit, unit + 1 < range.last ? unit + 1 : kNone, trace != nullptr); },
+                   .after_forward =
+                       [&](std::size_t unit) {
+                         if (!trace || unit + 1 < range.last) drop(unit);
+                       },
+                   .before_backward = {},
+                   .after_backward = {}});
+  nn::Pass inner = pass;
+  inner.hooks = &hooks;
+  return model_->run(range, std::move(inputs), inner, trace);
+}
+
+void GatheringModel::walk(const at::Tensor& input, const nn::Pass& pass, const nn::Visit& visit) {
+  const nn::UnitHooks hooks =
+      around(pass.hooks, {.before_forward = [&](std::size_t unit) { hold(unit, unit + 1 < units().size() ? unit + 1 : kNone, false); },
+                          .after_forward = [&](std::size_t unit) { drop(unit); },
+                          .before_backward = {},
+                          .after_backward = {}});
+  nn::Pass inner = pass;
+  inner.hooks = &hooks;
+  model_->walk(input, inner, visit);
+}
+
+void GatheringModel::go_back(nn::Units range, const nn::Pass& pass, bool weights, const std::function<void(const nn::Pass&)>& body) {
+  std::size_t next = range.last - 1;  // to go back
+  // A model that computes units again before they go back makes forward passes in between.
+  const auto before_forward = [&](std::size_t unit) { hold(unit, kNone, true); };
+  const auto after_forward = [&](std::size_t unit) {
+    if (unit != next) drop(unit);
+  };
+  const auto before_backward = [&](std::size_t unit) {
+    next = unit > range.first ? unit - 1 : kNone;
+    hold(unit, next, true);
+    if (weights) commit_gradients(unit);
+  };
+  const auto after_backward = [&](std::size_t unit) { drop(unit); };
+  const nn::UnitHooks hooks = around(pass.hooks, {before_forward, after_forward, before_backward, after_backward});
+  nn::Pass inner = pass;
+  inner.hooks = &hooks;
+  body(inner);
+}
+
+nn::Tensors GatheringModel::back(nn::Units range, nn::Tensors gradients, const nn::Pass& pass, nn::Trace& trace, const nn::Wanted& wanted,
+                                 const nn::GradientReady& ready) {
+  nn::Tensors inputs;
+  go_back(range, pass, wanted.weights,
+          [&](const nn::Pass& inner) { inputs = model_->back(range, std::move(gradients), inner, trace, wanted, ready); });
+  return inputs;
+}
+
+void GatheringModel::weight_gradients(nn::Units range, const nn::Pass& pass, nn::Trace& trace, const nn::GradientReady& ready) {
+  for (std::size_t unit = range.last; unit-- > range.first;) {
+    hold(unit, unit > range.first ? unit - 1 : kNone, true);
+    commit_gradients(unit);
+    model_->weight_gradients({unit, unit + 1}, pass, trace, ready);
+    drop(unit);
+  }
+}
+
+void GatheringModel::sit_out_run(nn::Units range, bool trained) {
+  for (std::size_t unit = range.first; unit < range.last; ++unit) {
+    hold(unit, unit + 1 < range.last ? unit + 1 : kNone, trained);
+    if (!trained || unit + 1 < range.last) drop(unit);
+  }
+}
+
+void GatheringModel::sit_out_back(nn::Units range, const nn::Pass& pass, const nn::GradientReady& ready) {
+  go_back(range, pass, /*weights=*/true, [&](const nn::Pass& inner) { model_->sit_out_back(range, inner, ready); });
+}
+
+// Copies of what is here are made when it comes; of what is absent there is none.
+void GatheringModel::refresh() {
+  if (stage_ < 3) model_->refresh();
+}
+
+void GatheringModel::gather_all() {
+  for (std::size_t unit = 0; unit < states_.size(); ++unit) hold(unit, kNone, false);
+}
+
+void GatheringModel::release_all() {
+  for (std::size_t unit = 0; unit < states_.size(); ++unit) drop(unit);
+}
+
+}  // namespace paceline::sharded

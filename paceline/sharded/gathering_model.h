@@ -1,0 +1,98 @@
+// A model of which this rank holds a part: what a unit needs comes into memory when it computes, and goes after it.
+//
+// Under ZeRO's stage 2 these are the gradients, which a backward pass needs memory for, unit by unit; whoever reduces them releases them.
+// Under stage 3 they are the parameters too: before a unit's forward or backward pass they are gathered from their owners, the next unit's
+// meanwhile in a thread of its own, and released after it. Only the last unit of a forward pass stays, since its backward pass comes next.
+// So every pass is collective along the data axis: all its ranks make the same ones in the same order, those without samples by
+// sit_out_run() and sit_out_back().
+//
+// Views stay where they are, since the arena's addresses do. To everybody else it is the model that it decorates.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "paceline/base/clock.h"
+#include "paceline/comm/communicator.h"
+#include "paceline/nn/model.h"
+
+namespace paceline::sharded {
+
+class GatheringModel final : public nn::Model {
+ public:
+  /// `comm`: the data axis. Under stage 3 the arena's parameters are owned by parts of units from now on. Collective. ConfigError where
+  /// stage 3 finds one unit only.
+  GatheringModel(std::shared_ptr<nn::Model> model, comm::Communicator& comm, const Clock& clock, int stage);
+  ~GatheringModel() override;
+  GatheringModel(const GatheringModel&) = delete;
+  GatheringModel& operator=(const GatheringModel&) = delete;
+
+  const nn::Model& network() const override { return model_->network(); }
+  std::shared_ptr<nn::Model> another() const override { return model_->another(); }
+  const std::vector<nn::Unit>& units() const override { return model_->units(); }
+  tensor::Arena& arena() override { return model_->arena(); }
+  tensor::Arena& statistics() override { return model_->statistics(); }
+  double statistics_momentum(std::size_t entry) const override { return model_->statistics_momentum(entry); }
+  const c10::Device& device() const override { return model_->device(); }
+  tensor::Precision precision() const override { return model_->precision(); }
+  bool uses_chance() const override { return model_->uses_chance(); }
+  bool takes_generator() const override { return model_->takes_generator(); }
+  bool recordable() const override { return stage_ < 3 && model_->recordable(); }
+  std::vector<nn::Part> parts() const override { return model_->parts(); }
+  void take_back() override { model_->take_back(); }
+  void refresh() override;
+
+  using Model::back;
+  using Model::run;
+  nn::Tensors run(nn::Units range, nn::Tensors inputs, const nn::Pass& pass, nn::Trace* trace) override;
+  nn::Tensors back(nn::Units range, nn::Tensors gradients, const nn::Pass& pass, nn::Trace& trace, const nn::Wanted& wanted,
+                   const nn::GradientReady& ready) override;
+  void weight_gradients(nn::Units range, const nn::Pass& pass, nn::Trace& trace, const nn::GradientReady& ready) override;
+  void walk(const at::Tensor& input, const nn::Pass& pass, const nn::Visit& visit) override;
+  void sit_out_run(nn::Units range, bool trained) override;
+  void sit_out_back(nn::Units range, const nn::Pass& pass, const nn::GradientReady& ready) override;
+
+  /// Stage 3: all parameters are in memory, on all ranks; or the own ones alone again. Collective.
+  void gather_all();
+  void release_all();
+
+  // Of the gathers of training passes.
+  std::int64_t bytes_sent() const { return bytes_sent_; }
+  double waited_s() const { return seconds(waited_); }
+  double busy_s() const { return seconds(busy_); }
+
+ private:
+  enum class State { absent, coming, here };
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  tensor::OwnedRange range_of(std::size_t unit) const;
+  /// Waits until the unit is here, and has `next` come, unless it is kNone.
+  void hold(std::size_t unit, std::size_t next, bool training);
+  void drop(std::size_t unit);
+  void request(std::size_t unit, bool training);
+  void gather(std::size_t unit);
+  void commit_gradients(std::size_t unit);
+  /// body(pass), with units that come before they go back, and are dropped after.
+  void go_back(nn::Units range, const nn::Pass& pass, bool weights, const std::function<void(const nn::Pass&)>& body);
+  void loop();
+
+  std::shared_ptr<nn::Model> model_;
+  std::unique_ptr<comm::Communicator> comm_;  // of the gathers alone: gradients are under way at the same time
+  const Clock& clock_;
+  int stage_;
+
+  std::vector<State> states_;  // by unit; of the training thread and, while coming, of the lane
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::size_t> queue_;
+  std::exception_ptr problem_;
+  bool stopping_ = false;
+  std::thread thread_;
+  std::int64_t bytes_sent_ = 0;
+  Nanoseconds waited_{0}, busy_{0};
+};
+
+}  // namespace paceline::sharded

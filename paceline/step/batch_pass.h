@@ -1,0 +1,43 @@
+// A rank's part in the forward and backward pass over its worker's share of a batch, in micro-batches whose gradients are added. Every
+// strategy makes it. LocalPass computes the whole model; pipeline::PipelinePass one stage of it.
+#pragma once
+
+#include "paceline/step/strategy.h"
+
+namespace paceline::step {
+
+class BatchPass {
+ public:
+  virtual ~BatchPass() = default;
+
+  /// Before a step: dropout draws from streams of this step and worker.
+  virtual void begin_step(std::int64_t step) = 0;
+  /// Fills the arena's gradients with weight × the gradient of the sum of losses, and returns [2] sums: losses, right answers; zeros where
+  /// scores() is false. `ready` is told which gradients are complete while the last micro-batch goes back. A share without samples gives
+  /// zeros. `told` is called with the sums once all forward passes are made and the last backward pass begins.
+  virtual at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
+                         const std::function<void(const at::Tensor&)>& told = nullptr) = 0;
+  /// Gradients are handed over in the course of run() instead of being added up: `ready` is told in each part, and `done` called at its
+  /// end. All workers make as many parts, some perhaps without samples.
+  virtual void hand_over(std::function<void()> done) = 0;
+  /// How often run() will hand gradients over.
+  virtual std::int64_t parts_of(const Batch& batch) const = 0;
+  /// Loss::evaluate's sums of the share, by the model as it is; zeros of a share without samples, and where scores() is false.
+  virtual at::Tensor evaluate(const Batch& batch) = 0;
+  /// Whether this rank has the model's output, so that sums over ranks count each sample once.
+  virtual bool scores() const = 0;
+
+  /// Lets batch norms see the whole batch: adds tensors up over all workers.
+  virtual void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) = 0;
+};
+
+/// Micro-batch `index` of `parts` of a batch: every one has a sample at least.
+struct MicroBatch {
+  std::int64_t begin = 0, count = 0;
+};
+constexpr MicroBatch micro_batch(std::int64_t samples, std::int64_t parts, std::int64_t index) {
+  const std::int64_t begin = samples * index / parts;
+  return {begin, samples * (index + 1) / parts - begin};
+}
+
+}  // namespace paceline::step

@@ -1,0 +1,78 @@
+// The memory behind a flat tensor whose addresses stay while parts of it come and go: what a rank does not hold of an arena costs nothing,
+// and views of it, in modules and in kernels, stay as they are.
+//
+// On the CPU pages are given back to the system (madvise) and come again, as zeros, when they are committed or touched. A page that a range
+// shares with its neighbour stays. On a GPU everything stays committed: LibTorch's allocator gives out memory of one piece, and only the
+// driver's virtual memory management could take a part of it back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace paceline::tensor {
+
+/// What values of an arena are. A master is a parameter in full precision where the parameter itself is rounded.
+enum class Role : std::uint8_t { parameter, gradient, master, moment };
+inline constexpr std::size_t kRoles = 4;
+
+/// Bytes that are held for each role, now and at most. Thread-safe.
+class Ledger {
+ public:
+  void add(Role role, std::int64_t bytes);
+  std::int64_t bytes(Role role) const { return of(role).now; }
+  std::int64_t peak(Role role) const { return of(role).peak; }
+  /// Of all roles together: less than the sum of their peaks where one goes as another comes.
+  std::int64_t bytes() const { return all_.now; }
+  std::int64_t peak() const { return all_.peak; }
+  /// Peaks count from what is held now.
+  void reset_peaks();
+
+ private:
+  struct Sum {
+    void add(std::int64_t bytes);
+    std::atomic<std::int64_t> now{0}, peak{0};
+  };
+  const Sum& of(Role role) const { return roles_[static_cast<std::size_t>(role)]; }
+
+  std::array<Sum, kRoles> roles_;
+  Sum all_;
+};
+
+/// Thread-safe, as long as nobody uses a range that another thread releases.
+class Backing {
+ public:
+  /// All of `flat` is committed, and counted in `ledger`.
+  Backing(at::Tensor flat, Role role, std::shared_ptr<Ledger> ledger);
+  ~Backing();
+  Backing(const Backing&) = delete;
+  Backing& operator=(const Backing&) = delete;
+
+  /// There is memory behind elements [begin, end). What was released before holds anything.
+  void commit(std::int64_t begin, std::int64_t end);
+  /// Nobody needs what elements [begin, end) hold.
+  void release(std::int64_t begin, std::int64_t end);
+
+ private:
+  struct Pages {
+    std::size_t first, last;
+  };
+  /// Runs of pages [first, last) whose state is not `committed`, which they have from now on.
+  std::vector<Pages> change(Pages pages, bool committed);
+  std::byte* address(std::size_t page) const;
+
+  at::Tensor flat_;
+  Role role_;
+  std::shared_ptr<Ledger> ledger_;
+  std::uintptr_t base_ = 0;  // of the first page
+  std::mutex mutex_;
+  std::vector<bool> committed_;  // by page; empty where nothing can be released
+  bool small_pages_ = false;
+};
+
+}  // namespace paceline::tensor

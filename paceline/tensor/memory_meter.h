@@ -1,0 +1,35 @@
+// Counts what LibTorch's allocators, of the CPU and of CUDA, hold for one thread: of a rank, its activations and buffers. The arena's
+// memory does not come from them where it is large.
+//
+// The allocators report to whoever asks for it in the thread that allocates or frees. What other threads allocate in its place (OpenMP's in
+// a kernel) is not seen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace c10 {
+class DebugInfoGuard;
+}
+
+namespace paceline::tensor {
+
+class MemoryMeter {
+ public:
+  /// Counts for this thread, until it is destroyed in the same thread.
+  MemoryMeter();
+  ~MemoryMeter();
+  MemoryMeter(const MemoryMeter&) = delete;
+  MemoryMeter& operator=(const MemoryMeter&) = delete;
+
+  std::int64_t now() const;   ///< bytes since it began, less what was freed
+  std::int64_t peak() const;  ///< the most since then or since reset_peak()
+  void reset_peak();
+
+ private:
+  class Reporter;
+  std::shared_ptr<Reporter> reporter_;
+  std::unique_ptr<c10::DebugInfoGuard> guard_;
+};
+
+}  // namespace paceline::tensor

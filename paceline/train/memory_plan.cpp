@@ -1,0 +1,37 @@
+#include "paceline/train/memory_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "paceline/memory/fit.h"
+#include "paceline/tensor/device.h"
+
+namespace paceline::train {
+
+memory::Plan plan_of(const Recipe& recipe) {
+  const std::int64_t ranks = std::max<std::int64_t>(recipe.parallel.workers, recipe.parallel.workers_of_mesh());
+  const comm::MeshSizes mesh = comm::resolved(recipe.parallel.mesh(), static_cast<int>(ranks));
+  memory::Plan plan;
+  plan.data = mesh.data, plan.pipeline = mesh.pipeline, plan.tensor = mesh.tensor, plan.zero = static_cast<int>(recipe.parallel.zero);
+  plan.samples = std::max<std::int64_t>((recipe.data.batch + mesh.data - 1) / mesh.data, 1);
+  plan.micro_batches = std::min(recipe.train.micro_batches, plan.samples);
+  if (recipe.strategy.bucket_mb > 0) plan.bucket = static_cast<std::int64_t>(recipe.strategy.bucket_mb * (1 << 20));
+  plan.storage = recipe.train.storage == "fp32" ? 4 : 2;
+  plan.product = recipe.train.precision == "bf16" ? 2 : 4;
+  plan.moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
+  plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
+  return plan;
+}
+
+void require_memory(const Recipe& recipe, const graph::Graph& graph) {
+  if (recipe.servers()) return;  // of which the ranks hold other things
+  if (recipe.train.memory_gb > 0)
+    return memory::require_fit(graph, plan_of(recipe), static_cast<std::int64_t>(recipe.train.memory_gb * 1e9), "train.memory_gb");
+  // Without a limit only what cannot be is refused: the formulas are not exact, and the ranks may lie on many hosts.
+  const std::int64_t machine = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
+  if (tensor::parse_device(recipe.train.device).is_cpu() && machine > 0)
+    memory::require_fit(graph, plan_of(recipe), machine, "this machine's memory");
+}
+
+}  // namespace paceline::train

@@ -1,0 +1,16 @@
+// A recipe as the formulas of memory/ want it, and the refusal of one that will not fit.
+#pragma once
+
+#include "paceline/memory/estimate.h"
+#include "paceline/train/recipe.h"
+
+namespace paceline::train {
+
+/// What a rank holds under this recipe. ConfigError where the mesh does not multiply out.
+memory::Plan plan_of(const Recipe& recipe);
+
+/// Throws ConfigError, with the nearest choice that fits, where a rank would need more than train.memory_gb, or, where nothing is said,
+/// than the machine has. Before anything is allocated.
+void require_memory(const Recipe& recipe, const graph::Graph& graph);
+
+}  // namespace paceline::train

@@ -1,0 +1,49 @@
+"""`paceline memory`: what formulas say of a network and a recipe."""
+
+import unittest
+
+from support import CliTest
+
+CATEGORIES = ["parameters", "gradients", "masters", "moments", "activations", "buffers", "communication"]
+BILLION = ["gpt", "model.layers=24", "model.width=1792", "model.heads=14", "model.classes=16384", "model.input=[256]", "data.batch=8"]
+
+
+class Memory(CliTest):
+    def test_a_billion_parameters_as_the_decks_count(self):
+        found = self.json_of("memory", *BILLION)
+        parameters = found["parameters"]
+        self.assertAlmostEqual(parameters / 1e9, 1, delta=0.02)
+        slides = {(row["workers"], row["zero"]): row["bytes"] for row in found["slides"]}
+        self.assertEqual(slides[2, 0], 20 * parameters)
+        self.assertAlmostEqual(slides[8, 1], 4 * parameters + 16 * parameters / 8, delta=8)
+        self.assertAlmostEqual(slides[64, 3], 20 * parameters / 64, delta=8)
+        text = self.run_paceline("memory", *BILLION).stdout
+        for word in [*CATEGORIES, "2M parameters + 2M gradients + 16M optimizer", "ZeRO 3", "█"]:
+            self.assertIn(word, text)
+
+    def test_every_category_of_every_kind_of_rank(self):
+        found = self.json_of("memory", *BILLION, "--mesh", "data=4,pipeline=2,tensor=2", "parallel.zero=1", "train.micro_batches=2")
+        self.assertEqual(found["mesh"], {"data": 4, "pipeline": 2, "tensor": 2})
+        self.assertEqual(len(found["formula"]), 2)
+        for row in found["formula"]:
+            self.assertEqual(list(row["bytes"]), CATEGORIES)
+            self.assertEqual(row["total"], sum(row["bytes"].values()))
+            self.assertEqual(row["count"], 8)
+            self.assertAlmostEqual(row["bytes"]["moments"], 2 * 4 * row["parameters"] / 4, delta=64)
+
+    def test_a_recipe_without_a_file(self):
+        found = self.json_of("memory", "model.network=mlp", "data.name=shapes", "train.recompute=units", "optim.name=sgd", "optim.momentum=0")
+        self.assertEqual(found["network"], "mlp")
+        self.assertEqual(found["recompute"], "units")
+        self.assertEqual(found["formula"][0]["bytes"]["moments"], 0)
+
+    def test_a_run_that_does_not_fit_is_refused(self):
+        self.refused("train", "model.network=mlp", "model.hidden=[512,512]", "data.name=shapes", "train.memory_gb=0.02",
+                     says=["mlp", "train.memory_gb", "parameters"])
+
+    def test_a_mesh_that_cannot_be(self):
+        self.refused("memory", "gpt", "--mesh", "tensor=3", says=["heads"])
+
+
+if __name__ == "__main__":
+    unittest.main()

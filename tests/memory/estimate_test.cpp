@@ -1,0 +1,109 @@
+// The formulas of memory: the decks' count, ZeRO's stages, meshes, and what is proposed where something does not fit.
+#include "paceline/memory/estimate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paceline/base/error.h"
+#include "paceline/graph/registry.h"
+#include "paceline/memory/fit.h"
+#include "tests/message_of.h"
+
+namespace paceline::memory {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+graph::Graph gpt(std::int64_t layers, std::int64_t width) {
+  graph::ModelConfig config;
+  config.network = "gpt", config.layers = layers, config.width = width, config.heads = 8, config.input = {64}, config.classes = 64;
+  return graph::make_graph(config);
+}
+
+TEST(Estimate, CountsAsTheDecksDo) {
+  const SlidesCount whole = slides_count(1'000'000'000, 0, 8);
+  EXPECT_EQ(whole.parameters, 2'000'000'000);
+  EXPECT_EQ(whole.gradients, 2'000'000'000);
+  EXPECT_EQ(whole.optimizer, 16'000'000'000);
+  EXPECT_EQ(readable(whole.total()), "20.0 GB");
+  EXPECT_EQ(slides_count(1'000'000'000, 1, 8).total(), 4'000'000'000 + 2'000'000'000);
+  EXPECT_EQ(slides_count(1'000'000'000, 2, 8).total(), 2'000'000'000 + 18'000'000'000 / 8);
+  EXPECT_EQ(slides_count(1'000'000'000, 3, 8).total(), 20'000'000'000 / 8);
+}
+
+TEST(Estimate, SharesStateByZerosStages) {
+  const graph::Graph graph = gpt(8, 64);
+  const std::int64_t m = graph.parameter_count();
+  Plan plan{.data = 4, .storage = 2, .product = 2, .bucket = 64 << 10};
+  const auto of = [&](int zero) {
+    plan.zero = zero;
+    return estimate(graph, plan).at(0).bytes;
+  };
+  EXPECT_EQ(of(0).state(), 16 * m);
+  EXPECT_EQ(of(1)[Category::parameters], 2 * m);
+  EXPECT_EQ(of(1)[Category::masters], m);
+  EXPECT_EQ(of(1)[Category::moments], 2 * m);
+  EXPECT_LT(of(2)[Category::gradients], m);
+  EXPECT_GE(of(2)[Category::gradients], m / 2);
+  plan.bucket = 8 << 20;  // more than the model has
+  EXPECT_EQ(of(2)[Category::gradients], 2 * m + m / 2);
+  EXPECT_LT(of(3)[Category::parameters], m);
+  EXPECT_EQ(of(3)[Category::moments], 2 * m);
+  EXPECT_EQ(of(0)[Category::activations], of(3)[Category::activations]);
+}
+
+TEST(Estimate, AStageHoldsItsUnitsAndWhatIsInFlight) {
+  const graph::Graph graph = gpt(8, 64);
+  Plan plan{.pipeline = 4, .samples = 8, .micro_batches = 8};
+  const auto kinds = estimate(graph, plan);
+  ASSERT_EQ(kinds.size(), 4u);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    EXPECT_EQ(kinds[i].first, i == 0 ? 0 : kinds[i - 1].last);
+    EXPECT_EQ(kinds[i].in_flight, 4 - static_cast<std::int64_t>(i));
+    sum += kinds[i].parameters;
+  }
+  EXPECT_EQ(sum, graph.parameter_count());
+  plan.schedule = "gpipe";
+  EXPECT_EQ(estimate(graph, plan)[3].in_flight, 8);
+  plan.pipeline = 100;
+  EXPECT_THAT(message_of<ConfigError>([&] { estimate(graph, plan); }), HasSubstr("parallel.pipeline="));
+}
+
+TEST(Estimate, TheTensorAxisSharesWeightsAndWhatIsBetweenThem) {
+  const graph::Graph graph = gpt(8, 64);
+  const Bytes one = estimate(graph, {.samples = 4})[0].bytes, two = estimate(graph, {.tensor = 2, .samples = 4})[0].bytes;
+  EXPECT_LT(two[Category::parameters], 0.6 * static_cast<double>(one[Category::parameters]));
+  EXPECT_LT(two[Category::activations], one[Category::activations]);
+  EXPECT_GT(2 * two[Category::activations], one[Category::activations]) << "the residual stream is on both";
+}
+
+TEST(Estimate, RecomputationKeepsLess) {
+  const graph::Graph graph = gpt(16, 64);
+  const auto activations = [&](const char* recompute) {
+    return estimate(graph, {.samples = 4, .recompute = recompute})[0].bytes[Category::activations];
+  };
+  EXPECT_LT(4 * activations("units"), activations("none"));
+  EXPECT_LT(activations("all"), activations("units"));
+}
+
+TEST(Fit, NamesTheCategoryAndTheNearestChangeThatFits) {
+  const graph::Graph graph = gpt(16, 128);
+  const std::int64_t m = graph.parameter_count();
+  const auto refusal = [&](const Plan& plan, std::int64_t limit) {
+    return message_of<ConfigError>([&] { require_fit(graph, plan, limit, "train.memory_gb"); });
+  };
+  EXPECT_NO_THROW(require_fit(graph, {}, 1 << 30, ""));
+  EXPECT_THAT(refusal({.data = 8, .samples = 1}, 18 * m), AllOf(HasSubstr("moments"), HasSubstr("parallel.zero=1")));
+  const Plan wide{.samples = 256};
+  EXPECT_THAT(refusal(wide, need_of(graph, wide).bytes / 3), AllOf(HasSubstr("activations"), HasSubstr("train.recompute=units")));
+  EXPECT_THAT(refusal({}, 100), HasSubstr("smaller model"));
+  const auto change = nearest_fit(graph, {.samples = 1}, 10 * m);
+  ASSERT_TRUE(change.has_value());
+  EXPECT_THAT(change->settings, HasSubstr("parallel.data="));
+  EXPECT_LE(change->bytes, 10 * m);
+}
+
+}  // namespace
+}  // namespace paceline::memory

@@ -1,0 +1,91 @@
+// Pipelines train as one worker with the same micro-batches does, whatever the schedule, the number of stages and the network.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ranks.h"
+
+namespace paceline::pipeline {
+namespace {
+
+void expect_close(const std::map<std::string, at::Tensor>& made, const std::map<std::string, at::Tensor>& wanted) {
+  ASSERT_EQ(made.size(), wanted.size());
+  for (const auto& [name, tensor] : wanted) {
+    ASSERT_TRUE(made.contains(name)) << name;
+    const double scale = std::max(tensor.abs().max().item<double>(), 1e-3);
+    EXPECT_LE((made.at(name) - tensor).abs().max().item<double>(), 1e-5 * scale) << name;
+  }
+}
+
+void expect_same(const Trained& made, const Trained& wanted) {
+  ASSERT_EQ(made.losses.size(), wanted.losses.size());
+  for (std::size_t step = 0; step < wanted.losses.size(); ++step)
+    EXPECT_NEAR(made.losses[step], wanted.losses[step], 1e-5 * std::abs(wanted.losses[step])) << "step " << step + 1;
+  expect_close(made.parameters, wanted.parameters);
+  expect_close(made.statistics, wanted.statistics);
+  EXPECT_NEAR(made.evaluated, wanted.evaluated, 1e-5 * std::abs(wanted.evaluated));
+}
+
+void expect_equal_to_one_worker(const std::string& name, const Trial& settings) {
+  const Trained wanted = train(settings);
+  for (const auto& row : schedule::pipelines())
+    for (const int stages : {2, 4}) {
+      SCOPED_TRACE(testing::Message() << name << ", " << row.key << ", " << stages << " stages");
+      Trial trial = settings;
+      trial.schedule = row.key, trial.mesh.pipeline = stages;
+      expect_same(train(trial), wanted);
+    }
+}
+
+class Pipelined : public testing::TestWithParam<std::string> {};
+
+TEST_P(Pipelined, TrainsAsOneWorkerDoes) { expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam())}); }
+
+TEST_P(Pipelined, DropoutDrawsTheSameMasks) {
+  expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam(), 0.3), .steps = 5, .optimizer = "adamw"});
+}
+
+TEST_P(Pipelined, MicroBatchesMayDifferInSize) {
+  expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam()), .micro_batches = 3, .batch = 10, .steps = 4});
+}
+
+TEST_P(Pipelined, TwoWorkersShareTheBatch) {
+  expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam()), .mesh = {.data = 2}, .steps = 6});
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, Pipelined, testing::Values("mlp", "cnn", "residual", "gpt"),
+                         [](const auto& item) { return item.param; });
+
+TEST(SlowPipelined, Resnet18TrainsAsOneWorkerDoes) { expect_equal_to_one_worker("resnet18", {.graph = network("resnet18")}); }
+
+TEST(PipelinedBatch, MayBeOneMicroBatch) { expect_equal_to_one_worker("mlp", {.graph = network("mlp"), .micro_batches = 1, .steps = 3}); }
+
+TEST(PipelinedBatch, WithoutSamplesGivesZeros) {
+  const Trial trial{.graph = network("mlp"), .mesh = {.data = 1, .pipeline = 2}, .batch = 0};
+  const auto problems = with_ranks(trial, [](Rank& rank) {
+    const auto pass = make_pass(rank.context());
+    rank.module().arena().gradients().fill_(1);
+    EXPECT_EQ(pass->run(rank.batch(1), 1)[0].item<double>(), 0);
+    EXPECT_EQ(rank.module().arena().gradients().abs().sum().item<double>(), 0);
+  });
+  for (const std::exception_ptr& problem : problems) EXPECT_FALSE(problem);
+}
+
+TEST(PipelinedBatch, AnnouncesEveryGradientOnceTheLastUnitsFirst) {
+  for (const auto& row : schedule::pipelines()) {
+    const Trial trial{.graph = network("gpt"), .mesh = {.data = 1, .pipeline = 2}, .schedule = std::string(row.key)};
+    const auto problems = with_ranks(trial, [](Rank& rank) {
+      const auto pass = make_pass(rank.context());
+      pass->begin_step(1);
+      std::vector<std::size_t> entries;
+      pass->run(rank.batch(1), 1, [&](std::size_t first, std::size_t last) {
+        for (std::size_t entry = last; entry-- > first;) entries.push_back(entry);
+      });
+      EXPECT_EQ(entries.size(), rank.module().arena().entries().size());
+      EXPECT_TRUE(std::ranges::is_sorted(entries, std::greater()));
+    });
+    for (const std::exception_ptr& problem : problems) EXPECT_FALSE(problem) << row.key;
+  }
+}
+
+}  // namespace
+}  // namespace paceline::pipeline

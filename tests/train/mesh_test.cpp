@@ -1,0 +1,149 @@
+// Every mesh of up to eight ranks, every pipeline schedule, every stage of ZeRO, with and without recomputation and accumulation, trains a
+// network to the parameters of one worker.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "paceline/schedule/pipeline.h"
+#include "runs.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr double kTolerance = 1e-5;  // relative, of every tensor's norm, after 20 steps in fp32
+constexpr double kLeastNorm = 0.01;  // biases begin at zero, and some of them stay there but for rounding
+
+/// A way to share the training of a network.
+struct Way {
+  comm::MeshSizes mesh;
+  std::string schedule = "1f1b", recompute = "none";
+  std::int64_t zero = 0, micro_batches = 1;
+};
+
+std::string name_of(const Way& way) {
+  return fmt::format("data {} pipeline {} tensor {} zero {} {} recompute {} micro-batches {}", way.mesh.data, way.mesh.pipeline,
+                     way.mesh.tensor, way.zero, way.schedule, way.recompute, way.micro_batches);
+}
+
+/// The largest number of stages that a network can have.
+std::size_t units_of(const std::string& network) { return network == "mlp" ? 9 : network == "cnn" ? 4 : 8; }
+
+/// For every mesh as many ways as it takes to have every schedule and every stage that it can have; the rest goes round.
+std::vector<Way> all_ways(const std::string& network) {
+  const bool each = network == "mlp" || network == "gpt";
+  const auto schedules = schedule::pipelines();
+  const std::string recompute[] = {"none", "units", "all"};
+  std::vector<Way> ways;
+  std::size_t turn = 0;
+  for (const int data : {1, 2, 4, 8})
+    for (const int pipeline : {1, 2, 4})
+      for (const int tensor : {1, 2, 4}) {
+        if (data * pipeline * tensor > 8) continue;
+        const std::size_t kinds = std::max<std::size_t>(pipeline > 1 ? schedules.size() : 1, data > 1 ? 4 : 1);
+        for (std::size_t i = 0; i < (each ? kinds : 1); ++i, ++turn) {
+          Way way{.mesh = {data, pipeline, tensor}, .recompute = recompute[turn % std::size(recompute)]};
+          if (pipeline > 1) way.schedule = schedules[turn % schedules.size()].key;
+          const bool chunks = schedules[turn % schedules.size()].key == "interleaved_1f1b";
+          if (chunks && 2 * static_cast<std::size_t>(pipeline) > units_of(network)) way.schedule = "1f1b";
+          if (data > 1) way.zero = static_cast<std::int64_t>((turn + turn / 4) % 4);
+          way.micro_batches = pipeline > 1 ? 2 : 1 + static_cast<std::int64_t>(turn % 2);
+          ways.push_back(way);
+        }
+      }
+  return ways;
+}
+
+Recipe recipe_for_network(const std::string& network, const std::filesystem::path& folder) {
+  Recipe recipe = tiny_recipe();
+  recipe.model.network = network, recipe.data.classes = 8;
+  recipe.data.batch = 16, recipe.data.train_samples = 160, recipe.data.test_samples = 16, recipe.train.epochs = 2;
+  recipe.optim.rate = 0.01, recipe.optim.weight_decay = 1e-4, recipe.optim.clip_norm = 5;
+  recipe.train.evaluate_every = 0;
+  if (network == "mlp") recipe.model.hidden = {16, 12, 16, 12, 16, 12, 16, 12};
+  else if (network == "gpt") {
+    recipe.data.name = "text", recipe.data.root = (folder / "text.txt").string(), recipe.data.context = 8;
+    std::ofstream text(recipe.data.root);
+    for (int i = 0; i < 90; ++i) text << "the quick brown fox jumps over lazy dogs " << i % 7 << '\n';
+    recipe.model.layers = 6, recipe.model.width = 16, recipe.model.heads = 4, recipe.optim.rate = 0.05;
+  } else {
+    recipe.data.shape = network == "vgg16" ? std::vector<std::int64_t>{3, 20, 20} : std::vector<std::int64_t>{3, 16, 16},
+    recipe.model.multiplier = 0.125, recipe.model.dropout = network == "vgg16" ? 0 : -1;
+    recipe.optim.rate = network == "resnet18" ? 2e-4 : 1e-3;
+  }
+  recipe.train.steps = 20;
+  return recipe;
+}
+
+std::vector<NamedTensor> trained(Recipe recipe, const Way& way) {
+  recipe.parallel.data = way.mesh.data, recipe.parallel.pipeline = way.mesh.pipeline, recipe.parallel.tensor = way.mesh.tensor;
+  recipe.parallel.schedule = way.schedule, recipe.parallel.zero = way.zero;
+  recipe.train.micro_batches = way.micro_batches, recipe.train.recompute = way.recompute;
+  const Folder folder;
+  try {
+    run_in(folder.path(), recipe);
+  } catch (const Error& problem) {
+    ADD_FAILURE() << name_of(way) << ": " << problem.what();
+    return {};
+  }
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& item : newest_good_checkpoint(folder.path()).second.tensors)
+    if (item.name.starts_with("model.") && step::saved_shape(tensors, item.name) == std::nullopt)
+      tensors.push_back({item.name, step::find_saved(newest_good_checkpoint(folder.path()).second.tensors, item.name).clone()});
+  return tensors;
+}
+
+/// `together`: as one vector. Batch norms of a few samples amplify the rounding of small tensors.
+void expect_equal(const std::vector<NamedTensor>& found, const std::vector<NamedTensor>& expected, const Way& way, bool together) {
+  if (found.empty()) return;  // told of already
+  double all_differences = 0, all_norms = 0;
+  for (const NamedTensor& item : expected) {
+    const at::Tensor here = step::saved_or_none(found, item.name);
+    ASSERT_TRUE(here.defined()) << item.name << ", " << name_of(way);
+    const double norm = item.tensor.to(at::kDouble).norm().item<double>();
+    const double difference = (here.to(at::kDouble) - item.tensor.to(at::kDouble)).norm().item<double>();
+    all_differences += difference * difference, all_norms += norm * norm;
+    if (together) continue;
+    EXPECT_LE(difference, kTolerance * std::max(norm, kLeastNorm)) << item.name << ", " << name_of(way);
+  }
+  EXPECT_LE(std::sqrt(all_differences), kTolerance * std::sqrt(all_norms)) << name_of(way);
+}
+
+class MeshTraining : public testing::TestWithParam<std::string> {};
+
+TEST_P(MeshTraining, TrainsToTheParametersOfOneWorker) {
+  const Folder folder;
+  const std::string& network = GetParam();
+  const Recipe recipe = recipe_for_network(network, folder.path());
+  // Batch norms see a worker's micro-batch: the reference has as many workers that share the batch, and as many micro-batches.
+  const bool norms = network == "resnet18";
+  std::map<std::pair<int, std::int64_t>, std::vector<NamedTensor>> references;
+  const auto reference = [&](const Way& way) -> const std::vector<NamedTensor>& {
+    const std::pair key = norms ? std::pair(way.mesh.data, way.micro_batches) : std::pair(1, std::int64_t{1});
+    if (!references.contains(key)) references[key] = trained(recipe, {.mesh = {key.first, 1, 1}, .micro_batches = key.second});
+    return references[key];
+  };
+  for (const Way& way : all_ways(network)) expect_equal(trained(recipe, way), reference(way), way, norms);
+}
+
+// The last batch of an epoch has two samples for four workers.
+TEST(RaggedMesh, ARankWithoutSamplesTakesPart) {
+  const Folder folder;
+  Recipe recipe = recipe_for_network("mlp", folder.path());
+  recipe.data.train_samples = 16 * 4 + 2, recipe.data.drop_last = false, recipe.data.uneven = "weight";
+  recipe.train.epochs = 4;
+  const std::vector<NamedTensor> alone = trained(recipe, {.mesh = {1, 1, 1}});
+  for (const std::int64_t zero : {0, 1, 2, 3})
+    for (const std::string recompute : {"none", "units", "all"}) {
+      const Way way{.mesh = {4, 1, 1}, .recompute = recompute, .zero = zero};
+      expect_equal(trained(recipe, way), alone, way, false);
+    }
+  const Way pipelined{.mesh = {4, 2, 1}, .recompute = "all", .zero = 3};
+  expect_equal(trained(recipe, pipelined), alone, pipelined, false);
+}
+
+INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::Values("mlp", "cnn", "resnet18", "vgg16", "gpt"),
+                         [](const auto& each) { return each.param; });
+
+}  // namespace
+}  // namespace paceline::train

@@ -1,0 +1,87 @@
+// Whole runs under ZeRO's stages and in 16 bits: training, evaluation, checkpoints, and a diagnosis.
+#include "runs.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::HasSubstr;
+
+/// Two workers: the order of additions is that of plain data parallelism, whatever the buckets.
+Recipe in_stage(int stage) {
+  Recipe recipe = tiny_recipe();
+  recipe.model.hidden = {24, 16, 12};
+  recipe.parallel.workers = 2, recipe.parallel.zero = stage;
+  recipe.optim.name = "adamw", recipe.optim.rate = 0.001;
+  recipe.strategy.update = stage == 0 ? "whole" : "auto";
+  return recipe;
+}
+
+observe::RunEnded run_once(const Recipe& recipe) {
+  const Folder folder;
+  return run_in(folder.path(), recipe);
+}
+
+TEST(Zero, EndsInTheStateOfPlainDataParallelism) {
+  const observe::RunEnded plain = run_once(in_stage(0));
+  for (const int stage : {1, 2, 3})
+    for (const char* recompute : {"none", "units", "all"}) {
+      Recipe recipe = in_stage(stage);
+      recipe.train.recompute = recompute;
+      const observe::RunEnded ended = run_once(recipe);
+      EXPECT_EQ(ended.state_hash, plain.state_hash) << stage << ' ' << recompute;
+      EXPECT_EQ(ended.parameters_hash, plain.parameters_hash) << stage << ' ' << recompute;
+      EXPECT_EQ(ended.test_loss, plain.test_loss) << stage << ' ' << recompute;
+    }
+}
+
+TEST(Zero, GoesOnInAnyStageFromTheCheckpointOfAnother) {
+  const observe::RunEnded through = run_once(in_stage(0));
+  for (const auto& [before, after] : {std::pair{3, 0}, {0, 3}, {3, 2}, {1, 3}}) {
+    const Folder folder;
+    run_in(folder.path(), in_stage(before), /*resume=*/false, /*stop_after=*/4);
+    const observe::RunEnded ended = run_in(folder.path(), in_stage(after), /*resume=*/true);
+    EXPECT_EQ(ended.steps, through.steps);
+    EXPECT_EQ(ended.state_hash, through.state_hash) << before << " then " << after;
+  }
+}
+
+TEST(Zero, EvaluatesARaggedTestBatchThatDoesNotReachEverybody) {
+  Recipe recipe = in_stage(3);
+  recipe.parallel.workers = 3, recipe.data.batch = 15, recipe.data.test_samples = 16;
+  const observe::RunEnded ended = run_once(recipe);
+  recipe.parallel.zero = 0;
+  EXPECT_NEAR(ended.test_loss, run_once(recipe).test_loss, 1e-4);
+}
+
+TEST(Zero, TellsWhereALossCeasedToBeANumber) {
+  Recipe recipe = in_stage(3);
+  recipe.optim.name = "sgd", recipe.optim.rate = 1e30;
+  EXPECT_THAT(message_of<Diverged>([&] { run_once(recipe); }), HasSubstr("not finite"));
+}
+
+TEST(Storage, RunsIn16BitsAndGoesOnInAnother) {
+  const double exact = run_once(in_stage(0)).test_loss;
+  for (const char* storage : {"bf16", "fp16"})
+    for (const int stage : {0, 3}) {
+      Recipe recipe = in_stage(stage);
+      recipe.train.storage = storage;
+      const Folder folder, parts;
+      const observe::RunEnded through = run_in(folder.path(), recipe);
+      EXPECT_NEAR(through.test_loss, exact, 0.05 * exact) << storage;
+      run_in(parts.path(), recipe, /*resume=*/false, /*stop_after=*/4);
+      EXPECT_EQ(run_in(parts.path(), recipe, /*resume=*/true).state_hash, through.state_hash) << storage << ", stage " << stage;
+      const Folder other;
+      run_in(other.path(), recipe, /*resume=*/false, /*stop_after=*/4);
+      recipe.train.storage = "fp32";
+      EXPECT_NEAR(run_in(other.path(), recipe, /*resume=*/true).test_loss, exact, 0.05 * exact);
+    }
+}
+
+TEST(Storage, IsRefusedWhereNobodyHasMasters) {
+  Recipe recipe = tiny_recipe();
+  recipe.train.storage = "fp16", recipe.parallel.workers = 2, recipe.strategy.name = "local_sgd";
+  EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("train.storage=fp32"));
+}
+
+}  // namespace
+}  // namespace paceline::train
