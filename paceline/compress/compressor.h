@@ -5,8 +5,8 @@
 // PowerSGD). Nothing here communicates: data_parallel/exchange.cpp carries the codes, and so does a push to a parameter server
 // (ps/transports/push_coder.h).
 //
-// Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: whoever compresses adds g to his residual
-// (feedback.h) and encodes the residual, and encode() leaves there what the code does not say.
+// Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: the worker that compresses adds g to its
+// residual (feedback.h) and encodes the residual, and encode() leaves there what the code does not say.
 //
 // Invariant: values before = decoded code + values after, up to one rounding.
 //
@@ -76,7 +76,7 @@ class Coder {
   virtual std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) = 0;
   /// sum += weight × what the code says. Throws DataError where the code cannot be one of this layout: nothing outside is touched.
   virtual void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const = 0;
-  /// How codes of M workers become a mean. dense: each worker decodes the M codes of his slice of the range, and encodes their mean again;
+  /// How codes of M workers become a mean. dense: each worker decodes the M codes of its slice of the range, and encodes their mean again;
   /// traffic does not grow with M. sparse: every worker gets every code whole.
   enum class Traffic { dense, sparse };
   virtual Traffic traffic() const = 0;

@@ -64,7 +64,7 @@ class Op {
                            bool wants_input) const = 0;
 };
 
-/// One row a kind, in ops/registry.cpp.
+/// One row per kind, in ops/registry.cpp.
 struct OpKind {
   graph::Kind kind;
   /// `in_place`: the layer may write over its first input.

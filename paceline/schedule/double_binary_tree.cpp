@@ -8,7 +8,7 @@
 //   reduce       L+C−1       n                           n
 //
 // The root stands above both trees, which are over the m = p − 1 others, counted from it. In the first, roles 1 … m are in-order: role i
-// with lowest bit 2^k lies above i ± 2^(k−1), so odd roles are leaves. In the second, everybody plays the role of his successor.
+// with lowest bit 2^k lies above i ± 2^(k−1), so odd roles are leaves. In the second, every rank plays the role of its successor.
 //
 // Invariant: nobody but the root has children in both trees, since neighbouring roles differ in parity and role 1, which m plays, is a
 // leaf.

@@ -9,7 +9,7 @@
 //   barrier          d1+d2−2         0              0
 //
 // Invariant: after the columns' reduce-scatter a rank holds its row's stretch of the buffer, the parts of the row's d2 ranks, reduced over
-// its column; the row's reduce-scatter completes it and leaves everybody his own part.
+// its column; the row's reduce-scatter completes it and leaves every rank its own part.
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/ring.h"
 #include "paceline/schedule/schedule.h"

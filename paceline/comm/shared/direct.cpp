@@ -104,7 +104,7 @@ void Direct::arrive() {
 /// Whether somebody has not come so far yet. Nobody can go on before all have, so only the last to come wakes the others: of those who come
 /// at the same time, at least the one whose number was stored last sees all numbers.
 bool Direct::missing(std::uint64_t (Direct::*progress)(int peer) const, std::uint64_t needed) {
-  for (int step = 1; step < size(); ++step) {  // everybody looks at his neighbour first, not all at rank 0
+  for (int step = 1; step < size(); ++step) {  // every rank looks at its neighbour first, not all at rank 0
     const int peer = (rank() + step) % size();
     if ((this->*progress)(peer) < needed) {
       waits_for_ = peer;

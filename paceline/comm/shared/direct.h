@@ -1,8 +1,8 @@
 // Collectives straight on memory that all ranks reach: the `direct` schedule without its messages. Each rank combines its part from all
 // buffers and writes it where it is wanted: one pass over memory, no copy.
 //
-// Two meetings frame it: nobody reads a buffer before it was brought, nobody leaves before the others stopped touching his. Small buffers
-// are copied into slots instead and everybody makes what he needs himself, which takes one meeting. Private buffers are shown to the others
+// Two meetings frame it: nobody reads a buffer before it was brought, nobody leaves before the others stopped touching it. Small buffers
+// are copied into slots instead and every rank makes what it needs itself, which takes one meeting. Private buffers are shown to the others
 // window by window.
 //
 // Element i is always combined in the order owner, owner + 1, …, where owner is the rank whose part it lies in: the order of the schedule.

@@ -218,7 +218,7 @@ Neighbours meet_neighbours(int rank, const Exchange& exchange, const std::functi
   const std::string& first = cards.front();
   found.block = {1, std::stoull(first.substr(first.rfind(' ') + 1))};
   found.memory = std::move(memory);
-  exchange("mapped");  // nobody goes on, and perhaps ends, before all have mapped his file
+  exchange("mapped");  // nobody goes on, and perhaps ends, before all have mapped its file
   return found;
 }
 
