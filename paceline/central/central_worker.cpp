@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "paceline/step/finite.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::central {
@@ -25,17 +24,13 @@ CentralWorker::CentralWorker(const step::Context& context, const Settings& setti
       client_(std::move(client)),
       duties_(settings.ps, *ps::make_rule({settings.ps, context.optim, settings.workers})),
       norms_(*module_),
-      updater_(duties_.optimizes() ? std::optional<step::Updater>(std::in_place, module_->arena(), context.optim) : std::nullopt),
-      local_(duties_, norms_, module_->arena(), updater_ ? &*updater_ : nullptr, /*shares_module=*/false),
+      updater_(make_updater(duties_, module_->arena(), context.optim)),
+      local_(duties_, norms_, module_->arena(), updater_.get(), /*shares_module=*/false),
       index_(index),
       lane_(fmt::format("worker {}", index)),
+      pass_(context_),
       recorded_(module_->device(), context.record_steps),
       cancels_(ps::make_consistency(settings.ps.consistency, settings.ps, settings.workers)->cancels()) {}
-
-void CentralWorker::begin() {
-  tensor::configure_libtorch(module_->device(), module_->precision(), context_.threads, context_.repeatable);
-  pass_.emplace(context_);
-}
 
 at::Tensor CentralWorker::minibatch(const step::Batch& batch, const step::Point& point) {
   const auto rate = static_cast<float>(point.rate);
@@ -73,7 +68,7 @@ void CentralWorker::pull(float rate) {
 void CentralWorker::forward_and_backward(const step::Batch& batch, const step::Point& point, bool last, Nanoseconds computed_before) {
   const Nanoseconds began = context_.clock.now();
   advice_ = {};
-  pass_->begin_step(point.step);
+  pass_.begin_step(point.step);
   if (norms_.any()) norms_.before_pass();
   const auto told = [&](const at::Tensor& scored) {
     sums_ = scored;
@@ -92,10 +87,10 @@ void CentralWorker::forward_and_backward(const step::Batch& batch, const step::P
 
 at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<void(const at::Tensor&)>& told) {
   if (module_->device().is_cpu())
-    return pass_->run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
+    return pass_.run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
   // A recorded pass is one piece: the report, which carries the loss, comes after all of it.
   place_.copy_from(batch);
-  recorded_.run(place_, [&] { sums_ = pass_->run(place_, place_.weight(1)); });
+  recorded_.run(place_, [&] { sums_ = pass_.run(place_, place_.weight(1)); });
   told(sums_);
   return sums_;
 }
@@ -112,12 +107,9 @@ void CentralWorker::straggle(Nanoseconds began) {
 void CentralWorker::push(float rate) {
   const step::PhaseSpan span(context_, "push", lane_.c_str());
   tensor::synchronize(module_->device());
-  const at::Tensor& sent = local_.sent();
-  // Servers look at what lies in host memory; of what lies on a GPU the loss tells them, so it must.
-  const bool finite = !local_.refused() && (module_->device().is_cpu() || step::all_finite(sent));
-  const double loss = finite ? loss_ : NAN;
+  const double loss = local_.finite().item<bool>() ? loss_ : NAN;
   const Nanoseconds began = context_.clock.now();
-  client_->push(sent.data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});
+  client_->push(local_.sent().data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice_.scale), .loss = loss});
   durations_.push = context_.clock.now() - began;
   local_.pushed();
 }

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "paceline/central/local_worker.h"
@@ -20,11 +19,10 @@ namespace paceline::central {
 
 class CentralWorker {
  public:
-  /// `context` is the run's; the worker has a module of its own like the context's. Context and settings outlive it.
+  /// `context` is the run's; the worker has a module of its own like the context's. Context and settings outlive it. Whoever
+  /// calls it has configured LibTorch for its thread (tensor::configure_libtorch).
   CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index);
 
-  /// In the thread that will compute.
-  void begin();
   /// Computes one minibatch, and visits the servers before and after it where that is due. Returns its sums [2], on the host. One that
   /// turns out to be in vain ends early and is not pushed.
   at::Tensor minibatch(const step::Batch& batch, const step::Point& point);
@@ -53,11 +51,11 @@ class CentralWorker {
   std::unique_ptr<ps::Client> client_;
   Duties duties_;
   NormReports norms_;
-  std::optional<step::Updater> updater_;
+  std::unique_ptr<step::Updater> updater_;  // null unless duties_.optimizes()
   LocalWorker local_;
   int index_;
   std::string lane_;
-  std::optional<step::LocalPass> pass_;
+  step::LocalPass pass_;
   step::RecordedStep recorded_;
   step::Batch place_;  // on a GPU: where the recorded pass finds its batch
   at::Tensor sums_;

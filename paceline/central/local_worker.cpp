@@ -6,6 +6,10 @@
 
 namespace paceline::central {
 
+std::unique_ptr<step::Updater> make_updater(const Duties& duties, tensor::Arena& arena, const optim::OptimConfig& optim) {
+  return duties.optimizes() ? std::make_unique<step::Updater>(arena, optim) : nullptr;
+}
+
 LocalWorker::LocalWorker(const Duties& duties, NormReports& norms, tensor::Arena& arena, step::Updater* updater, bool shares_module)
     : duties_(duties), norms_(norms), arena_(arena), updater_(updater), shares_module_(shares_module) {
   const bool copies = shares_module && duties.departs();
@@ -20,6 +24,12 @@ const at::Tensor& LocalWorker::sent() const {
   if (refused_) return arena_.gradients();  // whoever gets it sees why
   if (duties_.replica) return memory_.parameters;
   return memory_.pushed.defined() ? memory_.pushed : arena_.gradients();
+}
+
+at::Tensor LocalWorker::finite() const {
+  const at::Tensor& values = sent();
+  if (refused_ || values.device().is_cpu()) return at::full({1}, !refused_, values.options().dtype(at::kBool));
+  return step::finite_on_device(values).view({1});
 }
 
 void LocalWorker::pulled() {

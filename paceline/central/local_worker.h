@@ -9,6 +9,7 @@
 // Invariant: its optimizer's step number counts the updates that were made, and a gradient that is not finite ends the visit without one.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,16 +25,24 @@ namespace paceline::central {
 /// What the update rule and [ps] ask of a worker.
 struct Duties {
   Duties(const ps::PsConfig& config, const ps::UpdateRule& rule)
-      : replica(rule.needs().replica), steps(config.pushes_steps()), advised(rule.needs().advises), period(rule.period()) {}
+      : replica(rule.needs().replica),
+        steps(config.pushes_steps()),
+        sent_own(rule.needs().sends_own),
+        advised(rule.needs().advises),
+        period(rule.period()) {}
 
   bool replica;         // it pushes its parameters
   bool steps;           // it pushes the sum of the steps that its own optimizer made
+  bool sent_own;        // a pull gives it something else than the server's parameters
   bool advised;         // it reports its loss and waits for the answer before it goes on with its gradient
   std::int64_t period;  // minibatches between two visits
 
   bool optimizes() const { return replica || steps; }
   bool departs() const { return optimizes() || period > 1; }  // from the parameters that it pulled
 };
+
+/// The optimizer of a worker that makes steps of its own; null for others.
+std::unique_ptr<step::Updater> make_updater(const Duties& duties, tensor::Arena& arena, const optim::OptimConfig& optim);
 
 class LocalWorker {
  public:
@@ -61,6 +70,9 @@ class LocalWorker {
   const at::Tensor& running() const { return memory_.running; }
   /// What it pushes.
   const at::Tensor& sent() const;
+  /// Whether that is finite, as far as the worker must say so: [1], on the device, so that nobody has to wait for a GPU to tell. Servers
+  /// look at host memory themselves; what lies on a GPU they judge by the loss that comes with it.
+  at::Tensor finite() const;
 
   void pulled();
   /// Its parameters are in the arena from here on.

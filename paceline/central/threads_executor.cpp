@@ -71,7 +71,7 @@ class ThreadWorker {
     try {
       const OwnCores cores(index_, workers_);
       const tensor::OwnStream stream(context_.model.device());
-      worker_.begin();
+      tensor::configure_libtorch(context_.model.device(), context_.model.precision(), context_.threads, context_.repeatable);
       while (true) {
         {
           std::unique_lock lock(board_.mutex);

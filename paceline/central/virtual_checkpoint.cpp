@@ -49,7 +49,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     skipped[i] = p.local.skipped();
   }
   // Who may go on, and after what, is part of the hash where the clock decides it. It is loaded from the server's own numbers.
-  if (const std::vector<std::int64_t> waiting = server_->consistency_numbers(); !waiting.empty())
+  if (const std::vector<std::int64_t> waiting = server_.consistency_numbers(); !waiting.empty())
     state.push_back({"ps.consistency", at::tensor(at::ArrayRef<std::int64_t>(waiting))});
   state.push_back({"ps.workers.numbers", numbers});
   state.push_back({"ps.workers.values", values});

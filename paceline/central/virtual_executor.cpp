@@ -7,9 +7,18 @@
 
 #include "paceline/base/error.h"
 #include "paceline/central/server_plan.h"
-#include "paceline/step/finite.h"
 
 namespace paceline::central {
+namespace {
+
+/// Where workers compute on the server's parameters, these are `parameters`.
+ps::Server::Setup setup_of(const step::Context& context, const Settings& settings, float* parameters) {
+  ps::Server::Setup setup = ServerPlan(context, settings, 1).whole();
+  setup.parameters = parameters;
+  return setup;
+}
+
+}  // namespace
 
 VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& given_settings)
     : Central(given, given_settings),
@@ -17,23 +26,20 @@ VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& giv
       pass_(context()),
       recorded_(module().device(), context().record_steps),
       norms_(module()),
-      timing_(ps::make_timing(settings().timing, workers(), context().seed)) {
-  apart_ = duties_.departs() || ps::make_rule({ps(), context().optim, workers()})->needs().sends_own;
-  ps::Server::Setup setup = ServerPlan(context(), settings(), 1).whole();
-  if (!apart_) setup.parameters = parameters().data_ptr<float>();
-  server_.emplace(ps(), context().optim, setup);
+      timing_(ps::make_timing(settings().timing, workers(), context().seed)),
+      apart_(duties_.departs() || duties_.sent_own),
+      server_(ps(), context().optim, setup_of(context(), settings(), apart_ ? nullptr : parameters().data_ptr<float>())),
+      updater_(make_updater(duties_, module().arena(), context().optim)) {
   if (apart_) tensors().parameters().copy_(parameters());
   if (norms_.any()) tensors().statistics().copy_(norms_.initial());
-  tensor::Arena& arena = module().arena();
-  if (duties_.optimizes()) updater_.emplace(arena, context().optim);
   for (int i = 0; i < workers(); ++i) {
-    players_.emplace_back(LocalWorker(duties_, norms_, arena, updater_ ? &*updater_ : nullptr, /*shares_module=*/true));
+    players_.emplace_back(LocalWorker(duties_, norms_, module().arena(), updater_.get(), /*shares_module=*/true));
     ready_.push_back(static_cast<std::size_t>(i));
   }
 }
 
 step::StepResult VirtualExecutor::step(const step::Batch& batch, const step::Point& point) {
-  server_->use_stream(tensor::current_stream(module().device()));
+  server_.use_stream(tensor::current_stream(module().device()));
   catch_up();
   const std::size_t worker = ready_.front();
   ready_.pop_front();
@@ -61,7 +67,7 @@ void VirtualExecutor::resume_training() {
 }
 
 observe::Served VirtualExecutor::served() const {
-  observe::Served served = served_by(*server_);
+  observe::Served served = served_by(server_);
   served.virtual_s = seconds(clock_.now());
   served.predictor_ms = 1e3 * seconds(predictors());
   served.iteration_ms = iterations_ > 0 ? 1e3 * seconds(busy_) / static_cast<double>(iterations_) : observe::kUnknown;
@@ -108,8 +114,8 @@ void VirtualExecutor::report(int worker) {
   player.loss = sums[0].item<double>() / static_cast<double>(player.targets);
   player.finite = sums[2].item<double>() != 0;
   const ps::Advice advice =
-      server_->report(worker, {.loss = player.loss, .t_comm_s = seconds(player.times.pull), .t_comp_s = player.t_comp_s},
-                      norms_.any() ? player.local.statistics().data_ptr<float>() : nullptr);
+      server_.report(worker, {.loss = player.loss, .t_comm_s = seconds(player.times.pull), .t_comp_s = player.t_comp_s},
+                     norms_.any() ? player.local.statistics().data_ptr<float>() : nullptr);
   player.scale = static_cast<float>(advice.scale);
   plan(player, Phase::pushing, answer(player.times) + player.times.backward + player.times.push);
 }
@@ -119,24 +125,24 @@ void VirtualExecutor::push(int worker) {
   const at::Tensor& tensor = player.local.sent();
   auto* sent = tensor.data_ptr<float>();
   const ps::Push push{.rate = player.rate, .scale = player.scale, .loss = player.finite ? player.loss : NAN};
-  if (player.finite && ps::is_usable({sent, static_cast<std::size_t>(tensor.numel())}, push, server_->place()))
-    server_->push(worker, sent, push);
-  else server_->refuse(worker);
+  if (player.finite && ps::is_usable({sent, static_cast<std::size_t>(tensor.numel())}, push, server_.place()))
+    server_.push(worker, sent, push);
+  else server_.refuse(worker);
   if (!apart_) module().refresh();
   player.phase = Phase::waiting, player.local.pushed();
 }
 
 void VirtualExecutor::grant_after(int worker) {
   for (std::size_t i = 0; i < players_.size(); ++i)
-    if (players_[i].phase != Phase::waiting && server_->in_vain(static_cast<int>(i))) {  // it leaves off, and its push will not come
-      server_->push(static_cast<int>(i), players_[i].local.memory().pushed.data_ptr<float>(),
-                    {.rate = players_[i].rate, .loss = players_[i].loss});
+    if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it leaves off, and its push will not come
+      server_.push(static_cast<int>(i), players_[i].local.memory().pushed.data_ptr<float>(),
+                   {.rate = players_[i].rate, .loss = players_[i].loss});
       players_[i].phase = Phase::waiting, players_[i].local.pushed();
     }
   // Whoever waits is granted in the order of numbers, beginning after the one that pushed last.
   for (std::size_t k = 1; k <= players_.size(); ++k) {
     const std::size_t i = (static_cast<std::size_t>(worker) + k) % players_.size();
-    if (players_[i].phase == Phase::waiting && std::ranges::find(ready_, i) == ready_.end() && server_->may_pull(static_cast<int>(i)))
+    if (players_[i].phase == Phase::waiting && std::ranges::find(ready_, i) == ready_.end() && server_.may_pull(static_cast<int>(i)))
       ready_.push_back(i);
   }
 }
@@ -146,8 +152,8 @@ bool VirtualExecutor::compute(int worker, const step::Batch& batch, const step::
   LocalWorker& local = player.local;
   player.rate = static_cast<float>(point.rate);
   if (local.visits()) {
-    if (local.needs_pull()) server_->pull(worker, local.parameters().data_ptr<float>(), player.rate);
-    else server_->grant(worker);
+    if (local.needs_pull()) server_.pull(worker, local.parameters().data_ptr<float>(), player.rate);
+    else server_.grant(worker);
     local.pulled();
   }
   local.take_the_module();
@@ -159,11 +165,8 @@ bool VirtualExecutor::compute(int worker, const step::Batch& batch, const step::
   player.targets = batch.targets.numel();
   newest_ = worker;
   const bool reports = local.ends_period(), visits = local.take_gradient(player.rate);
-  // Whether what it will push is finite comes back with the loss, so that nobody waits for a GPU to tell. In host memory it is looked at.
   player.finite = !local.refused();
-  const at::Tensor finite = on_cpu() || local.refused() ? at::full({1}, player.finite ? 1.0 : 0.0, sums_.options())
-                                                        : step::finite_on_device(local.sent()).to(sums_.options()).view({1});
-  player.sums.start(at::cat({sums_, finite}));
+  player.sums.start(at::cat({sums_, local.finite().to(sums_.options())}));
 
   player.t_comp_s = seconds(player.times.backward);
   player.times = timing_->draw(worker, local.iteration() - 1, bytes());

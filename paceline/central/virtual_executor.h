@@ -14,7 +14,6 @@
 #include <ATen/ATen.h>
 
 #include <deque>
-#include <optional>
 #include <utility>
 
 #include "paceline/central/central.h"
@@ -58,7 +57,7 @@ class VirtualExecutor : public Central {
   observe::Served served() const override;
 
  protected:
-  ps::Server& server() { return *server_; }
+  ps::Server& server() { return server_; }
   Player& player(int worker) { return players_[static_cast<std::size_t>(worker)]; }
   VirtualClock& clock() { return clock_; }
   const at::Tensor& sums() const { return sums_; }  // of the last minibatch
@@ -74,7 +73,7 @@ class VirtualExecutor : public Central {
   void catch_up();
   const at::Tensor& parameters() const { return module().arena().parameters(); }
   const at::Tensor& gradients() const { return module().arena().gradients(); }
-  ServerTensors tensors() const { return {*server_, module().device()}; }
+  ServerTensors tensors() { return {server_, module().device()}; }
   bool on_cpu() const { return module().device().is_cpu(); }
   Nanoseconds predictors() const { return Nanoseconds(duties_.advised ? std::llround(settings().timing.predictor_ms * 1e6) : 0); }
   /// For which a worker waits before it goes on with its gradient, where the rule has one.
@@ -94,15 +93,15 @@ class VirtualExecutor : public Central {
   step::RecordedStep recorded_;
   NormReports norms_;
   std::unique_ptr<ps::Timing> timing_;
-  mutable std::optional<ps::Server> server_;
-  std::optional<step::Updater> updater_;  // of workers that go on by themselves
+  bool apart_;  // the module's parameters are not the server's
+  ps::Server server_;
+  std::unique_ptr<step::Updater> updater_;  // null unless duties_.optimizes()
   std::vector<Player> players_;
   std::deque<std::size_t> ready_;  // may pull now
   VirtualClock clock_;
   Nanoseconds busy_{0};
   std::int64_t iterations_ = 0;  // of all workers; `busy_` is their time
   std::int64_t planned_ = 0, newest_ = -1;
-  bool apart_ = false;  // the module's parameters are not the server's
   bool shown_ = false;
   at::Tensor sums_, own_parameters_;
 };

@@ -59,8 +59,10 @@ struct Context {
   int workers() const { return comm().size(); }
   /// The same for a worker that has a model of its own.
   Context with_model(nn::Model& other) const {
-    return {other, optim, mesh,          bus,  clock,   compress,     compression, algorithm,     shaped,
-            seed,  loss,  micro_batches, zero, threads, record_steps, repeatable,  on_not_finite, pipeline};
+    // The binding names every field: one that is added and forgotten here does not compile.
+    const auto& [own, o, m, b, c, cs, cn, a, sh, se, l, mb, z, t, rs, re, nf, p] = *this;
+    static_cast<void>(own);
+    return {other, o, m, b, c, cs, cn, a, sh, se, l, mb, z, t, rs, re, nf, p};
   }
 };
 

@@ -89,7 +89,6 @@ std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, co
   auto connected = ps::join(cluster, remote.plan->layout(), remote.plan->join_options());
   ps::RemoteClient& servers = *connected;
   central::CentralWorker worker(*remote.context, remote.settings, std::move(connected), servers.worker());
-  worker.begin();
 
   const data::Dataset& dataset = *remote.datasets.training;
   const auto reading = loader_options(recipe, data::Split::train, *remote.alone, minibatch_of(recipe, dataset.size(), 0));

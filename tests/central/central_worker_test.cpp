@@ -77,7 +77,6 @@ Script play(Script script, const std::string& consistency, double pause_ms = 0) 
   bench.settings.ps.consistency = consistency;
   if (pause_ms > 0) bench.settings.timing.pause_probability = 1, bench.settings.timing.pause_ms = pause_ms;
   CentralWorker worker(*bench.context, bench.settings, std::make_unique<ScriptedClient>(script), 0);
-  worker.begin();
   const at::Tensor sums = worker.minibatch(Bench::batch(0), {.step = 1, .rate = 0.1});
   EXPECT_GT(sums[0].item<double>(), 0) << "the loss is known all the same";
   EXPECT_TRUE(worker.visits());
