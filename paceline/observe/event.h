@@ -86,6 +86,13 @@ struct CheckpointWritten {
   Nanoseconds duration{0};
 };
 
+/// What checkpoints took of a run: worker 0's, since it began or was resumed.
+struct Checkpointing {
+  std::int64_t written = 0;
+  double paused_s = 0;  // training stood still
+  double writer_s = 0;  // the writer's processor time, beside training
+};
+
 /// A phase on a lane of a rank, for the trace.
 struct Span {
   std::string name, lane;
@@ -124,7 +131,8 @@ struct RunEnded {
   std::optional<Served> served = {};             // where there is a parameter server
   std::vector<EvaluatedView> views = {};         // of the end
   std::vector<Measured> test_metrics = {};
-  std::int64_t skipped_steps = 0;  // since gradients in fp16 overflowed
+  std::optional<Checkpointing> checkpoints = {};  // where any are written
+  std::int64_t skipped_steps = 0;                 // since gradients in fp16 overflowed
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

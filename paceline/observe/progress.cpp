@@ -136,6 +136,10 @@ void Progress::see(const RunEnded& event) {
     rows.push_back({"communication", fmt::format("{} exposed, {} hidden; {} a step{}", show_percent(talk->exposed, 0),
                                                  show_percent(talk->hidden, 0), show_bytes(static_cast<std::int64_t>(talk->bytes_per_step)),
                                                  talk->ratio > 1.01 ? fmt::format(" ({:.1f}× less)", talk->ratio) : "")});
+  if (const auto& kept = event.checkpoints)
+    rows.push_back({"checkpoints",
+                    fmt::format("{} written, training paused {} ({} of the time)", show_count(kept->written), show_duration(kept->paused_s),
+                                show_percent(kept->paused_s / std::max(event.seconds + kept->paused_s, 1e-9), 1))});
   if (event.skipped_steps > 0) rows.push_back({"left out", plural(event.skipped_steps, "step") + " whose gradients overflowed in fp16"});
   rows.push_back({"train loss", show_loss(event.train_loss)});
   if (!std::isnan(event.test_loss)) {

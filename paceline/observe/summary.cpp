@@ -21,6 +21,8 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
                                  {"parameters_hash", e.parameters_hash},
                                  {"run", e.run}};
   for (const Measured& metric : e.test_metrics) json["test_metrics"][metric.name] = metric.value;
+  if (const auto& c = e.checkpoints)
+    json["checkpoints"] = {{"written", c->written}, {"paused_s", c->paused_s}, {"writer_cpu_s", c->writer_s}};
   if (e.skipped_steps > 0) json["skipped_steps"] = e.skipped_steps;
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
   if (const auto& c = e.communication)

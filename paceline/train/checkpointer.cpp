@@ -107,6 +107,7 @@ bool Checkpointer::part_is_there() {
   if (!pending_->written && is_ready(pending_->part)) {
     pending_->written = pending_->part.get();
     pace_.spent(pending_->written->cpu_s);
+    total_.writer_s += pending_->written->cpu_s;
   }
   return pending_->written.has_value();
 }
@@ -168,6 +169,7 @@ bool Checkpointer::take_outcome(const Outcome& outcome) {
     alarm(outcome.problem);
     return false;
   }
+  ++total_.written;
   bus_.emit(observe::CheckpointWritten{pending_->step, place().string(), outcome.bytes, clock_.now() - pending_->began});
   if (pending_->good) prune(place());
   return true;

@@ -36,7 +36,9 @@ class Checkpointer {
   /// Where one is under way it ends first. Collective.
   void begin(const CheckpointMetadata& metadata, std::span<const NamedTensor> tensors, bool good);
   /// For how long training stood still for the last one.
-  void paused(double seconds) { pace_.spent(seconds); }
+  void paused(double seconds) { pace_.spent(seconds), total_.paused_s += seconds; }
+  /// What all of them took so far.
+  const observe::Checkpointing& total() const { return total_; }
   /// Waits until the last one that was begun is complete, or has failed, and says which. Collective.
   bool finish();
   /// The model turned out to be good at `step`, and so is the last checkpoint: older ones may go. Worker 0 calls it.
@@ -94,6 +96,7 @@ class Checkpointer {
   std::vector<int> writers_;  // workers that see the folder
   std::optional<Pending> pending_;
   std::future<void> pruning_;
+  observe::Checkpointing total_;
   bool last_good_ = true;  // the last one that has ended
   std::int64_t alarmed_step_ = -1;
 };

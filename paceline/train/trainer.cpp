@@ -125,9 +125,15 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   samples_at_start_ = position_.samples, first_step_ = position_.step;
   bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
   while (!finished() && !stopped) stopped = !train_epoch();
-  if (!kept()) checkpoint();
+  const auto kept_in_the_end = [&] {  // a run waits for what is still being written
+    const Nanoseconds began = around_.clock.now();
+    const bool complete = kept();
+    checkpointer_->paused(seconds(around_.clock.now() - began));
+    return complete;
+  };
+  if (!kept_in_the_end()) checkpoint();
   if (!stopped) stopped = (evaluation_due() && !evaluate()) || !evaluate_views();
-  if (!kept() && stopped)
+  if (!kept_in_the_end() && stopped)
     throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
 
   observe::RunEnded result = ended(stopped);

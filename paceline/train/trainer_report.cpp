@@ -67,6 +67,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.parameters_hash = state_hash(all, *comm_);
   strategy_->resume_training();
   event.run = folder_.string();
+  if (recipe_.train.checkpoints) event.checkpoints = checkpointer_->total();
   event.skipped_steps = strategy_->skipped_steps();
   if (stopped) event.stopped = "on request";
   if (comm_->size() > 1) event.communication = communication();
