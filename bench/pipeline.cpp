@@ -16,8 +16,8 @@
 #include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
+#include "paceline/pipeline/costs.h"
 #include "paceline/pipeline/pipeline_pass.h"
-#include "paceline/pipeline/stages.h"
 
 namespace paceline::bench {
 namespace {
@@ -91,7 +91,13 @@ struct PipelineRank {
   std::string schedule = "1f1b";
   std::int64_t micro_batches = 1;
   std::shared_ptr<const nn::Loss> loss = std::make_shared<nn::SoftmaxLoss>();
+  std::vector<nn::Units> stages = {};
 };
+
+std::vector<nn::Units> stages_of(const std::vector<graph::UnitCost>& costs, const ScheduleRow& row, int ranks) {
+  if (ranks == 1) return {};
+  return graph::cut_stages(costs, {.ranks = ranks, .chunks = schedule::resolve_chunks(row, 0)});
+}
 
 /// A pass over a batch: when each rank began it, behind a barrier, when it was done, and how long it computed, where the model says so.
 struct PassTimes {
@@ -128,7 +134,7 @@ std::vector<PassTimes> time_passes(int ranks, int passes, const PipelineRank& se
                                 .compress = compress,
                                 .loss = settings.loss,
                                 .micro_batches = settings.micro_batches,
-                                .pipeline = {.schedule = settings.schedule}};
+                                .pipeline = {.schedule = settings.schedule, .stages = settings.stages}};
     const auto pass = pipeline::make_pass(context);
     std::int64_t step = 0;
     for (PassTimes& each : times) {
@@ -156,10 +162,10 @@ Row waiting_row(const ScheduleRow& row, int stages, const Options& options) {
   const int chunks = row.make.interleaved ? 2 : 1, micro_batches = 2 * stages;
   const schedule::PipelineProblem problem{.stages = stages, .micro_batches = micro_batches, .chunks = chunks};
   const step::Batch batch{at::zeros({micro_batches, 64}), at::zeros({micro_batches}, at::kLong), micro_batches};
-  const auto times = time_passes(
-      stages, options.rounds + 1, {std::string(row.key), micro_batches, std::make_shared<NoLoss>()}, batch, [&](const comm::Mesh&) {
-        return std::make_shared<WaitingModel>(static_cast<std::size_t>(problem.virtual_stages()), kPart / chunks);
-      });
+  const auto make = [&] { return std::make_shared<WaitingModel>(static_cast<std::size_t>(problem.virtual_stages()), kPart / chunks); };
+  const PipelineRank rank{std::string(row.key), micro_batches, std::make_shared<NoLoss>(),
+                          stages_of(pipeline::counted_costs(*make()), row, stages)};
+  const auto times = time_passes(stages, options.rounds + 1, rank, batch, [&](const comm::Mesh&) { return make(); });
   std::vector<double> makespans, bubbles;
   for (const PassTimes& each : std::span(times).subspan(1)) {  // the first announces what crosses the borders
     makespans.push_back(each.makespan_s()), bubbles.push_back(each.bubble());
@@ -198,16 +204,13 @@ std::vector<Row> real_rows(const PipelineNetwork& network, const Options& option
   const graph::Graph graph = graph::make_graph(network.config);
   const step::Batch batch = pipeline_batch(graph, options.batch > 0 ? options.batch : network.batch);
   const auto measure = [&](const std::string& schedule, int ranks) {
+    const auto stages = stages_of(graph::counted_costs(graph), find(schedule::pipelines(), "schedule", schedule), ranks);
     const auto make = [&](const comm::Mesh& mesh) {
       nn::GraphModule::Options made;
-      if (ranks > 1) {
-        const int chunks = pipeline::resolve_chunks(find(schedule::pipelines(), "schedule", schedule), 0);
-        const auto stages = pipeline::cut_stages(pipeline::counted_costs(graph), {.stages = ranks, .chunks = chunks});
-        made.held = pipeline::held_by(stages, ranks, mesh.pipeline().rank());
-      }
+      made.held = graph::held_by(stages, ranks, mesh.pipeline().rank());
       return std::make_shared<nn::GraphModule>(graph, made);
     };
-    const auto times = time_passes(ranks, 2, {.schedule = schedule, .micro_batches = kMicroBatches}, batch, make);
+    const auto times = time_passes(ranks, 2, {.schedule = schedule, .micro_batches = kMicroBatches, .stages = stages}, batch, make);
     return times.back().makespan_s();  // the first announces what crosses the borders
   };
   std::vector<double> alone;

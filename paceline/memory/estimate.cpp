@@ -1,12 +1,13 @@
 #include "paceline/memory/estimate.h"
 
 #include <algorithm>
-#include <limits>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
 #include "paceline/graph/tensor_split.h"
+#include "paceline/schedule/pipeline.h"
 
 namespace paceline::memory {
 namespace {
@@ -29,18 +30,14 @@ struct Share {
   std::vector<graph::Layer> layers;  // up to the logits
   std::vector<graph::Unit> units;
   std::vector<std::int64_t> parameters, statistics;  // by unit: elements
-  std::vector<double> cost;                          // by unit: multiplications
 };
 
 Share share_of(const graph::Graph& graph, const Plan& plan) {
-  Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}, .cost = {}};
+  Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}};
   const graph::TensorSplit split = graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
   const auto end = static_cast<std::size_t>(graph.logits()) + 1;
   for (std::size_t i = 0; i < end; ++i) share.layers.push_back(graph::local_layer(graph, split, i, 0));
-  for (const graph::Unit& unit : share.units) {
-    share.parameters.push_back(0), share.statistics.push_back(0), share.cost.push_back(0);
-    for (std::size_t i = unit.first; i < unit.last; ++i) share.cost.back() += 3.0 * static_cast<double>(graph.layers()[i].macs) + 1;
-  }
+  share.parameters.assign(share.units.size(), 0), share.statistics.assign(share.units.size(), 0);
   for (const graph::LocalTensor& tensor_ : graph::local_tensors(graph, split, 0)) {
     const auto layer = static_cast<std::size_t>(tensor_.whole.layer);
     const auto unit = std::ranges::find_if(share.units, [&](const graph::Unit& each) { return layer < each.last; });
@@ -50,74 +47,119 @@ Share share_of(const graph::Graph& graph, const Plan& plan) {
   return share;
 }
 
-/// Where stages begin, so that the costliest is as cheap as it can be.
-std::vector<std::size_t> cut(const std::vector<double>& cost, std::size_t stages) {
-  const std::size_t units = cost.size();
-  if (stages > units)
-    throw ConfigError(fmt::format("{} stages need a unit each, and the network has {}; use parallel.pipeline={}", stages, units, units));
-  // best[k][n]: of the first n units in k stages
-  std::vector<std::vector<double>> best(stages + 1, std::vector<double>(units + 1, std::numeric_limits<double>::infinity()));
-  std::vector<std::vector<std::size_t>> from(stages + 1, std::vector<std::size_t>(units + 1, 0));
-  best[0][0] = 0;
-  for (std::size_t k = 1; k <= stages; ++k)
-    for (std::size_t n = k; n <= units; ++n) {
-      double last = 0;
-      for (std::size_t begin = n; begin-- > k - 1;) {
-        last += cost[begin];
-        if (const double slowest = std::max(best[k - 1][begin], last); slowest < best[k][n]) best[k][n] = slowest, from[k][n] = begin;
-      }
+std::int64_t divided(std::int64_t bytes, std::int64_t parts) { return (bytes + parts - 1) / parts; }
+
+/// What ranks of a pipeline's stages hold, whatever units these have.
+class Ranks {
+ public:
+  Ranks(const graph::Graph& graph, const Plan& plan)
+      : plan_(plan), share_(share_of(graph, plan)), activations_(share_.layers, share_.units, size_of_pass()) {}
+
+  RankKind kind(int rank, std::vector<graph::Units> held) const {
+    RankKind kind;
+    kind.name = plan_.pipeline == 1 ? "every rank" : fmt::format("stage {} of {}", rank + 1, plan_.pipeline);
+    kind.ranks = plan_.data * plan_.tensor;
+    kind.parameters = sum_in(share_.parameters, held);
+    kind.in_flight = in_flight(rank);
+    kind.bytes = state(held);
+    kind.held = std::move(held);
+    add_activations(kind);
+    if (plan_.data > 1) kind.bytes[Category::communication] += std::min(plan_.bucket, plan_.storage * kind.parameters);
+    return kind;
+  }
+
+  /// Whether a virtual stage of these units keeps within its part of the limit. Its state alone is soon counted.
+  bool fits(std::size_t stage, const graph::Units& units) const {
+    const std::int64_t part = plan_.limit / plan_.chunks;
+    const auto rank = static_cast<int>(stage % static_cast<std::size_t>(plan_.pipeline));
+    return state({units}).state() <= part && kind(rank, {units}).bytes.total() <= part;
+  }
+
+  std::vector<RankKind> kinds(const std::vector<graph::Units>& stages) const {
+    std::vector<RankKind> kinds;
+    for (int rank = 0; rank < plan_.pipeline; ++rank) kinds.push_back(kind(rank, graph::held_by(stages, plan_.pipeline, rank)));
+    return kinds;
+  }
+
+ private:
+  PassSize size_of_pass() const {
+    return {.samples = std::max<std::int64_t>(divided(plan_.samples, plan_.micro_batches), 1), .element = plan_.product};
+  }
+
+  /// Micro-batches of which a stage holds activations at once.
+  std::int64_t in_flight(int rank) const {
+    if (plan_.pipeline == 1) return 1;
+    const auto& schedule = find(schedule::pipelines(), "parallel.schedule", plan_.schedule).make;
+    return schedule.in_flight({.stages = plan_.pipeline, .micro_batches = static_cast<int>(plan_.micro_batches), .chunks = plan_.chunks},
+                              rank);
+  }
+
+  static std::int64_t sum_in(const std::vector<std::int64_t>& values, const std::vector<graph::Units>& ranges) {
+    std::int64_t sum = 0;
+    for (const graph::Units& range : ranges)
+      for (std::size_t i = range.first; i < range.last; ++i) sum += values[i];
+    return sum;
+  }
+
+  /// Parameters, gradients, masters and moments.
+  Bytes state(const std::vector<graph::Units>& held) const {
+    Bytes bytes;
+    const std::int64_t count = sum_in(share_.parameters, held);
+    std::vector<std::int64_t> units;
+    for (const graph::Units& range : held)
+      for (std::size_t i = range.first; i < range.last; ++i) units.push_back(share_.parameters[i]);
+    std::ranges::sort(units, std::greater{});
+    units.resize(std::max<std::size_t>(units.size(), 2), 0);
+    const auto shared = [&](int stage, std::int64_t all) { return plan_.zero >= stage ? divided(all, plan_.data) : all; };
+    const bool apart = plan_.data > 1;
+    bytes[Category::parameters] = plan_.storage * (shared(3, count) + (apart && plan_.zero >= 3 ? units[0] + units[1] : 0));
+    bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
+    // Stage 2 reduces buckets, which may be all of a small model, beside the own part; stage 3 units.
+    const std::int64_t bucket = std::min(count, std::max(plan_.bucket / plan_.storage, units[0]));
+    const std::int64_t reduced = plan_.zero == 2 ? bucket : units[0];
+    bytes[Category::gradients] = plan_.storage * (shared(2, count) + (apart && plan_.zero >= 2 ? reduced : 0));
+    bytes[Category::masters] = plan_.storage < 4 ? 4 * shared(1, count) : 0;
+    bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
+    bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
+    if (plan_.product != plan_.storage) bytes[Category::buffers] += plan_.product * count;  // what the products read
+    return bytes;
+  }
+
+  void add_activations(RankKind& kind) const {
+    std::int64_t held = 0, most = 0;
+    for (const graph::Units& units : kind.held) {
+      const PassBytes& pass = pass_of(units);
+      held += pass.held, most = std::max(most, pass.peak - pass.held);
+      if (units.first == 0) kind.bytes[Category::buffers] += plan_.samples * graph::elements(share_.layers.front().output) * 4;
+      if (units.first > 0) kind.bytes[Category::communication] += 2 * activations_.input(units.first);
+      if (units.last < share_.units.size()) kind.bytes[Category::communication] += 2 * activations_.input(units.last);
     }
-  std::vector<std::size_t> begins(stages);
-  for (std::size_t k = stages, n = units; k > 0; --k) begins[k - 1] = n = from[k][n];
-  return begins;
-}
+    kind.bytes[Category::activations] = divided(kind.in_flight * held, plan_.chunks);
+    kind.bytes[Category::buffers] += most;
+  }
 
-/// Micro-batches of which a stage holds activations at once.
-std::int64_t in_flight(const Plan& plan, int stage) {
-  if (plan.pipeline == 1) return 1;
-  if (plan.schedule == "gpipe") return plan.micro_batches;
-  return std::min<std::int64_t>(plan.micro_batches, plan.pipeline - stage);
-}
+  const PassBytes& pass_of(const graph::Units& units) const {
+    const auto [found, missing] = passes_.try_emplace({units.first, units.last});
+    if (missing) found->second = pass_bytes(activations_, units.first, units.last, plan_.recompute);
+    return found->second;
+  }
 
-std::int64_t divided(std::int64_t bytes, int parts) { return (bytes + parts - 1) / parts; }
+  const Plan& plan_;
+  Share share_;
+  Activations activations_;
+  mutable std::map<std::pair<std::size_t, std::size_t>, PassBytes> passes_;  // a cut tries the same units as many stages
+};
 
-std::int64_t sum_in(const std::vector<std::int64_t>& values, std::size_t first, std::size_t last) {
-  std::int64_t sum = 0;
-  for (std::size_t i = first; i < last; ++i) sum += values[i];
-  return sum;
-}
-
-/// The state: parameters, gradients, masters and moments of units [first, last).
-void add_state(Bytes& bytes, const Share& share, const Plan& plan, std::size_t first, std::size_t last) {
-  const std::int64_t count = sum_in(share.parameters, first, last);
-  std::vector<std::int64_t> units(share.parameters.begin() + static_cast<std::ptrdiff_t>(first),
-                                  share.parameters.begin() + static_cast<std::ptrdiff_t>(last));
-  std::ranges::sort(units, std::greater{});
-  units.resize(std::max<std::size_t>(units.size(), 2), 0);
-  const auto shared = [&](int stage, std::int64_t all) { return plan.zero >= stage ? divided(all, plan.data) : all; };
-  const bool apart = plan.data > 1;
-  bytes[Category::parameters] = plan.storage * (shared(3, count) + (apart && plan.zero >= 3 ? units[0] + units[1] : 0));
-  bytes[Category::parameters] = std::min(bytes[Category::parameters], plan.storage * count);
-  // Stage 2 reduces buckets, which may be all of a small model, beside the own part; stage 3 units.
-  const std::int64_t bucket = std::min(count, std::max(plan.bucket / plan.storage, units[0]));
-  bytes[Category::gradients] = plan.storage * (shared(2, count) + (apart && plan.zero >= 2 ? (plan.zero == 2 ? bucket : units[0]) : 0));
-  bytes[Category::masters] = plan.storage < 4 ? 4 * shared(1, count) : 0;
-  bytes[Category::moments] = 4 * plan.moments * shared(1, count);
-  bytes[Category::buffers] += 4 * sum_in(share.statistics, first, last);
-  if (plan.product != plan.storage) bytes[Category::buffers] += plan.product * count;  // what the products read
-}
-
-void add_activations(RankKind& kind, const Share& share, const Plan& plan) {
-  const std::int64_t samples = std::max<std::int64_t>((plan.samples + plan.micro_batches - 1) / plan.micro_batches, 1);
-  const Activations activations(share.layers, share.units, {.samples = samples, .element = plan.product});
-  const PassBytes pass = pass_bytes(activations, kind.first, kind.last, plan.recompute);
-  kind.bytes[Category::activations] = kind.in_flight * pass.held;
-  kind.bytes[Category::buffers] += pass.peak - pass.held;
-  const bool ends = kind.last == share.units.size();
-  const std::int64_t sample = graph::elements(share.layers.front().output) * 4;
-  if (kind.first == 0) kind.bytes[Category::buffers] += plan.samples * sample;
-  if (kind.first > 0) kind.bytes[Category::communication] += 2 * activations.input(kind.first);
-  if (!ends) kind.bytes[Category::communication] += 2 * activations.input(kind.last);
+std::vector<graph::Units> cut(const graph::Graph& graph, const Plan& plan, const Ranks& ranks) {
+  std::vector<graph::UnitCost> costs = graph::counted_costs(graph);
+  ensure(plan.times.empty() || plan.times.size() == costs.size(), "every unit was measured");
+  for (std::size_t unit = 0; unit < plan.times.size(); ++unit) costs[unit].time = plan.times[unit];
+  const graph::StageCount count{.ranks = plan.pipeline, .chunks = plan.chunks};
+  std::vector<graph::Units> fastest = graph::cut_stages(costs, count);
+  if (plan.limit == 0 || largest(ranks.kinds(fastest)).bytes.total() <= plan.limit) return fastest;
+  std::vector<graph::Units> fitting =
+      graph::cut_stages(costs, count, [&](std::size_t stage, const graph::Units& units) { return ranks.fits(stage, units); });
+  return fitting.empty() ? fastest : fitting;
 }
 
 }  // namespace
@@ -136,23 +178,11 @@ std::int64_t Bytes::state() const {
          of[static_cast<std::size_t>(Category::masters)] + of[static_cast<std::size_t>(Category::moments)];
 }
 
-std::vector<RankKind> estimate(const graph::Graph& graph, const Plan& plan, const std::vector<std::size_t>& stage_begins) {
-  const Share share = share_of(graph, plan);
-  const std::vector<std::size_t> begins = stage_begins.empty() ? cut(share.cost, static_cast<std::size_t>(plan.pipeline)) : stage_begins;
-  std::vector<RankKind> kinds;
-  for (std::size_t stage = 0; stage < begins.size(); ++stage) {
-    RankKind kind;
-    kind.name = begins.size() == 1 ? "every rank" : fmt::format("stage {} of {}", stage + 1, begins.size());
-    kind.ranks = plan.data * plan.tensor;
-    kind.first = begins[stage], kind.last = stage + 1 < begins.size() ? begins[stage + 1] : share.units.size();
-    kind.parameters = sum_in(share.parameters, kind.first, kind.last);
-    kind.in_flight = in_flight(plan, static_cast<int>(stage));
-    add_state(kind.bytes, share, plan, kind.first, kind.last);
-    add_activations(kind, share, plan);
-    if (plan.data > 1) kind.bytes[Category::communication] += std::min(plan.bucket, plan.storage * kind.parameters);
-    kinds.push_back(std::move(kind));
-  }
-  return kinds;
+std::vector<graph::Units> cut_stages(const graph::Graph& graph, const Plan& plan) { return cut(graph, plan, Ranks(graph, plan)); }
+
+std::vector<RankKind> estimate(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages) {
+  const Ranks ranks(graph, plan);
+  return ranks.kinds(stages.empty() ? cut(graph, plan, ranks) : stages);
 }
 
 const RankKind& largest(const std::vector<RankKind>& kinds) {

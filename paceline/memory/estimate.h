@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "paceline/graph/graph.h"
-#include "paceline/graph/units.h"
+#include "paceline/graph/stages.h"
 #include "paceline/memory/activations.h"
 
 namespace paceline::memory {
@@ -42,6 +42,9 @@ struct Plan {
   std::int64_t samples = 1;        // of a step, for one data-parallel rank
   std::int64_t micro_batches = 1;  // that they come in
   std::string schedule = "1f1b";   // of the pipeline
+  int chunks = 1;                  // of the network on each rank of an interleaved one
+  std::vector<double> times = {};  // that units take, measured; empty: counted
+  std::int64_t limit = 0;          // bytes that a rank may need, which the cut into stages obeys; 0: none
   bool sequence = false;           // the tensor axis shares positions, too
   std::int64_t storage = 4;        // bytes of a stored parameter and gradient
   std::int64_t product = 4;        // bytes of an operand of the products, and of activations
@@ -56,14 +59,18 @@ struct Plan {
 struct RankKind {
   std::string name;  // "stage 1 of 2", "every rank"
   int ranks = 1;
-  std::size_t first = 0, last = 0;  // units
-  std::int64_t parameters = 0;      // elements, before ZeRO shares them
-  std::int64_t in_flight = 1;       // micro-batches of which it holds activations
+  std::vector<graph::Units> held;  // its chunks of the network
+  std::int64_t parameters = 0;     // elements, before ZeRO shares them
+  std::int64_t in_flight = 1;      // micro-batches of which it holds activations, each of one chunk
   Bytes bytes;
 };
 
-/// `stages`: the units of each stage, or empty: cut so that the costliest stage is as cheap as it can be, by multiplications.
-std::vector<RankKind> estimate(const graph::Graph& graph, const Plan& plan, const std::vector<std::size_t>& stage_begins = {});
+/// The units of each virtual stage of the pipeline: of the cuts that the limit allows, the one whose slowest stage is fastest. Where none
+/// fits, the fastest of all, and whoever looks at its memory sees that it does not. ConfigError where there are more stages than units.
+std::vector<graph::Units> cut_stages(const graph::Graph& graph, const Plan& plan);
+
+/// `stages`: as cut_stages() has them, which makes them where they are empty.
+std::vector<RankKind> estimate(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages = {});
 /// The kind that holds most.
 const RankKind& largest(const std::vector<RankKind>& kinds);
 

@@ -64,8 +64,8 @@ std::vector<Plan> candidates(const Plan& plan) {
 
 }  // namespace
 
-Need need_of(const graph::Graph& graph, const Plan& plan) {
-  const std::vector<RankKind> kinds = estimate(graph, plan);
+Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages) {
+  const std::vector<RankKind> kinds = estimate(graph, plan, stages);
   const RankKind& most = largest(kinds);
   Need need{.bytes = most.bytes.total(), .rank = most.name};
   for (std::size_t i = 0; i < kCategories; ++i)
@@ -84,8 +84,9 @@ std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, s
   return std::nullopt;
 }
 
-void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source) {
-  const Need need = need_of(graph, plan);
+void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source,
+                 const std::vector<graph::Units>& stages) {
+  const Need need = need_of(graph, plan, stages);
   if (need.bytes <= limit) return;
   const std::optional<Change> change = nearest_fit(graph, plan, limit);
   throw ConfigError(fmt::format("'{}' needs {} on {}, and {} allows {}; most of it are {}, {}. {}", graph.network(), readable(need.bytes),

@@ -15,7 +15,8 @@ struct Need {
   Category category = Category::parameters;  // that holds most
   std::int64_t of_category = 0;
 };
-Need need_of(const graph::Graph& graph, const Plan& plan);
+/// `stages`: as in estimate().
+Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages = {});
 
 /// A change of a plan as a recipe says it: "parallel.zero=2 train.recompute=units".
 struct Change {
@@ -27,6 +28,7 @@ struct Change {
 std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit);
 
 /// ConfigError where the plan needs more than `limit` bytes of a rank; `source` says where the limit comes from.
-void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source);
+void require_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit, const std::string& source,
+                 const std::vector<graph::Units>& stages = {});
 
 }  // namespace paceline::memory

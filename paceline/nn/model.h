@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/graph/stages.h"
 #include "paceline/nn/op.h"
 #include "paceline/tensor/arena.h"
 #include "paceline/tensor/device.h"
@@ -23,10 +24,7 @@ struct Unit {
   std::size_t first_entry = 0, last_entry = 0;
 };
 
-/// Units [first, last).
-struct Units {
-  std::size_t first = 0, last = 0;
-};
+using graph::Units;
 
 /// What a forward pass leaves for its backward pass: of one micro-batch, for all units that it went through.
 struct Trace {

@@ -1,80 +1,67 @@
-// What the units of a model cost: counted, or measured.
+#include "paceline/pipeline/costs.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
-#include "paceline/graph/units.h"
-#include "paceline/nn/graph_module.h"
-#include "paceline/pipeline/stages.h"
-
 namespace paceline::pipeline {
 namespace {
 
-constexpr double kPasses = 3;       // a product goes forward, and back for its input and for its weight
-constexpr double kMacsPerByte = 8;  // a byte of activations, written and read in both passes, takes about as long as so many products
+constexpr int kTimes = 3;
 
-Nanoseconds best_of(int times, const Clock& clock, const std::function<void()>& work) {
+/// Seconds of a sample through one unit, there and back. `tensors` is what goes into it, and then what comes out of it.
+double timed(nn::Model& model, std::size_t unit, nn::Tensors& tensors, const Clock& clock) {
+  const nn::Units range{unit, unit + 1};
+  nn::Pass pass;
+  pass.again = true;  // running statistics stay as they are
+  if (model.device().is_cpu()) pass.generator = at::globalContext().defaultGenerator(model.device()).clone();
+  const auto samples = static_cast<double>(tensors.at(0).size(0));
+  nn::Tensors out;
   Nanoseconds best = Nanoseconds::max();
-  for (int i = 0; i < times; ++i) {
+  for (int i = 0; i < kTimes; ++i) {
     const Nanoseconds began = clock.now();
-    work();
+    nn::Trace trace;
+    out = model.run(range, tensors, pass, &trace);
+    nn::Tensors gradients;
+    for (const at::Tensor& output : out) gradients.push_back(at::ones_like(output));
+    model.back(range, gradients, pass, trace, {.inputs = unit > 0}, nullptr);
+    tensor::synchronize(model.device());
     best = std::min(best, clock.now() - began);
   }
-  return best;
+  tensors = std::move(out);
+  return seconds(best) / samples;
 }
 
 }  // namespace
 
-std::vector<UnitCost> counted_costs(const graph::Graph& graph, std::int64_t bytes_per_parameter) {
-  std::vector<UnitCost> costs;
-  for (const graph::Unit& unit : graph::units_of(graph)) {
-    UnitCost& cost = costs.emplace_back(UnitCost{.name = unit.name});
-    const double passes = costs.size() == 1 ? kPasses - 1 : kPasses;  // of the sample nobody wants a gradient
-    for (std::size_t i = unit.first; i < unit.last; ++i) {
-      const graph::Layer& layer = graph.layers()[i];
-      cost.time += passes * static_cast<double>(layer.macs) + kMacsPerByte * static_cast<double>(layer.activation_bytes);
-      cost.bytes += layer.parameters * bytes_per_parameter;
-      cost.activation_bytes += layer.activation_bytes;
-    }
-  }
-  return costs;
-}
-
-std::vector<UnitCost> counted_costs(nn::Model& model) {
-  if (const auto* network = dynamic_cast<const nn::GraphModule*>(&model.network())) return counted_costs(network->graph());
-  std::vector<UnitCost> costs;
+std::vector<graph::UnitCost> counted_costs(nn::Model& model) {
+  if (const auto* network = dynamic_cast<const nn::GraphModule*>(&model.network())) return graph::counted_costs(network->graph());
+  std::vector<graph::UnitCost> costs;
   for (const nn::Unit& unit : model.units()) {
-    UnitCost& cost = costs.emplace_back(UnitCost{.name = unit.name, .time = 1});
-    for (std::size_t entry = unit.first_entry; entry < unit.last_entry; ++entry) {
-      const std::int64_t count = model.arena().entries()[entry].count;
-      cost.time += static_cast<double>(count), cost.bytes += 8 * count;
-    }
+    graph::UnitCost& cost = costs.emplace_back(graph::UnitCost{.name = unit.name, .time = 1});
+    for (std::size_t entry = unit.first_entry; entry < unit.last_entry; ++entry)
+      cost.time += static_cast<double>(model.arena().entries()[entry].count);
   }
   return costs;
 }
 
-std::vector<UnitCost> measured_costs(nn::Model& model, const at::Tensor& inputs, const Clock& clock) {
-  constexpr int kTimes = 3;
-  std::vector<UnitCost> costs = counted_costs(model);
-  nn::Pass pass;
-  if (model.device().is_cpu()) pass.generator = at::globalContext().defaultGenerator(model.device()).clone();
-  const at::Tensor statistics = model.statistics().parameters().clone();
-  nn::Tensors into = {inputs};
+std::vector<graph::UnitCost> measured_costs(nn::Model& model, const at::Tensor& inputs, const Clock& clock) {
+  std::vector<graph::UnitCost> costs = counted_costs(model);
+  nn::Tensors tensors = {inputs};
+  for (std::size_t unit = 0; unit < costs.size(); ++unit) costs[unit].time = timed(model, unit, tensors, clock);
+  return costs;
+}
+
+std::vector<graph::UnitCost> measured_costs(const graph::Graph& graph, nn::GraphModule::Options options, const at::Tensor& inputs,
+                                            const Clock& clock) {
+  std::vector<graph::UnitCost> costs = graph::counted_costs(graph);
+  options.tensor = nullptr, options.sequence = false, options.allocate = tensor::allocate_pages;
+  nn::Tensors tensors = {inputs};
   for (std::size_t unit = 0; unit < costs.size(); ++unit) {
-    const nn::Units range{unit, unit + 1};
-    nn::Tensors out;
-    const Nanoseconds time = best_of(kTimes, clock, [&] {
-      nn::Trace trace;
-      out = model.run(range, into, pass, &trace);
-      nn::Tensors gradients;
-      for (const at::Tensor& output : out) gradients.push_back(at::ones_like(output));
-      model.back(range, gradients, pass, trace, {.inputs = unit > 0}, nullptr);
-      tensor::synchronize(model.device());
-    });
-    costs[unit].time = seconds(time) / static_cast<double>(inputs.size(0));
-    into = std::move(out);
+    options.held = {{unit, unit + 1}};
+    nn::GraphModule module(graph, options);
+    costs[unit].time = timed(module, unit, tensors, clock);
   }
-  at::Tensor(model.statistics().parameters()).copy_(statistics);
   return costs;
 }
 

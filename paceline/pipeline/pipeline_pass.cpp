@@ -5,8 +5,9 @@
 
 #include <algorithm>
 
+#include "paceline/base/error.h"
 #include "paceline/base/random.h"
-#include "paceline/pipeline/stages.h"
+#include "paceline/graph/stages.h"
 #include "paceline/step/local_pass.h"
 
 namespace paceline::pipeline {
@@ -24,11 +25,10 @@ PipelinePass::PipelinePass(const step::Context& context)
       schedule_(find(schedule::pipelines(), "pipeline schedule", context.pipeline.schedule)),
       ranks_(context.mesh.pipeline().size()),
       rank_(context.mesh.pipeline().rank()),
-      chunks_(resolve_chunks(schedule_, context.pipeline.chunks)),
+      chunks_(schedule::resolve_chunks(schedule_, context.pipeline.chunks)),
       stages_(context.pipeline.stages),
       borders_(context.mesh.pipeline(), context.model.device()) {
   check(schedule_, problem(1));
-  if (stages_.empty()) stages_ = cut_stages(counted_costs(context.model), problem(1));
   ensure(std::ssize(stages_) == problem(1).virtual_stages(), "the model is cut into as many stages as the schedule has");
   // A generator of its own, whatever the device: ranks that are threads would else share LibTorch's.
   if (context.model.takes_generator()) {
@@ -40,7 +40,7 @@ PipelinePass::PipelinePass(const step::Context& context)
 
 // A model may have weights of units that other ranks compute. Their gradients stay zero.
 void PipelinePass::zero_others() {
-  const std::vector<nn::Units> own = held_by(stages_, ranks_, rank_);
+  const std::vector<nn::Units> own = graph::held_by(stages_, ranks_, rank_);
   const std::vector<nn::Unit>& units = context_.model.units();
   for (std::size_t unit = 0; unit < units.size(); ++unit)
     if (std::ranges::none_of(own, [&](const nn::Units& range) { return range.first <= unit && unit < range.last; }))

@@ -35,6 +35,11 @@ std::optional<PipelineMessage> sent(const PipelineProblem& problem, int rank, co
   return std::nullopt;
 }
 
+int resolve_chunks(const Entry<PipelineSchedule>& schedule, std::int64_t chunks) {
+  if (chunks > 0) return static_cast<int>(chunks);
+  return schedule.make.interleaved ? 2 : 1;
+}
+
 void check(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem) {
   if (problem.stages < 1 || problem.micro_batches < 1 || problem.chunks < 1)
     throw ConfigError(fmt::format("a pipeline of {} stages with {} micro-batches and {} chunks: each is at least 1", problem.stages,

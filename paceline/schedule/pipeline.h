@@ -84,6 +84,8 @@ struct PipelineSchedule {
 };
 
 std::span<const Entry<PipelineSchedule>> pipelines();
+/// The number of chunks where a recipe leaves it open (0): two where the schedule takes several, otherwise one.
+int resolve_chunks(const Entry<PipelineSchedule>& schedule, std::int64_t chunks);
 /// The steps of one rank, after a check of the problem. ConfigError says what would do.
 PipelineSteps steps_of(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem, int rank);
 void check(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem);

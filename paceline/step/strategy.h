@@ -29,7 +29,7 @@ using NotFinite = std::function<void(nn::Model&, const at::Tensor& inputs, std::
 struct PipelineSettings {
   std::string schedule = "1f1b";
   std::int64_t chunks = 0;             // of the model on each rank; 0: as the schedule has it
-  std::vector<nn::Units> stages = {};  // by virtual stage; empty: cut by counted costs
+  std::vector<nn::Units> stages = {};  // by virtual stage (graph/stages.h); empty: the mesh has one stage
 };
 
 /// What every strategy works with. All that it refers to outlives the strategy.

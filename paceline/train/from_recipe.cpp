@@ -10,13 +10,13 @@
 #include "paceline/base/program.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/per_worker.h"
+#include "paceline/graph/stages.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/recomputing_model.h"
 #include "paceline/nn/split_loss.h"
-#include "paceline/pipeline/stages.h"
 #include "paceline/sharded/gathering_model.h"
 #include "paceline/tensor/device.h"
-#include "paceline/train/memory_plan.h"
+#include "paceline/train/stages.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
@@ -49,22 +49,6 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
   if (comm.size() > 1) comm.run(comm::barrier({.deadline = comm::kUntilTheEnd}));
   if (comm.rank() > 0) make();
   return model;
-}
-
-/// The units of each stage of the pipeline; the same on all ranks.
-std::vector<nn::Units> stages_of(const Recipe& recipe, const std::vector<pipeline::UnitCost>& costs, const comm::Mesh& mesh) {
-  const auto& row = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
-  const schedule::PipelineProblem problem{.stages = mesh.pipeline().size(),
-                                          .micro_batches = static_cast<int>(recipe.train.micro_batches),
-                                          .chunks = pipeline::resolve_chunks(row, recipe.parallel.chunks)};
-  check(row, problem);
-  return pipeline::cut_stages(costs, problem);
-}
-
-step::PipelineSettings pipeline_of(const Recipe& recipe, nn::Model& model, const comm::Mesh& mesh) {
-  step::PipelineSettings settings{.schedule = recipe.parallel.schedule, .chunks = recipe.parallel.chunks};
-  if (mesh.pipeline().size() > 1) settings.stages = stages_of(recipe, pipeline::counted_costs(model), mesh);
-  return settings;
 }
 
 /// Null: a user's.
@@ -105,12 +89,13 @@ void ensure_memory_for(int threads) {
   ensure_address_space(kOnce + kEach * static_cast<std::uint64_t>(std::max(threads, 1)));
 }
 
-std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
-                                      const std::string& weights) {
+StagedModel make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
+                       const std::string& weights, const Clock& clock) {
   comm::Communicator& comm = mesh.data();
   nn::GraphModule::Options options;
   options.device = tensor::parse_device(recipe.train.device);
   std::shared_ptr<nn::Model> model;
+  std::vector<nn::Units> stages;
   if (workload.model && mesh.pipeline().size() > 1)
     throw ConfigError(
         fmt::format("parallel.pipeline={} is for the networks that Paceline builds, and this program has a module of its own; use "
@@ -130,16 +115,14 @@ std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& work
           "parallel.sequence=true splits positions among the workers of the tensor axis; set parallel.tensor, or leave it out");
     options.sequence = recipe.parallel.sequence;
     const graph::Graph graph = graph_for(recipe.model, info);
-    require_memory(recipe, graph);
-    const comm::Communicator& stages = mesh.pipeline();
-    if (stages.size() > 1)
-      options.held = pipeline::held_by(stages_of(recipe, pipeline::counted_costs(graph), mesh), stages.size(), stages.rank());
+    stages = cut_network(recipe, graph, options, info, mesh, clock);
+    options.held = graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank());
     model = std::make_shared<nn::GraphModule>(graph, options);
   }
   model = nn::recomputing(std::move(model), nn::parse_recompute(recipe.train.recompute));
   if (!weights.empty()) load_weights(*model, weights);
   data_parallel::equalise(comm, *model);
-  return model;
+  return {std::move(model), std::move(stages)};
 }
 
 std::string network_of(const Recipe& recipe, const Workload& workload) {
@@ -163,8 +146,8 @@ std::int64_t macs_of(const nn::Model& model) {
   return network ? network->graph().macs() : 0;
 }
 
-step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const comm::Mesh& mesh, observe::Bus& bus,
-                         const Clock& clock, int threads) {
+step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const std::vector<nn::Units>& stages,
+                         const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock, int threads) {
   if (workload.loss && recipe.train.label_smoothing > 0)
     throw ConfigError(
         fmt::format("train.label_smoothing={} is for softmax with cross entropy, and this program has a loss of its own; leave it out",
@@ -185,7 +168,7 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
           .threads = threads,
           .record_steps = recipe.train.record_steps && model.recordable() && mesh.pipeline().size() == 1,
           .repeatable = recipe.train.repeatable,
-          .pipeline = pipeline_of(recipe, model, mesh)};
+          .pipeline = {.schedule = recipe.parallel.schedule, .chunks = recipe.parallel.chunks, .stages = stages}};
 }
 
 central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster) {

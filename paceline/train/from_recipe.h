@@ -28,10 +28,16 @@ void configure_libtorch(const Recipe& recipe, int threads);
 /// Throws Error where a limit of memory leaves too little for so many threads to begin with. OpenBLAS asks for its buffers for ever.
 void ensure_memory_for(int threads);
 
+/// What a rank has of the model, and what all have.
+struct StagedModel {
+  std::shared_ptr<nn::Model> model;
+  std::vector<nn::Units> stages;  // of the pipeline (stages.h); empty: there is one stage
+};
+
 /// The workload's model, or else the recipe's network for the dataset, with the weights of that file or, where it is empty, drawn ones, in
 /// memory of the data axis; the same on all its ranks. Collective.
-std::shared_ptr<nn::Model> make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
-                                      const std::string& weights);
+StagedModel make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
+                       const std::string& weights, const Clock& clock);
 
 /// The model whose ranks along the data axis share it, as parallel.zero says. Collective.
 std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::Model> model, const comm::Mesh& mesh, const Clock& clock);
@@ -45,9 +51,9 @@ std::int64_t parameters_of(nn::Model& model);
 /// Multiplications of a sample's forward pass; 0 where nobody knows: a user's module.
 std::int64_t macs_of(const nn::Model& model);
 
-/// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it.
-step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const comm::Mesh& mesh, observe::Bus& bus,
-                         const Clock& clock, int threads);
+/// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it, but for `stages`.
+step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const std::vector<nn::Units>& stages,
+                         const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock, int threads);
 
 /// The parameter server of a process of `cluster`; where the strategy has none, nobody looks at it.
 central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "paceline/memory/fit.h"
+#include "paceline/schedule/pipeline.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::train {
@@ -21,17 +22,18 @@ memory::Plan plan_of(const Recipe& recipe) {
   plan.product = recipe.train.precision == "bf16" ? 2 : 4;
   plan.moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
+  const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
+  if (mesh.pipeline > 1) plan.chunks = schedule::resolve_chunks(schedule, recipe.parallel.chunks);
+  plan.limit = static_cast<std::int64_t>(recipe.train.memory_gb * 1e9);
   return plan;
 }
 
-void require_memory(const Recipe& recipe, const graph::Graph& graph) {
-  if (recipe.servers()) return;  // of which the ranks hold other things
-  if (recipe.train.memory_gb > 0)
-    return memory::require_fit(graph, plan_of(recipe), static_cast<std::int64_t>(recipe.train.memory_gb * 1e9), "train.memory_gb");
+void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan, const std::vector<graph::Units>& stages) {
+  if (plan.limit > 0) return memory::require_fit(graph, plan, plan.limit, "train.memory_gb", stages);
   // Without a limit only what cannot be is refused: the formulas are not exact, and the ranks may lie on many hosts.
   const std::int64_t machine = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE);
   if (tensor::parse_device(recipe.train.device).is_cpu() && machine > 0)
-    memory::require_fit(graph, plan_of(recipe), machine, "this machine's memory");
+    memory::require_fit(graph, plan, machine, "this machine's memory", stages);
 }
 
 }  // namespace paceline::train

@@ -10,7 +10,8 @@ namespace paceline::train {
 memory::Plan plan_of(const Recipe& recipe);
 
 /// Throws ConfigError, with the nearest choice that fits, where a rank would need more than train.memory_gb, or, where nothing is said,
-/// than the machine has. Before anything is allocated.
-void require_memory(const Recipe& recipe, const graph::Graph& graph);
+/// than the machine has. Before anything is allocated. `stages`: as in memory::estimate().
+void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan,
+                    const std::vector<graph::Units>& stages = {});
 
 }  // namespace paceline::train

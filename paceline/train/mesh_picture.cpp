@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/text.h"
-#include "paceline/pipeline/stages.h"
+#include "paceline/graph/stages.h"
 
 namespace paceline::train {
 namespace {
@@ -43,7 +43,7 @@ std::vector<std::string> describe_mesh(const comm::Mesh& mesh, const nn::Model& 
   std::vector<std::string> lines;
   if (splits) lines.push_back(fmt::format("data {} × pipeline {} × tensor {}", sizes.data, sizes.pipeline, sizes.tensor));
   for (int stage = 0; splits && stage < sizes.pipeline; ++stage) {
-    const auto chunks = sizes.pipeline > 1 ? pipeline::held_by(stages, sizes.pipeline, stage) : std::vector{model.all()};
+    const auto chunks = sizes.pipeline > 1 ? graph::held_by(stages, sizes.pipeline, stage) : std::vector{model.all()};
     lines.push_back(fmt::format("stage {}: ranks {}: {}", stage, ranks_of(mesh, stage), names_of(model, chunks)));
   }
   if (sizes.tensor > 1) lines.push_back(fmt::format("a rank has 1/{} of every layer that is split", sizes.tensor));

@@ -109,6 +109,8 @@ void ParallelConfig::describe(Section& section) {
   for (const auto& entry : schedule::pipelines()) schedules.push_back(entry.key);
   section.field("schedule", schedule, "of a pipeline's micro-batches, which train.micro_batches counts").one_of(schedules);
   section.field("chunks", chunks, "parts of the network on each worker of an interleaved pipeline; 0: 2 there, otherwise 1").at_least(0);
+  section.field("costs", costs, "of units, by which a pipeline is cut into stages: counted from the network, or measured by worker 0")
+      .one_of({"counted", "measured"});
 }
 
 comm::MeshSizes ParallelConfig::mesh() const {

@@ -50,6 +50,7 @@ struct ParallelConfig {
   std::int64_t zero = 0;                            // stage
   std::string schedule = "1f1b";                    // of the pipeline
   std::int64_t chunks = 0;                          // of the network on each rank of a pipeline; 0: as its schedule has it
+  std::string costs = "counted";                    // of its units, by which it is cut
   bool sequence = false;                            // workers of the tensor axis share positions, too
   void describe(Section& section);
 

@@ -34,8 +34,8 @@ struct Remote {
     configure_libtorch(recipe, threads);
     datasets = make_datasets(recipe, workload);
     network = network_of(recipe, workload);
-    module = make_model(recipe, workload, datasets.training->info(), mesh, recipe.model.weights);
-    context.emplace(context_of(recipe, workload, *module, mesh, bus, clock, threads));
+    module = make_model(recipe, workload, datasets.training->info(), mesh, recipe.model.weights, clock).model;
+    context.emplace(context_of(recipe, workload, *module, /*stages=*/{}, mesh, bus, clock, threads));
     ensure_memory_for(threads);
     settings = servers_of(recipe, cluster);
     plan.emplace(*context, settings, std::ssize(cluster.servers));

@@ -61,9 +61,10 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
   if (leads()) warn_of_idle_settings(recipe_);
 
   network_ = network_of(recipe_, around_.workload);
-  module_ = make_model(recipe_, around_.workload, datasets_->training->info(), *mesh_, around_.resumes ? "" : recipe_.model.weights);
-  module_ = share_out(recipe_, std::move(module_), *mesh_, around_.clock);
-  context_.emplace(context_of(recipe_, around_.workload, *module_, *mesh_, around_.bus, around_.clock, threads()));
+  StagedModel made = make_model(recipe_, around_.workload, datasets_->training->info(), *mesh_,
+                                around_.resumes ? "" : recipe_.model.weights, around_.clock);
+  module_ = share_out(recipe_, std::move(made.model), *mesh_, around_.clock);
+  context_.emplace(context_of(recipe_, around_.workload, *module_, made.stages, *mesh_, around_.bus, around_.clock, threads()));
   loss_ = context_->loss;
   context_->on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);

@@ -60,15 +60,52 @@ TEST(Estimate, AStageHoldsItsUnitsAndWhatIsInFlight) {
   ASSERT_EQ(kinds.size(), 4u);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < kinds.size(); ++i) {
-    EXPECT_EQ(kinds[i].first, i == 0 ? 0 : kinds[i - 1].last);
+    EXPECT_EQ(kinds[i].held.at(0).first, i == 0 ? 0 : kinds[i - 1].held.at(0).last);
     EXPECT_EQ(kinds[i].in_flight, 4 - static_cast<std::int64_t>(i));
     sum += kinds[i].parameters;
   }
   EXPECT_EQ(sum, graph.parameter_count());
   plan.schedule = "gpipe";
   EXPECT_EQ(estimate(graph, plan)[3].in_flight, 8);
+  plan.schedule = "zero_bubble";
+  EXPECT_EQ(estimate(graph, plan)[3].in_flight, 4) << "weight gradients that are put off keep their activations";
   plan.pipeline = 100;
   EXPECT_THAT(message_of<ConfigError>([&] { estimate(graph, plan); }), HasSubstr("parallel.pipeline="));
+}
+
+TEST(Estimate, ChunksShareWhatTheirRankHolds) {
+  const graph::Graph graph = gpt(8, 64);
+  const Plan plan{.pipeline = 2, .samples = 8, .micro_batches = 8, .schedule = "interleaved_1f1b", .chunks = 2};
+  const auto kinds = estimate(graph, plan);
+  ASSERT_EQ(kinds.size(), 2u);
+  EXPECT_EQ(kinds[0].held.size(), 2u);
+  EXPECT_EQ(kinds[0].parameters + kinds[1].parameters, graph.parameter_count());
+  EXPECT_EQ(kinds[1].in_flight, 3) << "2(S − 1 − rank) + (v − 1)S + 1, each of half a stage";
+}
+
+// The loss's logits make the last stage of a wide vocabulary the largest: a limit moves the border, and the slowest stage is slower.
+TEST(Estimate, TheCutObeysTheLimit) {
+  const graph::Graph graph = gpt(8, 64);
+  Plan plan{.pipeline = 2, .samples = 32, .micro_batches = 4};
+  const std::int64_t most = largest(estimate(graph, plan)).bytes.total();
+  const std::vector<graph::Units> fastest = cut_stages(graph, plan);
+  plan.limit = most;
+  EXPECT_EQ(cut_stages(graph, plan), fastest);
+  plan.limit = most - 1;
+  const std::vector<graph::Units> fitting = cut_stages(graph, plan);
+  EXPECT_NE(fitting, fastest);
+  EXPECT_LE(largest(estimate(graph, plan, fitting)).bytes.total(), plan.limit);
+  EXPECT_NO_THROW(require_fit(graph, plan, plan.limit, "train.memory_gb"));
+  plan.limit = 1000;
+  EXPECT_EQ(cut_stages(graph, plan), fastest) << "nothing fits, and whoever asks for its memory sees so";
+}
+
+TEST(Estimate, MeasuredTimesDecideTheCut) {
+  const graph::Graph graph = gpt(8, 64);
+  Plan plan{.pipeline = 2};
+  plan.times.assign(graph::counted_costs(graph).size(), 1.0);
+  plan.times.back() = 100;
+  EXPECT_EQ(cut_stages(graph, plan).back().first, plan.times.size() - 1);
 }
 
 TEST(Estimate, TheTensorAxisSharesWeightsAndWhatIsBetweenThem) {

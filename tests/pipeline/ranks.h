@@ -14,9 +14,9 @@
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/graph/builder.h"
 #include "paceline/graph/registry.h"
+#include "paceline/graph/stages.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/pipeline/pipeline_pass.h"
-#include "paceline/pipeline/stages.h"
 #include "paceline/strategies/registry.h"
 
 namespace paceline::pipeline {
@@ -102,12 +102,13 @@ class Rank {
     nn::GraphModule::Options made;
     made.seed = 3;
     made.allocate = data_parallel::allocate_from(mesh_.data());
-    if (mesh_.pipeline().size() > 1) made.held = held_by(stages(), mesh_.pipeline().size(), mesh_.pipeline().rank());
+    if (mesh_.pipeline().size() > 1) made.held = graph::held_by(stages(), mesh_.pipeline().size(), mesh_.pipeline().rank());
     return made;
   }
   std::vector<nn::Units> stages() const {
     const auto& row = find(schedule::pipelines(), "schedule", trial_.schedule);
-    return cut_stages(counted_costs(trial_.graph), {.stages = mesh_.pipeline().size(), .chunks = resolve_chunks(row, trial_.chunks)});
+    return graph::cut_stages(graph::counted_costs(trial_.graph),
+                             {.ranks = mesh_.pipeline().size(), .chunks = schedule::resolve_chunks(row, trial_.chunks)});
   }
   step::Context make_context() {
     optim_.name = trial_.optimizer;
@@ -119,7 +120,7 @@ class Rank {
             .compress = compress_,
             .seed = 5,
             .micro_batches = trial_.micro_batches,
-            .pipeline = {.schedule = trial_.schedule, .chunks = trial_.chunks, .stages = {}}};
+            .pipeline = {.schedule = trial_.schedule, .chunks = trial_.chunks, .stages = stages()}};
   }
 
   const Trial& trial_;

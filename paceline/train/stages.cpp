@@ -1,0 +1,72 @@
+#include "paceline/train/stages.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "paceline/base/error.h"
+#include "paceline/pipeline/costs.h"
+#include "paceline/schedule/pipeline.h"
+#include "paceline/train/memory_plan.h"
+
+namespace paceline::train {
+namespace {
+
+bool measures(const Recipe& recipe) { return recipe.parallel.costs == "measured"; }
+
+/// Samples of the form that the data has, as many as a micro-batch: what they hold does not change how long a layer takes.
+at::Tensor sample_inputs(const data::Info& info, const memory::Plan& plan, const c10::Device& device) {
+  std::vector<std::int64_t> shape = {std::max<std::int64_t>(plan.samples / plan.micro_batches, 1)};
+  shape.insert(shape.end(), info.input.begin(), info.input.end());
+  return at::zeros(shape, at::TensorOptions().dtype(info.tokens ? at::kLong : at::kFloat).device(device));
+}
+
+/// What rank 0 measures, told to all: no two of them would measure the same.
+template <class Measure>
+std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyone, const Measure& measure) {
+  std::vector<double> times(units);
+  if (everyone.rank() == 0) {
+    const std::vector<graph::UnitCost> costs = measure();
+    std::ranges::transform(costs, times.begin(), &graph::UnitCost::time);
+  }
+  everyone.run(comm::broadcast(times, {.deadline = comm::kUntilTheEnd}));
+  return times;
+}
+
+}  // namespace
+
+std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
+                                   const data::Info& info, const comm::Mesh& mesh, const Clock& clock) {
+  if (recipe.servers()) return {};
+  memory::Plan plan = plan_of(recipe);
+  if (mesh.pipeline().size() == 1) {
+    require_memory(recipe, graph, plan);
+    return {};
+  }
+  const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
+  check(schedule, {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+  std::vector<nn::Units> stages = memory::cut_stages(graph, plan);
+  require_memory(recipe, graph, plan, stages);
+  if (!measures(recipe)) return stages;
+  // By measured times another cut may be the fastest of those that fit, and now it is known that there is one.
+  plan.times = told_by_first(graph::counted_costs(graph).size(), mesh.everyone(),
+                             [&] { return pipeline::measured_costs(graph, options, sample_inputs(info, plan, options.device), clock); });
+  return memory::cut_stages(graph, plan);
+}
+
+std::vector<nn::Units> cut_module(const Recipe& recipe, nn::Model& model, const data::Info& info, const comm::Mesh& mesh,
+                                  const Clock& clock) {
+  if (mesh.pipeline().size() == 1) return {};
+  const memory::Plan plan = plan_of(recipe);
+  const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
+  check(schedule, {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+  std::vector<graph::UnitCost> costs = pipeline::counted_costs(model);
+  if (measures(recipe)) {
+    const std::vector<double> times = told_by_first(
+        costs.size(), mesh.everyone(), [&] { return pipeline::measured_costs(model, sample_inputs(info, plan, model.device()), clock); });
+    for (std::size_t unit = 0; unit < costs.size(); ++unit) costs[unit].time = times[unit];
+  }
+  return graph::cut_stages(costs, {.ranks = plan.pipeline, .chunks = plan.chunks});
+}
+
+}  // namespace paceline::train
