@@ -1,0 +1,84 @@
+"""A rank of a mesh that is killed or stopped in the middle of a pipeline: every other rank ends, and names it.
+
+    python3 mesh_faults_test.py PACELINE
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import time
+import unittest
+
+from run_support import DEADLINE_S, RunTest
+
+RANKS = 4
+MESH = ["parallel.pipeline=2", "parallel.tensor=2", "train.micro_batches=4"]
+NETWORK = ["model.network=mlp", "model.hidden=[64, 64, 64]", "data.name=random", "data.shape=[1, 8, 8]", "data.classes=8", "data.batch=32",
+           "data.train_samples=3200", "train.epochs=1000000", "train.device=cpu", "train.evaluate_every=0", "train.checkpoints=false"]
+
+
+def children_of(launcher):
+    """The ranks that a launcher started: process by number."""
+    found = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "stat").read_text()
+            if int(status[status.rindex(")") + 1:].split()[1]) != launcher:
+                continue
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        for variable in variables:
+            if variable.startswith(b"RANK="):
+                found[int(variable[5:])] = int(folder.name)
+    return found
+
+
+class RankLost(RunTest):
+    def lose(self, victim, how, schedule):
+        """Runs a mesh, loses a rank in its steps, and tells what the others said, what the launcher says, and the ranks' processes."""
+        errors = self.folder / "errors"
+        with errors.open("w") as file:
+            job = self.start("-np", RANKS, "--json", "--log-dir", self.folder / "logs", "--", "train", *NETWORK, *MESH,
+                             f"parallel.schedule={schedule}", "train.runs=runs", "train.name=run", stderr=file)
+            metrics = self.folder / "runs" / "run" / "metrics.jsonl"
+            self.wait_until(lambda: job.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") > 20), "no steps are made")
+            self.assertIsNone(job.poll(), errors.read_text())
+            processes = children_of(job.pid)
+            self.assertEqual(set(processes), set(range(RANKS)))
+            os.kill(processes[victim], how)
+            out, _ = job.communicate(timeout=DEADLINE_S)
+        return errors.read_text(), json.loads(out), processes
+
+    def blamed_by(self, rank, text):
+        """The rank that stands in the last error of `rank`; of a chain of ranks that wait for one another, its end."""
+        said = re.findall(rf"^\[{rank}\] error: (?!rank {rank}, operation)(.*)", text, re.M)
+        self.assertTrue(said, f"rank {rank} says nothing:\n{text}")
+        found = re.findall(r"(?:because of|in turn waited for|^)\s?rank (\d+)", said[-1])
+        self.assertTrue(found, said[-1])
+        return int(found[-1])
+
+    def assert_named(self, victim, how, schedule):
+        text, document, processes = self.lose(victim, how, schedule)
+        for rank in set(range(RANKS)) - {victim}:
+            self.assertEqual(self.blamed_by(rank, text), victim, f"rank {rank}, {schedule}:\n{text}")
+        self.assertEqual(document["failed_first"]["rank"], victim, document)
+        self.assert_gone(list(processes.values()))
+
+    def test_killed_on_the_first_stage(self):
+        self.assert_named(1, signal.SIGKILL, "1f1b")
+
+    def test_killed_on_the_last_stage(self):
+        self.assert_named(2, signal.SIGKILL, "zero_bubble")
+
+    def test_rank_0_killed(self):
+        self.assert_named(0, signal.SIGKILL, "gpipe")
+
+    def test_stopped(self):
+        self.assert_named(3, signal.SIGSTOP, "interleaved_1f1b")
+
+
+if __name__ == "__main__":
+    unittest.main()
