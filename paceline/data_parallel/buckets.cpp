@@ -1,7 +1,5 @@
 #include "paceline/data_parallel/buckets.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -59,15 +57,6 @@ BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, con
   configure(0, false);
 }
 
-BucketLane::~BucketLane() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 void BucketLane::configure(std::vector<Bucket> buckets, Leave leave) {
   leave_ = leave;
   buckets_ = std::move(buckets);
@@ -104,33 +93,22 @@ void BucketLane::launch() {
     for (std::size_t i = before; i < next_; ++i) treat(buckets_[turns_[i]]);
     return;
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
-  {
-    const std::lock_guard lock(mutex_);
-    for (std::size_t i = before; i < next_; ++i) queue_.push_back(turns_[i]);
-  }
-  changed_.notify_all();
+  for (std::size_t i = before; i < next_; ++i) lane_.start([this, index = turns_[i]] { treat(buckets_[index]); });
 }
 
 void BucketLane::finish() {
-  const Nanoseconds began = clock_.now(), computed = computed_so_far();
+  const Nanoseconds began = clock_.now(), computed = computed_;
   if (leave_ == Leave::after_pass) {
     for (std::size_t index : turns_) treat(buckets_[index]);
   } else {
     std::fill(missing_.begin(), missing_.end(), 0);
     launch();
-    if (overlaps()) wait_for_lane();
+    if (overlaps()) lane_.wait();
   }
-  const Nanoseconds waited = clock_.now() - began, computing = computed_so_far() - computed;
+  const Nanoseconds waited = clock_.now() - began, computing = computed_.load() - computed;
   exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was under way when the wait began
   if (!learned_) learn();
   begin_pass();
-}
-
-void BucketLane::wait_for_lane() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return (queue_.empty() && !treating_) || problem_; });
-  if (problem_) std::rethrow_exception(problem_);
 }
 
 // Worker 0's order holds for all: two workers whose modules choose their branches by the data may see different ones.
@@ -151,39 +129,7 @@ void BucketLane::treat(const Bucket& bucket) {
   const Nanoseconds began = clock_.now();
   const Nanoseconds computed = treat_(bucket);
   busy_ += clock_.now() - began - computed;
-  const std::lock_guard lock(mutex_);
-  computed_ += computed;
-}
-
-Nanoseconds BucketLane::computed_so_far() {
-  const std::lock_guard lock(mutex_);
-  return computed_;
-}
-
-void BucketLane::loop() {
-  omp_set_num_threads(1);  // the cores belong to the pass
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-    if (stopping_) return;
-    const std::size_t index = queue_.front();
-    queue_.pop_front();
-    treating_ = true;
-    lock.unlock();
-    std::exception_ptr problem;
-    try {
-      treat(buckets_[index]);
-    } catch (...) {
-      problem = std::current_exception();
-    }
-    lock.lock();
-    treating_ = false;
-    if (problem) {
-      problem_ = problem;
-      queue_.clear();
-    }
-    if (queue_.empty()) changed_.notify_all();
-  }
+  computed_ = computed_.load() + computed;  // one thread at a time treats buckets
 }
 
 }  // namespace paceline::data_parallel

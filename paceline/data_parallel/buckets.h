@@ -8,16 +8,13 @@
 // worker 0 and told to all.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <exception>
+#include <atomic>
 #include <functional>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "paceline/base/clock.h"
 #include "paceline/comm/communicator.h"
+#include "paceline/data_parallel/lane.h"
 #include "paceline/tensor/arena.h"
 
 namespace paceline::data_parallel {
@@ -48,9 +45,6 @@ class BucketLane {
   using Treat = std::function<Nanoseconds(const Bucket&)>;
 
   BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat);
-  ~BucketLane();
-  BucketLane(const BucketLane&) = delete;
-  BucketLane& operator=(const BucketLane&) = delete;
 
   /// Between passes, alike on all workers.
   void configure(std::vector<Bucket> buckets, Leave leave);
@@ -72,10 +66,7 @@ class BucketLane {
   void begin_pass();
   void learn();
   void launch();  // all buckets whose turn has come
-  void wait_for_lane();
   void treat(const Bucket& bucket);
-  Nanoseconds computed_so_far();
-  void loop();
 
   const tensor::Arena& arena_;
   comm::Communicator& comm_;
@@ -92,14 +83,9 @@ class BucketLane {
   std::vector<bool> complete_;          // by entry
   std::size_t next_ = 0;                // turn
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::size_t> queue_;  // buckets for the lane
-  bool treating_ = false, stopping_ = false;
-  std::exception_ptr problem_;
-  std::thread thread_;
   Nanoseconds exposed_{0}, busy_{0};
-  Nanoseconds computed_{0};  // of the treatment, what was no communication
+  std::atomic<Nanoseconds> computed_{Nanoseconds(0)};  // of the treatment, what was no communication
+  Lane lane_;                                          // last: its thread uses everything above
 };
 
 }  // namespace paceline::data_parallel

@@ -68,6 +68,7 @@ class GraphModule : public torch::nn::Module, public Model {
   bool uses_chance() const override { return uses_chance_; }
   bool takes_generator() const override { return true; }
   bool recordable() const override { return true; }
+  Traffic traffic() const override { return axis_ ? axis_->traffic() : Traffic{}; }
 
  private:
   struct Node {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "paceline/nn/traffic.h"
+
 namespace paceline::nn {
 
 struct Scored {
@@ -26,6 +28,8 @@ class Loss {
   /// Whether it counts right answers; they are 0 where it does not.
   virtual bool counts_right() const { return true; }
   virtual std::vector<std::string> metrics() const { return {}; }
+  /// What it sent to other ranks since it was made.
+  virtual Traffic traffic() const { return {}; }
 };
 
 /// logits: [samples…, classes]; targets: as many integers. Label smoothing ε: the target is (1−ε) one-hot + ε/classes. Evaluates without.

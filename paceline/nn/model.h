@@ -13,6 +13,7 @@
 
 #include "paceline/graph/stages.h"
 #include "paceline/nn/op.h"
+#include "paceline/nn/traffic.h"
 #include "paceline/tensor/arena.h"
 #include "paceline/tensor/device.h"
 
@@ -62,6 +63,7 @@ using GradientReady = std::function<void(std::size_t first, std::size_t last)>;
 struct Untrained {
   std::string name;
   at::Tensor tensor;
+  bool held = true;  // false: other ranks of a pipeline have it
 };
 
 /// A piece of the forward pass that a diagnosis can name: a layer of a graph, or a unit. Its weights are entries of the two arenas.
@@ -95,6 +97,8 @@ class Model {
   virtual bool uses_chance() const = 0;      ///< has dropout
   virtual bool takes_generator() const = 0;  ///< draws from the Pass's generator, not from LibTorch's of the device
   virtual bool recordable() const = 0;       ///< its passes can be recorded in a CUDA graph
+
+  virtual Traffic traffic() const { return {}; }  ///< since it was made
 
   virtual std::vector<Part> parts() const = 0;
   /// A forward pass that shows the output of every part.

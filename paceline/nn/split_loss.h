@@ -17,6 +17,7 @@ class SplitSoftmaxLoss final : public Loss {
 
   Scored score(const at::Tensor& output, const at::Tensor& targets, double scale) const override;
   at::Tensor evaluate(const at::Tensor& output, const at::Tensor& targets) const override;
+  Traffic traffic() const override { return axis_.traffic(); }
 
  private:
   Scored score(const at::Tensor& output, const at::Tensor& targets, double smoothing, double scale, bool wants_gradient) const;

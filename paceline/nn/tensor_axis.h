@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/nn/traffic.h"
 
 namespace paceline::nn {
 
@@ -26,10 +27,15 @@ class TensorAxis {
   /// This rank's [batch, T/size, d] of the sum of all ranks' [batch, T, d].
   at::Tensor scatter_positions(const at::Tensor& partial) const;
 
+  const Traffic& traffic() const { return traffic_; }
+
  private:
   at::Tensor reduce(const at::Tensor& values, comm::ReduceOp op) const;
+  /// `rounds`: how often a rank sends its share of the other ranks' parts: once in a reduce-scatter or all-gather, twice in an allreduce.
+  void run(const comm::Operation& operation, const at::Tensor& values, int rounds) const;
 
   comm::Communicator& comm_;
+  mutable Traffic traffic_;  // of the thread that computes
 };
 
 }  // namespace paceline::nn

@@ -102,10 +102,11 @@ struct Span {
 
 /// What it cost the workers to train together; shares are of the time of all steps.
 struct Communication {
-  double exposed = 0, hidden = 0;  // training waited for it; went on meanwhile. Means over the workers
-  double straggler_spread = 0;     // how much less the fastest worker computed than the slowest, as a share of the slowest
-  double bytes_per_step = 0;       // payload, by worker 0
-  double ratio = 1;                // of its bytes without and with compression
+  double exposed = 0, hidden = 0;               // training waited for it; went on meanwhile. Means over the workers
+  double straggler_spread = 0;                  // how much less the fastest worker computed than the slowest, as a share of the slowest
+  double bytes_per_step = 0;                    // payload, by worker 0
+  double bytes_pipeline = 0, bytes_tensor = 0;  // of it, along these axes of the mesh; the rest went along the data axis
+  double ratio = 1;                             // of its bytes without and with compression
 };
 
 /// How a parameter server served a run.

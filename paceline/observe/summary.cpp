@@ -26,11 +26,14 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
   if (e.skipped_steps > 0) json["skipped_steps"] = e.skipped_steps;
   if (!e.stopped.empty()) json["stopped"] = e.stopped;
   if (const auto& c = e.communication)
-    json["communication"] = {{"exposed", c->exposed},
-                             {"hidden", c->hidden},
-                             {"straggler_spread", c->straggler_spread},
-                             {"bytes_per_step", c->bytes_per_step},
-                             {"ratio", c->ratio}};
+    json["communication"] = {
+        {"exposed", c->exposed},
+        {"hidden", c->hidden},
+        {"straggler_spread", c->straggler_spread},
+        {"bytes_per_step", c->bytes_per_step},
+        {"bytes_by_axis",
+         {{"data", c->bytes_per_step - c->bytes_pipeline - c->bytes_tensor}, {"pipeline", c->bytes_pipeline}, {"tensor", c->bytes_tensor}}},
+        {"ratio", c->ratio}};
   if (const auto& s = e.served) {
     json["server"] = {{"updates", s->updates},
                       {"gradients", s->gradients},

@@ -226,10 +226,15 @@ std::int64_t PipelinePass::micro_batches_of(const step::Batch& batch) const {
 
 at::Tensor PipelinePass::run(const step::Batch& batch, double weight, const nn::GradientReady& ready,
                              const std::function<void(const at::Tensor&)>& told) {
-  const std::int64_t parts = micro_batches_of(batch);
+  const step::TrafficMeter meter(context_, traffic_);
+  const double waited = borders_.waited_s();
+  const std::int64_t sent = borders_.bytes_sent(), parts = micro_batches_of(batch);
   if (parts == 0) context_.model.arena().gradients().zero_();
   const at::Tensor sums = Round(*this, batch, parts, false).fly(weight, ready, told);
   if (handed_over_) handed_over_();
+  traffic_.exposed_s += borders_.waited_s() - waited, traffic_.communication_s += borders_.waited_s() - waited;
+  const std::int64_t bytes = borders_.bytes_sent() - sent;
+  traffic_.bytes_sent += bytes, traffic_.bytes_plain += bytes, traffic_.bytes_pipeline += bytes;
   return sums;
 }
 

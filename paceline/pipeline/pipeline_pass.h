@@ -37,8 +37,8 @@ class PipelinePass final : public step::BatchPass {
 
   /// By virtual stage.
   const std::vector<nn::Units>& stages() const { return stages_; }
-  double waited_s() const { return borders_.waited_s(); }  // for other stages, in all steps so far
-  std::int64_t bytes_sent() const { return borders_.bytes_sent(); }
+  /// Waits for other stages among it: they may compute meanwhile.
+  step::Traffic traffic() const override { return traffic_; }
 
  private:
   class Round;  // one batch on its way
@@ -56,6 +56,7 @@ class PipelinePass final : public step::BatchPass {
   nn::Pass pass_;
   std::function<void()> handed_over_;
   std::uint64_t chance_ = 0;  // of this step
+  step::Traffic traffic_;
   Borders borders_;
 };
 

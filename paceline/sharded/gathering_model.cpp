@@ -1,7 +1,5 @@
 #include "paceline/sharded/gathering_model.h"
 
-#include <omp.h>
-
 #include <fmt/format.h>
 
 #include <utility>
@@ -30,7 +28,7 @@ nn::UnitHooks around(const nn::UnitHooks* given, nn::UnitHooks own) {
 }  // namespace
 
 GatheringModel::GatheringModel(std::shared_ptr<nn::Model> model, comm::Communicator& comm, const Clock& clock, int stage)
-    : model_(std::move(model)), clock_(clock), stage_(stage), states_(model_->units().size(), State::here) {
+    : model_(std::move(model)), clock_(clock), stage_(stage), units_(model_->units().size()) {
   tensor::Arena& arena = model_->arena();
   arena.release(Role::gradient, 0, arena.length());
   if (stage_ < 3) return;
@@ -40,16 +38,7 @@ GatheringModel::GatheringModel(std::shared_ptr<nn::Model> model, comm::Communica
         "(nn::ModuleModel, or a torch::nn::Sequential), or use parallel.zero=2");
   comm_ = comm.split(0, comm.rank());
   arena.set_owners(Role::parameter, part_owners(data_parallel::unit_buckets(arena), comm.size()));
-  for (std::size_t unit = 0; unit < states_.size(); ++unit) drop(unit);
-}
-
-GatheringModel::~GatheringModel() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  release_all();
 }
 
 tensor::OwnedRange GatheringModel::range_of(std::size_t unit) const {
@@ -66,9 +55,10 @@ void GatheringModel::gather(std::size_t unit) {
 }
 
 void GatheringModel::drop(std::size_t unit) {
-  if (stage_ < 3 || states_[unit] == State::absent) return;
+  if (stage_ < 3 || units_[unit].state == State::absent) return;
+  if (units_[unit].state == State::coming) lane_.wait(units_[unit].ticket);  // after an error: its memory is being filled
   const tensor::OwnedRange range = range_of(unit);
-  states_[unit] = State::absent;
+  units_[unit].state = State::absent;
   for (const tensor::OwnedRange& part : arena().owners(Role::parameter).within(range.begin, range.end))
     if (!part.held_by(comm_->rank())) arena().release(Role::parameter, part.begin, part.end);
   model_->units_go({unit, unit + 1});
@@ -76,65 +66,34 @@ void GatheringModel::drop(std::size_t unit) {
 
 // On a GPU the gather is enqueued where the pass is: its streams keep the order.
 void GatheringModel::request(std::size_t unit, bool training) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (states_[unit] != State::absent) return;
-  }
+  Presence& presence = units_[unit];
+  if (presence.state != State::absent) return;
   const tensor::OwnedRange range = range_of(unit);
-  if (range.count() == 0) {
-    states_[unit] = State::here;
-    return;
-  }
+  presence.state = range.count() > 0 && device().is_cpu() ? State::coming : State::here;
+  if (range.count() == 0) return;
   if (training) bytes_sent_ += scatter_bytes(range.count() * static_cast<std::int64_t>(arena().parameters().element_size()), comm_->size());
-  if (!device().is_cpu()) {
+  if (!device().is_cpu()) return gather(unit);
+  presence.ticket = lane_.start([this, unit] {
+    const Nanoseconds began = clock_.now();
     gather(unit);
-    states_[unit] = State::here;
-    return;
-  }
-  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
-  {
-    const std::lock_guard lock(mutex_);
-    states_[unit] = State::coming;
-    queue_.push_back(unit);
-  }
-  changed_.notify_all();
+    busy_ = busy_.load() + clock_.now() - began;
+  });
 }
 
 void GatheringModel::hold(std::size_t unit, std::size_t next, bool training) {
   if (stage_ < 3) return;
   request(unit, training);
   const Nanoseconds began = clock_.now();
-  {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return states_[unit] == State::here || problem_; });
-    if (problem_) std::rethrow_exception(problem_);
-  }
+  if (units_[unit].state == State::coming) lane_.wait(units_[unit].ticket);
+  units_[unit].state = State::here;
   waited_ += clock_.now() - began;
   if (next != kNone) request(next, training);
 }
 
-void GatheringModel::loop() {
-  omp_set_num_threads(1);  // the cores belong to the pass
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-    if (stopping_) return;
-    const std::size_t unit = queue_.front();
-    queue_.pop_front();
-    lock.unlock();
-    const Nanoseconds began = clock_.now();
-    std::exception_ptr problem;
-    try {
-      gather(unit);
-    } catch (...) {
-      problem = std::current_exception();
-    }
-    lock.lock();
-    busy_ += clock_.now() - began;
-    if (problem) problem_ = problem, queue_.clear();
-    else states_[unit] = State::here;
-    changed_.notify_all();
-  }
+nn::Traffic GatheringModel::traffic() const {
+  nn::Traffic traffic = model_->traffic();
+  traffic.waited_s += seconds(waited_), traffic.busy_s += seconds(busy_.load()), traffic.bytes_data += bytes_sent_;
+  return traffic;
 }
 
 void GatheringModel::commit_gradients(std::size_t unit) {
@@ -220,11 +179,11 @@ void GatheringModel::refresh() {
 }
 
 void GatheringModel::gather_all() {
-  for (std::size_t unit = 0; unit < states_.size(); ++unit) hold(unit, kNone, false);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) hold(unit, kNone, false);
 }
 
 void GatheringModel::release_all() {
-  for (std::size_t unit = 0; unit < states_.size(); ++unit) drop(unit);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) drop(unit);
 }
 
 }  // namespace paceline::sharded

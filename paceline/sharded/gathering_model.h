@@ -9,14 +9,11 @@
 // Views stay where they are, since the arena's addresses do. To everybody else it is the model that it decorates.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <atomic>
 
 #include "paceline/base/clock.h"
 #include "paceline/comm/communicator.h"
+#include "paceline/data_parallel/lane.h"
 #include "paceline/nn/model.h"
 
 namespace paceline::sharded {
@@ -26,9 +23,6 @@ class GatheringModel final : public nn::Model {
   /// `comm`: the data axis. Under stage 3 the arena's parameters are owned by parts of units from now on. Collective. ConfigError where
   /// stage 3 finds one unit only.
   GatheringModel(std::shared_ptr<nn::Model> model, comm::Communicator& comm, const Clock& clock, int stage);
-  ~GatheringModel() override;
-  GatheringModel(const GatheringModel&) = delete;
-  GatheringModel& operator=(const GatheringModel&) = delete;
 
   const nn::Model& network() const override { return model_->network(); }
   std::shared_ptr<nn::Model> another() const override { return model_->another(); }
@@ -59,10 +53,7 @@ class GatheringModel final : public nn::Model {
   void gather_all();
   void release_all();
 
-  // Of the gathers of training passes.
-  std::int64_t bytes_sent() const { return bytes_sent_; }
-  double waited_s() const { return seconds(waited_); }
-  double busy_s() const { return seconds(busy_); }
+  nn::Traffic traffic() const override;
 
  private:
   enum class State { absent, coming, here };
@@ -77,22 +68,21 @@ class GatheringModel final : public nn::Model {
   void commit_gradients(std::size_t unit);
   /// body(pass), with units that come before they go back, and are dropped after.
   void go_back(nn::Units range, const nn::Pass& pass, bool weights, const std::function<void(const nn::Pass&)>& body);
-  void loop();
 
   std::shared_ptr<nn::Model> model_;
   std::unique_ptr<comm::Communicator> comm_;  // of the gathers alone: gradients are under way at the same time
   const Clock& clock_;
   int stage_;
 
-  std::vector<State> states_;  // by unit; of the training thread and, while coming, of the lane
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::size_t> queue_;
-  std::exception_ptr problem_;
-  bool stopping_ = false;
-  std::thread thread_;
-  std::int64_t bytes_sent_ = 0;
-  Nanoseconds waited_{0}, busy_{0};
+  struct Presence {
+    State state = State::here;
+    data_parallel::Lane::Ticket ticket = 0;  // of the gather, while it comes
+  };
+  std::vector<Presence> units_;
+  std::int64_t bytes_sent_ = 0;  // by training passes
+  Nanoseconds waited_{0};
+  std::atomic<Nanoseconds> busy_{Nanoseconds(0)};
+  data_parallel::Lane lane_;  // last: its thread uses everything above
 };
 
 }  // namespace paceline::sharded

@@ -27,8 +27,27 @@ class BatchPass {
   /// Whether this rank has the model's output, so that sums over ranks count each sample once.
   virtual bool scores() const = 0;
 
+  /// What run() sent, or had the model and the loss send, in all steps so far.
+  virtual Traffic traffic() const = 0;
+
   /// Lets batch norms see the whole batch: adds tensors up over all workers.
   virtual void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) = 0;
+};
+
+/// Adds to `total` what the model and the loss send while it lives.
+class TrafficMeter {
+ public:
+  TrafficMeter(const Context& context, Traffic& total) : context_(context), total_(total), before_(now()) {}
+  ~TrafficMeter();
+  TrafficMeter(const TrafficMeter&) = delete;
+  TrafficMeter& operator=(const TrafficMeter&) = delete;
+
+ private:
+  nn::Traffic now() const;
+
+  const Context& context_;
+  Traffic& total_;
+  nn::Traffic before_;
 };
 
 /// Micro-batch `index` of `parts` of a batch: every one has a sample at least.

@@ -32,6 +32,7 @@ std::int64_t LocalPass::parts_of(const Batch& batch) const {
 
 at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
                           const std::function<void(const at::Tensor&)>& told) {
+  const TrafficMeter meter(context_, traffic_);
   nn::Model& module = context_.model;
   const std::int64_t samples = batch.inputs.size(0), parts = parts_of(batch);
   const auto nothing = [&] { return at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module.device())); };
@@ -39,7 +40,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     module.arena().gradients().zero_();
     return nothing();
   }
-  at::Tensor sums;
+  at::Tensor sums, suspect;  // the first micro-batch whose loss is not finite
   for (std::int64_t part = 0; part < parts; ++part) {
     const auto [begin, count] = micro_batch(samples, parts, part);
     const bool last = part + 1 == parts;
@@ -57,7 +58,8 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
       if (!sums.defined()) sums = nothing();
       module.sit_out_run(module.all(), /*trained=*/true);
     }
-    look_at(scored, inputs);
+    if (looks() && count > 0 && !suspect.defined() && !std::isfinite(*scored.sums.data_ptr<double>())) suspect = inputs;
+    if (last) diagnose(suspect);
     if (told && last) told(sums);
     const PhaseSpan span(context_, "backward");
     const nn::GradientReady& listener = last || handed_over_ ? ready : nobody_;
@@ -68,14 +70,13 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
   return sums;
 }
 
-// Workers that gather their parameters do so in a diagnosis too, all of them.
-void LocalPass::look_at(const nn::Scored& scored, const at::Tensor& inputs) const {
+// Workers that gather their parameters do so in a diagnosis too, all of them: they agree on one once a step.
+void LocalPass::diagnose(const at::Tensor& suspect) const {
   nn::Model& module = context_.model;
-  if (!context_.on_not_finite || !module.device().is_cpu()) return;
-  const bool bad = scored.sums.defined() && !std::isfinite(*scored.sums.data_ptr<double>());
-  std::vector<std::int32_t> any = {bad ? 1 : 0};
+  if (!looks()) return;
+  std::vector<std::int32_t> any = {suspect.defined() ? 1 : 0};
   if (context_.zero == 3 && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
-  if (bad) context_.on_not_finite(module, inputs, step_);
+  if (suspect.defined()) context_.on_not_finite(module, suspect, step_);
   else if (any[0] > 0) module.sit_out_run(module.all(), /*trained=*/false);
 }
 
@@ -86,6 +87,28 @@ at::Tensor LocalPass::evaluate(const Batch& batch) {
   context_.model.sit_out_run(context_.model.all(), /*trained=*/false);
   const std::int64_t figures = 2 + std::ssize(context_.loss->metrics());
   return at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(context_.model.device()));
+}
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  exposed_s += other.exposed_s, communication_s += other.communication_s;
+  bytes_sent += other.bytes_sent, bytes_plain += other.bytes_plain;
+  bytes_pipeline += other.bytes_pipeline, bytes_tensor += other.bytes_tensor;
+  return *this;
+}
+
+nn::Traffic TrafficMeter::now() const {
+  nn::Traffic traffic = context_.model.traffic();
+  return traffic += context_.loss->traffic();
+}
+
+TrafficMeter::~TrafficMeter() {
+  const nn::Traffic after = now();
+  const std::int64_t data = after.bytes_data - before_.bytes_data, tensor = after.bytes_tensor - before_.bytes_tensor;
+  total_ += {.exposed_s = after.waited_s - before_.waited_s,
+             .communication_s = after.busy_s - before_.busy_s,
+             .bytes_sent = data + tensor,
+             .bytes_plain = data + tensor,
+             .bytes_tensor = tensor};
 }
 
 void Batch::copy_from(const Batch& other) {

@@ -16,12 +16,14 @@ class LocalPass final : public BatchPass {
   std::int64_t parts_of(const Batch& batch) const override;
   at::Tensor evaluate(const Batch& batch) override;
   bool scores() const override { return true; }
+  Traffic traffic() const override { return traffic_; }
   void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) override {
     pass_.sum_over_workers = std::move(sum_over_workers);
   }
 
  private:
-  void look_at(const nn::Scored& scored, const at::Tensor& inputs) const;
+  bool looks() const { return context_.on_not_finite && context_.model.device().is_cpu(); }
+  void diagnose(const at::Tensor& suspect) const;
 
   const Context& context_;
   nn::Pass pass_;
@@ -29,6 +31,7 @@ class LocalPass final : public BatchPass {
   nn::GradientReady nobody_;
   std::int64_t step_ = 0;
   std::uint64_t chance_ = 0;  // of this step
+  Traffic traffic_;
 };
 
 /// A phase on a lane of this worker, for whoever wants a trace.

@@ -98,6 +98,10 @@ struct Traffic {
   double communication_s = 0;    // an exchange was under way, hidden or not
   std::int64_t bytes_sent = 0;   // payload
   std::int64_t bytes_plain = 0;  // what it would have been uncompressed
+  // Of bytes_sent, what went along these axes of the mesh; the rest went along the data axis.
+  std::int64_t bytes_pipeline = 0, bytes_tensor = 0;
+
+  Traffic& operator+=(const Traffic& other);
 };
 
 /// What a strategy has beside its steps where it runs all workers by itself, around a parameter server: a step is one worker's minibatch,

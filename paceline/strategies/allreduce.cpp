@@ -21,7 +21,6 @@
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/data_parallel/statistics.h"
 #include "paceline/pipeline/pipeline_pass.h"
-#include "paceline/sharded/gathering_model.h"
 #include "paceline/sharded/parts.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/loss_scale.h"
@@ -99,15 +98,11 @@ class Allreduce final : public step::Strategy {
   std::int64_t skipped_steps() const override { return scale_.skipped(); }
 
   step::Traffic traffic() const override {
-    step::Traffic traffic{.exposed_s = lane_.exposed_s(),
-                          .communication_s = lane_.busy_s(),
-                          .bytes_sent = exchange_->bytes_sent() + sharded_bytes_,
-                          .bytes_plain = exchange_->bytes_plain() + sharded_bytes_};
-    if (const auto* gathering = dynamic_cast<const sharded::GatheringModel*>(&context_.model)) {
-      traffic.exposed_s += gathering->waited_s(), traffic.communication_s += gathering->busy_s();
-      traffic.bytes_sent += gathering->bytes_sent(), traffic.bytes_plain += gathering->bytes_sent();
-    }
-    return traffic;
+    step::Traffic traffic = pass_->traffic();
+    return traffic += {.exposed_s = lane_.exposed_s(),
+                       .communication_s = lane_.busy_s(),
+                       .bytes_sent = exchange_->bytes_sent() + sharded_bytes_,
+                       .bytes_plain = exchange_->bytes_plain() + sharded_bytes_};
   }
 
  private:

@@ -27,7 +27,7 @@ class Replicas final : public step::Strategy {
   void resume_training() override;
   std::vector<step::NamedTensor> save() override;
   void load(std::span<const step::NamedTensor> state) override;
-  step::Traffic traffic() const override { return traffic_; }
+  step::Traffic traffic() const override { return pass_.traffic() += traffic_; }
   bool lockstep() const override { return meeting_->lockstep(); }
 
  private:

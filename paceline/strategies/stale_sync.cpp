@@ -103,7 +103,7 @@ class StaleSync final : public step::Strategy {
     statistics_.load(state);
   }
 
-  step::Traffic traffic() const override { return traffic_; }
+  step::Traffic traffic() const override { return pass_.traffic() += traffic_; }
 
  private:
   struct Sent {

@@ -190,6 +190,8 @@ observe::Communication Trainer::communication() {
           .hidden = std::max(mean[1] - mean[0], 0.0) / total,
           .straggler_spread = slowest > 0 ? (slowest - fastest) / slowest : 0,
           .bytes_per_step = static_cast<double>(traffic.bytes_sent) / steps,
+          .bytes_pipeline = static_cast<double>(traffic.bytes_pipeline) / steps,
+          .bytes_tensor = static_cast<double>(traffic.bytes_tensor) / steps,
           .ratio = traffic.bytes_sent > 0 ? static_cast<double>(traffic.bytes_plain) / static_cast<double>(traffic.bytes_sent) : 1};
 }
 
