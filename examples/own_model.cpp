@@ -4,6 +4,7 @@
 //   example_own_model                                                     alone
 //   example_own_model --workers 4                                         four threads
 //   paceline run -np 4 -- example_own_model data.root=shakespeare.txt     four processes; mpirun and torchrun do as well
+//   example_own_model parallel.pipeline=3 train.micro_batches=4           three threads, each with one of the module's blocks
 //   paceline run --servers 1 --workers 4 -- example_own_model strategy.name=asgd optim.rate=0.2
 //   example_own_model --help
 #include <torch/data.h>
@@ -29,7 +30,12 @@ struct WriterImpl : torch::nn::Module {
     lstm = register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(width, width).batch_first(true)));
     head = register_module("head", torch::nn::Linear(width, characters));
   }
-  torch::Tensor forward(const torch::Tensor& tokens) { return head(std::get<0>(lstm(embedding(tokens)))); }
+  /// In the order in which they are computed: what a pipeline is cut between.
+  std::vector<paceline::nn::ModuleModel::Block> blocks() {
+    return {{"embedding", [this](const torch::Tensor& tokens) { return embedding(tokens); }},
+            {"lstm", [this](const torch::Tensor& letters) { return std::get<0>(lstm(letters)); }},
+            {"head", [this](const torch::Tensor& states) { return head(states); }}};
+  }
 
   torch::nn::Embedding embedding{nullptr};
   torch::nn::LSTM lstm{nullptr};

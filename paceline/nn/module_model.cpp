@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/activation.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "paceline/base/error.h"
+#include "paceline/nn/module_parts.h"
 
 namespace paceline::nn {
 namespace {
@@ -46,52 +46,10 @@ std::vector<ModuleModel::Block> children_of(const torch::nn::Sequential& sequenc
   return blocks;
 }
 
-bool is_statistic(const at::Tensor& buffer, c10::ScalarType parameters) { return buffer.defined() && buffer.scalar_type() == parameters; }
-
-/// The running statistics, in the order of the module's buffers. What has another type, like a counter of batches, stays where it is.
-std::vector<std::pair<std::string, at::Tensor>> statistics_of(const torch::nn::Module& module, c10::ScalarType parameters) {
-  std::vector<std::pair<std::string, at::Tensor>> found;
-  for (const auto& item : module.named_buffers())
-    if (is_statistic(item.value(), parameters)) found.emplace_back(item.key(), item.value());
-  return found;
-}
-
-tensor::Arena adopt_statistics(torch::nn::Module& module, const tensor::Allocate& allocate, const at::TensorOptions& options) {
-  std::vector<tensor::Spec> specs;
-  const c10::ScalarType type = c10::typeMetaToScalarType(options.dtype());
-  for (const auto& [name, buffer] : statistics_of(module, type)) specs.push_back({name, buffer.sizes().vec(), false});
-  tensor::Arena::Options arena_options;
-  arena_options.tensor = options, arena_options.gradients = false, arena_options.allocate = allocate;
-  tensor::Arena arena(specs, arena_options);
-  const at::NoGradGuard no_grad;
-  std::size_t entry = 0;
-  for (const auto& [name, buffer] : statistics_of(module, type)) {
-    const at::Tensor home = arena.parameter(entry++);
-    home.copy_(buffer);
-    buffer.set_data(home);
-  }
-  return arena;
-}
-
-/// Of a batch norm's statistics; 0 for other buffers, which a pass does not average.
-double momentum_of(torch::nn::Module& module, const std::string& buffer) {
-  const std::size_t dot = buffer.rfind('.');
-  const std::string owner = dot == std::string::npos ? "" : buffer.substr(0, dot);
-  const auto of = [](const auto* norm) {
-    const auto momentum = norm->options.momentum();
-    return momentum.has_value() ? *momentum : 0.0;
-  };
-  for (const auto& item : module.named_modules()) {
-    if (item.key() != owner) continue;
-    if (const auto* norm = item.value()->as<torch::nn::BatchNorm1dImpl>()) return of(norm);
-    if (const auto* norm = item.value()->as<torch::nn::BatchNorm2dImpl>()) return of(norm);
-    if (const auto* norm = item.value()->as<torch::nn::BatchNorm3dImpl>()) return of(norm);
-  }
-  return 0;
-}
-
-bool belongs_to(const std::string& parameter, const std::string& block) {
-  return block.empty() || parameter == block || parameter.starts_with(block + ".");
+/// Whether it is in the arena of some rank.
+bool listed(const tensor::Arena& arena, const std::string& name) {
+  const std::vector<tensor::Listed> all = arena.listing();
+  return std::ranges::find(all, name, &tensor::Listed::name) != all.end();
 }
 
 /// Keeps the buffers of units as they are while these are computed again: running statistics, and counters of batches.
@@ -125,13 +83,21 @@ ModuleModel::ModuleModel(const torch::nn::Sequential& children, tensor::Allocate
 
 ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<Block> blocks, tensor::Allocate allocate)
     : module_(std::move(module)),
-      arena_(tensor::adopt(*module_, allocate)),
-      statistics_(adopt_statistics(*module_, allocate, arena_.parameters().options())),
+      allocate_(std::move(allocate)),
+      arena_(tensor::adopt(*module_, allocate_)),
+      statistics_(adopt_statistics(*module_, allocate_, arena_.parameters().options())),
       device_(arena_.parameters().device()) {
   for (Block& block : blocks) {
     units_.push_back({.name = block.name});
     forwards_.push_back(std::move(block.forward));
   }
+  assign_entries();
+  refuse_shared_weights();
+}
+
+void ModuleModel::assign_entries() {
+  weights_.clear(), momenta_.clear(), buffers_.clear();
+  for (Unit& unit : units_) unit.first_entry = unit.last_entry = 0;
   const auto parameters = module_->named_parameters();
   std::size_t unit = 0;
   for (std::size_t entry = 0; entry < arena_.entries().size(); ++entry) {
@@ -148,18 +114,66 @@ ModuleModel::ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<
     arena_.set_unit(unit, entry, entry + 1);
   }
   for (const tensor::Entry& entry : statistics_.entries()) momenta_.push_back(momentum_of(*module_, entry.name));
-  for (const auto& [name, buffer] : statistics_of(*module_, arena_.parameters().scalar_type())) buffers_.push_back(buffer);
+  const auto takes = [this](const std::string& name) { return holds(name); };
+  for (const auto& [name, buffer] : statistics_of(*module_, arena_.parameters().scalar_type(), takes)) buffers_.push_back(buffer);
+}
+
+// A unit goes back by itself, and knows of the weights under its own name alone.
+void ModuleModel::refuse_shared_weights() const {
+  const auto unit_of = [&](const std::string& name) {
+    return std::ranges::find_if(units_, [&](const Unit& unit) { return belongs_to(name, unit.name); });
+  };
+  for (const auto& item : module_->named_parameters())
+    for (std::size_t entry = 0; entry < weights_.size(); ++entry) {
+      const std::string& name = arena_.entries()[entry].name;
+      if (!weights_[entry].is_same(item.value()) || unit_of(name) == unit_of(item.key())) continue;
+      throw ConfigError(
+          fmt::format("parameter '{}' is also '{}', of another block: two blocks cannot share a weight; give the module as one "
+                      "unit (nn::model_of, or one block)",
+                      name, item.key()));
+    }
+}
+
+/// What belongs to no unit, every rank has.
+bool ModuleModel::holds(const std::string& name) const {
+  if (held_.empty()) return true;
+  const auto unit = std::ranges::find_if(units_, [&](const Unit& each) { return belongs_to(name, each.name); });
+  const auto index = static_cast<std::size_t>(unit - units_.begin());
+  return unit == units_.end() || std::ranges::any_of(held_, [&](const Units& range) { return range.first <= index && index < range.last; });
+}
+
+void ModuleModel::keep(const std::vector<Units>& held) {
+  const at::NoGradGuard no_grad;
+  std::vector<tensor::Listed> parameters = arena_.listing(), statistics = statistics_.listing();
+  held_ = held;
+  const auto takes = [this](const std::string& name) { return holds(name); };
+  arena_ = tensor::adopt(*module_, allocate_, nullptr, takes);
+  statistics_ = adopt_statistics(*module_, allocate_, arena_.parameters().options(), takes);
+  assign_entries();
+  const auto relist = [&](std::vector<tensor::Listed>& listing, tensor::Arena& arena) {
+    std::size_t next = 0;
+    for (tensor::Listed& item : listing) item.entry = holds(item.name) ? std::optional(next++) : std::nullopt;
+    arena.set_listing(listing);
+  };
+  relist(parameters, arena_), relist(statistics, statistics_);
+  const auto give_up = [&](const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined() || holds(name)) return;
+    tensor.mutable_grad() = at::Tensor();
+    tensor.set_data(at::empty({0}, tensor.options()));
+  };
+  for (const auto& item : module_->named_parameters()) give_up(item.key(), item.value());
+  for (const auto& item : module_->named_buffers()) give_up(item.key(), item.value());
 }
 
 std::vector<Untrained> ModuleModel::untrained() const {
   std::vector<Untrained> result;
   for (const auto& item : module_->named_parameters()) {
     const bool trained = std::ranges::any_of(weights_, [&](const at::Tensor& weight) { return weight.is_same(item.value()); });
-    if (!trained) result.push_back({item.key(), item.value().detach()});
+    if (!trained && !listed(arena_, item.key())) result.push_back({item.key(), item.value().detach(), holds(item.key())});
   }
   for (const auto& item : module_->named_buffers())
     if (item.value().defined() && !is_statistic(item.value(), arena_.parameters().scalar_type()))
-      result.push_back({item.key(), item.value()});
+      result.push_back({item.key(), item.value(), holds(item.key())});
   return result;
 }
 

@@ -4,7 +4,9 @@
 // another. Frozen parameters and other buffers stay where they are: nobody trains them, but they are part of what is saved and of what
 // workers begin with. A module is one unit; a torch::nn::Sequential is one unit for each of its children (one that works in place, like
 // ReLU(inplace), belongs to the child before it); of any other module the user may list blocks, in the order in which they are computed,
-// each a function from one tensor to one tensor that leaves its input as it is.
+// each a function from one tensor to one tensor that leaves its input as it is (model_of() asks its blocks() for them).
+//
+// A pipeline's rank keeps the weights and buffers of its own units and gives up the memory of the others (keep()).
 //
 // Limits: weights compute in their own type (the optimizers of Updater take float32 alone), and random layers draw from LibTorch's
 // generator of the device, which workers that are threads of one process share.
@@ -13,6 +15,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 
+#include <concepts>
 #include <memory>
 #include <optional>
 
@@ -32,7 +35,7 @@ class ModuleModel : public Model {
 
   /// One unit: the whole module, computed by `forward`.
   ModuleModel(std::shared_ptr<torch::nn::Module> module, Forward forward, tensor::Allocate allocate = tensor::allocate_pages);
-  /// ConfigError where a parameter belongs to no block, to two of them, or comes in another order than its block.
+  /// ConfigError where a parameter belongs to no block, to two of them, is shared by two, or comes in another order than its block.
   ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<Block> blocks, tensor::Allocate allocate = tensor::allocate_pages);
   explicit ModuleModel(const torch::nn::Sequential& children, tensor::Allocate allocate = tensor::allocate_pages);
 
@@ -44,6 +47,9 @@ class ModuleModel : public Model {
 
   void refresh() override {}
   void take_back() override;
+
+  /// From now on the model has these units alone, and only they can be computed: a pipeline's stage. The arenas are made anew.
+  void keep(const std::vector<Units>& held);
 
   std::shared_ptr<Model> another() const override;
   /// How another() makes one.
@@ -64,12 +70,17 @@ class ModuleModel : public Model {
   torch::nn::Module& module() { return *module_; }
 
  private:
+  void assign_entries();
+  void refuse_shared_weights() const;
+  bool holds(const std::string& name) const;
   void add_gradients(std::size_t unit, const Tensors& gradients, const Pass& pass);
   std::vector<at::Tensor> weights_of(std::size_t unit) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<Forward> forwards_;  // by unit
   std::vector<Unit> units_;
+  std::vector<Units> held_;  // empty: all
+  tensor::Allocate allocate_;
   tensor::Arena arena_, statistics_;
   std::vector<at::Tensor> weights_, buffers_;  // by entry
   std::vector<double> momenta_;
@@ -85,11 +96,20 @@ struct Placement {
 };
 using MakeModel = std::function<std::shared_ptr<Model>(const Placement&)>;
 
-/// A module with forward(at::Tensor), as one unit: model_of(net) of a `Net net`, or of a std::shared_ptr<NetImpl>.
+/// A module that lists its blocks: pipelines are cut between them, ZeRO 3 and recomputation take them one by one.
+template <class Impl>
+concept ListsBlocks = requires(Impl& module) {
+  { module.blocks() } -> std::convertible_to<std::vector<ModuleModel::Block>>;
+};
+
+/// A module with blocks(), a unit each, or with forward(at::Tensor), as one unit: model_of(net) of a `Net net`, or of a
+/// std::shared_ptr<NetImpl>.
 template <class Impl>
 std::unique_ptr<ModuleModel> model_of(const std::shared_ptr<Impl>& module, tensor::Allocate allocate = tensor::allocate_pages) {
-  return std::make_unique<ModuleModel>(
-      module, [module = module.get()](const at::Tensor& input) { return module->forward(input); }, std::move(allocate));
+  if constexpr (ListsBlocks<Impl>) return std::make_unique<ModuleModel>(module, module->blocks(), std::move(allocate));
+  else
+    return std::make_unique<ModuleModel>(
+        module, [module = module.get()](const at::Tensor& input) { return module->forward(input); }, std::move(allocate));
 }
 template <class Impl>
 std::unique_ptr<ModuleModel> model_of(const torch::nn::ModuleHolder<Impl>& module, tensor::Allocate allocate = tensor::allocate_pages) {

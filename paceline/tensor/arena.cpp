@@ -218,11 +218,12 @@ void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameter
   }
 }
 
-Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added) {
+Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added, const std::function<bool(const std::string&)>& takes) {
   std::vector<Spec> specs;
   std::vector<at::Tensor> tensors;
   for (const auto& item : module.named_parameters()) {
     if (!item.value().requires_grad()) continue;  // frozen: nobody trains it
+    if (takes && !takes(item.key())) continue;
     if (std::ranges::any_of(tensors, [&](const at::Tensor& seen) { return seen.is_same(item.value()); })) continue;  // shared: one place
     specs.push_back({item.key(), item.value().sizes().vec(), item.value().dim() >= 2});
     tensors.push_back(item.value());

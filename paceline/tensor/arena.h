@@ -138,7 +138,8 @@ class Arena {
   void take_back() const;
 
  private:
-  friend Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added);
+  friend Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added,
+                     const std::function<bool(const std::string&)>& takes);
 
   struct Held {
     c10::ScalarType dtype = c10::kFloat;
@@ -169,7 +170,9 @@ void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameter
 /// gradients is the arena's: a gradient that autograd makes anew, since zero_grad() dropped the old one, is brought back in the same
 /// backward pass, and so are parameters that were loaded into other memory. A module that is adopted again leaves the arena before.
 /// Parameters that are frozen stay outside, for good: thaw them before. One that is frozen later has no gradient any more, but momentum and
-/// decay still move it. Parameters of fewer than two dims (norms, biases) are marked as not decaying.
-Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages, GradientAdded added = nullptr);
+/// decay still move it. Parameters of fewer than two dims (norms, biases) are marked as not decaying. `takes`: by name, whether it is
+/// adopted; empty: all are.
+Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages, GradientAdded added = nullptr,
+            const std::function<bool(const std::string&)>& takes = nullptr);
 
 }  // namespace paceline::tensor

@@ -22,8 +22,8 @@
 namespace paceline::train {
 namespace {
 
-/// A user's module draws its weights from LibTorch's generator, which a process has once for all its workers. Those of rank 0 count, so it
-/// comes first, alone.
+/// A user's module draws its weights from LibTorch's generator, which a process has once for all its workers. Along the data axis those of
+/// rank 0 count, so it comes first, alone; the first ranks of a pipeline's stages draw the same ones, one after the other.
 std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload& workload, const c10::Device& device,
                                             const comm::Mesh& mesh) {
   comm::Communicator& comm = mesh.data();
@@ -45,10 +45,24 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
     model = workload.model({.device = device, .allocate = data_parallel::allocate_from(comm)});
     if (!model) throw ConfigError("the workload's function made no model; return one from it");
   };
-  if (comm.rank() == 0) at::manual_seed(static_cast<std::uint64_t>(recipe.train.seed)), make();
-  if (comm.size() > 1) comm.run(comm::barrier({.deadline = comm::kUntilTheEnd}));
+  const auto meet = [](comm::Communicator& axis) {
+    if (axis.size() > 1) axis.run(comm::barrier({.deadline = comm::kUntilTheEnd}));
+  };
+  for (int stage = 0; stage < mesh.pipeline().size(); ++stage, meet(mesh.pipeline()))
+    if (comm.rank() == 0 && stage == mesh.pipeline().rank()) at::manual_seed(static_cast<std::uint64_t>(recipe.train.seed)), make();
+  meet(comm);
   if (comm.rank() > 0) make();
   return model;
+}
+
+/// The rank's units of a user's module.
+void keep_stage(nn::Model& model, const std::vector<nn::Units>& held) {
+  auto* const module = dynamic_cast<nn::ModuleModel*>(&model);
+  if (!module)
+    throw ConfigError(
+        "parallel.pipeline cuts the networks that Paceline builds and modules (nn::ModuleModel), and this program has a model of another "
+        "kind; use parallel.pipeline=1");
+  module->keep(held);
 }
 
 /// Null: a user's.
@@ -96,13 +110,10 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
   options.device = tensor::parse_device(recipe.train.device);
   std::shared_ptr<nn::Model> model;
   std::vector<nn::Units> stages;
-  if (workload.model && mesh.pipeline().size() > 1)
-    throw ConfigError(
-        fmt::format("parallel.pipeline={} is for the networks that Paceline builds, and this program has a module of its own; use "
-                    "parallel.pipeline=1",
-                    mesh.pipeline().size()));
   if (workload.model) {
     model = make_users_model(recipe, workload, options.device, mesh);
+    stages = cut_module(recipe, *model, info, mesh, clock);
+    if (!stages.empty()) keep_stage(*model, graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank()));
   } else {
     options.precision = tensor::parse_precision(recipe.train.precision, options.device);
     options.dtype = recipe.train.storage == "fp16" ? c10::kHalf : recipe.train.storage == "bf16" ? c10::kBFloat16 : c10::kFloat;
@@ -138,7 +149,10 @@ std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::M
 
 std::int64_t parameters_of(nn::Model& model) {
   const nn::GraphModule* network = graph_module_of(model);
-  return network ? network->graph().parameter_count() : model.arena().count();
+  if (network) return network->graph().parameter_count();
+  std::int64_t count = 0;
+  for (const tensor::Listed& item : model.arena().listing()) count += graph::elements(item.shape);
+  return count;
 }
 
 std::int64_t macs_of(const nn::Model& model) {

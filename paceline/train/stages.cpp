@@ -14,6 +14,11 @@ namespace {
 
 bool measures(const Recipe& recipe) { return recipe.parallel.costs == "measured"; }
 
+void check_schedule(const Recipe& recipe, const memory::Plan& plan) {
+  check(find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule),
+        {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+}
+
 /// Samples of the form that the data has, as many as a micro-batch: what they hold does not change how long a layer takes.
 at::Tensor sample_inputs(const data::Info& info, const memory::Plan& plan, const c10::Device& device) {
   std::vector<std::int64_t> shape = {std::max<std::int64_t>(plan.samples / plan.micro_batches, 1)};
@@ -43,8 +48,7 @@ std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& gra
     require_memory(recipe, graph, plan);
     return {};
   }
-  const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
-  check(schedule, {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+  check_schedule(recipe, plan);
   std::vector<nn::Units> stages = memory::cut_stages(graph, plan);
   require_memory(recipe, graph, plan, stages);
   if (!measures(recipe)) return stages;
@@ -58,15 +62,27 @@ std::vector<nn::Units> cut_module(const Recipe& recipe, nn::Model& model, const 
                                   const Clock& clock) {
   if (mesh.pipeline().size() == 1) return {};
   const memory::Plan plan = plan_of(recipe);
-  const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
-  check(schedule, {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
+  check_schedule(recipe, plan);
   std::vector<graph::UnitCost> costs = pipeline::counted_costs(model);
   if (measures(recipe)) {
     const std::vector<double> times = told_by_first(
         costs.size(), mesh.everyone(), [&] { return pipeline::measured_costs(model, sample_inputs(info, plan, model.device()), clock); });
     for (std::size_t unit = 0; unit < costs.size(); ++unit) costs[unit].time = times[unit];
   }
-  return graph::cut_stages(costs, {.ranks = plan.pipeline, .chunks = plan.chunks});
+  // A stage begins with a unit that has weights: every rank has something to train.
+  std::vector<graph::UnitCost> groups;
+  std::vector<std::size_t> begins;
+  bool weights = false;
+  for (std::size_t unit = 0; unit < costs.size(); ++unit) {
+    const bool has = model.units()[unit].first_entry < model.units()[unit].last_entry;
+    if (groups.empty() || (has && weights)) groups.push_back(costs[unit]), begins.push_back(unit);
+    else groups.back().time += costs[unit].time;
+    weights = weights || has;
+  }
+  begins.push_back(costs.size());
+  std::vector<nn::Units> stages = graph::cut_stages(groups, {.ranks = plan.pipeline, .chunks = plan.chunks});
+  for (nn::Units& stage : stages) stage = {begins[stage.first], begins[stage.last]};
+  return stages;
 }
 
 }  // namespace paceline::train

@@ -69,7 +69,10 @@ std::vector<NamedTensor> model_tensors(nn::Model& module, int rank) {
       if (range.held_by(rank)) held.push_back({range.begin, range.end, range.begin});
     step::show(tensors, *arena, std::string(kModel), arena->parameters(), held);
   }
-  for (const nn::Untrained& item : module.network().untrained()) tensors.push_back({std::string(kModel) + item.name, item.tensor});
+  for (const nn::Untrained& item : module.network().untrained()) {
+    const std::string name = std::string(kModel) + item.name;
+    tensors.push_back(item.held ? NamedTensor{name, item.tensor} : step::others_hold(name, item.tensor.options()));
+  }
   return tensors;
 }
 

@@ -6,13 +6,13 @@
 
 namespace paceline::train {
 
-inline observe::RunEnded run_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false,
-                                std::int64_t stop_after = 0) {
+inline observe::RunEnded run_in(const std::filesystem::path& folder, const Recipe& recipe, bool resume = false, std::int64_t stop_after = 0,
+                                const Workload& workload = {}) {
   observe::Bus bus;
   const SteadyClock clock;
   std::atomic<bool> stop = false;
   if (stop_after > 0) bus.add(std::make_unique<StopAfter>(stop_after, stop));
-  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
+  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .workload = workload});
   if (resume) {
     const auto [file, checkpoint] = newest_good_checkpoint(folder);
     workers.resume(checkpoint, file.string());
