@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paceline/graph/tensor_split.h"
 #include "paceline/schedule/pipeline.h"
+#include "paceline/train/memory_plan.h"
 #include "runs.h"
 
 namespace paceline::train {
@@ -80,6 +82,63 @@ TEST(PipelinedRun, ItsCheckpointIsReadByOneWorkerAndTheOtherWayRound) {
     EXPECT_EQ(ended.steps, alone.steps) << "first " << first;
     EXPECT_NEAR(ended.test_loss, alone.test_loss, 1e-5) << "first " << first;
   }
+}
+
+TEST(PipelinedRun, TellsWhatItSentAlongEachAxis) {
+  Recipe recipe = deep_recipe();
+  recipe.model.hidden = {16, 16, 16}, recipe.model.dropout = 0, recipe.data.drop_last = true, recipe.data.classes = 8;
+  recipe.parallel.pipeline = 2, recipe.parallel.tensor = 2;
+  const observe::RunEnded both = ended_of(recipe);
+  ASSERT_TRUE(both.communication);
+  // Worker 0 hands on 16 values of each of 16 samples in a step, and announces their form once: 128 numbers of 8 bytes.
+  const auto steps = static_cast<double>(both.steps);
+  EXPECT_DOUBLE_EQ(both.communication->bytes_pipeline, 16 * 16 * 4 + 128 * 8 / steps);
+  EXPECT_GT(both.communication->bytes_tensor, 0);
+  EXPECT_EQ(both.communication->bytes_per_step, both.communication->bytes_pipeline + both.communication->bytes_tensor);
+
+  // As the table of rules counts it: an allreduce between two sends what it adds up once. On top, the loss's sums over the classes.
+  recipe.parallel.pipeline = 1;
+  const graph::Graph graph = graph_for(recipe.model, make_datasets(recipe).training->info());
+  std::int64_t counted = 0;
+  for (const auto& layer : graph::tensor_split(graph, 2, false).layers)
+    for (const auto* pass : {&layer.forward, &layer.backward})
+      for (const graph::Traffic& one : *pass) counted += one.bytes;
+  const observe::RunEnded split = ended_of(recipe);
+  EXPECT_EQ(split.communication->bytes_pipeline, 0);
+  EXPECT_GE(split.communication->bytes_tensor, static_cast<double>(16 * counted));
+  EXPECT_LE(split.communication->bytes_tensor, static_cast<double>(16 * (counted + 8 * 8)));
+}
+
+// The fastest cut of a run would need more memory of a rank than another: with a limit between them the other one is taken.
+TEST(PipelinedRun, IsCutWithinTheMemoryOfARank) {
+  Recipe recipe = deep_recipe();
+  recipe.model.hidden = {64, 64, 64, 64, 64, 64}, recipe.model.dropout = 0, recipe.parallel.pipeline = 2;
+  const auto mesh_of = [&] {
+    std::vector<std::string> lines;
+    observe::Bus bus;
+    bus.add(std::make_unique<On<observe::RunStarted>>([&](const observe::RunStarted& started) { lines = started.mesh; }));
+    const SteadyClock clock;
+    const std::atomic<bool> stop = false;
+    const Folder folder;
+    Workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop}).run(folder.path());
+    return lines;
+  };
+  recipe.parallel.workers = 2;
+  const graph::Graph graph = graph_for(recipe.model, make_datasets(recipe).training->info());
+  const auto most = [&] { return memory::largest(memory::estimate(graph, plan_of(recipe))).bytes.total(); };
+  const std::vector<std::string> fastest = mesh_of();
+  recipe.train.memory_gb = static_cast<double>(most() - 1) / 1e9;
+  ASSERT_LE(most(), memory::Plan(plan_of(recipe)).limit) << "there is a cut that fits";
+  const std::vector<std::string> fitting = mesh_of();
+  EXPECT_EQ(fitting.size(), fastest.size());
+  EXPECT_NE(fitting, fastest);
+}
+
+TEST(PipelinedRun, MeasuredCostsTrainTheSame) {
+  Recipe recipe = deep_recipe();
+  const observe::RunEnded alone = ended_of(recipe);
+  recipe.parallel.pipeline = 2, recipe.parallel.costs = "measured";
+  EXPECT_NEAR(ended_of(recipe).test_loss, alone.test_loss, 1e-5);
 }
 
 TEST(PipelinedRun, WhatCannotBeIsRefusedWithTheNearestChoice) {
