@@ -81,6 +81,7 @@ GraphModule::GraphModule(graph::Graph graph, const Options& options)
     : graph_(std::move(graph)),
       options_(options),
       split_(graph::tensor_split(graph_, options.tensor ? options.tensor->size() : 1, options.sequence)),
+      spread_(options.data && options.data->size() > 1 ? options.data->split(0, options.data->rank()) : nullptr),
       axis_(split_.parts > 1 ? std::make_unique<TensorAxis>(*options.tensor) : nullptr),
       device_(options.device),
       compute_(compute_type(options)),

@@ -29,8 +29,10 @@ class GraphModule : public torch::nn::Module, public Model {
     tensor::Allocate allocate = tensor::allocate_pages;
     comm::Communicator* tensor = nullptr;  // the ranks that share its layers, which outlives it; null: none
     bool sequence = false;                 // they share the positions between those layers as well
+    comm::Communicator* data = nullptr;    // the ranks over which some layers are spread, each with samples of its own; null: none
   };
 
+  /// Collective on the ranks of Options::data.
   GraphModule(graph::Graph graph, const Options& options);
 
   /// Logits of a batch, differentiable. What torch::load() brought, and what an optimizer changed, counts from here on. backward() adds to
@@ -67,7 +69,8 @@ class GraphModule : public torch::nn::Module, public Model {
   tensor::Precision precision() const override { return options_.precision; }
   bool uses_chance() const override { return uses_chance_; }
   bool takes_generator() const override { return true; }
-  bool recordable() const override { return true; }
+  bool recordable() const override { return !spread_; }
+  bool exchanges_samples() const override { return spread_ != nullptr; }
   Traffic traffic() const override { return axis_ ? axis_->traffic() : Traffic{}; }
 
  private:
@@ -78,10 +81,13 @@ class GraphModule : public torch::nn::Module, public Model {
     std::size_t first_entry = 0, last_entry = 0;  // in the arena
     bool wants_input = true;                      // some parameter or wish lies before it
     bool draws = false;                           // has dropout
+    bool exchanges = false;                       // meets the others of Options::data, without samples of its own too
   };
 
   Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Visit& visit);
 
+  std::vector<Share> ask_shares(std::int64_t samples) const;
+  void skip_back(const Node& node, const Pass& pass, Tensors& inputs) const;
   bool holds(std::size_t unit) const;
   std::vector<HeldParameter> held_parameters() const;
   void list_names();
@@ -96,7 +102,8 @@ class GraphModule : public torch::nn::Module, public Model {
   graph::Graph graph_;
   Options options_;
   graph::TensorSplit split_;
-  std::unique_ptr<TensorAxis> axis_;  // null: nobody shares its layers
+  std::unique_ptr<comm::Communicator> spread_;  // Options::data for passes: gradients are under way at the same time. Null: none
+  std::unique_ptr<TensorAxis> axis_;            // null: nobody shares its layers
   c10::Device device_;
   c10::ScalarType compute_;  // of activations and of the products
   bool channels_last_, fuse_norms_;

@@ -77,10 +77,42 @@ void call(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& p
   if (pass.hooks && pass.hooks->*hook) (pass.hooks->*hook)(unit);
 }
 
+at::Tensor no_samples(const graph::Layer& layer, const at::TensorOptions& options) {
+  graph::Shape shape = layer.output;
+  shape.insert(shape.begin(), 0);
+  return at::empty(shape, options);
+}
+
 }  // namespace
 
-Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Visit& visit) {
+std::vector<Share> GraphModule::ask_shares(std::int64_t samples) const {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(spread_->size()), 0);
+  counts[static_cast<std::size_t>(spread_->rank())] = samples;
+  spread_->run(comm::all_gather(counts));
+  std::vector<Share> shares;
+  for (const std::int64_t count : counts) shares.push_back({.samples = count});
+  return shares;
+}
+
+/// The backward pass of a layer that saw no sample.
+void GraphModule::skip_back(const Node& node, const Pass& pass, Tensors& inputs) const {
+  make_weight_gradients(pass, [places = node.weights.gradients](const Pass& then) {
+    for (const at::Tensor& place : places)
+      if (!then.accumulate) at::Tensor(place).zero_();
+  });
+  const at::TensorOptions options = arena_.parameters().options().dtype(compute_);
+  for (const int source : node.inputs) inputs.push_back(no_samples(graph_.layers()[static_cast<std::size_t>(source)], options));
+}
+
+Tensors GraphModule::run(Units range, Tensors inputs, const Pass& given, Trace* trace, const Visit& visit) {
   at::NoGradGuard no_grad;
+  if (spread_ && given.shares.empty()) {
+    ensure(range.first == 0, "a pass that begins in the middle of the network knows the workers' shares");
+    Pass pass = given;
+    pass.shares = ask_shares(inputs.at(0).size(0));
+    return run(range, std::move(inputs), pass, trace, visit);
+  }
+  const Pass& pass = given;
   for (std::size_t unit = range.first; unit < range.last; ++unit) ensure(holds(unit), "a rank computes the units that it holds");
   std::vector<at::Tensor> outputs(nodes_.size());
   for (std::size_t k = 0; k < inputs.size(); ++k) outputs[static_cast<std::size_t>(crossing_[range.first].at(k))] = std::move(inputs[k]);
@@ -100,7 +132,9 @@ Tensors GraphModule::run(Units range, Tensors inputs, const Pass& pass, Trace* t
       if (nodes_[i].draws) begin_stream(pass, i);
       inputs.clear();
       for (int source : nodes_[i].inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
-      outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
+      if (spread_ && inputs[0].size(0) == 0 && !nodes_[i].exchanges)
+        outputs[i] = no_samples(graph_.layers()[i], arena_.parameters().options().dtype(compute_));
+      else outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
       if (visit) visit(i, outputs[i]);
       for (int source : nodes_[i].inputs)
         if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
@@ -128,7 +162,9 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
       Node& node = nodes_[i];
       if (!gradients[i].defined()) continue;  // nothing before it is trained: the flatten in front of a perceptron
       const Tensors saved = std::exchange(trace.saved[i], {});
-      const Tensors inputs = node.op->backward(gradients[i], node.weights, deliveries.pass(), saved, node.wants_input || wanted.inputs);
+      Tensors inputs;
+      if (spread_ && gradients[i].size(0) == 0 && !node.exchanges) skip_back(node, deliveries.pass(), inputs);
+      else inputs = node.op->backward(gradients[i], node.weights, deliveries.pass(), saved, node.wants_input || wanted.inputs);
       gradients[i].reset();
       for (std::size_t k = 0; k < inputs.size(); ++k) {
         if (!inputs[k].defined()) continue;

@@ -38,6 +38,11 @@ std::int64_t Trace::bytes() const {
   return sum;
 }
 
+void Model::take_part(const at::Tensor& inputs) {
+  if (exchanges_samples()) run(inputs.narrow(0, 0, 0), Pass{}, nullptr);
+  else sit_out_run(all(), /*trained=*/false);
+}
+
 void Model::sit_out_back(Units range, const Pass& pass, const GradientReady& ready) {
   for (std::size_t unit = range.last; unit-- > range.first;) {
     const Unit& own = units()[unit];

@@ -97,6 +97,9 @@ class Model {
   virtual bool uses_chance() const = 0;      ///< has dropout
   virtual bool takes_generator() const = 0;  ///< draws from the Pass's generator, not from LibTorch's of the device
   virtual bool recordable() const = 0;       ///< its passes can be recorded in a CUDA graph
+  /// Data-parallel workers exchange samples in the middle of a pass: all of them make as many, a worker without samples too. Pass::shares
+  /// says who has how many; a forward pass that does not know asks the others.
+  virtual bool exchanges_samples() const { return false; }
 
   virtual Traffic traffic() const { return {}; }  ///< since it was made
 
@@ -126,6 +129,9 @@ class Model {
   /// that are not added to become zeros. `trained`: the run has a trace.
   virtual void sit_out_run(Units, bool /*trained*/) {}
   virtual void sit_out_back(Units range, const Pass& pass, const GradientReady& ready);
+
+  /// Takes part in a forward pass of other ranks that look for a fault, without a sample; `inputs` are those of any batch.
+  void take_part(const at::Tensor& inputs);
 
   // ---- the whole model
   Units all() const { return {0, units().size()}; }

@@ -39,6 +39,12 @@ struct UnitHooks {
   std::function<void(std::size_t)> before_forward, after_forward, before_backward, after_backward;
 };
 
+/// What a data-parallel worker has of a micro-batch.
+struct Share {
+  std::int64_t samples = 0;
+  std::optional<std::uint64_t> chance = {};  // as Pass::chance of that worker
+};
+
 /// How a pass is made.
 struct Pass {
   bool training = true;
@@ -49,6 +55,7 @@ struct Pass {
   std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
   std::vector<PutOff>* put_off = nullptr;       // collects what makes gradients of weights, instead of making them; null: at once
   const UnitHooks* hooks = nullptr;
+  std::vector<Share> shares = {};                     // by worker, for layers in which they exchange samples; empty: not known
   std::function<void(at::Tensor&)> sum_over_workers;  // batch norms see the batch of all workers through it; empty: only their own
 };
 

@@ -50,6 +50,7 @@ class RecomputingModel : public Model {
   bool takes_generator() const override { return inner_->takes_generator(); }
   /// A generator's state cannot be read while a CUDA graph is recorded.
   bool recordable() const override { return inner_->recordable() && !(device().is_cuda() && uses_chance()); }
+  bool exchanges_samples() const override { return inner_->exchanges_samples(); }
   Traffic traffic() const override { return inner_->traffic(); }
   std::vector<Part> parts() const override { return inner_->parts(); }
   void walk(const at::Tensor& input, const Pass& pass, const Visit& visit) override { inner_->walk(input, pass, visit); }

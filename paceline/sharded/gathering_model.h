@@ -35,6 +35,7 @@ class GatheringModel final : public nn::Model {
   bool uses_chance() const override { return model_->uses_chance(); }
   bool takes_generator() const override { return model_->takes_generator(); }
   bool recordable() const override { return stage_ < 3 && model_->recordable(); }
+  bool exchanges_samples() const override { return model_->exchanges_samples(); }
   std::vector<nn::Part> parts() const override { return model_->parts(); }
   void take_back() override { model_->take_back(); }
   void refresh() override;

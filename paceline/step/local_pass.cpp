@@ -16,16 +16,30 @@ LocalPass::LocalPass(const Context& context) : context_(context) {
 void LocalPass::begin_step(std::int64_t step) {
   step_ = step;
   if (!context_.model.uses_chance()) return;
-  const auto rank = static_cast<std::uint64_t>(context_.rank());
-  chance_ = RandomStream(context_.seed, Purpose::dropout, rank, static_cast<std::uint64_t>(step)).next_u64();
+  chance_ = chance_of_worker(context_.rank());
   if (pass_.generator.defined()) return;  // every micro-batch and layer has a stream of its own
   at::Generator generator = at::globalContext().defaultGenerator(context_.model.device());
   generator.set_current_seed(chance_);
 }
 
+std::uint64_t LocalPass::chance_of_worker(int rank) const {
+  return RandomStream(context_.seed, Purpose::dropout, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(step_)).next_u64();
+}
+
+// The workers share a batch as data::Sampler does, and each its share as run() does.
+std::vector<nn::Share> LocalPass::shares_of(const Batch& batch, std::int64_t parts, std::int64_t part) const {
+  std::vector<nn::Share> shares;
+  for (int rank = 0; rank < context_.workers(); ++rank) {
+    const std::int64_t samples = micro_batch(batch.global_samples, context_.workers(), rank).count;
+    shares.push_back({.samples = micro_batch(samples, parts, part).count});
+    if (pass_.generator.defined()) shares.back().chance = nn::chance_of(chance_of_worker(rank), static_cast<std::uint64_t>(part));
+  }
+  return shares;
+}
+
 std::int64_t LocalPass::parts_of(const Batch& batch) const {
   const std::int64_t samples = batch.inputs.size(0);
-  if (!handed_over_) return std::min(context_.micro_batches, samples);
+  if (!handed_over_ && !meets()) return std::min(context_.micro_batches, samples);
   const std::int64_t largest = (batch.global_samples + context_.workers() - 1) / context_.workers();  // share
   return std::min(context_.micro_batches, std::max(samples, largest));
 }
@@ -46,45 +60,49 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     const bool last = part + 1 == parts;
     pass_.accumulate = part > 0 && !handed_over_;
     if (pass_.generator.defined()) pass_.chance = nn::chance_of(chance_, static_cast<std::uint64_t>(part));
+    if (meets()) pass_.shares = shares_of(batch, parts, part);
     const at::Tensor inputs = batch.inputs.narrow(0, begin, count);
     nn::Trace trace;
     nn::Scored scored;
-    if (count > 0) {
+    if (count > 0 || meets()) {
       const PhaseSpan span(context_, "forward");
       const at::Tensor output = module.run(inputs, pass_, &trace);
-      scored = context_.loss->score(output, batch.targets.narrow(0, begin, count), weight);
+      if (count > 0) scored = context_.loss->score(output, batch.targets.narrow(0, begin, count), weight);
+      else scored = {.sums = nothing(), .gradient = at::zeros_like(output)};
       sums = sums.defined() ? sums + scored.sums : scored.sums;
     } else {
       if (!sums.defined()) sums = nothing();
       module.sit_out_run(module.all(), /*trained=*/true);
     }
     if (looks() && count > 0 && !suspect.defined() && !std::isfinite(*scored.sums.data_ptr<double>())) suspect = inputs;
-    if (last) diagnose(suspect);
+    if (last) diagnose(suspect, inputs);
     if (told && last) told(sums);
     const PhaseSpan span(context_, "backward");
     const nn::GradientReady& listener = last || handed_over_ ? ready : nobody_;
-    if (count > 0) module.back(scored.gradient, pass_, trace, listener);
+    if (count > 0 || meets()) module.back(scored.gradient, pass_, trace, listener);
     else module.sit_out_back(module.all(), pass_, listener);
     if (handed_over_) handed_over_();
   }
   return sums;
 }
 
-// Workers that gather their parameters do so in a diagnosis too, all of them: they agree on one once a step.
-void LocalPass::diagnose(const at::Tensor& suspect) const {
+// Workers that gather their parameters, or exchange samples, do so in a diagnosis too, all of them: they agree on one once a step.
+void LocalPass::diagnose(const at::Tensor& suspect, const at::Tensor& inputs) const {
   nn::Model& module = context_.model;
   if (!looks()) return;
   std::vector<std::int32_t> any = {suspect.defined() ? 1 : 0};
-  if (context_.zero == 3 && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
+  if ((context_.zero == 3 || meets()) && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
   if (suspect.defined()) context_.on_not_finite(module, suspect, step_);
-  else if (any[0] > 0) module.sit_out_run(module.all(), /*trained=*/false);
+  else if (any[0] > 0) module.take_part(inputs);
 }
 
 at::Tensor LocalPass::evaluate(const Batch& batch) {
   nn::Pass pass;
   pass.training = false;
+  if (meets()) pass.shares = shares_of(batch, 1, 0);
   if (batch.inputs.size(0) > 0) return context_.loss->evaluate(context_.model.run(batch.inputs, pass, nullptr), batch.targets);
-  context_.model.sit_out_run(context_.model.all(), /*trained=*/false);
+  if (meets()) context_.model.run(batch.inputs, pass, nullptr);
+  else context_.model.sit_out_run(context_.model.all(), /*trained=*/false);
   const std::int64_t figures = 2 + std::ssize(context_.loss->metrics());
   return at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(context_.model.device()));
 }

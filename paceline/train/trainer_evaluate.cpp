@@ -73,7 +73,7 @@ std::optional<Trainer::Score> Trainer::score() {
   std::int64_t seen = 0;  // batches
   bool stop = false;
   test_feed_->start(0, recipe_.data.batch);
-  const bool together = recipe_.parallel.zero == 3;  // nobody may leave before the others
+  const bool together = recipe_.parallel.zero == 3 || module_->exchanges_samples();  // nobody may leave before the others
   while (const auto batch = test_feed_->next()) {
     stop = stop || told_to_stop_at(seen++);
     if (stop && !together) break;
@@ -99,10 +99,10 @@ void Trainer::look_into_test() {
   if (mesh_->pipeline().size() > 1) return;  // no rank has all layers
   std::optional<Fault> found;
   test_feed_->start(0, recipe_.data.batch);
-  const bool together = recipe_.parallel.zero == 3;
+  const bool together = recipe_.parallel.zero == 3 || module_->exchanges_samples();
   for (auto batch = test_feed_->next(); batch && (!found || together); batch = test_feed_->next()) {
     if (batch->inputs.size(0) == 0 || found) {
-      module_->sit_out_run(module_->all(), /*trained=*/false);
+      module_->take_part(batch->inputs);
       continue;
     }
     const Fault fault = first_fault(*module_, batch->inputs, position_.step, /*training=*/false);
