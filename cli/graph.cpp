@@ -1,4 +1,4 @@
-// paceline graph NETWORK [model.key=value …] [--mesh tensor=2]
+// paceline graph NETWORK [model.key=value …] [--mesh tensor=2 | --mesh data=4 --hybrid auto]
 #include <fmt/format.h>
 
 #include <iostream>
@@ -8,15 +8,27 @@
 #include "paceline/base/config.h"
 #include "paceline/base/error.h"
 #include "paceline/comm/mesh.h"
+#include "paceline/graph/hybrid.h"
 #include "paceline/graph/registry.h"
 #include "paceline/graph/split_table.h"
 #include "paceline/graph/table.h"
 
 namespace paceline::cli {
 
+namespace {
+
+graph::TensorSplit hybrid_of(const graph::Graph& graph, const comm::MeshSizes& mesh, const std::string& hybrid, std::int64_t batch) {
+  if (mesh.data < 2 || mesh.tensor > 1 || mesh.pipeline > 1)
+    throw ConfigError("--hybrid shares layers among data-parallel workers, two or more, and no others; use --mesh data=4");
+  return graph::hybrid_split(graph, hybrid, mesh.data, batch);
+}
+
+}  // namespace
+
 Action add_graph(CLI::App& app) {
   struct Flags {
-    std::string network, mesh;
+    std::string network, mesh, hybrid;
+    std::int64_t batch = 256;
     std::vector<std::string> settings;
     bool json = false, sequence = false;
   };
@@ -25,10 +37,13 @@ Action add_graph(CLI::App& app) {
   app.add_option("SETTINGS", flags->settings, "settings of the network as model.key=value");
   app.add_option("--mesh", flags->mesh, "show how ranks share the layers: tensor=2 splits them among two");
   app.add_flag("--sequence", flags->sequence, "with --mesh: split positions between the layers that are split by channels");
+  app.add_option("--hybrid", flags->hybrid, "with --mesh data=4: layers that data-parallel workers share, as parallel.hybrid names them");
+  app.add_option("--batch", flags->batch, "with --hybrid: samples of a step, over all workers")->check(CLI::PositiveNumber);
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline graph resnet50", "paceline graph resnet18 model.input=[3,32,32] model.classes=10",
                      "paceline graph gpt model.layers=12 model.width=768 model.heads=12 model.classes=50257 model.input=[1024]",
-                     "paceline graph vgg16 --json", "paceline graph gpt --mesh tensor=2"});
+                     "paceline graph vgg16 --json", "paceline graph gpt --mesh tensor=2",
+                     "paceline graph alexnet --mesh data=4 --hybrid auto --batch 256"});
   return [flags] {
     graph::ModelConfig model;
     Config config;
@@ -40,12 +55,15 @@ Action add_graph(CLI::App& app) {
           fmt::format("model.network={} is not the network '{}' that is asked for; leave it out", model.network, flags->network));
     const graph::Graph graph = graph::make_graph(model);
     if (flags->mesh.empty()) {
+      if (!flags->hybrid.empty()) throw ConfigError("--hybrid says which layers workers share; say how many with --mesh data=4");
       if (flags->sequence) throw ConfigError("--sequence says how ranks share a network; say how many with --mesh tensor=2");
       if (flags->json) print_json(graph::to_json(graph));
       else std::cout << graph::layer_table(graph);
       return kDone;
     }
-    const graph::TensorSplit split = graph::tensor_split(graph, comm::parse_mesh(flags->mesh).tensor, flags->sequence);
+    const comm::MeshSizes mesh = comm::parse_mesh(flags->mesh);
+    const graph::TensorSplit split = flags->hybrid.empty() ? graph::tensor_split(graph, mesh.tensor, flags->sequence)
+                                                           : hybrid_of(graph, mesh, flags->hybrid, flags->batch);
     if (flags->json) print_json(graph::to_json(graph, split));
     else std::cout << graph::split_table(graph, split);
     return kDone;

@@ -8,6 +8,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/text.h"
+#include "paceline/graph/hybrid.h"
 
 namespace paceline::graph {
 namespace {
@@ -82,6 +83,7 @@ std::string_view name_of(Exchange exchange) {
     case Exchange::allreduce: return "allreduce";
     case Exchange::all_gather: return "all_gather";
     case Exchange::reduce_scatter: return "reduce_scatter";
+    case Exchange::all_to_all: return "all_to_all";
   }
   throw InternalError("an exchange without a name");
 }
@@ -113,13 +115,14 @@ std::string split_table(const Graph& graph, const TensorSplit& split) {
   for (int rank = 0; rank < split.parts; ++rank) most = std::max(most, local_parameters(graph, split, rank));
   const Total forward = total(split, &LayerSplit::forward), backward = total(split, &LayerSplit::backward);
   fmt::format_to(std::back_inserter(text),
-                 "\n{}, input {}, tensor={}{}: {} of {} parameters on a rank ({:.1f}%)\n"
+                 "\n{}, input {}, {}={}{}: {} of {} parameters on a rank ({:.1f}%)\n"
                  "a sample sends {} B forward in {} and {} B backward in {}\n",
-                 graph.network(), to_string(graph.input()), split.parts, split.sequence ? ", sequence" : "", show_count(most),
-                 show_count(graph.parameter_count()),
+                 graph.network(), to_string(graph.input()), split.hybrid ? "hybrid over data" : "tensor", split.parts,
+                 split.sequence ? ", sequence" : "", show_count(most), show_count(graph.parameter_count()),
                  100.0 * static_cast<double>(most) / static_cast<double>(std::max<std::int64_t>(graph.parameter_count(), 1)),
                  show_count(forward.bytes), plural(static_cast<std::int64_t>(forward.calls), "collective"), show_count(backward.bytes),
                  plural(static_cast<std::int64_t>(backward.calls), "collective"));
+  if (split.hybrid) text += fmt::format("a step of {}: {}\n", plural(split.batch, "sample"), describe_hybrid(graph, split));
   return text;
 }
 
@@ -141,13 +144,15 @@ nlohmann::json to_json(const Graph& graph, const TensorSplit& split) {
                       {"forward", to_json(split.layers[i].forward)},
                       {"backward", to_json(split.layers[i].backward)}});
   }
-  return {{"network", graph.network()},
-          {"input", graph.input()},
-          {"tensor", split.parts},
-          {"sequence", split.sequence},
-          {"parameters", graph.parameter_count()},
-          {"parameters_of_rank", std::move(parameters)},
-          {"layers", std::move(layers)}};
+  nlohmann::json json = {
+      {"network", graph.network()}, {split.hybrid ? "data" : "tensor", split.parts}, {"input", graph.input()},
+      {"sequence", split.sequence}, {"parameters", graph.parameter_count()},         {"parameters_of_rank", std::move(parameters)},
+      {"layers", std::move(layers)}};
+  if (!split.hybrid) return json;
+  const HybridBytes bytes = hybrid_bytes(graph, split);
+  json["batch"] = split.batch;
+  json["bytes_of_step"] = {{"activations", bytes.activations}, {"gradients", bytes.gradients}};
+  return json;
 }
 
 }  // namespace paceline::graph

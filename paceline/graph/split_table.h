@@ -11,7 +11,7 @@ namespace paceline::graph {
 /// One aligned line per layer: form, output, tensors and communication of a rank; then the totals.
 std::string split_table(const Graph& graph, const TensorSplit& split);
 /// {"tensor", "sequence", "parameters_of_rank": […], "layers": [{"name", "form", "output", "forward", "backward", "tensors": [{"name",
-/// "shape", "local", "dim"}]}]}
+/// "shape", "local", "dim"}]}]}; of a hybrid "data" in place of "tensor", "batch" and "bytes_of_step": {"activations", "gradients"}
 nlohmann::json to_json(const Graph& graph, const TensorSplit& split);
 
 }  // namespace paceline::graph

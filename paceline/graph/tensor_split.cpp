@@ -6,66 +6,27 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
-#include "paceline/graph/infer.h"
+#include "paceline/graph/split_rules.h"
 
 namespace paceline::graph {
 namespace {
 
-/// What the ranks can do with a kind of layer. Kinds without a row need their whole input on every rank.
-struct Rule {
-  Kind kind;
-  bool column = false;   // by its output channels
-  bool row = false;      // by its input channels
-  bool follows = false;  // treats every channel by itself
-};
-constexpr Rule kRules[] = {
-    {.kind = Kind::fc, .column = true, .row = true},
-    {.kind = Kind::conv, .column = true, .row = true, .follows = true},  // ungrouped; depthwise ones follow
-    {.kind = Kind::batch_norm, .follows = true},
-    {.kind = Kind::relu, .follows = true},
-    {.kind = Kind::relu6, .follows = true},
-    {.kind = Kind::gelu, .follows = true},
-    {.kind = Kind::tanh, .follows = true},
-    {.kind = Kind::sigmoid, .follows = true},
-    {.kind = Kind::dropout, .follows = true},  // with its channels of the mask
-    {.kind = Kind::max_pool, .follows = true},
-    {.kind = Kind::avg_pool, .follows = true},
-    {.kind = Kind::global_pool, .follows = true},
-    {.kind = Kind::flatten, .follows = true},       // channels come first, so their parts stay together
-    {.kind = Kind::softmax_loss, .follows = true},  // the largest logit, the sum and the target's logit are added up
-    // attention, by heads: c_attn in column form, c_proj in row form; embedding, by tokens of the vocabulary: row form
-};
-
 /// A closing layer without a partner is worth splitting where it saves so many multiplications for each element it sends.
 constexpr std::int64_t kWorth = 16;
-
-Rule rule_of(const Layer& layer, const Shape& input) {
-  const auto* row = std::ranges::find(kRules, layer.kind, &Rule::kind);
-  if (row == std::end(kRules)) return {.kind = layer.kind};
-  Rule rule = *row;
-  if (layer.kind == Kind::conv) {
-    rule.column = rule.row = layer.groups == 1;
-    rule.follows = layer.groups > 1 && layer.groups == input[0];
-  }
-  return rule;
-}
 
 class Splitter {
  public:
   /// `divides`: layers that the ranks cannot share evenly stay whole; false: as if everything could be shared.
   Splitter(const Graph& graph, int parts, bool sequence, bool divides)
-      : graph_(graph), layers_(graph.layers()), parts_(parts), sequence_(sequence), divides_(divides) {
+      : graph_(graph),
+        layers_(graph.layers()),
+        parts_(parts),
+        sequence_(sequence),
+        divides_(divides),
+        readers_(readers_of(graph)),
+        trained_before_(trained_before(graph)) {
     result_.parts = parts, result_.sequence = sequence;
     result_.layers.resize(layers_.size());
-    readers_.resize(layers_.size());
-    for (std::size_t i = 0; i < layers_.size(); ++i)
-      for (const int input : layers_[i].inputs) readers_[static_cast<std::size_t>(input)].push_back(i);
-    trained_before_.resize(layers_.size(), false);
-    for (std::size_t i = 1; i < layers_.size(); ++i)
-      for (const int input : layers_[i].inputs) {
-        const auto source = static_cast<std::size_t>(input);
-        trained_before_[i] = trained_before_[i] || trained_before_[source] || layers_[source].parameters > 0;
-      }
   }
 
   TensorSplit run() {
@@ -80,7 +41,7 @@ class Splitter {
   const std::string& undivided() const { return undivided_; }
 
  private:
-  const Shape& input_of(std::size_t i) const { return layers_[static_cast<std::size_t>(layers_[i].inputs[0])].output; }
+  const Shape& input_of(std::size_t i) const { return graph::input_of(graph_, i); }
 
   bool shared_evenly(std::size_t i, std::int64_t count, const char* what) {
     if (!divides_ || count % parts_ == 0) return true;
@@ -93,8 +54,6 @@ class Splitter {
   void set(std::size_t i, Form form, std::vector<std::optional<Cut>> cuts) {
     result_.layers[i].form = form;
     result_.layers[i].cuts = std::move(cuts);
-    result_.layers[i].input = form == Form::row || form == Form::follows ? Layout::channels : Layout::whole;
-    result_.layers[i].output = form == Form::column || form == Form::follows ? Layout::channels : Layout::whole;
   }
 
   void split_from(std::size_t i) {
@@ -106,30 +65,15 @@ class Splitter {
     } else if (layer.kind == Kind::embedding) {
       if (layer.vocabulary < parts_) return;
       set(i, Form::row, {Cut{0}, std::nullopt});
-      result_.layers[i].input = Layout::whole;
     } else if (rule_of(layer, input_of(i)).column) {
       pair_up(i);
     }
   }
 
-  /// From a layer that can take column form to the one that can take row form, or to the loss.
   void pair_up(std::size_t first) {
-    std::vector<std::size_t> between;
-    std::size_t at = first;
-    while (readers_[at].size() == 1) {
-      const std::size_t next = readers_[at][0];
-      const Rule rule = rule_of(layers_[next], layers_[at].output);
-      if (rule.row || layers_[next].kind == Kind::softmax_loss) {
-        const bool closes = !rule.row;
-        if (closes ? worth_closing(first) : shared_evenly(first, layers_[first].channels, unit_of(first)))
-          take(first, between, next, closes);
-        return;
-      }
-      if (!rule.follows) break;
-      between.push_back(next);
-      at = next;
-    }
-    result_.layers[first].note = "no partner";
+    const std::optional<Partner> partner = partner_of(graph_, readers_, first);
+    if (!partner) result_.layers[first].note = "no partner";
+    else if (partner->is_loss ? worth_closing(first) : shared_evenly(first, layers_[first].channels, unit_of(first))) take(first, *partner);
   }
 
   const char* unit_of(std::size_t i) const { return layers_[i].kind == Kind::fc ? "features" : "channels"; }
@@ -145,21 +89,11 @@ class Splitter {
     return false;
   }
 
-  void take(std::size_t first, const std::vector<std::size_t>& between, std::size_t last, bool closes) {
-    set(first, Form::column, tensors(first, Cut{0}));
-    for (const std::size_t i : between) set(i, Form::follows, tensors(i, Cut{0}));
-    if (closes) {
-      set(last, Form::follows, {});
-      result_.layers[last].output = Layout::whole;
-    } else {
-      std::vector<std::optional<Cut>> cuts = {Cut{1}};
-      if (layers_[last].bias) cuts.emplace_back(std::nullopt);
-      set(last, Form::row, std::move(cuts));
-    }
-  }
-
-  std::vector<std::optional<Cut>> tensors(std::size_t i, const Cut& cut) const {
-    return std::vector<std::optional<Cut>>(tensors_of(layers_[i], input_of(i)).size(), cut);
+  void take(std::size_t first, const Partner& partner) {
+    result_.layers[first] = split_as(graph_, first, Form::column);
+    for (const std::size_t i : partner.between) result_.layers[i] = split_as(graph_, i, Form::follows);
+    result_.layers[partner.layer] = split_as(graph_, partner.layer, partner.is_loss ? Form::follows : Form::row);
+    if (partner.is_loss) result_.layers[partner.layer].output = Layout::whole;
   }
 
   /// What is whole between the pairs of a transformer is split by positions.
@@ -255,6 +189,10 @@ TensorSplit tensor_split(const Graph& graph, int parts, bool sequence) {
     throw ConfigError(fmt::format("network '{}' cannot be split among {} ranks of the tensor axis: {}; choose {}", graph.network(), parts,
                                   reason, nearest(graph, parts, sequence)));
   return Splitter(graph, parts, sequence, true).run();
+}
+
+bool TensorSplit::splits_anything() const {
+  return std::ranges::any_of(layers, [](const LayerSplit& layer) { return layer.form != Form::whole; });
 }
 
 bool TensorSplit::splits_logits(const Graph& graph) const {

@@ -28,10 +28,10 @@ enum class Form {
 };
 std::string_view name_of(Form form);
 
-/// What a rank has of a layer's output.
-enum class Layout { whole, channels, positions };
+/// What a rank has of a layer's output: all of it, or its part of the channels, of the positions or of the samples of a batch.
+enum class Layout { whole, channels, positions, samples };
 
-enum class Exchange { allreduce, all_gather, reduce_scatter };
+enum class Exchange { allreduce, all_gather, reduce_scatter, all_to_all };
 std::string_view name_of(Exchange exchange);
 
 /// A collective in the pass of one sample.
@@ -67,8 +67,11 @@ struct LayerSplit {
 struct TensorSplit {
   int parts = 1;
   bool sequence = false;
+  bool hybrid = false;             // over the data axis (hybrid.h): what is whole otherwise is split by samples
+  std::int64_t batch = 0;          // of a step, where that decided
   std::vector<LayerSplit> layers;  // as the graph's
 
+  bool splits_anything() const;
   bool splits_logits(const Graph& graph) const;
 };
 
