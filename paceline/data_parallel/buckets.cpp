@@ -7,34 +7,39 @@
 
 namespace paceline::data_parallel {
 
-// Cut from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
-std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) {
-  const auto& entries = arena.entries();
-  const std::int64_t enough =
-      bytes > 0 ? std::max<std::int64_t>(bytes / static_cast<std::int64_t>(arena.parameters().element_size()), 1) : arena.length();
-  std::vector<Bucket> buckets;
-  std::int64_t end = arena.length();
-  std::size_t last = entries.size();
-  for (std::size_t i = entries.size(); i-- > 0;) {
-    if (end - entries[i].offset < enough && i > 0) continue;
-    const std::int64_t begin = i > 0 ? entries[i].offset : 0;
-    buckets.push_back({buckets.size(), begin, end, i, last});
-    end = begin, last = i;
-  }
-  return buckets;
-}
+namespace {
 
-std::vector<Bucket> unit_buckets(const tensor::Arena& arena) {
+/// Cuts from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
+/// full(first, end): what begins with that entry and ends before that element is a bucket.
+template <class Full>
+std::vector<Bucket> cut_from_end(const tensor::Arena& arena, const Full& full) {
   const auto& entries = arena.entries();
   std::vector<Bucket> buckets;
   std::int64_t end = arena.length();
   std::size_t last = entries.size();
   for (std::size_t i = entries.size(); i-- > 0;) {
-    if (i > 0 && entries[i - 1].unit == entries[i].unit) continue;
+    if (entries[i].is_private()) {
+      end = entries[i].offset, last = i;
+      continue;
+    }
+    if (i > 0 && !entries[i - 1].is_private() && !full(i, end)) continue;
     buckets.push_back({buckets.size(), entries[i].offset, end, i, last});
     end = entries[i].offset, last = i;
   }
   return buckets;
+}
+
+}  // namespace
+
+std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) {
+  const std::int64_t enough =
+      bytes > 0 ? std::max<std::int64_t>(bytes / static_cast<std::int64_t>(arena.parameters().element_size()), 1) : arena.length();
+  return cut_from_end(arena, [&](std::size_t first, std::int64_t end) { return end - arena.entries()[first].offset >= enough; });
+}
+
+std::vector<Bucket> unit_buckets(const tensor::Arena& arena) {
+  return cut_from_end(arena,
+                      [&](std::size_t first, std::int64_t) { return arena.entries()[first - 1].unit != arena.entries()[first].unit; });
 }
 
 std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const std::vector<std::size_t>& order) {
@@ -61,7 +66,7 @@ void BucketLane::configure(std::vector<Bucket> buckets, Leave leave) {
   leave_ = leave;
   buckets_ = std::move(buckets);
   turns_ = leaving_order(buckets_, order_);
-  bucket_of_.resize(arena_.entries().size());
+  bucket_of_.assign(arena_.entries().size(), kNone);
   for (const Bucket& bucket : buckets_)
     std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.first_entry),
               bucket_of_.begin() + static_cast<std::ptrdiff_t>(bucket.last_entry), bucket.index);
@@ -79,7 +84,7 @@ void BucketLane::ready(std::size_t first, std::size_t last) {
   for (std::size_t entry = first; entry < last; ++entry) {
     if (complete_[entry]) continue;  // used twice by the module: announced twice, complete with the first pass over all its uses
     complete_[entry] = true;
-    --missing_[bucket_of_[entry]];
+    if (bucket_of_[entry] != kNone) --missing_[bucket_of_[entry]];
     if (!learned_) seen_.push_back(entry);
   }
   if (leave_ != Leave::after_pass) launch();

@@ -27,10 +27,11 @@ struct Bucket {
   std::int64_t count() const { return end - begin; }
 };
 
-/// Cuts the arena into buckets of about `bytes` each, of whole entries, from its end on. bytes ≤ 0: one bucket.
+/// Cuts the arena into buckets of about `bytes` each, of whole entries, from its end on; private entries are in none. bytes ≤ 0: as few as
+/// possible.
 std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes);
 
-/// One bucket for each unit that has parameters, from the last one on.
+/// One bucket for each unit that has parameters, from the last one on; several where private entries lie between them.
 std::vector<Bucket> unit_buckets(const tensor::Arena& arena);
 
 /// The order in which buckets leave: by their last entry to be complete in `order` (entries, first to complete first).
@@ -63,6 +64,8 @@ class BucketLane {
   double busy_s() const { return seconds(busy_); }        // buckets were under way
 
  private:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
   void begin_pass();
   void learn();
   void launch();  // all buckets whose turn has come
@@ -78,7 +81,7 @@ class BucketLane {
   bool learned_ = false;
   std::vector<Bucket> buckets_;
   std::vector<std::size_t> turns_;      // buckets in the order in which they leave
-  std::vector<std::size_t> bucket_of_;  // by entry
+  std::vector<std::size_t> bucket_of_;  // by entry; kNone of private ones
   std::vector<std::size_t> missing_;    // by bucket: entries that are not complete yet
   std::vector<bool> complete_;          // by entry
   std::size_t next_ = 0;                // turn

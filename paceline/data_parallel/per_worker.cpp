@@ -77,8 +77,9 @@ void average_rows(comm::Communicator& comm, at::Tensor& mine) {
 
 void equalise(comm::Communicator& comm, nn::Model& module) {
   if (comm.size() == 1) return;
-  for (const at::Tensor& flat : {module.arena().parameters(), module.statistics().parameters()})
-    if (flat.numel() > 0) comm.run(comm::broadcast(flat));
+  for (const tensor::Arena* arena : {&module.arena(), &module.statistics()})
+    for (const tensor::OwnedRange& range : arena->ranges(/*are_private=*/false))
+      comm.run(comm::broadcast(comm::Buffer(arena->parameters()).slice({range.begin, range.end})));
   for (const nn::Untrained& item : module.network().untrained()) broadcast_bytes(item.tensor, comm);
   module.refresh();
 }

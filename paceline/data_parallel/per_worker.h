@@ -21,7 +21,7 @@ at::Tensor sum_of_rows(std::span<const step::NamedTensor> state, const std::stri
 /// `mine` [n] becomes the mean over the workers that a checkpoint's rows would give another number of them. Collective.
 void average_rows(comm::Communicator& comm, at::Tensor& mine);
 
-/// All workers begin with worker 0's parameters and statistics. Collective.
+/// All workers begin with worker 0's parameters and statistics; private ones stay as they are. Collective.
 void equalise(comm::Communicator& comm, nn::Model& module);
 
 }  // namespace paceline::data_parallel

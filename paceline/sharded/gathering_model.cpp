@@ -37,7 +37,7 @@ GatheringModel::GatheringModel(std::shared_ptr<nn::Model> model, comm::Communica
         "parallel.zero=3 gathers the parameters of a unit when it computes, and this module is one unit; list its blocks "
         "(nn::ModuleModel, or a torch::nn::Sequential), or use parallel.zero=2");
   comm_ = comm.split(0, comm.rank());
-  arena.set_owners(Role::parameter, part_owners(data_parallel::unit_buckets(arena), comm.size()));
+  arena.set_owners(Role::parameter, part_owners(arena, data_parallel::unit_buckets(arena), comm.size()));
   release_all();
 }
 
@@ -46,11 +46,17 @@ tensor::OwnedRange GatheringModel::range_of(std::size_t unit) const {
   return model_->arena().range_of(found.first_entry, found.last_entry);
 }
 
+std::vector<tensor::OwnedRange> GatheringModel::shared_ranges(std::size_t unit) const {
+  const nn::Unit& found = model_->units()[unit];
+  return model_->arena().ranges(/*are_private=*/false, found.first_entry, found.last_entry);
+}
+
 void GatheringModel::gather(std::size_t unit) {
   const tensor::OwnedRange range = range_of(unit);
   tensor::Arena& arena = model_->arena();
   arena.commit(Role::parameter, range.begin, range.end);
-  comm_->run(comm::all_gather(comm::Buffer(arena.parameters()).slice({range.begin, range.end})));
+  for (const tensor::OwnedRange& part : shared_ranges(unit))
+    comm_->run(comm::all_gather(comm::Buffer(arena.parameters()).slice({part.begin, part.end})));
   model_->units_came({unit, unit + 1});
 }
 
@@ -71,7 +77,9 @@ void GatheringModel::request(std::size_t unit, bool training) {
   const tensor::OwnedRange range = range_of(unit);
   presence.state = range.count() > 0 && device().is_cpu() ? State::coming : State::here;
   if (range.count() == 0) return;
-  if (training) bytes_sent_ += scatter_bytes(range.count() * static_cast<std::int64_t>(arena().parameters().element_size()), comm_->size());
+  for (const tensor::OwnedRange& part : shared_ranges(unit))
+    if (training)
+      bytes_sent_ += scatter_bytes(part.count() * static_cast<std::int64_t>(arena().parameters().element_size()), comm_->size());
   if (!device().is_cpu()) return gather(unit);
   presence.ticket = lane_.start([this, unit] {
     const Nanoseconds began = clock_.now();

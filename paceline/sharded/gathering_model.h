@@ -61,6 +61,7 @@ class GatheringModel final : public nn::Model {
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
   tensor::OwnedRange range_of(std::size_t unit) const;
+  std::vector<tensor::OwnedRange> shared_ranges(std::size_t unit) const;  // without private entries, which never leave their rank
   /// Waits until the unit is here, and has `next` come, unless it is kNone.
   void hold(std::size_t unit, std::size_t next, bool training);
   void drop(std::size_t unit);

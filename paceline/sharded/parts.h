@@ -12,8 +12,8 @@
 
 namespace paceline::sharded {
 
-/// `buckets` are all of an arena's, in any order.
-tensor::Owners part_owners(std::vector<data_parallel::Bucket> buckets, int workers);
+/// `buckets` are all of the arena's, in any order. Private entries, which are in none, belong to all: every worker holds its own.
+tensor::Owners part_owners(const tensor::Arena& arena, std::vector<data_parallel::Bucket> buckets, int workers);
 
 /// Payload that each of `workers` sends in a reduce-scatter, or in an all-gather, of so many bytes: half of an allreduce's.
 inline std::int64_t scatter_bytes(std::int64_t bytes, int workers) { return bytes * (workers - 1) / workers; }

@@ -83,7 +83,8 @@ void Updater::keep_gradients(std::int64_t begin, std::int64_t end, bool add) {
 
 bool Updater::meets() const {
   const bool norms = clips() || !elementwise();
-  return norms && mesh_ && (!owners_.shared() || mesh_->tensor().size() > 1 || (clips() && mesh_->pipeline().size() > 1));
+  return norms && mesh_ &&
+         (!owners_.shared() || arena_.has_private() || mesh_->tensor().size() > 1 || (clips() && mesh_->pipeline().size() > 1));
 }
 
 void Updater::update_all() {

@@ -6,9 +6,9 @@
 // Where the arena stores 16 bits, it has a master copy in fp32 of the parameters that its rank holds, and their gradients in fp32; the
 // optimizer works on these, and the arena's parameters are the masters rounded.
 //
-// Norms are those of whole tensors and of the whole model: their squares are summed over the owners along the data axis, over the slices
-// along the tensor axis, and over the stages along the pipeline axis. The order of these additions is fixed, but not that of one worker:
-// with them, a clipped update, LARS and LAMB differ from one worker's in the last bits.
+// Norms are those of whole tensors and of the whole model: their squares are summed over the owners and the private entries along the data
+// axis, over the slices along the tensor axis, and over the stages along the pipeline axis. The order of these additions is fixed, but not
+// that of one worker: with them, a clipped update, LARS and LAMB differ from one worker's in the last bits.
 #pragma once
 
 #include <memory>

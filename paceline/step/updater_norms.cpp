@@ -5,17 +5,39 @@
 
 namespace paceline::step {
 
+namespace {
+
+bool sliced_by_tensor_rank(const tensor::Entry& entry) { return entry.slice && entry.slice->across == tensor::Across::tensor; }
+
+/// Adds up over the ranks of `axis` what they have of the entries that `counts` says.
+template <class Counts>
+void sum_of_entries(std::span<optim::Squares> squares, comm::Communicator& axis, const std::vector<tensor::Entry>& entries,
+                    const Counts& counts) {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < squares.size(); ++i)
+    if (counts(entries[i])) values.insert(values.end(), {squares[i].parameters, squares[i].others});
+  if (values.empty() || axis.size() == 1) return;
+  axis.run(comm::allreduce(values));
+  auto next = values.begin();
+  for (std::size_t i = 0; i < squares.size(); ++i)
+    if (counts(entries[i])) squares[i].parameters = *next++, squares[i].others = *next++;
+}
+
+}  // namespace
+
 // Each element counts once: an owner counts what it holds, tensor rank 0 what all tensor ranks hold alike, and every stage its own.
 void Updater::measure_norm() {
   if (!clips()) return;
   if (!meets()) return optimizer_.measure_norm(gradients(), stream());
-  double sum = 0;
+  double common = 0;                  // to all data-parallel workers, unless they share them out
+  std::vector<double> squares = {0};  // of what one worker has
   for (const tensor::Entry& entry : arena_.entries()) {
-    if (!entry.slice && mesh_->tensor().rank() > 0) continue;
+    if (!sliced_by_tensor_rank(entry) && mesh_->tensor().rank() > 0) continue;
+    double& sum = entry.is_private() || !owners_.shared() ? squares[0] : common;
     for (const tensor::Shard::Held& held : shard_.within(entry.offset, entry.offset + entry.count)) sum += squared_norm_of(held);
   }
-  std::vector<double> squares = {sum};
-  if (!owners_.shared()) comm_->run(comm::allreduce(squares));
+  if (!owners_.shared() || arena_.has_private()) comm_->run(comm::allreduce(squares));
+  squares[0] += common;
   if (mesh_->tensor().size() > 1) mesh_->tensor().run(comm::allreduce(squares));
   if (mesh_->pipeline().size() > 1) mesh_->pipeline().run(comm::allreduce(squares));
   squared_norm_.fill_(squares[0]);
@@ -38,16 +60,9 @@ void Updater::update_adapted() {
 }
 
 void Updater::sum_over_ranks(std::span<optim::Squares> squares) const {
-  static_assert(sizeof(optim::Squares) == 2 * sizeof(double));
-  if (!owners_.shared()) comm_->run(comm::allreduce(comm::Buffer(&squares.data()->parameters, 2 * std::ssize(squares))));
-  if (mesh_->tensor().size() == 1) return;
-  std::vector<double> sliced;
-  for (std::size_t i = 0; i < squares.size(); ++i)
-    if (arena_.entries()[i].slice) sliced.insert(sliced.end(), {squares[i].parameters, squares[i].others});
-  mesh_->tensor().run(comm::allreduce(sliced));
-  auto next = sliced.begin();
-  for (std::size_t i = 0; i < squares.size(); ++i)
-    if (arena_.entries()[i].slice) squares[i].parameters = *next++, squares[i].others = *next++;
+  const bool shared_out = !owners_.shared();
+  sum_of_entries(squares, *comm_, arena_.entries(), [&](const tensor::Entry& entry) { return shared_out || entry.is_private(); });
+  sum_of_entries(squares, mesh_->tensor(), arena_.entries(), sliced_by_tensor_rank);
 }
 
 }  // namespace paceline::step

@@ -8,6 +8,9 @@
 // al., "Automatic cross-replica sharding of weight update", 2020; stage 1 of ZeRO, Rajbhandari et al., 2020). From stage 2 on a bucket's
 // gradients are reduced in the middle of every micro-batch's pass and released; in stage 3 its parameters stay with their owners, and the
 // model gathers them (sharded/).
+//
+// A private entry (tensor/arena.h) is in no bucket. Samples of all workers made its gradient, each weighted for a mean over the workers, so
+// it is divided by their number; its worker alone updates it.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -47,6 +50,7 @@ class Allreduce final : public step::Strategy {
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
         sharded_(wants_sharded()),
+        private_(arena().ranges(/*are_private=*/true)),
         backward_(context.model.device(), records()),
         update_(context.model.device(), records()),
         tuner_(cuts(), context.comm()),
@@ -108,8 +112,12 @@ class Allreduce final : public step::Strategy {
  private:
   tensor::Arena& arena() { return context_.model.arena(); }
   bool on_cpu() const { return context_.model.device().is_cpu(); }
-  bool records() const { return context_.record_steps && !statistics_.synchronised() && !sharded_ && !updater_.meets() && !scale_.on(); }
-  bool updates_at_the_end() const { return updater_.clips() || !on_cpu() || scale_.on() || (sharded_ && !updater_.elementwise()); }
+  bool records() const {
+    return context_.record_steps && !statistics_.synchronised() && !sharded_ && !updater_.meets() && !scale_.on() && private_.empty();
+  }
+  bool updates_at_the_end() const {
+    return updater_.clips() || !on_cpu() || scale_.on() || ((sharded_ || !private_.empty()) && !updater_.elementwise());
+  }
   int stage() const { return context_.workers() > 1 ? context_.zero : 0; }
   bool hands_round() const { return sharded_ && stage() < 3; }
 
@@ -136,10 +144,15 @@ class Allreduce final : public step::Strategy {
     if (stage() > 0 && config_.update == "whole")
       throw ConfigError(
           fmt::format("parallel.zero={} shares updates out, and strategy.update=whole does not; leave one of them out", stage()));
-    if (asked && !on_cpu() && !updater_.elementwise())
+    if (arena().has_private() && context_.compression != "none")
+      throw ConfigError(
+          fmt::format("comm.compression={} keeps for every worker what the mean gradient still lacks, and '{}' is spread over the workers; "
+                      "use comm.compression=none",
+                      context_.compression, std::ranges::find_if(arena().entries(), &tensor::Entry::is_private)->name));
+    if ((asked || arena().has_private()) && !on_cpu() && !updater_.elementwise())
       throw ConfigError(
           fmt::format("optim.name={} needs norms of whole tensors, which workers that share them do not have on a GPU yet; use "
-                      "sgd, adam or adamw, train.device=cpu, or parallel.zero=0",
+                      "sgd, adam or adamw, or train.device=cpu",
                       context_.optim.name));
     // Where nobody asked: as long as it costs nothing and changes no bit.
     const bool free = updater_.elementwise() && !updater_.clips() && on_cpu() && context_.compression == "none" &&
@@ -172,7 +185,7 @@ class Allreduce final : public step::Strategy {
     exchange_->prepare(lane_.buckets());
     // Who updates what: everybody all of it, or each worker its part of every bucket.
     const tensor::Owners everybody(arena().length());
-    const tensor::Owners owners = sharded_ ? sharded::part_owners(lane_.buckets(), context_.workers()) : everybody;
+    const tensor::Owners owners = sharded_ ? sharded::part_owners(arena(), lane_.buckets(), context_.workers()) : everybody;
     arena().set_owners(tensor::Role::moment, owners);
     arena().set_owners(tensor::Role::gradient, stage() >= 2 ? owners : everybody);
     updater_.follow_owners();
@@ -182,7 +195,17 @@ class Allreduce final : public step::Strategy {
   void finish_part() {
     const step::PhaseSpan wait(context_, lane_.overlaps() ? "wait for gradients" : "exchange");
     lane_.finish();
+    for (const tensor::OwnedRange& range : private_) treat_private(range);
     ++part_;
+  }
+
+  void treat_private(const tensor::OwnedRange& range) {
+    arena().gradients().narrow(0, range.begin, range.count()).div_(context_.workers());
+    if (stage() >= 2) {
+      updater_.keep_gradients(range.begin, range.end, /*add=*/part_ > 0);
+      arena().release(tensor::Role::gradient, range.begin, range.end);
+    }
+    if (!updates_at_the_end() && part_ + 1 == parts_) updater_.update(range.begin, range.end);
   }
 
   /// Whoever updates an element needs its mean gradient, and everybody its parameter. Returns how long the update took.
@@ -222,6 +245,7 @@ class Allreduce final : public step::Strategy {
   std::unique_ptr<data_parallel::Exchange> exchange_;
   data_parallel::WorkerStatistics statistics_;
   bool sharded_;
+  std::vector<tensor::OwnedRange> private_;  // entries that this worker alone has
   step::RecordedStep backward_, update_;
   data_parallel::BucketTuner tuner_;
   std::int64_t sharded_bytes_ = 0;

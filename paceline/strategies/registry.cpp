@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
 #include "paceline/central/central.h"
 
 namespace paceline::strategies {
@@ -73,6 +76,10 @@ std::string resolve(const std::string& name, int workers) {
 std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
                                               const central::Settings& servers) {
   const StrategyKind& kind = find(strategies(), "strategy", config.name).make;
+  const auto& entries = context.model.arena().entries();
+  if (const auto found = std::ranges::find_if(entries, &tensor::Entry::is_private); found != entries.end() && config.name != "allreduce")
+    throw ConfigError(
+        fmt::format("'{}' is spread over the workers, which make every step together then; use strategy.name=allreduce", found->name));
   if (!kind.centralised()) return kind.make(config, context);
   central::Settings paired_servers = servers;
   paired_servers.strategy = config.name, paired_servers.ps = paired(config.name, servers.ps);

@@ -124,6 +124,19 @@ OwnedRange Arena::range_of(std::size_t first, std::size_t last) const {
   return {entries_.at(first).offset, last == entries_.size() ? length_ : entries_.at(last).offset};
 }
 
+std::vector<OwnedRange> Arena::ranges(bool are_private, std::size_t first, std::size_t last) const {
+  std::vector<OwnedRange> found;
+  for (std::size_t i = first; i < last; ++i) {
+    if (entries_[i].is_private() != are_private) continue;
+    const OwnedRange range = range_of(i, i + 1);
+    if (!found.empty() && found.back().end == range.begin) found.back().end = range.end;
+    else found.push_back(range);
+  }
+  return found;
+}
+
+bool Arena::has_private() const { return std::ranges::any_of(entries_, &Entry::is_private); }
+
 void Arena::set_owners(Role role, Owners owners) {
   ensure(owners.length() == length_, "every element of an arena has an owner");
   roles_[static_cast<std::size_t>(role)].owners = std::move(owners);

@@ -10,7 +10,8 @@
 // Every entry belongs to a unit of its model, and every role that values of the arena play (parameter, gradient, master copy, moment of an
 // optimizer) has a dtype and owners: a range belongs to one rank, or to all. Parameters and gradients have addresses here, whole; what a
 // rank does not hold of them, or not now, it releases, and no memory lies behind it (backing.h). Whoever keeps masters or moments allocates
-// them by allocate(), for what its rank holds.
+// them by allocate(), for what its rank holds. Private entries, of which every rank of the data axis has others, belong to all: each rank
+// holds its own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -52,6 +53,9 @@ struct Entry {
   /// A tensor is cut into rows, along its first dimension, wherever it is cut: those lie one behind the other in every layout.
   std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   std::int64_t row() const { return rows() > 0 ? count / rows() : 0; }  // elements
+
+  /// No other data-parallel worker has these elements: its gradient is complete without an exchange, and only its norm needs the others.
+  bool is_private() const { return slice && slice->across == Across::data; }
 
   std::vector<std::int64_t> whole() const;  ///< the shape of the tensor that it is a slice of, or its own
 };
@@ -133,6 +137,10 @@ class Arena {
   Ledger& ledger() const { return *ledger_; }
   /// The elements of entries [first, last) with the padding behind them.
   OwnedRange range_of(std::size_t first, std::size_t last) const;
+  /// The private entries, or all others, in as few ranges as possible; of entries [first, last).
+  std::vector<OwnedRange> ranges(bool are_private, std::size_t first, std::size_t last) const;
+  std::vector<OwnedRange> ranges(bool are_private) const { return ranges(are_private, 0, entries_.size()); }
+  bool has_private() const;
 
   /// take_back() and restore_gradients() of an adopted module. ConfigError where another arena has adopted it since.
   void take_back() const;

@@ -1,4 +1,4 @@
-// Which part of a whole tensor a rank holds, where ranks share it (tensor parallelism).
+// Which part of a whole tensor a rank holds, where the ranks of an axis share it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +7,9 @@
 #include <vector>
 
 namespace paceline::tensor {
+
+/// The axis whose ranks hold a tensor together.
+enum class Across : std::uint8_t { tensor, data };
 
 /// Along one dimension of the whole tensor, the runs of indices that are held, one behind the other. Query, key and value of one attention
 /// projection are three runs.
@@ -18,6 +21,7 @@ struct Slice {
 
   std::int64_t dim = 0, all = 0;  // of the whole tensor: which dimension, and how long it is
   std::vector<Run> runs;          // ascending
+  Across across = Across::tensor;
 
   std::int64_t count() const;  // indices that are held
   bool operator==(const Slice&) const = default;

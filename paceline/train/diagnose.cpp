@@ -67,6 +67,7 @@ std::string describe(nn::Model& model, const Fault& fault) {
   const nn::Part part = model.parts()[static_cast<std::size_t>(fault.part)];
   if (fault.parameter < 0) return fmt::format("the output of {} is not finite", part.name);
   const auto index = static_cast<std::size_t>(fault.parameter), parameters = part.parameters.size();
+  if (index >= parameters + part.statistics.size()) return fmt::format("a parameter of {} is not finite", part.name);  // another stage's
   const tensor::Entry& entry = index < parameters ? model.arena().entries()[part.parameters[index]]
                                                   : model.statistics().entries()[part.statistics[index - parameters]];
   return fmt::format("'{}' of {} is not finite", entry.name, part.name);

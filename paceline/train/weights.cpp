@@ -80,7 +80,7 @@ std::vector<NamedTensor> sliced_alone(std::vector<NamedTensor> state, nn::Model&
   std::set<std::string> whole;
   for (const tensor::Arena* arena : {&module.arena(), &module.statistics()})
     for (const tensor::Entry& entry : arena->entries())
-      if (!entry.slice) whole.insert(entry.name);
+      if (!entry.slice || entry.is_private()) whole.insert(entry.name);
   // "model.conv1.weight", "optim.momentum.conv1.weight"
   const auto is_whole = [&](const std::string& name) {
     if (name.starts_with(kModel)) return whole.contains(name.substr(kModel.size()));

@@ -17,11 +17,12 @@
 #include "paceline/sharded/gathering_model.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
+#include "tests/sharded/spread_model.h"
 
 namespace paceline::sharded {
 
 struct Settings {
-  std::string network = "mlp";  // of the registry, or "sequential": a user's module
+  std::string network = "mlp";  // of the registry, or "sequential": a user's module, "spread": SpreadModel
   int stage = 0;
   std::int64_t micro_batches = 1, samples = 8;  // samples: of all workers together
   optim::OptimConfig optim = {.name = "adamw", .rate = 0.01, .epsilon = 1e-3};
@@ -65,6 +66,8 @@ class Worker {
     const tensor::Allocate allocate = data_parallel::allocate_from(comm);
     if (settings_.network == "sequential") {
       model_ = users_module(allocate);
+    } else if (settings_.network == "spread") {
+      model_ = std::make_shared<SpreadModel>(comm, allocate);
     } else {
       nn::GraphModule::Options options;
       options.seed = 3, options.allocate = allocate, options.precision = settings_.precision, options.dtype = settings_.storage;
@@ -94,7 +97,8 @@ class Worker {
                        count = all * (comm_.rank() + 1) / comm_.size() - first;
     const bool tokens = settings_.network == "gpt";
     std::vector<std::int64_t> shape = {all};
-    const auto input = settings_.network == "sequential" ? std::vector<std::int64_t>{16} : model_of(settings_).input;
+    const auto input =
+        settings_.network == "sequential" || settings_.network == "spread" ? std::vector<std::int64_t>{16} : model_of(settings_).input;
     shape.insert(shape.end(), input.begin(), input.end());
     const std::int64_t values = at::empty(shape).numel();
     const at::Tensor wave = ((at::arange(values, at::kDouble) + static_cast<double>(613 * step)) * 0.731).sin();

@@ -20,6 +20,7 @@ struct Layout {
   int data = 1, pipeline = 1, tensor = 1;
   bool zero = false;  // each data-parallel rank holds a range of everything
   bool channels_last = false;
+  bool spread = false;  // slices lie on the data axis instead of the tensor axis: nobody else has them
 
   int ranks() const { return data * pipeline * tensor; }
 };
@@ -31,10 +32,13 @@ const std::vector<Layout> kLayouts = {{},
                                       {.tensor = 2},
                                       {.pipeline = 3},
                                       {.pipeline = 2, .tensor = 2, .channels_last = true},
-                                      {.data = 2, .pipeline = 2, .tensor = 2, .zero = true}};
+                                      {.data = 2, .pipeline = 2, .tensor = 2, .zero = true},
+                                      {.data = 2, .spread = true},
+                                      {.data = 2, .pipeline = 2, .tensor = 2, .spread = true}};
 
 std::string named(const Layout& layout) {
-  return fmt::format("data={} pipeline={} tensor={} zero={}", layout.data, layout.pipeline, layout.tensor, layout.zero);
+  return fmt::format("data={} pipeline={} tensor={} zero={} spread={}", layout.data, layout.pipeline, layout.tensor, layout.zero,
+                     layout.spread);
 }
 
 /// A tensor of the whole network, and how tensor parallelism slices it.
@@ -108,7 +112,9 @@ class Rank {
     std::vector<tensor::Spec> specs;
     for (const Whole& whole : kNetwork) {
       if (whole.unit % layout.pipeline != stage(layout, rank)) continue;
-      const auto slice = whole.slice(rank % layout.tensor, layout.tensor);
+      auto slice =
+          layout.spread ? whole.slice(rank / layout.tensor % layout.data, layout.data) : whole.slice(rank % layout.tensor, layout.tensor);
+      if (slice && layout.spread) slice->across = tensor::Across::data;
       std::vector<std::int64_t> shape = whole.shape;
       if (slice) shape[static_cast<std::size_t>(whole.dim)] = slice->count();
       specs.push_back({whole.name, shape, true, slice});
