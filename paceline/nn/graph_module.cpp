@@ -68,9 +68,15 @@ std::vector<std::vector<int>> crossing_layers(const graph::Graph& graph, const s
   return result;
 }
 
-std::optional<tensor::Slice> slice_of(const graph::LocalTensor& local) {
+/// Null: nobody shares layers.
+std::unique_ptr<TensorAxis> axis_of(const graph::TensorSplit& split, comm::Communicator* spread, comm::Communicator* tensor) {
+  comm::Communicator* const sharing = split.hybrid ? spread : split.parts > 1 ? tensor : nullptr;
+  return sharing ? std::make_unique<TensorAxis>(*sharing) : nullptr;
+}
+
+std::optional<tensor::Slice> slice_of(const graph::LocalTensor& local, tensor::Across across) {
   if (!local.slice) return std::nullopt;
-  tensor::Slice slice{.dim = local.slice->dim, .all = local.slice->all, .runs = {}};
+  tensor::Slice slice{.dim = local.slice->dim, .all = local.slice->all, .runs = {}, .across = across};
   for (const graph::Slice::Run& run : local.slice->runs) slice.runs.push_back({run.first, run.count});
   return slice;
 }
@@ -80,9 +86,9 @@ std::optional<tensor::Slice> slice_of(const graph::LocalTensor& local) {
 GraphModule::GraphModule(graph::Graph graph, const Options& options)
     : graph_(std::move(graph)),
       options_(options),
-      split_(graph::tensor_split(graph_, options.tensor ? options.tensor->size() : 1, options.sequence)),
+      split_(options.hybrid ? *options.hybrid : graph::tensor_split(graph_, options.tensor ? options.tensor->size() : 1, options.sequence)),
       spread_(options.data && options.data->size() > 1 ? options.data->split(0, options.data->rank()) : nullptr),
-      axis_(split_.parts > 1 ? std::make_unique<TensorAxis>(*options.tensor) : nullptr),
+      axis_(axis_of(split_, spread_.get(), options.tensor)),
       device_(options.device),
       compute_(compute_type(options)),
       channels_last_(options.device.is_cuda()),
@@ -150,10 +156,11 @@ bool GraphModule::holds(std::size_t unit) const {
 std::vector<HeldParameter> GraphModule::held_parameters() const {
   std::vector<HeldParameter> held;
   std::size_t unit = 0, trainable = 0, statistic = 0;
+  const tensor::Across across = split_.hybrid ? tensor::Across::data : tensor::Across::tensor;
   for (const graph::LocalTensor& local : graph::local_tensors(graph_, split_, axis_ ? axis_->rank() : 0)) {
     while (static_cast<std::size_t>(local.whole.layer) >= begins_[unit + 1]) ++unit;
     const std::size_t index = local.whole.trainable ? trainable++ : statistic++;
-    if (holds(unit)) held.push_back({local.whole, index, slice_of(local)});
+    if (holds(unit)) held.push_back({local.whole, index, slice_of(local, across)});
   }
   return held;
 }
@@ -251,6 +258,12 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
 };
 
 }  // namespace
+
+Traffic GraphModule::traffic() const {
+  Traffic traffic = axis_ ? axis_->traffic() : Traffic{};
+  if (split_.hybrid) std::swap(traffic.bytes_data, traffic.bytes_tensor);
+  return traffic;
+}
 
 void GraphModule::take_back() {
   tensor::take_back(arena_, leaves_);

@@ -27,9 +27,10 @@ class GraphModule : public torch::nn::Module, public Model {
     bool fuse_norms = true;        // on a GPU; not where a pass sums over workers
     std::vector<Units> held = {};  // the units whose weights it has and that it computes: a pipeline's stage; empty: all
     tensor::Allocate allocate = tensor::allocate_pages;
-    comm::Communicator* tensor = nullptr;  // the ranks that share its layers, which outlives it; null: none
-    bool sequence = false;                 // they share the positions between those layers as well
-    comm::Communicator* data = nullptr;    // the ranks over which some layers are spread, each with samples of its own; null: none
+    comm::Communicator* tensor = nullptr;           // the ranks that share its layers, which outlives it; null: none
+    bool sequence = false;                          // they share the positions between those layers as well
+    comm::Communicator* data = nullptr;             // the ranks over which some layers are spread, each with samples of its own; null: none
+    std::optional<graph::TensorSplit> hybrid = {};  // how they share layers (graph/hybrid.h)
   };
 
   /// Collective on the ranks of Options::data.
@@ -71,7 +72,7 @@ class GraphModule : public torch::nn::Module, public Model {
   bool takes_generator() const override { return true; }
   bool recordable() const override { return !spread_; }
   bool exchanges_samples() const override { return spread_ != nullptr; }
-  Traffic traffic() const override { return axis_ ? axis_->traffic() : Traffic{}; }
+  Traffic traffic() const override;
 
  private:
   struct Node {

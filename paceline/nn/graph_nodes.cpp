@@ -56,6 +56,8 @@ void GraphModule::build_nodes() {
     nodes_[i].inputs = layers[i].inputs;  // of other ranks' layers too: what crosses a border is kept until then
     const bool may_drop = layers[i].kind == Kind::dropout || layers[i].kind == Kind::attention;
     nodes_[i].draws = may_drop && layers[i].probability > 0;
+    const graph::Form form = split_.layers[i].form;
+    nodes_[i].exchanges = split_.hybrid && (form == graph::Form::column || form == graph::Form::row);
     uses_chance_ = uses_chance_ || nodes_[i].draws;
   }
   for (std::size_t unit = 0; unit < units_.size(); ++unit)

@@ -1,13 +1,16 @@
-// What layers that ranks share ask of one another: sums of partial results, and sequences that are put together or dealt out by positions.
-// Every result is the same, bit by bit, on all ranks of the axis.
+// What layers that ranks share ask of one another: sums of partial results; sequences that are put together or dealt out by positions, and
+// batches by samples. Sums over the axis, and what is put together, are the same, bit by bit, on all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/nn/op.h"
 #include "paceline/nn/traffic.h"
 
 namespace paceline::nn {
+
+using Shares = std::vector<Share>;  // of a batch, by rank
 
 class TensorAxis {
  public:
@@ -27,11 +30,21 @@ class TensorAxis {
   /// This rank's [batch, T/size, d] of the sum of all ranks' [batch, T, d].
   at::Tensor scatter_positions(const at::Tensor& partial) const;
 
+  /// [batch, …] of all ranks' [samples, …], which may differ in number.
+  at::Tensor gather_samples(const at::Tensor& part, const Shares& shares) const;
+  /// This rank's [samples, …] of the sum of all ranks' [batch, …], which is lost.
+  at::Tensor scatter_samples(const at::Tensor& partial, const Shares& shares) const;
+  /// This rank's channels of all samples, [batch, …, d/size], of all ranks' [samples, …, d].
+  at::Tensor to_channels(const at::Tensor& samples, const Shares& shares) const;
+  /// This rank's [samples, …, d] of all ranks' [batch, …, d/size].
+  at::Tensor to_samples(const at::Tensor& channels, const Shares& shares) const;
+
   const Traffic& traffic() const { return traffic_; }
 
  private:
   at::Tensor reduce(const at::Tensor& values, comm::ReduceOp op) const;
-  /// `rounds`: how often a rank sends its share of the other ranks' parts: once in a reduce-scatter or all-gather, twice in an allreduce.
+  std::int64_t own(const Shares& shares) const { return shares[static_cast<std::size_t>(rank())].samples; }
+  /// `rounds`: how often a rank sends its share of the other ranks' parts: twice in an allreduce, otherwise once.
   void run(const comm::Operation& operation, const at::Tensor& values, int rounds) const;
 
   comm::Communicator& comm_;

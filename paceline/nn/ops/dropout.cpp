@@ -31,7 +31,8 @@ namespace {
 
 class Dropout final : public Op {
  public:
-  explicit Dropout(const graph::Layer& layer, const MaskPart& part = {}) : keep_(1 - layer.probability), part_(part) {}
+  explicit Dropout(const graph::Layer& layer, const MaskPart& part = {}, std::optional<std::size_t> batch_of_workers = std::nullopt)
+      : keep_(1 - layer.probability), part_(part), batch_of_workers_(batch_of_workers) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights&, const Pass& pass, Tensors& saved) const override {
     const at::Tensor mask = pass.training ? mask_for(inputs[0], pass) : at::Tensor();
@@ -46,16 +47,30 @@ class Dropout final : public Op {
 
  private:
   at::Tensor mask_for(const at::Tensor& values, const Pass& pass) const {
-    return part_.all > 0 ? dropout_mask(values, part_, keep_, pass) : dropout_mask(values, keep_, pass);
+    if (part_.all == 0) return dropout_mask(values, keep_, pass);
+    const bool by_worker = batch_of_workers_ && pass.generator.defined() && pass.shares.front().chance && keep_ < 1;
+    if (!by_worker) return dropout_mask(values, part_, keep_, pass);
+    std::vector<at::Tensor> masks;
+    std::int64_t begin = 0;
+    for (const Share& share : pass.shares) {
+      at::Generator generator = pass.generator;
+      generator.set_current_seed(chance_of(*share.chance, *batch_of_workers_));
+      if (share.samples > 0) masks.push_back(dropout_mask(values.narrow(0, begin, share.samples), part_, keep_, pass));
+      begin += share.samples;
+    }
+    return at::cat(masks);
   }
 
   double keep_;
-  MaskPart part_;  // all = 0: the whole
+  MaskPart part_;                                // all = 0: the whole
+  std::optional<std::size_t> batch_of_workers_;  // the layer
 };
 
 }  // namespace
 
 MadeOp make_dropout(const graph::Layer& layer, bool) { return std::make_unique<Dropout>(layer); }
-MadeOp make_dropout_part(const graph::Layer& whole, const MaskPart& part) { return std::make_unique<Dropout>(whole, part); }
+MadeOp make_dropout_part(const graph::Layer& whole, const MaskPart& part, std::optional<std::size_t> batch_of_workers) {
+  return std::make_unique<Dropout>(whole, part, batch_of_workers);
+}
 
 }  // namespace paceline::nn

@@ -13,42 +13,71 @@ using graph::Kind;
 using graph::Layout;
 
 /// Around a layer of this rank's own channels or heads. In column form its input is whole, and the ranks' gradients of it are added up; in
-/// row form its outputs are partial sums, which are added up, and the bias comes after that, once. Positions that are split are gathered
-/// on the way in and dealt out on the way out.
+/// row form its outputs are partial sums, which are added up, and the bias comes after that, once. Where the ranks share positions or
+/// samples in between, these are gathered on the way in and dealt out on the way out.
 class Shared final : public Op {
  public:
   struct Way {
-    bool enters = false;    // column form
-    bool leaves = false;    // row form
-    bool bias = false;      // row form: the last weight
-    bool sequence = false;  // what is whole otherwise is split by positions
+    bool enters = false;             // column form
+    bool leaves = false;             // row form
+    bool bias = false;               // row form: the last weight
+    bool alone = false;              // of samples, without a partner: channels and samples change places at its other side
+    Layout between = Layout::whole;  // positions or samples: of which ranks have parts otherwise
   };
   Shared(std::unique_ptr<Op> local, const TensorAxis& axis, const Way& way) : local_(std::move(local)), axis_(axis), way_(way) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
-    at::Tensor out = local_->forward(gathers() ? Tensors{axis_.gather_positions(inputs[0])} : inputs, of_local(weights), pass, saved);
-    if (gathers()) saved[0] = inputs[0];  // fc and attention save their input first; all positions of it are gathered again
-    if (!way_.leaves) return out;
-    out = way_.sequence ? axis_.scatter_positions(out) : axis_.sum(out);
+    at::Tensor out = local_->forward({brought_in(inputs[0], pass)}, of_local(weights), pass, saved);
+    if (gathers_again()) saved[0] = inputs[0];  // fc and attention save their input first; all positions of it are gathered again
+    out = brought_out(out, pass);
     return way_.bias ? out.add_(as_channels(weights.values.back(), out)) : out;
   }
 
   Tensors backward(const at::Tensor& given, const Weights& weights, const Pass& pass, const Tensors& saved,
                    bool wants_input) const override {
-    const at::Tensor gradient = way_.leaves && way_.sequence ? axis_.gather_positions(given) : given;
-    if (way_.bias)
-      make_weight_gradients(pass, [gradient, place = weights.gradients.back()](const Pass& then) {
-        deliver(place, gradient.sum(all_but_channels(gradient)), then);
+    const at::Tensor gradient = gradient_in(given, pass);
+    if (way_.bias)  // of samples, each worker makes its own ones' gradient, as of all that is data-parallel
+      make_weight_gradients(pass, [summed = samples() ? given : gradient, place = weights.gradients.back()](const Pass& then) {
+        deliver(place, summed.sum(all_but_channels(summed)), then);
       });
     Tensors needed = saved;
-    if (gathers()) needed[0] = axis_.gather_positions(saved[0]).flatten(0, 1);
+    if (gathers_again()) needed[0] = axis_.gather_positions(saved[0]).flatten(0, 1);
     Tensors made = local_->backward(gradient, of_local(weights), pass, needed, wants_input);
-    if (!way_.enters || !wants_input) return made;
-    return {way_.sequence ? axis_.scatter_positions(made[0]) : axis_.sum(made[0])};
+    if (!wants_input) return made;
+    return {gradient_out(made[0], pass)};
   }
 
  private:
-  bool gathers() const { return way_.enters && way_.sequence; }
+  bool positions() const { return way_.between == Layout::positions; }
+  bool samples() const { return way_.between == Layout::samples; }
+  bool gathers_again() const { return way_.enters && positions(); }
+
+  at::Tensor brought_in(const at::Tensor& input, const Pass& pass) const {
+    if (way_.enters && positions()) return axis_.gather_positions(input);
+    if (way_.enters && samples()) return axis_.gather_samples(input, pass.shares);
+    return way_.leaves && way_.alone ? axis_.to_channels(input, pass.shares) : input;
+  }
+
+  at::Tensor brought_out(const at::Tensor& output, const Pass& pass) const {
+    if (way_.leaves) return summed(output, pass);
+    return way_.enters && way_.alone ? axis_.to_samples(output, pass.shares) : output;
+  }
+
+  at::Tensor gradient_in(const at::Tensor& given, const Pass& pass) const {
+    if (way_.leaves && positions()) return axis_.gather_positions(given);
+    if (way_.leaves && samples()) return axis_.gather_samples(given, pass.shares);
+    return way_.enters && way_.alone ? axis_.to_channels(given, pass.shares) : given;
+  }
+
+  at::Tensor gradient_out(const at::Tensor& made, const Pass& pass) const {
+    if (way_.enters) return summed(made, pass);
+    return way_.alone ? axis_.to_samples(made, pass.shares) : made;
+  }
+
+  at::Tensor summed(const at::Tensor& partial, const Pass& pass) const {
+    if (samples()) return axis_.scatter_samples(partial, pass.shares);
+    return positions() ? axis_.scatter_positions(partial) : axis_.sum(partial);
+  }
 
   Weights of_local(const Weights& weights) const {
     if (!way_.bias) return weights;
@@ -113,9 +142,16 @@ std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::Tenso
   graph::Layer local = graph::local_layer(graph, split, layer, axis.rank());
   if (whole.kind == Kind::embedding && how.form == Form::row)
     return make_embedding_part(whole, graph::part_of(whole.vocabulary, axis.size(), axis.rank()), axis, split.sequence);
-  if (whole.kind == Kind::dropout && how.output != Layout::whole) return make_dropout_part(whole, mask_part(whole, how, axis));
+  if (whole.kind == Kind::dropout && (how.output == Layout::channels || how.output == Layout::positions))
+    return make_dropout_part(whole, mask_part(whole, how, axis), split.hybrid ? std::optional(layer) : std::nullopt);
   const bool leaves = how.form == Form::row || how.form == Form::both, enters = how.form == Form::column || how.form == Form::both;
-  const Shared::Way way{.enters = enters, .leaves = leaves, .bias = leaves && whole.bias, .sequence = split.sequence};
+  const Shared::Way way{.enters = enters,
+                        .leaves = leaves,
+                        .bias = leaves && whole.bias,
+                        .alone = how.input == Layout::samples && how.output == Layout::samples,
+                        .between = split.hybrid     ? Layout::samples
+                                   : split.sequence ? Layout::positions
+                                                    : Layout::whole};
   if (how.form == Form::both)
     return std::make_unique<Shared>(make_attention_part(whole, graph::part_of(whole.heads, axis.size(), axis.rank())), axis, way);
   if (leaves) local.bias = false;
