@@ -10,6 +10,7 @@
 #include "paceline/base/program.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/per_worker.h"
+#include "paceline/graph/hybrid.h"
 #include "paceline/graph/stages.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/recomputing_model.h"
@@ -32,6 +33,10 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
         "parallel.tensor={} splits the layers of networks that Paceline builds, and there are no rules for a module of this program; use "
         "parallel.tensor=1, with parallel.data={} or parallel.zero",
         mesh.tensor().size(), mesh.sizes().data * mesh.tensor().size()));
+  if (recipe.parallel.hybrid != "none")
+    throw ConfigError(fmt::format(
+        "parallel.hybrid={} names layers of networks that Paceline builds, and this program has a module of its own; leave it out",
+        recipe.parallel.hybrid));
   if (recipe.train.precision == "bf16")
     throw ConfigError(
         "train.precision=bf16 is for the networks that Paceline builds, and this program has a module of its own; leave it out");
@@ -128,6 +133,9 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
     const graph::Graph graph = graph_for(recipe.model, info);
     stages = cut_network(recipe, graph, options, info, mesh, clock);
     options.held = graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank());
+    if (recipe.parallel.hybrid != "none")
+      options.hybrid = graph::hybrid_split(graph, recipe.parallel.hybrid, comm.size(), recipe.data.batch);
+    if (options.hybrid && options.hybrid->splits_anything()) options.data = &comm;
     model = std::make_shared<nn::GraphModule>(graph, options);
   }
   model = nn::recomputing(std::move(model), nn::parse_recompute(recipe.train.recompute));

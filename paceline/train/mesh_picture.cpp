@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/text.h"
+#include "paceline/graph/hybrid.h"
 #include "paceline/graph/stages.h"
+#include "paceline/nn/graph_module.h"
 
 namespace paceline::train {
 namespace {
@@ -47,6 +49,9 @@ std::vector<std::string> describe_mesh(const comm::Mesh& mesh, const nn::Model& 
     lines.push_back(fmt::format("stage {}: ranks {}: {}", stage, ranks_of(mesh, stage), names_of(model, chunks)));
   }
   if (sizes.tensor > 1) lines.push_back(fmt::format("a rank has 1/{} of every layer that is split", sizes.tensor));
+  const auto* network = dynamic_cast<const nn::GraphModule*>(&model.network());
+  if (network && network->split().hybrid)
+    lines.push_back(fmt::format("hybrid over data {}: {}", sizes.data, graph::describe_hybrid(network->graph(), network->split())));
   if (zero > 0 && sizes.data > 1) lines.push_back(fmt::format("zero {}: a rank has 1/{} of the {}", zero, sizes.data, kept_once(zero)));
   return lines;
 }

@@ -104,6 +104,9 @@ void ParallelConfig::describe(Section& section) {
   section.field("pipeline", pipeline, "workers that share the units of the network; 0: the rest").at_least(0);
   section.field("tensor", tensor, "workers that share each layer; 0: the rest").at_least(0);
   section.field("sequence", sequence, "with tensor > 1, for transformers: between the layers that they share, workers share positions");
+  section.field("hybrid", hybrid,
+                "fully connected layers that data-parallel workers share, so that activations travel and not gradients: none; auto, those "
+                "where that is fewer bytes; or names, as in \"classifier.1,classifier.4\", with * at the end of one for anything");
   section.field("zero", zero, "ZeRO's stage: what data-parallel workers do not keep twice").at_least(0).at_most(3);
   std::vector<std::string_view> schedules;
   for (const auto& entry : schedule::pipelines()) schedules.push_back(entry.key);
@@ -180,6 +183,26 @@ std::optional<central::Settings> Recipe::servers() const {
 
 namespace {
 
+void validate_hybrid(const Recipe& recipe) {
+  const ParallelConfig& parallel = recipe.parallel;
+  if (const std::string& name = recipe.strategy.name; name != "auto" && name != "single" && name != "allreduce")
+    throw ConfigError(
+        fmt::format("parallel.hybrid={} is for workers that make every step together, and strategy '{}' is not; use "
+                    "strategy.name=allreduce",
+                    parallel.hybrid, name));
+  if (recipe.comm.compression != "none")
+    throw ConfigError(
+        fmt::format("parallel.hybrid={} and comm.compression={}: compressors take the gradients of all layers; leave one of "
+                    "them out",
+                    parallel.hybrid, recipe.comm.compression));
+  for (const auto& [axis, size] : {std::pair{"tensor", parallel.tensor}, {"pipeline", parallel.pipeline}})
+    if (size != 1)
+      throw ConfigError(
+          fmt::format("parallel.hybrid={} shares layers among data-parallel workers that have the rest of the network each, and "
+                      "parallel.{}={} divides that; use parallel.{}=1",
+                      parallel.hybrid, axis, size, axis));
+}
+
 void validate_mesh(const Recipe& recipe) {
   const ParallelConfig& parallel = recipe.parallel;
   const std::int64_t sharing = parallel.data_workers();
@@ -198,6 +221,7 @@ void validate_mesh(const Recipe& recipe) {
         fmt::format("train.micro_batches={} is more than the {} samples that each of {} pipelines has of data.batch={}; use "
                     "train.micro_batches={}",
                     recipe.train.micro_batches, share, sharing, recipe.data.batch, std::max<std::int64_t>(share, 1)));
+  if (parallel.hybrid != "none") validate_hybrid(recipe);
   if (splits && recipe.strategy.batch_norm == "sync")
     throw ConfigError("strategy.batch_norm=sync joins data-parallel workers alone so far; use parallel.pipeline=1 and parallel.tensor=1");
 }

@@ -47,6 +47,7 @@ struct TrainConfig {
 struct ParallelConfig {
   std::int64_t workers = 0;                         // 0: one for each process that was started, or as many as the mesh has
   std::int64_t data = 0, pipeline = 1, tensor = 1;  // how many of them lie along each axis of the mesh; 0: the rest
+  std::string hybrid = "none";                      // layers that data-parallel workers share: auto, or names
   std::int64_t zero = 0;                            // stage
   std::string schedule = "1f1b";                    // of the pipeline
   std::int64_t chunks = 0;                          // of the network on each rank of a pipeline; 0: as its schedule has it
