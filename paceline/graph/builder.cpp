@@ -79,6 +79,14 @@ Builder& Builder::attention(std::string name, const Attention& options) {
   return append(Kind::attention, std::move(name), std::move(layer));
 }
 
+Builder& Builder::experts(std::string name, const Experts& options) {
+  Layer layer = weighted(options.hidden, true);
+  layer.experts = options.count, layer.experts_top = options.top;
+  layer.expert_capacity = options.capacity, layer.balance = options.balance;
+  layer.projection_std = options.projection_std;
+  return append(Kind::experts, std::move(name), std::move(layer));
+}
+
 Builder& Builder::relu(std::string name) { return append(Kind::relu, std::move(name)); }
 Builder& Builder::relu6(std::string name) { return append(Kind::relu6, std::move(name)); }
 Builder& Builder::gelu(std::string name) { return append(Kind::gelu, std::move(name)); }

@@ -57,6 +57,13 @@ struct Attention {
   double projection_std = 0.02;  // deviation of the output projection's first weights
 };
 
+struct Experts {
+  std::int64_t count = 0, top = 1;
+  std::int64_t hidden = 0;  // features of each
+  double capacity = 1.25, balance = 0;
+  double projection_std = 0.02;  // as Attention's
+};
+
 /// Names of the members of PyTorch's Sequential: "features.0", "features.1", …
 class Sequence {
  public:
@@ -84,8 +91,9 @@ class Builder {
   std::int64_t scaled(std::int64_t channels) const;  ///< times model.multiplier, in multiples of 8
   bool small_image() const;                          ///< a side of up to 64 pixels: networks then drop the coarse steps of their stem
 
-  Builder& from(int layer);                           ///< the next layer reads this one
-  Builder& draw(Init init, double deviation = 0.02);  ///< first weights of the conv, fc, embedding and attention layers that follow
+  Builder& from(int layer);  ///< the next layer reads this one
+  Builder& draw(Init init,
+                double deviation = 0.02);  ///< first weights of the conv, fc, embedding, attention and experts layers that follow
 
   Builder& conv(std::string name, std::int64_t channels, const Conv& options = {});
   Builder& fc(std::string name, std::int64_t features, bool bias = true);
@@ -93,6 +101,7 @@ class Builder {
   Builder& layer_norm(std::string name);
   Builder& embedding(std::string name, std::int64_t vocabulary, std::int64_t positions, std::int64_t features);
   Builder& attention(std::string name, const Attention& options);
+  Builder& experts(std::string name, const Experts& options);
 
   Builder& relu(std::string name = {});
   Builder& relu6(std::string name = {});

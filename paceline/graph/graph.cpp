@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "paceline/base/error.h"
 #include "paceline/graph/infer.h"
 
@@ -30,6 +33,7 @@ std::string_view name_of(Kind kind) {
     case Kind::flatten: return "flatten";
     case Kind::embedding: return "embedding";
     case Kind::attention: return "attention";
+    case Kind::experts: return "experts";
     case Kind::softmax_loss: return "softmax_loss";
   }
   throw InternalError("a layer kind without a name");
@@ -42,6 +46,23 @@ std::int64_t elements(const Shape& shape) {
 }
 
 std::string to_string(const Shape& shape) { return fmt::format("{}", fmt::join(shape, "x")); }
+
+std::int64_t expert_slots(const Layer& layer) {
+  const std::int64_t positions = layer.output.at(0);
+  const double even = static_cast<double>(layer.experts_top * positions) / static_cast<double>(layer.experts);
+  return std::min(static_cast<std::int64_t>(std::ceil(layer.expert_capacity * even)), positions);
+}
+
+void check_experts(std::int64_t experts, std::int64_t workers) {
+  if (experts == 0 || experts % workers == 0) return;
+  std::int64_t fewer = std::min(workers, experts);
+  while (experts % fewer > 0) --fewer;
+  const std::int64_t below = experts - experts % workers, above = below + workers;
+  throw ConfigError(
+      fmt::format("model.experts={} cannot be spread evenly over the {} data-parallel workers; use model.experts={}, or "
+                  "parallel.data={}",
+                  experts, workers, below > 1 ? fmt::format("{} or {}", below, above) : std::to_string(above), fewer));
+}
 
 Graph::Graph(std::string network, Shape input, std::int64_t classes) : network_(std::move(network)), classes_(classes) {
   // Three sides of 2¹⁹ are 2⁵⁹ bytes: the input alone never reaches kLargest.

@@ -37,6 +37,7 @@ enum class Kind {
   flatten,
   embedding,    // tokens to features (wte), plus learned positions (wpe) if `positions` is set
   attention,    // multi-head self-attention with its projections in (c_attn: query, key, value) and out (c_proj)
+  experts,      // of many MLPs (c_fc, gelu, c_proj), the few that a gate chooses for each position
   softmax_loss  // cross entropy with the target
 };
 
@@ -79,15 +80,17 @@ struct Layer {
   std::int64_t heads = 1;                      // attention
   bool causal = false;                         // attention
   std::int64_t vocabulary = 0, positions = 0;  // embedding
+  std::int64_t experts = 0, experts_top = 1;   // experts: how many, and how many of them see a position; channels: hidden features of each
+  double expert_capacity = 1.25, balance = 0;  // experts: see expert_slots(); weight of the balance loss
   std::int64_t lrn_size = 5;
   double lrn_alpha = 1e-4, lrn_beta = 0.75, lrn_k = 2;
   Init init = Init::standard;
   double init_std = 0.02;
-  double projection_std = 0.02;  // attention: init_std of c_proj, which GPT-2 draws smaller than c_attn
+  double projection_std = 0.02;  // attention, experts: init_std of c_proj, which GPT-2 draws smaller than the others
 
   // What it costs for one sample, filled in by shape inference.
   std::int64_t parameters = 0;  // trainable: statistics of a batch norm are not among them
-  std::int64_t macs = 0;        // multiply–accumulates of the forward pass: conv, fc, attention (projections and both T×T products)
+  std::int64_t macs = 0;  // multiply–accumulates of the forward pass: conv, fc, attention (projections and both T×T products), experts
   std::int64_t activation_bytes = 0;  // its output in fp32
   std::int64_t gradient_bytes = 0;    // parameters in fp32
 };
@@ -99,7 +102,14 @@ struct Parameter {
   int layer = 0;
   bool trainable = true;  // false: running_mean, running_var of a batch norm
   bool decay = true;      // false: norms and biases, which weight decay and LARS leave alone
+  bool spread = false;    // data-parallel workers hold a part of it each, along its first dimension: experts
 };
+
+/// Positions of one sequence that an expert takes: capacity × top × positions / experts, rounded up, and no more than there are.
+std::int64_t expert_slots(const Layer& layer);
+
+/// ConfigError, with the nearest choices that work, where so many data-parallel workers cannot hold equally many experts.
+void check_experts(std::int64_t experts, std::int64_t workers);
 
 struct Counts {
   std::int64_t conv = 0, fc = 0, pool = 0;

@@ -104,6 +104,16 @@ Shape attention_shape(const Layer& layer, const Shape& input) {
   return input;
 }
 
+Shape experts_shape(const Layer& layer, const Shape& input) {
+  require_rank(layer, input, 2, "a sequence {positions, features}");
+  require(layer, layer.channels >= 1, "channels", layer.channels);
+  require(layer, layer.experts >= 2, "experts", layer.experts);
+  require(layer, layer.experts_top >= 1 && layer.experts_top <= std::min<std::int64_t>(2, layer.experts), "experts_top", layer.experts_top);
+  if (!(layer.expert_capacity > 0 && layer.expert_capacity <= static_cast<double>(layer.experts)))
+    refuse(layer, fmt::format("expert_capacity cannot be {}; {} is room for every position", layer.expert_capacity, layer.experts));
+  return input;
+}
+
 Shape add_shape(const Layer& layer, std::span<const Shape> inputs) {
   for (const Shape& input : inputs)
     if (input != inputs[0]) refuse(layer, fmt::format("adds equal shapes, not {} and {}", to_string(inputs[0]), to_string(input)));
@@ -134,6 +144,7 @@ Shape shape_of(const Layer& layer, std::span<const Shape> inputs) {
     case Kind::flatten: return {checked_elements(layer, input)};
     case Kind::embedding: return embedding_shape(layer, input);
     case Kind::attention: return attention_shape(layer, input);
+    case Kind::experts: return experts_shape(layer, input);
     case Kind::softmax_loss: return {1};
     case Kind::batch_norm:
       if (input.size() == 2) refuse(layer, fmt::format("takes an image or a vector, but its input is {}", to_string(input)));
@@ -154,13 +165,16 @@ Shape shape_of(const Layer& layer, std::span<const Shape> inputs) {
 }
 
 // T positions of d features: the projections cost 4·T·d², the scores and their product with the values T²·d each. A causal mask is not
-// taken off: the kernels that skip the masked half are an implementation's merit.
+// taken off: the kernels that skip the masked half are an implementation's merit. An expert computes all its slots, empty ones too.
 std::int64_t macs_of(const Layer& layer, const Shape& input) {
   switch (layer.kind) {
     case Kind::conv:
       return product(layer, {checked_elements(layer, layer.output), input[0] / layer.groups, layer.kernel_h, layer.kernel_w});
     case Kind::fc: return product(layer, {checked_elements(layer, layer.output), input.back()});
     case Kind::attention: return product(layer, {4, input[0], input[1], input[1]}) + product(layer, {2, input[0], input[0], input[1]});
+    case Kind::experts:
+      return product(layer, {input[0], input[1], layer.experts}) +
+             product(layer, {2, layer.experts, expert_slots(layer), input[1], layer.channels});
     default: return 0;
   }
 }
@@ -204,6 +218,15 @@ std::vector<Parameter> tensors_of(const Layer& layer, const Shape& input) {
       if (layer.bias) undecayed(".c_attn.bias", 3 * input[1]);
       weight(".c_proj.weight", {input[1], input[1]});
       if (layer.bias) undecayed(".c_proj.bias", input[1]);
+      break;
+    case Kind::experts:
+      weight(".gate.weight", {layer.experts, input[1]});
+      weight(".c_fc.weight", {layer.experts, layer.channels, input[1]});
+      undecayed(".c_fc.bias", layer.channels);
+      weight(".c_proj.weight", {layer.experts, input[1], layer.channels});
+      undecayed(".c_proj.bias", input[1]);
+      for (std::size_t i = 1; i < tensors.size(); ++i) tensors[i].spread = true;
+      for (const std::size_t bias : {2, 4}) tensors[bias].shape.insert(tensors[bias].shape.begin(), layer.experts);
       break;
     default: break;
   }

@@ -41,6 +41,21 @@ void refuse_unused(const ModelConfig& config, const Graph& graph) {
   if (config.zero_init_residual && none([](const Layer& layer) { return layer.init == Init::zero; }))
     throw ConfigError(
         fmt::format("network '{}' has no norm at the end of a residual block; leave model.zero_init_residual out", config.network));
+  if (config.experts > 0 && none([](const Layer& layer) { return layer.kind == Kind::experts; }))
+    throw ConfigError(config.network == "gpt"
+                          ? fmt::format("model.expert_every={} leaves none of {} blocks for model.experts={}; use "
+                                        "model.expert_every={}",
+                                        config.expert_every, config.layers, config.experts, config.layers)
+                          : fmt::format("network '{}' has no experts; leave model.experts out, or use gpt", config.network));
+  const ModelConfig usual;
+  const auto idle = [&](const char* key, const auto& value, const auto& left_out) {
+    if (config.experts == 0 && value != left_out)
+      throw ConfigError(fmt::format("model.{}={} is for model.experts, which is 0; set that, or leave model.{} out", key, value, key));
+  };
+  idle("experts_top", config.experts_top, usual.experts_top);
+  idle("expert_capacity", config.expert_capacity, usual.expert_capacity);
+  idle("balance", config.balance, usual.balance);
+  idle("expert_every", config.expert_every, usual.expert_every);
 }
 
 }  // namespace
@@ -56,6 +71,14 @@ void ModelConfig::describe(Section& section) {
   section.field("layers", layers, "gpt: number of blocks").at_least(1).at_most(10000);
   section.field("width", width, "gpt: features of a position").at_least(1);
   section.field("heads", heads, "gpt: attention heads, a divisor of the width").at_least(1);
+  section.field("experts", experts, "gpt: MLPs of a block with experts, of which a gate chooses for each position; 0: none").at_least(0);
+  section.field("experts_top", experts_top, "gpt: how many experts see a position").at_least(1).at_most(2);
+  section
+      .field("expert_capacity", expert_capacity,
+             "gpt: room of an expert, times the positions of a sequence that it would get in an even split")
+      .above(0);
+  section.field("balance", balance, "gpt: weight of the loss that spreads positions evenly over the experts").at_least(0);
+  section.field("expert_every", expert_every, "gpt: every so-many-th block has experts; 1: all, 2: every second").at_least(1);
   section
       .field("multiplier", multiplier,
              "resnets of the first form, vgg, alexnet, mobilenet_v1, cnn: their channels and hidden features times this, in multiples of 8")

@@ -180,6 +180,10 @@ TensorSplit tensor_split(const Graph& graph, int parts, bool sequence) {
   if (sequence && std::ranges::find(graph.layers(), Kind::attention, &Layer::kind) == graph.layers().end())
     throw ConfigError(
         fmt::format("parallel.sequence splits the positions of a transformer, and network '{}' has none; leave it out", graph.network()));
+  if (sequence && std::ranges::find(graph.layers(), Kind::experts, &Layer::kind) != graph.layers().end())
+    throw ConfigError(
+        fmt::format("parallel.sequence splits the positions of a sequence, of which the experts of network '{}' need all; leave it out",
+                    graph.network()));
   if (parts == 1) {
     TensorSplit whole;
     whole.layers.resize(graph.layers().size());

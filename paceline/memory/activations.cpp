@@ -33,7 +33,8 @@ bool saves_input(Kind kind) {
     case Kind::concat:
     case Kind::flatten:
     case Kind::embedding:
-    case Kind::attention: return true;
+    case Kind::attention:
+    case Kind::experts: return true;
     default: return false;
   }
 }
@@ -86,6 +87,12 @@ std::int64_t Activations::extra(const Layer& layer) const {
     case Kind::attention: {
       const std::int64_t weights = layer.heads * layer.output[0] * layer.output[0] * size_.samples;  // softmax(q kᵀ)
       return (4 * out + (layer.probability > 0 ? 3 : 1) * weights) * size_.element;  // q, k, v, what they mix; weights, used, mask
+    }
+    case Kind::experts: {
+      const std::int64_t slots = layer.experts * graph::expert_slots(layer) * size_.samples, rows = out / layer.output.back();
+      const std::int64_t taken = slots * (layer.output.back() + 2 * layer.channels), answers = layer.experts_top * out;
+      return (taken + answers) * size_.element + rows * (layer.experts + layer.experts_top) * 4  // what the gate said, in fp32
+             + (slots + 2 * rows * layer.experts_top) * 8;                                       // who has which slot
     }
     default: return 0;
   }

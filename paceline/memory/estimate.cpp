@@ -30,19 +30,23 @@ struct Share {
   std::vector<graph::Layer> layers;  // up to the logits
   std::vector<graph::Unit> units;
   std::vector<std::int64_t> parameters, statistics;  // by unit: elements
+  std::vector<std::int64_t> spread;                  // by unit: elements of which every data-parallel worker has others
 };
 
 Share share_of(const graph::Graph& graph, const Plan& plan) {
-  Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}};
+  Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}, .spread = {}};
   const graph::TensorSplit split = graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
   const auto end = static_cast<std::size_t>(graph.logits()) + 1;
   for (std::size_t i = 0; i < end; ++i) share.layers.push_back(graph::local_layer(graph, split, i, 0));
-  share.parameters.assign(share.units.size(), 0), share.statistics.assign(share.units.size(), 0);
+  share.parameters.assign(share.units.size(), 0), share.statistics.assign(share.units.size(), 0),
+      share.spread.assign(share.units.size(), 0);
   for (const graph::LocalTensor& tensor_ : graph::local_tensors(graph, split, 0)) {
     const auto layer = static_cast<std::size_t>(tensor_.whole.layer);
     const auto unit = std::ranges::find_if(share.units, [&](const graph::Unit& each) { return layer < each.last; });
-    auto& sums = tensor_.whole.trainable ? share.parameters : share.statistics;
-    sums[static_cast<std::size_t>(unit - share.units.begin())] += graph::elements(tensor_.shape);
+    const bool spread = tensor_.whole.spread && plan.data > 1;
+    if (spread) graph::check_experts(tensor_.shape[0], plan.data);
+    auto& sums = spread ? share.spread : tensor_.whole.trainable ? share.parameters : share.statistics;
+    sums[static_cast<std::size_t>(unit - share.units.begin())] += graph::elements(tensor_.shape) / (spread ? plan.data : 1);
   }
   return share;
 }
@@ -59,12 +63,13 @@ class Ranks {
     RankKind kind;
     kind.name = plan_.pipeline == 1 ? "every rank" : fmt::format("stage {} of {}", rank + 1, plan_.pipeline);
     kind.ranks = plan_.data * plan_.tensor;
-    kind.parameters = sum_in(share_.parameters, held);
+    const std::int64_t common = sum_in(share_.parameters, held);
+    kind.parameters = common + sum_in(share_.spread, held);
     kind.in_flight = in_flight(rank);
     kind.bytes = state(held);
     kind.held = std::move(held);
     add_activations(kind);
-    if (plan_.data > 1) kind.bytes[Category::communication] += std::min(plan_.bucket, plan_.storage * kind.parameters);
+    if (plan_.data > 1) kind.bytes[Category::communication] += std::min(plan_.bucket, plan_.storage * common);
     return kind;
   }
 
@@ -101,6 +106,13 @@ class Ranks {
     return sum;
   }
 
+  static std::int64_t largest_in(const std::vector<std::int64_t>& values, const std::vector<graph::Units>& ranges) {
+    std::int64_t largest = 0;
+    for (const graph::Units& range : ranges)
+      for (std::size_t i = range.first; i < range.last; ++i) largest = std::max(largest, values[i]);
+    return largest;
+  }
+
   /// Parameters, gradients, masters and moments.
   Bytes state(const std::vector<graph::Units>& held) const {
     Bytes bytes;
@@ -121,8 +133,23 @@ class Ranks {
     bytes[Category::masters] = plan_.storage < 4 ? 4 * shared(1, count) : 0;
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
-    if (plan_.product != plan_.storage) bytes[Category::buffers] += plan_.product * count;  // what the products read
+    // What a worker has for itself; from stage 2 on its gradients are moved to the place of their sum, unit by unit.
+    const std::int64_t own = sum_in(share_.spread, held), moved = plan_.zero >= 2 ? largest_in(share_.spread, held) : 0;
+    bytes[Category::parameters] += plan_.storage * own;
+    bytes[Category::gradients] += plan_.storage * (own + moved);
+    bytes[Category::masters] += plan_.storage < 4 ? 4 * own : 0;
+    bytes[Category::moments] += 4 * plan_.moments * own;
+    if (plan_.product != plan_.storage) bytes[Category::buffers] += plan_.product * (count + own);  // what the products read
     return bytes;
+  }
+
+  /// What travels to the experts of the largest such layer, and what comes: of every slot its features.
+  std::int64_t exchanged(const graph::Units& units) const {
+    std::int64_t most = 0;
+    for (std::size_t i = share_.units[units.first].first; plan_.data > 1 && i < share_.units[units.last - 1].last; ++i)
+      if (const graph::Layer& layer = share_.layers[i]; layer.kind == graph::Kind::experts)
+        most = std::max(most, layer.experts * graph::expert_slots(layer) * layer.output[1]);
+    return 2 * most * size_of_pass().samples * plan_.product;
   }
 
   void add_activations(RankKind& kind) const {
@@ -131,6 +158,7 @@ class Ranks {
       const PassBytes& pass = pass_of(units);
       held += pass.held, most = std::max(most, pass.peak - pass.held);
       if (units.first == 0) kind.bytes[Category::buffers] += plan_.samples * graph::elements(share_.layers.front().output) * 4;
+      kind.bytes[Category::communication] += exchanged(units);
       if (units.first > 0) kind.bytes[Category::communication] += 2 * activations_.input(units.first);
       if (units.last < share_.units.size()) kind.bytes[Category::communication] += 2 * activations_.input(units.last);
     }

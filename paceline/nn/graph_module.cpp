@@ -81,6 +81,12 @@ std::optional<tensor::Slice> slice_of(const graph::LocalTensor& local, tensor::A
   return slice;
 }
 
+tensor::Slice spread_slice(const graph::Parameter& whole, const comm::Communicator& workers) {
+  graph::check_experts(whole.shape[0], workers.size());
+  const std::int64_t own = whole.shape[0] / workers.size();
+  return {.dim = 0, .all = whole.shape[0], .runs = {{own * workers.rank(), own}}, .across = tensor::Across::data};
+}
+
 }  // namespace
 
 GraphModule::GraphModule(graph::Graph graph, const Options& options)
@@ -89,6 +95,7 @@ GraphModule::GraphModule(graph::Graph graph, const Options& options)
       split_(options.hybrid ? *options.hybrid : graph::tensor_split(graph_, options.tensor ? options.tensor->size() : 1, options.sequence)),
       spread_(options.data && options.data->size() > 1 ? options.data->split(0, options.data->rank()) : nullptr),
       axis_(axis_of(split_, spread_.get(), options.tensor)),
+      experts_axis_(spread_ ? std::make_unique<TensorAxis>(*spread_) : nullptr),
       device_(options.device),
       compute_(compute_type(options)),
       channels_last_(options.device.is_cuda()),
@@ -160,7 +167,8 @@ std::vector<HeldParameter> GraphModule::held_parameters() const {
   for (const graph::LocalTensor& local : graph::local_tensors(graph_, split_, axis_ ? axis_->rank() : 0)) {
     while (static_cast<std::size_t>(local.whole.layer) >= begins_[unit + 1]) ++unit;
     const std::size_t index = local.whole.trainable ? trainable++ : statistic++;
-    if (holds(unit)) held.push_back({local.whole, index, slice_of(local, across)});
+    const bool spread = local.whole.spread && spread_;
+    if (holds(unit)) held.push_back({local.whole, index, spread ? spread_slice(local.whole, *spread_) : slice_of(local, across)});
   }
   return held;
 }
@@ -242,6 +250,7 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
     Pass pass;
     pass.training = context->saved_data["training"].toBool();
     pass.accumulate = true;  // as autograd does: zero_grad() is the user's to call
+    pass.weight = static_cast<double>(gradients[0].size(-1)) / static_cast<double>(gradients[0].numel());  // of a mean over targets
     run->module->restore_gradients();
     const bool wants_input = context->saved_data["wants_input"].toBool();
     at::Tensor input = run->module->back(gradients[0], pass, *run->trace, nullptr, wants_input);
@@ -262,6 +271,11 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
 Traffic GraphModule::traffic() const {
   Traffic traffic = axis_ ? axis_->traffic() : Traffic{};
   if (split_.hybrid) std::swap(traffic.bytes_data, traffic.bytes_tensor);
+  if (experts_axis_) {
+    Traffic experts = experts_axis_->traffic();
+    std::swap(experts.bytes_data, experts.bytes_tensor);  // an axis takes itself for the tensor's
+    traffic += experts;
+  }
   return traffic;
 }
 

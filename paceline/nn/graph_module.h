@@ -105,6 +105,7 @@ class GraphModule : public torch::nn::Module, public Model {
   graph::TensorSplit split_;
   std::unique_ptr<comm::Communicator> spread_;  // Options::data for passes: gradients are under way at the same time. Null: none
   std::unique_ptr<TensorAxis> axis_;            // null: nobody shares its layers
+  std::unique_ptr<TensorAxis> experts_axis_;    // the ranks that hold experts; null: all experts are here
   c10::Device device_;
   c10::ScalarType compute_;  // of activations and of the products
   bool channels_last_, fuse_norms_;

@@ -5,6 +5,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/nn/graph_module.h"
+#include "paceline/nn/ops/experts.h"
 #include "paceline/nn/ops/fused_norm.h"
 #include "paceline/nn/ops/shared.h"
 
@@ -42,6 +43,7 @@ std::vector<bool> GraphModule::overwritable_inputs() const {
 }
 
 std::unique_ptr<Op> GraphModule::make_op(std::size_t layer, bool in_place) const {
+  if (graph_.layers()[layer].kind == Kind::experts) return make_spread_experts(graph_.layers()[layer], experts_axis_.get());
   if (axis_) return make_shared_op(graph_, split_, layer, *axis_, in_place);
   return op_kind(graph_.layers()[layer].kind).make(graph_.layers()[layer], in_place);
 }
@@ -58,6 +60,7 @@ void GraphModule::build_nodes() {
     nodes_[i].draws = may_drop && layers[i].probability > 0;
     const graph::Form form = split_.layers[i].form;
     nodes_[i].exchanges = split_.hybrid && (form == graph::Form::column || form == graph::Form::row);
+    nodes_[i].exchanges = nodes_[i].exchanges || layers[i].kind == Kind::experts;
     uses_chance_ = uses_chance_ || nodes_[i].draws;
   }
   for (std::size_t unit = 0; unit < units_.size(); ++unit)

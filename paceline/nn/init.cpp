@@ -31,19 +31,21 @@ void fill(at::Tensor& out, std::uint64_t seed, std::size_t index, std::uint64_t 
   });
 }
 
+bool has_projection(Kind kind) { return kind == Kind::attention || kind == Kind::experts; }
 bool is_norm(Kind kind) { return kind == Kind::batch_norm || kind == Kind::layer_norm; }
 
 void draw_weight(const graph::Layer& layer, const graph::Parameter& parameter, std::uint64_t seed, std::size_t index, at::Tensor& out) {
   const auto& shape = parameter.shape;
+  const std::size_t out_dim = parameter.spread ? 1 : 0;
   const double receptive = shape.size() == 4 ? static_cast<double>(shape[2] * shape[3]) : 1.0;
-  const double fan_in = static_cast<double>(shape[1]) * receptive, fan_out = static_cast<double>(shape[0]) * receptive;
+  const double fan_in = static_cast<double>(shape[out_dim + 1]) * receptive, fan_out = static_cast<double>(shape[out_dim]) * receptive;
   const auto normal = [&](double deviation) {
     fill(out, seed, index, kDrawsANormal, [deviation](RandomStream& s) { return static_cast<float>(deviation * s.normal()); });
   };
   switch (layer.init) {
     case Init::kaiming_fan_out: return normal(std::sqrt(2 / fan_out));
     case Init::normal:
-      return normal(parameter.name.ends_with("c_proj.weight") && layer.kind == Kind::attention ? layer.projection_std : layer.init_std);
+      return normal(parameter.name.ends_with("c_proj.weight") && has_projection(layer.kind) ? layer.projection_std : layer.init_std);
     case Init::truncated_normal: {
       // By inversion: uniform between Φ(−2) and Φ(2); two draws whatever comes out, so chunks stay independent.
       const double low = 0.02275013194817921, scale = layer.init_std;
@@ -95,8 +97,9 @@ void initialise(const graph::Graph& graph, std::span<const HeldParameter> held, 
     at::Tensor values = at::empty(parameter.shape, at::kFloat);
     if (is_norm(layer.kind)) {
       values.fill_(parameter.name.ends_with("weight") && layer.init != Init::zero ? 1 : 0);
-    } else if (parameter.shape.size() >= 2) {
-      fan_in = static_cast<double>(values.numel()) / static_cast<double>(parameter.shape[0]);
+    } else if (parameter.decay) {
+      const std::int64_t out = parameter.spread ? parameter.shape[0] * parameter.shape[1] : parameter.shape[0];  // each expert its own
+      fan_in = static_cast<double>(values.numel()) / static_cast<double>(out);
       draw_weight(layer, parameter, seed, index, values);
     } else {
       draw_bias(layer, fan_in, seed, index, values);

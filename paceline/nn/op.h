@@ -56,6 +56,7 @@ struct Pass {
   std::vector<PutOff>* put_off = nullptr;       // collects what makes gradients of weights, instead of making them; null: at once
   const UnitHooks* hooks = nullptr;
   std::vector<Share> shares = {};                     // by worker, for layers in which they exchange samples; empty: not known
+  double weight = 0;                                  // of the loss of one target in the gradients: for losses that layers add to it
   std::function<void(at::Tensor&)> sum_over_workers;  // batch norms see the batch of all workers through it; empty: only their own
 };
 

@@ -56,6 +56,12 @@ at::Tensor TensorAxis::reduce(const at::Tensor& values, comm::ReduceOp op) const
   return channels_last ? values : dense;
 }
 
+at::Tensor TensorAxis::exchange(const at::Tensor& parts) const {
+  const at::Tensor given = parts.contiguous(), got = at::empty_like(given);
+  run(comm::all_to_all(given, got), given, 1);
+  return got;
+}
+
 // The ranks' parts of a buffer lie one behind the other, so the positions of a rank come first: [size, batch, T/size, d].
 at::Tensor TensorAxis::gather_positions(const at::Tensor& part) const {
   const std::int64_t batch = part.size(0), positions = part.size(1), features = part.size(2);

@@ -39,6 +39,9 @@ class TensorAxis {
   /// This rank's [samples, …, d] of all ranks' [batch, …, d/size].
   at::Tensor to_samples(const at::Tensor& channels, const Shares& shares) const;
 
+  /// Part i of the elements goes to rank i; the ranks' parts for this one, in their order.
+  at::Tensor exchange(const at::Tensor& parts) const;
+
   const Traffic& traffic() const { return traffic_; }
 
  private:

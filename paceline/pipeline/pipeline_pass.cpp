@@ -86,16 +86,17 @@ class PipelinePass::Round {
   }
 
   at::Tensor fly(double weight, const nn::GradientReady& ready, const std::function<void(const at::Tensor&)>& told) {
+    weight_ = weight;
     try {
       std::vector<Crossing> crossings;
       for (const PipelineStep& step : steps_)
-        if (const auto message = received(problem_, owner_.rank_, step); message && part_of(step).count > 0)
+        if (const auto message = received(problem_, owner_.rank_, step); message && computes(step))
           crossings.push_back({*message, part_of(step).count});
       owner_.borders_.expect(crossings);
       for (std::size_t i = 0; i < steps_.size(); ++i) {
         const PipelineStep& step = steps_[i];
-        next_receives_ = i + 1 < steps_.size() && received(problem_, owner_.rank_, steps_[i + 1]) && part_of(steps_[i + 1]).count > 0;
-        if (part_of(step).count == 0) sit_out(step, ready);
+        next_receives_ = i + 1 < steps_.size() && received(problem_, owner_.rank_, steps_[i + 1]) && computes(steps_[i + 1]);
+        if (!computes(step)) sit_out(step, ready);
         else if (step.kind == Kind::forward) forward(step, weight);
         else if (step.kind == Kind::weight_gradients) make_weight_gradients(step, ready);
         else back(step, ready, told);
@@ -126,9 +127,14 @@ class PipelinePass::Round {
     return step::micro_batch(batch_.inputs.size(0), problem_.micro_batches, step.micro_batch);
   }
 
+  /// Whether the model runs: without samples only where data-parallel workers meet in its layers.
+  bool computes(const PipelineStep& step) const { return part_of(step).count > 0 || model_.exchanges_samples(); }
+
   nn::Pass pass_of(const PipelineStep& step) const {
     nn::Pass pass = owner_.pass_;
     pass.training = !evaluates_;
+    pass.weight = weight_;
+    if (model_.exchanges_samples()) pass.shares = owner_.shares_of(batch_, problem_.micro_batches, step.micro_batch);
     pass.accumulate = step.micro_batch > 0;
     if (pass.generator.defined()) pass.chance = nn::chance_of(owner_.chance_, static_cast<std::uint64_t>(step.micro_batch));
     if (evaluates_) pass.sum_over_workers = nullptr;
@@ -173,12 +179,16 @@ class PipelinePass::Round {
 
   void score(const PipelineStep& step, const at::Tensor& output, const at::Tensor& targets, double weight) {
     const nn::Loss& loss = *owner_.context_.loss;
+    if (output.size(0) == 0) {
+      flight_of(step).gradients = {at::zeros_like(output)};
+      return;
+    }
     if (evaluates_) {
       sums_ = sums_ + loss.evaluate(output, targets);
       return;
     }
     const nn::Scored scored = loss.score(output, targets, weight);
-    sums_ = step.micro_batch == 0 ? scored.sums : sums_ + scored.sums;
+    sums_ = sums_ + scored.sums;
     flight_of(step).gradients = {scored.gradient};
   }
 
@@ -213,13 +223,25 @@ class PipelinePass::Round {
   const bool evaluates_;
   std::vector<Flight> flights_;  // by chunk and micro-batch
   at::Tensor sums_;
+  double weight_ = 0;
   bool next_receives_ = false;
 };
 
-// Workers that gather their parameters (ZeRO 3) meet in every micro-batch, so all make as many of them, some perhaps without samples.
+// As LocalPass's: the workers share a batch as data::Sampler does. Layers in which they meet draw no chance.
+std::vector<nn::Share> PipelinePass::shares_of(const step::Batch& batch, std::int64_t parts, std::int64_t part) const {
+  std::vector<nn::Share> shares;
+  for (int rank = 0; rank < context_.workers(); ++rank) {
+    const std::int64_t samples = step::micro_batch(batch.global_samples, context_.workers(), rank).count;
+    shares.push_back({.samples = step::micro_batch(samples, parts, part).count});
+  }
+  return shares;
+}
+
+// Workers that gather their parameters (ZeRO 3) or exchange samples meet in every micro-batch, so all make as many of them, some perhaps
+// without samples.
 std::int64_t PipelinePass::micro_batches_of(const step::Batch& batch) const {
   const std::int64_t samples = batch.inputs.size(0);
-  if (context_.zero < 3) return std::min(context_.micro_batches, samples);
+  if (context_.zero < 3 && !context_.model.exchanges_samples()) return std::min(context_.micro_batches, samples);
   const std::int64_t largest = (batch.global_samples + context_.workers() - 1) / context_.workers();  // share
   return std::min(context_.micro_batches, std::max(samples, largest));
 }

@@ -45,6 +45,7 @@ class PipelinePass final : public step::BatchPass {
 
   void zero_others();
   std::int64_t micro_batches_of(const step::Batch& batch) const;
+  std::vector<nn::Share> shares_of(const step::Batch& batch, std::int64_t parts, std::int64_t part) const;
   schedule::PipelineProblem problem(std::int64_t parts) const;
   const schedule::PipelineSteps& steps_for(std::int64_t parts, bool evaluates);
 

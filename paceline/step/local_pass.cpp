@@ -54,6 +54,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     module.arena().gradients().zero_();
     return nothing();
   }
+  pass_.weight = weight;
   at::Tensor sums, suspect;  // the first micro-batch whose loss is not finite
   for (std::int64_t part = 0; part < parts; ++part) {
     const auto [begin, count] = micro_batch(samples, parts, part);

@@ -135,7 +135,9 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
     options.held = graph::held_by(stages, mesh.pipeline().size(), mesh.pipeline().rank());
     if (recipe.parallel.hybrid != "none")
       options.hybrid = graph::hybrid_split(graph, recipe.parallel.hybrid, comm.size(), recipe.data.batch);
-    if (options.hybrid && options.hybrid->splits_anything()) options.data = &comm;
+    const auto is_spread = [](const graph::Parameter& parameter) { return parameter.spread; };
+    const bool spreads = comm.size() > 1 && std::ranges::any_of(graph.parameters(), is_spread);
+    if (spreads || (options.hybrid && options.hybrid->splits_anything())) options.data = &comm;
     model = std::make_shared<nn::GraphModule>(graph, options);
   }
   model = nn::recomputing(std::move(model), nn::parse_recompute(recipe.train.recompute));

@@ -212,6 +212,14 @@ void validate_mesh(const Recipe& recipe) {
                     parallel.workers));
   const bool splits = sharing < parallel.workers;  // layers, or the list of them
   const std::string& name = recipe.strategy.name;
+  if (const std::int64_t experts = recipe.model.experts; experts > 0) {
+    if (name != "auto" && name != "single" && name != "allreduce")
+      throw ConfigError(
+          fmt::format("model.experts={} is for workers that make every step together, and strategy '{}' is not; use "
+                      "strategy.name=allreduce",
+                      experts, name));
+    graph::check_experts(experts, sharing);
+  }
   if ((splits || parallel.zero > 0) && name != "auto" && name != "single" && name != "allreduce")
     throw ConfigError(
         fmt::format("parallel.{} is for workers that make every step together, and strategy '{}' is not; use strategy.name=allreduce",

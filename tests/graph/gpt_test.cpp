@@ -11,6 +11,7 @@
 namespace paceline::graph {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -76,6 +77,49 @@ TEST(Gpt, DropsWhereGpt2Does) {
 
 TEST(Gpt, RefusesHeadsThatDoNotDivide) {
   EXPECT_THAT(message_of<ConfigError>([] { make_graph(gpt(1, 10, 3, 4, 11)); }), HasSubstr("3 heads do not divide 10 features"));
+}
+
+TEST(Gpt, HasExpertsInSomeBlocks) {
+  ModelConfig config = gpt(4, 8, 2, 6, 11);
+  config.experts = 4;
+  const std::int64_t plain = make_graph(gpt(4, 8, 2, 6, 11)).parameter_count();
+  const std::int64_t mlp = 2 * 8 * 32 + 32 + 8;
+  const auto blocks_of = [](const Graph& graph) {
+    std::vector<std::string> names;
+    for (const Layer& layer : graph.layers())
+      if (layer.kind == Kind::experts) names.push_back(layer.name);
+    return names;
+  };
+  EXPECT_THAT(blocks_of(make_graph(config)), testing::ElementsAre("transformer.h.1.mlp", "transformer.h.3.mlp"));
+  EXPECT_EQ(make_graph(config).parameter_count(), plain + 2 * (3 * mlp + 4 * 8)) << "three more each, and a gate";
+  config.expert_every = 1;
+  EXPECT_EQ(blocks_of(make_graph(config)).size(), 4u);
+
+  const Graph graph = make_graph(config);
+  const Layer& layer = *std::ranges::find(graph.layers(), Kind::experts, &Layer::kind);
+  EXPECT_EQ(expert_slots(layer), 2) << "1.25 · 6 / 4, rounded up";
+  EXPECT_EQ(layer.macs, 6 * 8 * 4 + 2 * 4 * 2 * 8 * 32) << "the gate, and every slot of four experts";
+  std::vector<std::string> shapes;
+  for (const Parameter& parameter : graph.parameters())
+    if (parameter.name.starts_with("transformer.h.0.mlp."))
+      shapes.push_back(parameter.name.substr(20) + " " + to_string(parameter.shape) + (parameter.spread ? " spread" : ""));
+  EXPECT_THAT(shapes, testing::ElementsAre("gate.weight 4x8", "c_fc.weight 4x32x8 spread", "c_fc.bias 4x32 spread",
+                                           "c_proj.weight 4x8x32 spread", "c_proj.bias 4x8 spread"));
+}
+
+TEST(Gpt, RefusesExpertsThatCannotBe) {
+  const auto refused = [](auto set) {
+    ModelConfig config = gpt(4, 8, 2, 6, 11);
+    set(config);
+    return message_of<ConfigError>([&] { make_graph(config); });
+  };
+  EXPECT_THAT(refused([](ModelConfig& c) { c.experts = 1; }), HasSubstr("experts cannot be 1"));
+  EXPECT_THAT(refused([](ModelConfig& c) { c.experts = 4, c.expert_capacity = 5; }), HasSubstr("expert_capacity cannot be 5"));
+  EXPECT_THAT(refused([](ModelConfig& c) { c.experts = 4, c.expert_every = 5; }), HasSubstr("model.expert_every=4"));
+  EXPECT_THAT(refused([](ModelConfig& c) { c.experts_top = 2; }), HasSubstr("model.experts_top=2"));
+  EXPECT_THAT(refused([](ModelConfig& c) { c.network = "mlp", c.input = {4}, c.experts = 4; }), HasSubstr("model.experts"));
+  EXPECT_THAT(message_of<ConfigError>([] { check_experts(8, 3); }), AllOf(HasSubstr("model.experts=6 or 9"), HasSubstr("parallel.data=2")));
+  EXPECT_NO_THROW(check_experts(8, 4));
 }
 
 }  // namespace

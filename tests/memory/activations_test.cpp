@@ -88,6 +88,15 @@ TEST(Activations, CountDropout) {
   }
 }
 
+TEST(Activations, CountExperts) {
+  for (const std::int64_t top : {1, 2}) {
+    graph::ModelConfig config = small("gpt");
+    config.experts = 4, config.experts_top = top;
+    expect_agreement(config);
+    expect_agreement(config, tensor::Precision::bf16);
+  }
+}
+
 TEST(Activations, CountLowerPrecision) {
   for (const char* network : {"mlp", "cnn", "gpt"}) expect_agreement(small(network), tensor::Precision::bf16);
 }

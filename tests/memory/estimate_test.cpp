@@ -53,6 +53,25 @@ TEST(Estimate, SharesStateByZerosStages) {
   EXPECT_EQ(of(0)[Category::activations], of(3)[Category::activations]);
 }
 
+TEST(Estimate, ExpertsAreSpreadOverTheDataAxisWhateverTheStage) {
+  graph::ModelConfig config;
+  config.network = "gpt", config.layers = 8, config.width = 64, config.heads = 8, config.input = {64}, config.classes = 64;
+  config.experts = 8;
+  const graph::Graph graph = graph::make_graph(config);
+  const std::int64_t experts = 4 * 8 * (2 * 64 * 256 + 256 + 64), rest = graph.parameter_count() - experts;  // of four blocks
+  Plan plan{.data = 4, .storage = 2, .product = 2, .bucket = 64 << 10};
+  for (const int zero : {0, 1, 2, 3}) {
+    plan.zero = zero;
+    const RankKind kind = estimate(graph, plan).at(0);
+    EXPECT_EQ(kind.parameters, rest + experts / 4);
+    EXPECT_EQ(kind.bytes[Category::moments], 4 * 2 * ((zero > 0 ? rest / 4 : rest) + experts / 4));
+  }
+  plan.zero = 0;
+  EXPECT_EQ(estimate(graph, plan).at(0).bytes.state(), 16 * (rest + experts / 4));
+  plan.data = 1, plan.zero = 0;
+  EXPECT_EQ(estimate(graph, plan).at(0).bytes.state(), 16 * graph.parameter_count());
+}
+
 TEST(Estimate, AStageHoldsItsUnitsAndWhatIsInFlight) {
   const graph::Graph graph = gpt(8, 64);
   Plan plan{.pipeline = 4, .samples = 8, .micro_batches = 8};

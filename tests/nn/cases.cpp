@@ -21,6 +21,7 @@ void conv3x3(Layer& l) { l.channels = 4, l.kernel_h = l.kernel_w = 3; }
 void pool3x2(Layer& l) { l.kernel_h = 3, l.kernel_w = 2, l.stride = 2, l.padding_h = 1; }
 void embedding(Layer& l) { l.vocabulary = 5, l.channels = 3; }
 void attention(Layer& l) { l.heads = 2, l.probability = 0; }
+void experts(Layer& l) { l.experts = 4, l.channels = 5; }
 
 const std::vector<Case> kCases = {
     {"conv", Kind::conv, {2, 5, 4}, conv3x3},
@@ -69,6 +70,9 @@ const std::vector<Case> kCases = {
     {"attention_causal", Kind::attention, {4, 6}, [](Layer& l) { attention(l), l.causal = true; }},
     {"attention_without_bias", Kind::attention, {3, 4}, [](Layer& l) { attention(l), l.causal = true, l.bias = false; }},
     {"attention_dropout", Kind::attention, {3, 4}, [](Layer& l) { attention(l), l.causal = true, l.probability = 0.3; }},
+    {"experts", Kind::experts, {6, 4}, experts},
+    {"experts_top_2", Kind::experts, {6, 4}, [](Layer& l) { experts(l), l.experts_top = 2, l.expert_capacity = 1; }},
+    {"experts_with_room_for_all", Kind::experts, {6, 4}, [](Layer& l) { experts(l), l.experts_top = 2, l.expert_capacity = 4; }},
     {"softmax_loss", Kind::softmax_loss, {6}},
     {.name = "softmax_loss_smoothed", .kind = Kind::softmax_loss, .input = {6}, .smoothing = 0.1},
     {.name = "softmax_loss_of_sequence", .kind = Kind::softmax_loss, .input = {4, 5}, .smoothing = 0.2},
@@ -134,6 +138,33 @@ at::Tensor reference_attention(const Layer& l, const at::Tensor& x, const Weight
   reseed();                                   // its constructor has drawn
   return std::get<0>(module(rows, rows, rows, /*key_padding_mask=*/at::Tensor(), /*need_weights=*/false, l.causal ? future : at::Tensor()))
       .transpose(0, 1);
+}
+
+/// Position by position, in loops.
+at::Tensor reference_experts(const Layer& l, const at::Tensor& x, const Weights& w) {
+  const double even = static_cast<double>(l.experts_top * x.size(1)) / static_cast<double>(l.experts);
+  const auto room = static_cast<std::int64_t>(std::ceil(l.expert_capacity * even));
+  std::vector<at::Tensor> sequences;
+  for (std::int64_t s = 0; s < x.size(0); ++s) {
+    std::vector<std::int64_t> taken(static_cast<std::size_t>(l.experts), 0);
+    std::vector<at::Tensor> rows;
+    for (std::int64_t t = 0; t < x.size(1); ++t) {
+      const at::Tensor row = x[s][t], p = torch::softmax(torch::mv(w.values[0], row), 0), order = p.argsort(0, /*descending=*/true);
+      at::Tensor chosen = p[order[0].item<std::int64_t>()];
+      if (l.experts_top == 2) chosen = chosen + p[order[1].item<std::int64_t>()];
+      at::Tensor sum = torch::zeros_like(row);
+      for (std::int64_t choice = 0; choice < l.experts_top; ++choice) {
+        const auto e = order[choice].item<std::int64_t>();
+        if (++taken[static_cast<std::size_t>(e)] > room) continue;
+        const at::Tensor hidden = torch::gelu(torch::mv(w.values[1][e], row) + w.values[2][e], "tanh");
+        const at::Tensor gate = l.experts_top == 1 ? p[e] : p[e] / chosen;
+        sum = sum + gate * (torch::mv(w.values[3][e], hidden) + w.values[4][e]);
+      }
+      rows.push_back(sum);
+    }
+    sequences.push_back(torch::stack(rows));
+  }
+  return torch::stack(sequences);
 }
 
 at::Tensor reference_pool(const Layer& l, const at::Tensor& x) {
@@ -225,6 +256,7 @@ at::Tensor reference(const Case& row, const at::Tensor& x, const Weights& w) {
     case Kind::flatten: return torch::nn::Flatten()(x);
     case Kind::embedding: return reference_embedding(l, x, w);
     case Kind::attention: return reference_attention(l, x, w, row.training);
+    case Kind::experts: return reference_experts(l, x, w);
     case Kind::softmax_loss:
       return F::cross_entropy(x.reshape({-1, x.size(-1)}), targets_of(row).flatten(),
                               F::CrossEntropyFuncOptions().label_smoothing(row.smoothing));

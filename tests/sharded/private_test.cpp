@@ -17,7 +17,7 @@ namespace {
 
 struct PrivateWay {
   std::string name;
-  std::int64_t micro_batches = 1;
+  std::int64_t micro_batches = 1, samples = 8;
   optim::OptimConfig optim = {.name = "adamw", .rate = 0.01, .epsilon = 1e-3};
 };
 
@@ -29,8 +29,9 @@ const PrivateWay kPrivateWays[] = {
     {.name = "LambClippedMicroBatches", .micro_batches = 2, .optim = {.name = "lamb", .rate = 0.01, .weight_decay = 0.01, .clip_norm = 1}},
 };
 
-Settings spread(const PrivateWay& way, int stage) {
-  Settings settings{.network = "spread", .stage = stage, .micro_batches = way.micro_batches, .optim = way.optim};
+Settings spread(const PrivateWay& way, int stage, std::int64_t experts_top = 0) {
+  Settings settings{.network = "spread", .stage = stage, .micro_batches = way.micro_batches, .samples = way.samples, .optim = way.optim};
+  if (experts_top > 0) settings.network = "gpt", settings.experts = 4, settings.experts_top = experts_top;
   settings.strategy.bucket_mb = 0.002;
   return settings;
 }
@@ -69,6 +70,34 @@ TEST_P(PrivateEntries, TrainAsOneWorkerDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, PrivateEntries, testing::Combine(testing::ValuesIn(kPrivateWays), testing::Values(2, 4)),
+                         [](const auto& test) { return fmt::format("{}_{}", std::get<0>(test.param).name, std::get<1>(test.param)); });
+
+class ExpertsInStages : public testing::TestWithParam<std::tuple<PrivateWay, int>> {};
+
+TEST_P(ExpertsInStages, TrainAsOneWorkerThatHoldsThemAll) {
+  const auto& [way, workers] = GetParam();
+  const std::int64_t top = workers / 2;
+  const std::vector<step::NamedTensor> one = state_after(1, spread(way, 0, top), 20);
+  for (const int stage : {0, 1, 2, 3}) {
+    const std::vector<step::NamedTensor> found = state_after(workers, spread(way, stage, top), 20);
+    for (const step::NamedTensor& item : one) {
+      if (!item.name.starts_with("model.")) continue;
+      const at::Tensor here = step::saved_or_none(found, item.name);
+      ASSERT_TRUE(here.defined() && here.sizes() == item.tensor.sizes()) << item.name << ", stage " << stage;
+      EXPECT_LT(relative(here, item.tensor), 1e-5) << item.name << ", stage " << stage;
+    }
+  }
+}
+
+const PrivateWay kExpertWays[] = {
+    {.name = "Plain"},
+    {.name = "Clipped", .optim = {.name = "sgd", .rate = 0.05, .momentum = 0.9, .clip_norm = 0.3}},
+    {.name = "Lars", .optim = {.name = "lars", .rate = 0.5, .weight_decay = 0.01, .trust = 0.01}},
+    {.name = "UnevenMicroBatches", .micro_batches = 2, .samples = 7},
+    {.name = "FewerSamplesThanWorkers", .samples = 3, .optim = {.name = "sgd", .rate = 0.05, .momentum = 0.9}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Ways, ExpertsInStages, testing::Combine(testing::ValuesIn(kExpertWays), testing::Values(2, 4)),
                          [](const auto& test) { return fmt::format("{}_{}", std::get<0>(test.param).name, std::get<1>(test.param)); });
 
 TEST(PrivateParameters, StayWhereTheyAre) {

@@ -30,6 +30,7 @@ struct Settings {
   tensor::Precision precision = tensor::Precision::fp32;
   c10::ScalarType storage = c10::kFloat;
   std::int64_t layers = 2, width = 16;  // gpt
+  std::int64_t experts = 0, experts_top = 1;
 };
 
 /// A loss whose gradient overflows where it is told to.
@@ -57,6 +58,7 @@ inline graph::ModelConfig model_of(const Settings& settings) {
   if (settings.network == "mlp") config.input = {16}, config.hidden = {19, 31};
   if (settings.network == "gpt")
     config.input = {6}, config.classes = 11, config.layers = settings.layers, config.width = settings.width, config.heads = 2;
+  if (settings.experts > 0) config.experts = settings.experts, config.experts_top = settings.experts_top, config.expert_capacity = 1;
   return config;
 }
 
@@ -71,6 +73,7 @@ class Worker {
     } else {
       nn::GraphModule::Options options;
       options.seed = 3, options.allocate = allocate, options.precision = settings_.precision, options.dtype = settings_.storage;
+      if (settings_.experts > 0 && comm.size() > 1) options.data = &comm;
       model_ = std::make_shared<nn::GraphModule>(graph::make_graph(model_of(settings_)), options);
     }
     if (settings_.stage >= 2 && comm.size() > 1) model_ = std::make_shared<GatheringModel>(model_, comm, clock_, settings_.stage);

@@ -48,7 +48,7 @@ Way way_on(const comm::MeshSizes& mesh, std::size_t turn, const std::string& net
 
 /// For every mesh as many ways as it takes to have every schedule and every stage that it can have; the rest goes round.
 std::vector<Way> all_ways(const std::string& network) {
-  const bool each = network == "mlp" || network == "gpt";
+  const bool each = network == "mlp" || network.starts_with("gpt");
   std::vector<Way> ways;
   std::size_t turn = 0;
   for (const int data : {1, 2, 4, 8})
@@ -63,12 +63,14 @@ std::vector<Way> all_ways(const std::string& network) {
 
 Recipe recipe_for_network(const std::string& network, const std::filesystem::path& folder) {
   Recipe recipe = tiny_recipe();
-  recipe.model.network = network, recipe.data.classes = 8;
+  const bool gpt = network.starts_with("gpt");
+  recipe.model.network = gpt ? "gpt" : network, recipe.data.classes = 8;
   recipe.data.batch = 16, recipe.data.train_samples = 160, recipe.data.test_samples = 16, recipe.train.epochs = 2;
   recipe.optim.rate = 0.01, recipe.optim.weight_decay = 1e-4, recipe.optim.clip_norm = 5;
   recipe.train.evaluate_every = 0;
   if (network == "mlp") recipe.model.hidden = {16, 12, 16, 12, 16, 12, 16, 12};
-  else if (network == "gpt") {
+  else if (gpt) {
+    if (network == "gpt_experts") recipe.model.experts = 8, recipe.model.experts_top = 2, recipe.model.expert_capacity = 1;
     recipe.data.name = "text", recipe.data.root = (folder / "text.txt").string(), recipe.data.context = 8;
     std::ofstream text(recipe.data.root);
     for (int i = 0; i < 90; ++i) text << "the quick brown fox jumps over lazy dogs " << i % 7 << '\n';
@@ -225,7 +227,7 @@ TEST(RaggedMesh, ARankWithoutSamplesTakesPart) {
   expect_equal(trained(recipe, pipelined), alone, pipelined, false);
 }
 
-INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::Values("mlp", "cnn", "resnet18", "vgg16", "gpt"),
+INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::Values("mlp", "cnn", "resnet18", "vgg16", "gpt", "gpt_experts"),
                          [](const auto& each) { return each.param; });
 INSTANTIATE_TEST_SUITE_P(Slow, UnevenMesh, testing::Values("mlp", "gpt"), [](const auto& each) { return each.param; });
 INSTANTIATE_TEST_SUITE_P(Slow, StoredIn16Bits, testing::Values("mlp", "gpt"), [](const auto& each) { return each.param; });

@@ -2,6 +2,8 @@
 // learned positions, norms before attention and MLP, GELU, a last norm, and a head without bias whose weight is its own (GPT-2 ties it to
 // the token embedding). model.layers, width and heads give its size; model.input is [positions], model.classes the vocabulary.
 // GPT-2 small (12 layers, 768 wide, 12 heads, 1024 positions, 50257 tokens) comes out at 163,037,184 parameters, 38,597,376 in the head.
+// With model.experts, every model.expert_every-th block has that many MLPs in place of one, and a gate that chooses among them for each
+// position (Shazeer et al. 2017; GShard, Lepikhin et al. 2020; Switch Transformers, Fedus et al. 2021); docs/experts.md.
 //
 // Names are GPT-2's, weights lie as {out, in} (GPT-2's own files store them transposed). First weights are N(0, 0.02); the projections that
 // add to the residual stream are drawn 1/√(2·layers) as wide, so that the stream's variance does not grow with depth.
@@ -15,7 +17,7 @@
 namespace paceline::graph {
 namespace {
 
-void block(Builder& net, const std::string& name, const ModelConfig& config) {
+void block(Builder& net, const std::string& name, const ModelConfig& config, bool experts) {
   const double residual_std = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layers));
   const double dropout = dropout_or(config, 0);
 
@@ -27,8 +29,17 @@ void block(Builder& net, const std::string& name, const ModelConfig& config) {
 
   stream = net.top();
   net.layer_norm(name + ".ln_2");
-  net.fc(name + ".mlp.c_fc", 4 * config.width).gelu();
-  net.draw(Init::normal, residual_std).fc(name + ".mlp.c_proj", config.width).draw(Init::normal, 0.02);
+  if (experts) {
+    net.experts(name + ".mlp", {.count = config.experts,
+                                .top = config.experts_top,
+                                .hidden = 4 * config.width,
+                                .capacity = config.expert_capacity,
+                                .balance = config.balance,
+                                .projection_std = residual_std});
+  } else {
+    net.fc(name + ".mlp.c_fc", 4 * config.width).gelu();
+    net.draw(Init::normal, residual_std).fc(name + ".mlp.c_proj", config.width).draw(Init::normal, 0.02);
+  }
   if (dropout > 0) net.dropout(dropout);
   net.add(stream);
 }
@@ -43,7 +54,10 @@ Graph gpt(const ModelConfig& config) {
   net.draw(Init::normal, 0.02);
   net.embedding("transformer", net.classes(), net.input()[0], config.width);
   if (dropout > 0) net.dropout(dropout);
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) block(net, fmt::format("transformer.h.{}", layer), config);
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    const bool experts = config.experts > 0 && (layer + 1) % config.expert_every == 0;
+    block(net, fmt::format("transformer.h.{}", layer), config, experts);
+  }
   net.layer_norm("transformer.ln_f");
   return net.fc("lm_head", net.classes(), false).finish();
 }

@@ -7,6 +7,7 @@
 
 #include <bit>
 
+#include "paceline/nn/ops/gelu.h"
 #include "paceline/nn/ops/ops.h"
 
 namespace paceline::nn {
@@ -57,29 +58,34 @@ class Gelu final : public Op {
  public:
   at::Tensor forward(const Tensors& inputs, const Weights&, const Pass&, Tensors& saved) const override {
     saved = {inputs[0].contiguous()};
-    const at::Tensor& x = saved[0];
-    if (!has_own_loop(x)) return at::gelu(x, "tanh");
-    at::Tensor y = at::empty_like(x);
-    const auto* from = x.data_ptr<float>();
-    auto* to = y.data_ptr<float>();
-    at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) { gelu(from + begin, to + begin, end - begin); });
-    return y;
+    return gelu_values(saved[0]);
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors& saved, bool) const override {
-    const at::Tensor& x = saved[0];
-    if (!has_own_loop(x)) return {at::gelu_backward(gradient, x, "tanh")};
-    const at::Tensor dense = gradient.contiguous();
-    at::Tensor out = at::empty_like(x);
-    const float *from = x.data_ptr<float>(), *by = dense.data_ptr<float>();
-    auto* to = out.data_ptr<float>();
-    at::parallel_for(0, x.numel(), kGrain,
-                     [&](std::int64_t begin, std::int64_t end) { gelu_slope(from + begin, by + begin, to + begin, end - begin); });
-    return {out};
+    return {gelu_gradient(gradient.contiguous(), saved[0])};
   }
 };
 
 }  // namespace
+
+at::Tensor gelu_values(const at::Tensor& x) {
+  if (!has_own_loop(x)) return at::gelu(x, "tanh");
+  at::Tensor y = at::empty_like(x);
+  const auto* from = x.data_ptr<float>();
+  auto* to = y.data_ptr<float>();
+  at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) { gelu(from + begin, to + begin, end - begin); });
+  return y;
+}
+
+at::Tensor gelu_gradient(const at::Tensor& gradient, const at::Tensor& x) {
+  if (!has_own_loop(x)) return at::gelu_backward(gradient, x, "tanh");
+  at::Tensor out = at::empty_like(x);
+  const float *from = x.data_ptr<float>(), *by = gradient.data_ptr<float>();
+  auto* to = out.data_ptr<float>();
+  at::parallel_for(0, x.numel(), kGrain,
+                   [&](std::int64_t begin, std::int64_t end) { gelu_slope(from + begin, by + begin, to + begin, end - begin); });
+  return out;
+}
 
 MadeOp make_gelu(const graph::Layer&, bool) { return std::make_unique<Gelu>(); }
 

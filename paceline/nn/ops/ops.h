@@ -26,6 +26,7 @@ MadeOp make_concat(const graph::Layer& layer, bool in_place);
 MadeOp make_flatten(const graph::Layer& layer, bool in_place);
 MadeOp make_embedding(const graph::Layer& layer, bool in_place);
 MadeOp make_attention(const graph::Layer& layer, bool in_place);
+MadeOp make_experts(const graph::Layer& layer, bool in_place);
 
 /// Attention of some of the heads, whose c_proj makes partial sums without a bias.
 MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads);

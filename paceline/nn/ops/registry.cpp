@@ -27,6 +27,7 @@ constexpr OpKind kKinds[] = {
     {Kind::flatten, make_flatten, false, false},
     {Kind::embedding, make_embedding, false, true},
     {Kind::attention, make_attention, false, true},
+    {Kind::experts, make_experts, false, true},
 };
 
 }  // namespace

@@ -1,0 +1,13 @@
+// GELU as a function, for layers that have it inside.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace paceline::nn {
+
+/// `x` and `gradient` are contiguous.
+at::Tensor gelu_values(const at::Tensor& x);
+/// The gradient of x.
+at::Tensor gelu_gradient(const at::Tensor& gradient, const at::Tensor& x);
+
+}  // namespace paceline::nn
