@@ -113,6 +113,8 @@ Tensors GraphModule::run(Units range, Tensors inputs, const Pass& given, Trace* 
     return run(range, std::move(inputs), pass, trace, visit);
   }
   const Pass& pass = given;
+  ensure(!spread_ || range.first > 0 || inputs.at(0).size(0) == pass.shares.at(static_cast<std::size_t>(spread_->rank())).samples,
+         "a worker's samples are those of its share");
   for (std::size_t unit = range.first; unit < range.last; ++unit) ensure(holds(unit), "a rank computes the units that it holds");
   std::vector<at::Tensor> outputs(nodes_.size());
   for (std::size_t k = 0; k < inputs.size(); ++k) outputs[static_cast<std::size_t>(crossing_[range.first].at(k))] = std::move(inputs[k]);

@@ -66,6 +66,15 @@ class Looking(CliTest):
         self.assertLess(max(graph["parameters_of_rank"]), 0.51 * graph["parameters"])
         self.assertIn("allreduce", self.run_paceline("graph", "vgg16", "--mesh", "tensor=4").stdout)
 
+    def test_graph_shows_what_data_parallel_workers_share(self):
+        arguments = ["graph", "alexnet", "--mesh", "data=4", "--hybrid", "auto", "--batch", "128"]
+        graph = self.json_of(*arguments)
+        forms = {layer["name"]: layer["form"] for layer in graph["layers"]}
+        self.assertEqual((forms["features.0"], forms["classifier.4"], forms["classifier.6"]), ("whole", "column", "row"))
+        self.assertEqual((graph["data"], graph["batch"]), (4, 128))
+        self.assertLess(graph["bytes_of_step"]["activations"], graph["bytes_of_step"]["gradients"] / 10)
+        self.assertIn("a step of 128 samples", self.run_paceline(*arguments).stdout)
+
     def test_every_command_has_help_with_examples(self):
         names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "run", "algorithm", "compare", "scale"]
         for name in names:

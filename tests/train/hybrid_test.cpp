@@ -75,6 +75,7 @@ TEST_P(HybridRuns, TrainToTheParametersOfOneWorker) {
   for (const auto& [workers, hybrid] : {std::pair{2, names}, {4, names}, {4, std::string("auto")}}) {
     Recipe recipe = hybrid_recipe(network, workers, hybrid);
     recipe.parallel.zero = workers == 4 ? 1 : 0;
+    if (workers == 2) recipe.strategy.overlap = "on", recipe.strategy.bucket_mb = 0.001;  // gradients beside what the pass sends
     const HybridRun run = run_hybrid(recipe);
     expect_same(run, alone, fmt::format("{} workers, {}", workers, hybrid));
     ASSERT_FALSE(run.header.empty());
@@ -119,6 +120,18 @@ TEST(HybridWorkers, NormsAreThoseOfWholeTensors) {
     const HybridRun alone = run_hybrid(recipe);
     recipe.parallel.data = 2, recipe.parallel.hybrid = "fc*";
     expect_same(run_hybrid(recipe), alone, optimizer);
+  }
+}
+
+TEST(HybridWorkers, StoreAndComputeInSixteenBits) {
+  for (const auto& [storage, precision] : {std::pair{"bf16", "fp32"}, {"fp16", "fp32"}, {"fp32", "bf16"}}) {
+    Recipe recipe = hybrid_recipe("cnn", 2, "none");
+    recipe.train.storage = storage, recipe.train.precision = precision;
+    const observe::RunEnded plain = run_hybrid(recipe).end;
+    recipe.parallel.hybrid = "fc*";
+    const observe::RunEnded end = run_hybrid(recipe).end;
+    EXPECT_NEAR(end.train_loss, plain.train_loss, 0.01 * plain.train_loss) << storage << ' ' << precision;
+    EXPECT_EQ(end.skipped_steps, plain.skipped_steps);
   }
 }
 
