@@ -15,7 +15,7 @@ constexpr double kTolerance = 1e-5;  // relative, of every tensor's norm, after 
 constexpr double kLeastNorm = 0.01;  // biases begin at zero, and some of them stay there but for rounding
 // The same of all parameters together, where they and their gradients are stored in 16 bits: sums in another order round otherwise, by up
 // to 2⁻⁹ of an element in bf16 and 2⁻¹² in fp16.
-constexpr double kTolerance_bf16 = 8e-3, kTolerance_fp16 = 1e-3;
+constexpr double kTolerance_bf16 = 1e-3, kTolerance_fp16 = 2e-4;
 
 /// A way to share the training of a network.
 struct Way {

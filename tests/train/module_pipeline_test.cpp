@@ -1,4 +1,5 @@
 // A user's module in a pipeline: a sequence, and one whose blocks are listed, train to what one worker makes of them.
+#include <fmt/format.h>
 #include <torch/nn.h>
 
 #include "paceline/schedule/pipeline.h"
