@@ -104,9 +104,16 @@ nn::Traffic GatheringModel::traffic() const {
   return traffic;
 }
 
+// What comes holds anything, and a pass writes the entries alone: the padding between them becomes zeros here.
 void GatheringModel::commit_gradients(std::size_t unit) {
   const tensor::OwnedRange range = range_of(unit);
   arena().commit(Role::gradient, range.begin, range.end);
+  const nn::Unit& found = units()[unit];
+  for (std::size_t i = found.first_entry; i < found.last_entry; ++i) {
+    const tensor::Entry& entry = arena().entries()[i];
+    const std::int64_t begin = entry.offset + entry.count, end = arena().range_of(i, i + 1).end;
+    if (begin < end) arena().gradients().narrow(0, begin, end - begin).zero_();
+  }
 }
 
 nn::Tensors GatheringModel::run(nn::Units range, nn::Tensors inputs, const nn::Pass& pass, nn::Trace* trace) {

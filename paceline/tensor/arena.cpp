@@ -142,11 +142,14 @@ void Arena::set_owners(Role role, Owners owners) {
   roles_[static_cast<std::size_t>(role)].owners = std::move(owners);
 }
 
-at::Tensor Arena::allocate(Role role, const Shard& shard) const {
-  const at::Tensor memory = allocate_pages(shard.length(), parameters_.options().dtype(dtype(role)));
+at::Tensor Arena::allocate(Role role, const Shard& shard, Place place) const {
+  const at::TensorOptions here = parameters_.options().dtype(dtype(role)), options = place == Place::host ? here.device(at::kCPU) : here;
+  const at::Tensor memory = options.device() == here.device() ? allocate_pages(shard.length(), options)
+                                                              : at::zeros({shard.length()}, options.pinned_memory(true));
   const auto bytes = static_cast<std::int64_t>(memory.nbytes());
-  ledger_->add(role, bytes);
-  const auto counted = [memory, role, bytes, ledger = ledger_](void*) { ledger->add(role, -bytes); };
+  const std::shared_ptr<Ledger>& counts = place == Place::host ? host_ledger_ : ledger_;
+  counts->add(role, bytes);
+  const auto counted = [memory, role, bytes, ledger = counts](void*) { ledger->add(role, -bytes); };
   return at::from_blob(memory.data_ptr(), memory.sizes(), counted, memory.options());
 }
 

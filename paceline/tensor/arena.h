@@ -125,8 +125,10 @@ class Arena {
   void set_owners(Role role, Owners owners);
   /// Where what `rank` holds of a role lies in memory of its own.
   Shard shard(Role role, int rank) const { return Shard(owners(role), rank, kAlignment); }
-  /// Zeroed memory for that, [shard.length()], in the role's dtype.
-  at::Tensor allocate(Role role, const Shard& shard) const;
+  /// Zeroed memory for that, [shard.length()], in the role's dtype: on the arena's device, or in host memory, which it copies to and from
+  /// fast.
+  enum class Place { device, host };
+  at::Tensor allocate(Role role, const Shard& shard, Place place = Place::device) const;
 
   /// Memory behind elements [begin, end) of the parameters or gradients: there again, holding anything; or no longer needed.
   void commit(Role role, std::int64_t begin, std::int64_t end) { backing(role).commit(begin, end); }
@@ -135,6 +137,8 @@ class Arena {
   std::shared_ptr<Backing> back(Role role, const at::Tensor& flat) const { return std::make_shared<Backing>(flat, role, ledger_); }
   /// What lies in memory, of parameters and gradients as of what allocate() gave.
   Ledger& ledger() const { return *ledger_; }
+  /// Of that, what lies in host memory though the arena's place would be the device, is counted here instead.
+  Ledger& host_ledger() const { return *host_ledger_; }
   /// The elements of entries [first, last) with the padding behind them.
   OwnedRange range_of(std::size_t first, std::size_t last) const;
   /// The private entries, or all others, in as few ranges as possible; of entries [first, last).
@@ -161,7 +165,7 @@ class Arena {
   std::int64_t length_ = 0;
   bool channels_last_ = false;
   std::array<Held, kRoles> roles_;
-  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
+  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>(), host_ledger_ = std::make_shared<Ledger>();
   at::Tensor parameters_, gradients_;
   std::shared_ptr<const Adopted> adopted_;  // null where it has no module of a user's
 };

@@ -1,7 +1,6 @@
 #include "paceline/tensor/backing.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -12,14 +11,6 @@
 #endif
 
 namespace paceline::tensor {
-namespace {
-
-std::size_t page_bytes() {
-  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
-
-}  // namespace
 
 void Ledger::Sum::add(std::int64_t bytes) {
   const std::int64_t after = now.fetch_add(bytes) + bytes;
@@ -45,58 +36,91 @@ Backing::Backing(at::Tensor flat, Role role, std::shared_ptr<Ledger> ledger)
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(flat_.data_ptr());
   base_ = begin / page_bytes() * page_bytes();
-  committed_.assign((begin + bytes - base_ + page_bytes() - 1) / page_bytes(), true);
-  ledger_->add(role_, static_cast<std::int64_t>(committed_.size() * page_bytes()));
+  slots_.assign((begin + bytes - base_ + page_bytes() - 1) / page_bytes(), kOwn);
+  count(std::ssize(slots_));
 }
 
 Backing::~Backing() {
-  const auto committed = static_cast<std::size_t>(std::ranges::count(committed_, true));
-  ledger_->add(role_, -static_cast<std::int64_t>(committed_.empty() ? flat_.nbytes() : committed * page_bytes()));
+  if (slots_.empty()) ledger_->add(role_, -static_cast<std::int64_t>(flat_.nbytes()));
+  else count(-std::ranges::count(slots_, kOwn) - static_cast<std::int64_t>(pool_ ? pool_->held() : 0));
 }
 
 std::byte* Backing::address(std::size_t page) const { return reinterpret_cast<std::byte*>(base_ + page * page_bytes()); }  // NOLINT
 
-std::vector<Backing::Pages> Backing::change(Pages pages, bool committed) {
-  std::vector<Pages> runs;
-  std::int64_t changed = 0;
-  const std::lock_guard lock(mutex_);
+void Backing::count(std::int64_t pages) { ledger_->add(role_, pages * static_cast<std::int64_t>(page_bytes())); }
+
+std::vector<Backing::Pages> Backing::runs(Pages pages, bool absent) const {
+  std::vector<Pages> found;
   for (std::size_t page = pages.first; page < pages.last; ++page) {
-    if (committed_[page] == committed) continue;
-    committed_[page] = committed, ++changed;
-    if (!runs.empty() && runs.back().last == page) ++runs.back().last;
-    else runs.push_back({page, page + 1});
+    if ((slots_[page] == kAbsent) != absent) continue;
+    if (!found.empty() && found.back().last == page) ++found.back().last;
+    else found.push_back({page, page + 1});
   }
-  ledger_->add(role_, (committed ? changed : -changed) * static_cast<std::int64_t>(page_bytes()));
-  return runs;
+  return found;
 }
 
 void Backing::commit(std::int64_t begin, std::int64_t end) {
-  if (committed_.empty() || begin >= end) return;
+  if (slots_.empty() || begin >= end) return;
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(flat_.data_ptr()) - base_;
   const std::size_t size = flat_.element_size();
   const Pages pages{(first + static_cast<std::size_t>(begin) * size) / page_bytes(),
                     (first + static_cast<std::size_t>(end) * size + page_bytes() - 1) / page_bytes()};
+  const std::lock_guard lock(mutex_);
+  std::size_t brought = 0;
+  for (const Pages& run : runs(pages, /*absent=*/true)) bring(run), brought += run.last - run.first;
+  largest_ = std::max(largest_, brought);
+}
+
+void Backing::bring(Pages run) {
+  const std::size_t pages = run.last - run.first;
+  if (pool_) {
+    const auto held = static_cast<std::int64_t>(pool_->held());
+    std::ranges::copy(pool_->lend(address(run.first), pages), slots_.begin() + static_cast<std::ptrdiff_t>(run.first));
+    return count(static_cast<std::int64_t>(pool_->held()) - held);
+  }
   // All at once: as faults they would come one by one. It is advice, and whoever touches a page gets it anyway.
-  for (const Pages& run : change(pages, true)) madvise(address(run.first), (run.last - run.first) * page_bytes(), MADV_POPULATE_WRITE);
+  madvise(address(run.first), pages * page_bytes(), MADV_POPULATE_WRITE);
+  std::fill_n(slots_.begin() + static_cast<std::ptrdiff_t>(run.first), pages, kOwn);
+  count(static_cast<std::int64_t>(pages));
 }
 
 void Backing::release(std::int64_t begin, std::int64_t end) {
-  if (committed_.empty() || begin >= end) return;
+  if (slots_.empty() || begin >= end) return;
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(flat_.data_ptr()) - base_;
   const std::size_t size = flat_.element_size();
   const Pages pages{(first + static_cast<std::size_t>(begin) * size + page_bytes() - 1) / page_bytes(),
                     (first + static_cast<std::size_t>(end) * size) / page_bytes()};
-  if (pages.first >= pages.last) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!small_pages_) madvise(address(0), committed_.size() * page_bytes(), MADV_NOHUGEPAGE);  // of which a part could not go
-    small_pages_ = true;
+  const std::lock_guard lock(mutex_);
+  const std::vector<Pages> held = pages.first < pages.last ? runs(pages, /*absent=*/false) : std::vector<Pages>();
+  if (held.empty()) return;
+  for (const Pages& run : held) take_away(run);
+  if (!pool_) return;
+  const std::size_t before = pool_->held();
+  pool_->shrink(2 * largest_);
+  count(static_cast<std::int64_t>(pool_->held()) - static_cast<std::int64_t>(before));
+}
+
+void Backing::take_away(Pages run) {
+  for (std::size_t page = run.first; page < run.last;) {
+    std::size_t last = page;
+    const bool own = slots_[page] == kOwn;
+    while (last < run.last && (slots_[last] == kOwn) == own) ++last;
+    if (own) give_back({page, last});
+    else pool_->take_back(address(page), slots_.data() + page, last - page);
+    std::fill(slots_.begin() + static_cast<std::ptrdiff_t>(page), slots_.begin() + static_cast<std::ptrdiff_t>(last), kAbsent);
+    page = last;
   }
-  for (const Pages& run : change(pages, false)) {
-    const std::size_t bytes = (run.last - run.first) * page_bytes();
-    // Memory that other processes share stays until it is removed from its file; that of this process alone has none.
-    if (madvise(address(run.first), bytes, MADV_REMOVE) != 0) madvise(address(run.first), bytes, MADV_DONTNEED);
-  }
+}
+
+// Memory that other processes share stays until it is removed from its file; that of this process alone has none, and its pages can move.
+void Backing::give_back(Pages run) {
+  const std::size_t bytes = (run.last - run.first) * page_bytes();
+  if (!prepared_) madvise(address(0), slots_.size() * page_bytes(), MADV_NOHUGEPAGE);  // of which a part could not go
+  const bool shared = madvise(address(run.first), bytes, MADV_REMOVE) == 0;
+  if (!shared) madvise(address(run.first), bytes, MADV_DONTNEED);
+  if (!prepared_ && !shared) pool_ = PagePool::make(slots_.size());
+  prepared_ = true;
+  count(-static_cast<std::int64_t>(run.last - run.first));
 }
 
 }  // namespace paceline::tensor

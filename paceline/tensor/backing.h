@@ -1,9 +1,10 @@
 // The memory behind a flat tensor whose addresses stay while parts of it come and go: what a rank does not hold of an arena costs nothing,
 // and views of it, in modules and in kernels, stay as they are.
 //
-// On the CPU pages are given back to the system (madvise) and come again, as zeros, when they are committed or touched. A page that a range
-// shares with its neighbour stays. On a GPU everything stays committed: LibTorch's allocator gives out memory of one piece, and only the
-// driver's virtual memory management could take a part of it back.
+// On the CPU the pages of a released range move to the range that is committed next (page_pool.h), or, in memory that other processes
+// share, go back to the system (madvise). A page that a range shares with its neighbour stays. Whoever touches what is not committed finds
+// zeros, and loses what it writes there with the next commit. On a GPU everything stays committed: LibTorch's allocator gives out memory of
+// one piece, and only the driver's virtual memory management could take a part of it back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +15,8 @@
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "paceline/tensor/page_pool.h"
 
 namespace paceline::tensor {
 
@@ -55,24 +58,32 @@ class Backing {
 
   /// There is memory behind elements [begin, end). What was released before holds anything.
   void commit(std::int64_t begin, std::int64_t end);
-  /// Nobody needs what elements [begin, end) hold.
+  /// Nobody needs what elements [begin, end) hold. Of the pages, twice as many as the largest commit had stay here and are counted; so a
+  /// model that goes through memory unit by unit, one computing and one on its way, has them all.
   void release(std::int64_t begin, std::int64_t end);
 
  private:
   struct Pages {
     std::size_t first, last;
   };
-  /// Runs of pages [first, last) whose state is not `committed`, which they have from now on.
-  std::vector<Pages> change(Pages pages, bool committed);
+  static constexpr std::uint32_t kAbsent = 0xFFFFFFFF, kOwn = 0xFFFFFFFE;  // kOwn: from whoever allocated the tensor, or the system
+  /// Runs of pages [first, last) that are absent, or that are not.
+  std::vector<Pages> runs(Pages pages, bool absent) const;
+  void bring(Pages run);
+  void take_away(Pages run);
+  void give_back(Pages run);  // to the system
   std::byte* address(std::size_t page) const;
+  void count(std::int64_t pages);
 
   at::Tensor flat_;
   Role role_;
   std::shared_ptr<Ledger> ledger_;
   std::uintptr_t base_ = 0;  // of the first page
   std::mutex mutex_;
-  std::vector<bool> committed_;  // by page; empty where nothing can be released
-  bool small_pages_ = false;
+  std::vector<std::uint32_t> slots_;  // by page: in the pool, or one of the above; empty where nothing can be released
+  bool prepared_ = false;             // something was released
+  std::unique_ptr<PagePool> pool_;    // none where pages cannot move
+  std::size_t largest_ = 0;           // pages of a commit
 };
 
 }  // namespace paceline::tensor

@@ -4,6 +4,7 @@
 
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAStream.h>
 #endif
 
 namespace paceline::tensor {
@@ -34,6 +35,31 @@ const at::Tensor& ReadBack::wait() const {
   if (state_->host.is_pinned()) state_->copied.synchronize();
 #endif
   return state_->host;
+}
+
+struct QueueMark::State {
+#if PACELINE_WITH_CUDA
+  at::cuda::CUDAEvent reached;
+#endif
+};
+
+QueueMark::QueueMark() = default;
+QueueMark::~QueueMark() = default;
+QueueMark::QueueMark(QueueMark&&) noexcept = default;
+QueueMark& QueueMark::operator=(QueueMark&&) noexcept = default;
+
+void QueueMark::set([[maybe_unused]] const c10::Device& device) {
+#if PACELINE_WITH_CUDA
+  if (!device.is_cuda()) return;
+  state_ = std::make_unique<State>();
+  state_->reached.record(c10::cuda::getCurrentCUDAStream(device.index()));
+#endif
+}
+
+void QueueMark::wait() const {
+#if PACELINE_WITH_CUDA
+  if (state_) state_->reached.synchronize();
+#endif
 }
 
 }  // namespace paceline::tensor

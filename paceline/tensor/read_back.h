@@ -24,4 +24,21 @@ class ReadBack {
   std::unique_ptr<State> state_;
 };
 
+/// A place in a device's queue of work that the host can wait for. On the CPU nothing is queued.
+class QueueMark {
+ public:
+  QueueMark();
+  ~QueueMark();
+  QueueMark(QueueMark&&) noexcept;
+  QueueMark& operator=(QueueMark&&) noexcept;
+
+  /// Behind what the current stream of the device has been given so far.
+  void set(const c10::Device& device);
+  void wait() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;  // null on the CPU
+};
+
 }  // namespace paceline::tensor

@@ -13,29 +13,6 @@ namespace {
 
 using tensor::Role;
 
-TEST(Backing, CountsPagesAndGivesThemBack) {
-  const std::int64_t page = 4096 / 4, elements = 8 * page;
-  const auto ledger = std::make_shared<tensor::Ledger>();
-  auto group = comm::local_group(2);
-  const at::Tensor flat = data_parallel::allocate_from(*group[0])(elements, at::kFloat);
-  flat.fill_(7);
-  tensor::Backing backing(flat, Role::gradient, ledger);
-  EXPECT_EQ(ledger->bytes(Role::gradient), 8 * 4096);
-  backing.release(page / 2, 4 * page + 1);  // of the first and the last page a part is needed
-  EXPECT_EQ(ledger->bytes(Role::gradient), 5 * 4096);
-  EXPECT_EQ(flat[page / 2].item<float>(), 7);
-  EXPECT_EQ(flat[page].item<float>(), 0) << "its page is gone";
-  EXPECT_EQ(flat[4 * page + 1].item<float>(), 7);
-  backing.commit(2 * page, 2 * page + 1);
-  EXPECT_EQ(ledger->bytes(Role::gradient), 6 * 4096);
-  EXPECT_EQ(ledger->peak(Role::gradient), 8 * 4096);
-  ledger->reset_peaks();
-  backing.commit(0, elements);
-  backing.release(0, elements);
-  EXPECT_EQ(ledger->bytes(), 0);
-  EXPECT_EQ(ledger->peak(), 8 * 4096);
-}
-
 struct Held {
   double parameter = 0, gradient = 0, moment = 0;  // most bytes during two steps
   double elements = 0, largest = 0;                // of the arena, of a unit
