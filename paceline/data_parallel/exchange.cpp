@@ -6,6 +6,7 @@
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/compressed.h"
 #include "paceline/data_parallel/residual_carryover.h"
+#include "paceline/data_parallel/rounded.h"
 
 namespace paceline::data_parallel {
 namespace {
@@ -18,6 +19,12 @@ class Plain final : public Exchange {
   void average(const Bucket& bucket) override {
     comm_.run(comm::allreduce(comm::Buffer(gradients_).slice({bucket.begin, bucket.end}), options_));
     bytes_sent_ += allreduce_bytes(bucket.count() * gradients_.element_size(), comm_.size());
+    bytes_plain_ = bytes_sent_;
+  }
+
+  void scatter(const Bucket& bucket) override {
+    comm_.run(comm::reduce_scatter(comm::Buffer(gradients_).slice({bucket.begin, bucket.end}), options_));
+    bytes_sent_ += allreduce_bytes(bucket.count() * gradients_.element_size(), comm_.size()) / 2;
     bytes_plain_ = bytes_sent_;
   }
 
@@ -65,7 +72,9 @@ class Alone final : public Exchange {
 }  // namespace
 
 std::unique_ptr<Exchange> make_exchange(const ExchangeSetup& setup) {
-  if (setup.compression == "none" || setup.compression.empty()) return std::make_unique<Plain>(setup);
+  const bool plain = setup.compression == "none" || setup.compression.empty();
+  if (plain && setup.bf16 && setup.comm.size() > 1) return make_rounded(setup);
+  if (plain) return std::make_unique<Plain>(setup);
   if (setup.comm.size() > 1) return make_compressed(setup);
   const auto& row = find(compress::compressors(), "compression", setup.compression);
   if (!row.make.momentum_correction) return std::make_unique<Plain>(setup);
@@ -80,7 +89,8 @@ std::unique_ptr<Exchange> make_exchange(const step::Context& context) {
                         .compression = context.compression,
                         .compress = context.compress,
                         .momentum = context.optim.momentum,
-                        .seed = context.seed});
+                        .seed = context.seed,
+                        .bf16 = context.bf16_gradients});
 }
 
 }  // namespace paceline::data_parallel

@@ -17,6 +17,8 @@ class Exchange {
   virtual void begin_step(const step::Point&) {}
   /// The arena's gradients in the bucket become their mean over all workers. Collective.
   virtual void average(const Bucket& bucket) = 0;
+  /// Only this worker's part of the bucket has to become the mean; what the other parts hold then, nobody reads. Collective.
+  virtual void scatter(const Bucket& bucket) { average(bucket); }
 
   virtual std::vector<step::NamedTensor> save() { return {}; }
   virtual void load(std::span<const step::NamedTensor>) {}
@@ -37,6 +39,7 @@ struct ExchangeSetup {
   double momentum = 0;                     // that the compressor applies where it carries the optimizer's (dgc)
   std::uint64_t seed = 0;                  // of stochastic rounding
   std::string algorithm = {};              // of the allreduces; empty: the communicator's own choice
+  bool bf16 = false;                       // uncompressed gradients travel in bf16 and are added in fp32
 };
 
 /// Gradients as they are ("none") or compressed; one worker has nothing to compress. ConfigError where the arena cannot be compressed.

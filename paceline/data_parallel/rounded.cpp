@@ -1,0 +1,79 @@
+#include "paceline/data_parallel/rounded.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "paceline/data_parallel/buffer.h"
+
+namespace paceline::data_parallel {
+namespace {
+
+class Rounded final : public Exchange {
+ public:
+  explicit Rounded(const ExchangeSetup& setup)
+      : gradients_(setup.arena.gradients()), comm_(setup.comm), options_{.algorithm = setup.algorithm} {}
+
+  void prepare(const std::vector<Bucket>& buckets) override {
+    std::int64_t most = 0;
+    for (const Bucket& bucket : buckets) most = std::max(most, room(bucket));
+    if (sum_.defined() && most <= sum_.numel()) return;
+    const auto allocate = allocate_from(comm_);
+    sent_ = allocate(most * comm_.size(), gradients_.options().dtype(at::kBFloat16));
+    arrived_ = allocate(most * comm_.size(), gradients_.options().dtype(at::kBFloat16));
+    sum_ = at::empty({most}, gradients_.options().dtype(at::kFloat));
+  }
+
+  void average(const Bucket& bucket) override {
+    const at::Tensor mean = mean_of_own_part(bucket);
+    const at::Tensor all = sent_.narrow(0, 0, bucket.count());
+    const schedule::Range own = part(bucket, comm_.rank());
+    all.narrow(0, own.begin, own.size()).copy_(mean);
+    comm_.run(comm::all_gather(all));
+    gradients_.narrow(0, bucket.begin, bucket.count()).copy_(all);
+    count_bytes(bucket, 2);
+  }
+
+  void scatter(const Bucket& bucket) override {
+    const at::Tensor mean = mean_of_own_part(bucket);
+    const schedule::Range own = part(bucket, comm_.rank());
+    gradients_.narrow(0, bucket.begin + own.begin, own.size()).copy_(mean);
+    count_bytes(bucket, 1);
+  }
+
+ private:
+  schedule::Range part(const Bucket& bucket, int rank) const { return schedule::part(bucket.count(), comm_.size(), rank); }
+  std::int64_t room(const Bucket& bucket) const { return (bucket.count() + comm_.size() - 1) / comm_.size(); }  // of the largest part
+
+  at::Tensor mean_of_own_part(const Bucket& bucket) {
+    const int workers = comm_.size();
+    const std::int64_t room = this->room(bucket), own = part(bucket, comm_.rank()).size();
+    for (int rank = 0; rank < workers; ++rank) {
+      const schedule::Range theirs = part(bucket, rank);
+      sent_.narrow(0, rank * room, theirs.size()).copy_(gradients_.narrow(0, bucket.begin + theirs.begin, theirs.size()));
+    }
+    comm_.run(comm::all_to_all(sent_.narrow(0, 0, workers * room), arrived_.narrow(0, 0, workers * room), options_));
+    at::Tensor sum = sum_.narrow(0, 0, own);
+    sum.copy_(arrived_.narrow(0, 0, own));
+    for (int rank = 1; rank < workers; ++rank) sum.add_(arrived_.narrow(0, rank * room, own));
+    return sum.div_(workers);
+  }
+
+  /// Of an all-to-all alone, or with the all-gather.
+  void count_bytes(const Bucket& bucket, int halves) {
+    bytes_sent_ += halves * allreduce_bytes(bucket.count() * 2, comm_.size()) / 2;
+    bytes_plain_ += halves * allreduce_bytes(bucket.count() * static_cast<std::int64_t>(gradients_.element_size()), comm_.size()) / 2;
+  }
+
+  at::Tensor gradients_;
+  comm::Communicator& comm_;
+  comm::Options options_;
+  at::Tensor sent_, arrived_;  // [workers × the largest part] in bf16
+  at::Tensor sum_;             // [the largest part]
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_rounded(const ExchangeSetup& setup) { return std::make_unique<Rounded>(setup); }
+
+}  // namespace paceline::data_parallel
