@@ -45,6 +45,7 @@ std::vector<Row> bench_optim(const Options& options, const Say& say);
 std::vector<Row> bench_step(const Options& options, const Say& say);
 std::vector<Row> bench_train(const Options& options, const Say& say);
 std::vector<Row> bench_zero(const Options& options, const Say& say);
+std::vector<Row> bench_memory(const Options& options, const Say& say);
 std::vector<Row> bench_tensor(const Options& options, const Say& say);
 std::vector<Row> bench_overlap(const Options& options, const Say& say);
 std::vector<Row> bench_pipeline(const Options& options, const Say& say);

@@ -20,6 +20,15 @@ bool has_torch(const std::string& python) {
 
 }  // namespace
 
+std::string python_if_any(const Options& options) {
+  try {
+    return python_with_torch(options);
+  } catch (const ConfigError& error) {
+    log::info("no peer: {}", error.what());
+    return {};
+  }
+}
+
 std::string python_with_torch(const Options& options) {
   if (!options.python.empty()) return options.python;
   for (const char* python : {"python3", "/usr/bin/python3"})

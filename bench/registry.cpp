@@ -9,8 +9,12 @@ constexpr Entry<Run> kBenchmarks[] = {
     {"optim", "fused updates over ResNet-50's parameters against torch::optim and the memory's speed", bench_optim},
     {"step", "one worker's training step against the same step in Python's PyTorch", bench_step},
     {"train", "workers that train together against PyTorch's DistributedDataParallel over Gloo", bench_train},
-    {"zero", "ZeRO's stages against plain data parallelism: samples a second, traffic, memory (--sizes LAYERS,WIDTH of the gpt)",
+    {"zero",
+     "ZeRO's stages against plain data parallelism: samples a second, traffic, memory, and PyTorch's where installed (--sizes "
+     "LAYERS,WIDTH)",
      bench_zero},
+    {"memory", "peak bytes of four ranks under ZeRO's stages beside the formulas, gpt of 100 M parameters (--sizes LAYERS,WIDTH)",
+     bench_memory},
     {"tensor", "workers with a core each that share every layer, against one worker with one core", bench_tensor},
     {"overlap", "overlap and compression between two hosts, over a link of 1 Gbit/s", bench_overlap},
     {"pipeline", "bubbles of pipeline schedules beside their formulas, and two stages on two cores against one thread", bench_pipeline},

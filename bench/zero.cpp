@@ -18,6 +18,7 @@
 #include "paceline/sharded/gathering_model.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
+#include "peer.h"
 
 namespace paceline::bench {
 namespace {
@@ -149,11 +150,47 @@ Stages measure(const Size& size, std::int64_t batch, int rounds, int workers) {
   return slowest;
 }
 
+/// PyTorch's counterparts, whose plain one is its DistributedDataParallel; a row with the reason for what its version cannot do.
+void add_peers(std::vector<Row>& rows, const std::string& python, const Size& size, std::int64_t batch, int rounds, int workers) {
+  struct Peer {
+    const char *mode, *name;
+    int stage;
+  };
+  constexpr Peer kPeers[] = {{"ddp", "DistributedDataParallel", 0},
+                             {"zero_redundancy_optimizer", "ZeroRedundancyOptimizer", 1},
+                             {"fsdp", "FullyShardedDataParallel", 3}};
+  std::vector<std::string> words;
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{{"workers", workers},
+                                                                                               {"layers", size.layers},
+                                                                                               {"width", size.width},
+                                                                                               {"vocabulary", kVocabulary},
+                                                                                               {"positions", kPositions},
+                                                                                               {"batch", batch},
+                                                                                               {"steps", kSteps},
+                                                                                               {"rounds", rounds}})
+    words.insert(words.end(), {fmt::format("--{}", name), std::to_string(value)});
+  const nlohmann::json modes = run_peer(python, "pytorch_zero.py", words).at("modes");
+  for (const Peer& peer : kPeers) {
+    const nlohmann::json& found = modes.at(peer.mode);
+    Row row = {{"workers", workers}, {"stage", peer.stage}, {"peer", peer.name}};
+    if (found.contains("reason")) {
+      row["reason"] = found.at("reason");
+    } else {
+      const auto step_s = found.at("seconds").get<std::vector<double>>(), plain = modes.at("ddp").at("seconds").get<std::vector<double>>();
+      std::vector<double> ratios;
+      for (std::size_t round = 0; round < step_s.size(); ++round) ratios.push_back(plain[round] / step_s[round]);
+      row["samples_per_s"] = static_cast<double>(batch * workers) / median(step_s), row["of_plain"] = median(ratios);
+    }
+    rows.push_back(std::move(row));
+  }
+}
+
 }  // namespace
 
 std::vector<Row> bench_zero(const Options& options, const Say& say) {
   const Size size = size_of(options);
   const std::int64_t batch = options.batch > 0 ? options.batch : kBatch;
+  const std::string python = options.peer ? python_if_any(options) : "";
   std::vector<Row> rows;
   for (const int workers : {2, 4}) {
     say(fmt::format("gpt of {} layers and width {}, {} workers", size.layers, size.width, workers));
@@ -165,6 +202,7 @@ std::vector<Row> bench_zero(const Options& options, const Say& say) {
       const double step_s = median(found.step_s), should = formula(stage, found, workers);
       rows.push_back({{"workers", workers},
                       {"stage", stage},
+                      {"peer", ""},
                       {"parameters_m", found.elements / 1e6},
                       {"samples_per_s", static_cast<double>(batch * workers) / step_s},
                       {"of_plain", median(ratios)},
@@ -174,6 +212,9 @@ std::vector<Row> bench_zero(const Options& options, const Say& say) {
                       {"formula_mb", should / 1e6},
                       {"of_formula", found.peak / should}});
     }
+    if (python.empty()) continue;
+    say(fmt::format("the same in PyTorch, {} workers", workers));
+    add_peers(rows, python, size, batch, options.rounds, workers);
   }
   return rows;
 }

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "memory_measure.h"
 #include "paceline/base/error.h"
 #include "paceline/memory/fit.h"
 #include "paceline/observe/text.h"
 #include "paceline/train/from_recipe.h"
+#include "paceline/train/memory_measure.h"
 #include "paceline/train/memory_plan.h"
 
 namespace paceline::cli {
@@ -149,7 +149,7 @@ int run_memory(const MemoryFlags& flags) {
   const graph::Graph graph = graph_of(recipe, flags);
   const memory::Plan plan = train::plan_of(recipe);
   const std::vector<memory::RankKind> kinds = memory::estimate(graph, plan);
-  const std::vector<memory::Bytes> measured = flags.measure ? measure_memory(recipe) : std::vector<memory::Bytes>();
+  const std::vector<memory::Bytes> measured = flags.measure ? train::measure_memory(recipe) : std::vector<memory::Bytes>();
   if (flags.json) {
     Json document = json_of(graph, plan, kinds);
     for (const memory::Bytes& rank : measured) document["measured"].push_back(bytes_json(rank));

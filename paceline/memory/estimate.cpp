@@ -23,6 +23,7 @@ constexpr CategoryName kNames[] = {
     {"activations", "what forward passes keep until they go back"},
     {"buffers", "what passes and the loss need on top, the batch, 16-bit copies for the products"},
     {"communication", "what is on its way to other ranks"},
+    {"host", "offloaded optimizer state, in host memory beside the device's"},
 };
 
 /// What one rank of the tensor axis has of the network.
@@ -132,6 +133,10 @@ class Ranks {
     bytes[Category::gradients] = plan_.storage * (shared(2, count) + (apart && plan_.zero >= 2 ? reduced : 0));
     bytes[Category::masters] = plan_.storage < 4 ? 4 * shared(1, count) : 0;
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
+    if (plan_.offload) {
+      bytes[Category::host] = (4 * plan_.moments + 8) * shared(1, count);
+      bytes[Category::masters] = bytes[Category::moments] = 0;
+    }
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
     // What a worker has for itself; from stage 2 on its gradients are moved to the place of their sum, unit by unit.
     const std::int64_t own = sum_in(share_.spread, held), moved = plan_.zero >= 2 ? largest_in(share_.spread, held) : 0;
@@ -198,7 +203,7 @@ std::string_view help_of(Category category) { return kNames[static_cast<std::siz
 std::int64_t Bytes::total() const {
   std::int64_t sum = 0;
   for (const std::int64_t bytes : of) sum += bytes;
-  return sum;
+  return sum - (*this)[Category::host];
 }
 
 std::int64_t Bytes::state() const {

@@ -8,6 +8,8 @@
 //   gradients     s M      s M       s M/d + the largest unit (2, 3)
 //   masters       4 M      4 M/d     4 M/d     4 M/d           where s = 2
 //   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
+//
+// Offloaded, masters and moments are (8 + 4 k) M, or M/d from stage 1 on, in host memory: parameters, gradients and moments in fp32.
 #pragma once
 
 #include <array>
@@ -22,8 +24,8 @@
 
 namespace paceline::memory {
 
-enum class Category : std::uint8_t { parameters, gradients, masters, moments, activations, buffers, communication };
-inline constexpr std::size_t kCategories = 7;
+enum class Category : std::uint8_t { parameters, gradients, masters, moments, activations, buffers, communication, host };
+inline constexpr std::size_t kCategories = 8;
 std::string_view name_of(Category category);
 std::string_view help_of(Category category);
 
@@ -32,7 +34,7 @@ struct Bytes {
 
   std::int64_t& operator[](Category category) { return of[static_cast<std::size_t>(category)]; }
   std::int64_t operator[](Category category) const { return of[static_cast<std::size_t>(category)]; }
-  std::int64_t total() const;
+  std::int64_t total() const;  // of the device's memory: all but `host`
   std::int64_t state() const;  // parameters, gradients, masters and moments
 };
 
@@ -46,6 +48,7 @@ struct Plan {
   std::vector<double> times = {};  // that units take, measured; empty: counted
   std::int64_t limit = 0;          // bytes that a rank may need, which the cut into stages obeys; 0: none
   bool sequence = false;           // the tensor axis shares positions, too
+  bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
   std::int64_t storage = 4;        // bytes of a stored parameter and gradient
   std::int64_t product = 4;        // bytes of an operand of the products, and of activations
   int moments = 2;                 // fp32 tensors that the optimizer keeps for each parameter

@@ -69,7 +69,8 @@ Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<grap
   const RankKind& most = largest(kinds);
   Need need{.bytes = most.bytes.total(), .rank = most.name};
   for (std::size_t i = 0; i < kCategories; ++i)
-    if (most.bytes.of[i] > need.of_category) need.category = static_cast<Category>(i), need.of_category = most.bytes.of[i];
+    if (static_cast<Category>(i) != Category::host && most.bytes.of[i] > need.of_category)
+      need.category = static_cast<Category>(i), need.of_category = most.bytes.of[i];
   return need;
 }
 

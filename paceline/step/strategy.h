@@ -47,6 +47,8 @@ struct Context {
   std::shared_ptr<const nn::Loss> loss = std::make_shared<nn::SoftmaxLoss>();
   std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
   int zero = 0;                    // ZeRO's stage
+  bool bf16_gradients = false;     // gradients travel in bf16 and are added in fp32
+  bool offload = false;            // the optimizer's state and the update are the host's
   int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
@@ -60,9 +62,9 @@ struct Context {
   /// The same for a worker that has a model of its own.
   Context with_model(nn::Model& other) const {
     // The binding names every field: one that is added and forgotten here does not compile.
-    const auto& [own, o, m, b, c, cs, cn, a, sh, se, l, mb, z, t, rs, re, nf, p] = *this;
+    const auto& [own, o, m, b, c, cs, cn, a, sh, se, l, mb, z, bg, of, t, rs, re, nf, p] = *this;
     static_cast<void>(own);
-    return {other, o, m, b, c, cs, cn, a, sh, se, l, mb, z, t, rs, re, nf, p};
+    return {other, o, m, b, c, cs, cn, a, sh, se, l, mb, z, bg, of, t, rs, re, nf, p};
   }
 };
 

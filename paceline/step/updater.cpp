@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
 #include "paceline/step/finite.h"
+#include "paceline/tensor/read_back.h"
 #include "paceline/tensor/recorded.h"
 
 namespace paceline::step {
@@ -28,34 +31,41 @@ std::vector<optim::Segment> segments_of(const tensor::Arena& arena) {
 
 }  // namespace
 
-Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config, const comm::Mesh* mesh)
+Updater::Updater(tensor::Arena& arena, const optim::OptimConfig& config, const comm::Mesh* mesh, bool offload)
     : arena_(arena),
       mesh_(mesh),
       comm_(mesh ? &mesh->data() : nullptr),
-      optimizer_(config, segments_of(arena), arena.length(), arena.parameters().is_cuda()),
+      optimizer_(config, segments_of(arena), arena.length(), arena.parameters().is_cuda() && !offload),
       owners_(arena.owners(tensor::Role::moment)),
       shard_(owners_, rank(), tensor::Arena::kAlignment),
-      rounds_(stores_16_bits(arena)) {
-  if (clips()) squared_norm_ = at::zeros({1}, arena.parameters().options().dtype(at::kDouble));
-  for (std::size_t i = 0; i < names().size(); ++i) state_.push_back(arena.allocate(role(i), shard_));
+      rounds_(stores_16_bits(arena)),
+      offload_(offload) {
+  const at::TensorOptions options = arena.parameters().options().dtype(at::kDouble);
+  if (clips()) squared_norm_ = at::zeros({1}, offload ? options.device(at::kCPU) : options);
+  for (std::size_t i = 0; i < names().size(); ++i) state_.push_back(allocate(role(i), shard_));
   fill_masters();
   bind();
 }
 
 std::vector<std::string> Updater::names() const {
   std::vector<std::string> names = optimizer_.state_names();
-  if (rounds_) names.emplace_back("master");
+  if (has_masters()) names.emplace_back("master");
   return names;
+}
+
+at::Tensor Updater::allocate(tensor::Role role, const tensor::Shard& shard) const {
+  return arena_.allocate(role, shard, offload_ ? tensor::Arena::Place::host : tensor::Arena::Place::device);
 }
 
 void Updater::bind() {
   const tensor::Owners& of_gradients = arena_.owners(tensor::Role::gradient);
   gradients_ = at::Tensor();
   if (!of_gradients.shared()) ensure(of_gradients == owners_, "whoever updates an element holds its gradient");
-  if (!of_gradients.shared() || rounds_) gradients_ = arena_.allocate(rounds_ ? tensor::Role::master : tensor::Role::gradient, shard_);
-  const at::Tensor& parameters = rounds_ ? state_.back() : arena_.parameters();
+  const bool masters = has_masters();
+  if (!of_gradients.shared() || masters) gradients_ = allocate(masters ? tensor::Role::master : tensor::Role::gradient, shard_);
+  const at::Tensor& parameters = masters ? state_.back() : arena_.parameters();
   optim::RangeOptimizer::Memory memory{
-      .parameters = parameters.data_ptr<float>(), .placed_parameters = rounds_, .placed_gradients = gradients_.defined()};
+      .parameters = parameters.data_ptr<float>(), .placed_parameters = masters, .placed_gradients = gradients_.defined()};
   if (squared_norm_.defined()) memory.squared_norm = squared_norm_.data_ptr<double>();
   for (std::size_t i = 0; i < optimizer_.state_names().size(); ++i) memory.state.push_back(state_[i].data_ptr<float>());
   optimizer_.bind(std::move(memory));
@@ -76,7 +86,7 @@ void Updater::keep_gradients(std::int64_t begin, std::int64_t end, bool add) {
     const std::int64_t count = held.end - held.begin;
     const at::Tensor from = arena_.gradients().narrow(0, held.begin, count);
     at::Tensor own = gradients_.narrow(0, held.place, count);
-    if (add) own.add_(from);
+    if (add) own.add_(from.to(own.device()));
     else own.copy_(from);
   }
 }
@@ -88,6 +98,7 @@ bool Updater::meets() const {
 }
 
 void Updater::update_all() {
+  if (offload_ && !clips() && elementwise() && arena_.owners(tensor::Role::gradient).shared()) return update_beside_copies();
   convert_gradients(0, arena_.length());
   measure_norm();
   if (!elementwise() && meets()) {
@@ -99,6 +110,32 @@ void Updater::update_all() {
   round(0, arena_.length());
 }
 
+// All gradients are on their way down before the first piece is updated, and pieces go up behind them: the device is idle while the host
+// computes, but not the link between them. The next pass is enqueued behind the last piece, and its gradients behind the pass; so nobody
+// overwrites what is still being copied.
+void Updater::update_beside_copies() {
+  constexpr std::int64_t kPiece = 1 << 22;  // elements
+  struct Piece {
+    tensor::Shard::Held held;
+    tensor::QueueMark arrived;
+  };
+  std::vector<Piece> pieces;
+  for (const tensor::Shard::Held& held : shard_.held())
+    for (std::int64_t begin = held.begin; begin < held.end; begin += kPiece) {
+      Piece& piece = pieces.emplace_back();
+      piece.held = {begin, std::min(begin + kPiece, held.end), held.place + begin - held.begin};
+      const std::int64_t count = piece.held.end - begin;
+      gradients_.narrow(0, piece.held.place, count).copy_(arena_.gradients().narrow(0, begin, count), /*non_blocking=*/true);
+      piece.arrived.set(arena_.parameters().device());
+    }
+  for (const auto& [held, arrived] : pieces) {
+    arrived.wait();
+    optimizer_.update(gradients(), {held.begin, held.end, held.place}, hyper_, stream());
+    const std::int64_t count = held.end - held.begin;
+    arena_.parameters().narrow(0, held.begin, count).copy_(state_.back().narrow(0, held.place, count), /*non_blocking=*/true);
+  }
+}
+
 void Updater::update(std::int64_t begin, std::int64_t end) {
   convert_gradients(begin, end);
   for (const tensor::Shard::Held& held : shard_.within(begin, end))
@@ -107,11 +144,11 @@ void Updater::update(std::int64_t begin, std::int64_t end) {
 }
 
 void Updater::convert_gradients(std::int64_t begin, std::int64_t end) {
-  if (rounds_ && arena_.owners(tensor::Role::gradient).shared()) keep_gradients(begin, end, /*add=*/false);
+  if (has_masters() && arena_.owners(tensor::Role::gradient).shared()) keep_gradients(begin, end, /*add=*/false);
 }
 
 void Updater::round(std::int64_t begin, std::int64_t end) {
-  if (!rounds_) return;
+  if (!has_masters()) return;
   for (const tensor::Shard::Held& held : shard_.within(begin, end)) {
     const std::int64_t count = held.end - held.begin;
     arena_.parameters().narrow(0, held.begin, count).copy_(state_.back().narrow(0, held.place, count));
@@ -119,7 +156,7 @@ void Updater::round(std::int64_t begin, std::int64_t end) {
 }
 
 void Updater::fill_masters() {
-  if (!rounds_) return;
+  if (!has_masters()) return;
   for (const tensor::Shard::Held& held : shard_.held()) {
     const std::int64_t count = held.end - held.begin;
     state_.back().narrow(0, held.place, count).copy_(arena_.parameters().narrow(0, held.begin, count));
@@ -133,6 +170,6 @@ bool Updater::finite() {
 
 float* Updater::gradients() const { return (gradients_.defined() ? gradients_ : arena_.gradients()).data_ptr<float>(); }
 
-void* Updater::stream() const { return tensor::current_stream(arena_.parameters().device()); }
+void* Updater::stream() const { return offload_ ? nullptr : tensor::current_stream(arena_.parameters().device()); }
 
 }  // namespace paceline::step

@@ -6,6 +6,9 @@
 // Where the arena stores 16 bits, it has a master copy in fp32 of the parameters that its rank holds, and their gradients in fp32; the
 // optimizer works on these, and the arena's parameters are the masters rounded.
 //
+// Offloaded, all that it holds is in host memory, master copies of the parameters among it, and the host updates: gradients come down to
+// it, and parameters go up, piece by piece beside the arithmetic.
+//
 // Norms are those of whole tensors and of the whole model: their squares are summed over the owners and the private entries along the data
 // axis, over the slices along the tensor axis, and over the stages along the pipeline axis. The order of these additions is fixed, but not
 // that of one worker: with them, a clipped update, LARS and LAMB differ from one worker's in the last bits.
@@ -23,8 +26,9 @@ namespace paceline::step {
 
 class Updater {
  public:
-  /// `mesh`: owners are ranks of its data axis; null where this rank has the whole model for itself.
-  Updater(tensor::Arena& arena, const optim::OptimConfig& config, const comm::Mesh* mesh = nullptr);
+  /// `mesh`: owners are ranks of its data axis; null where this rank has the whole model for itself. `offload` is for an arena on a GPU; on
+  /// the CPU it makes the same copies in vain, which tests use.
+  Updater(tensor::Arena& arena, const optim::OptimConfig& config, const comm::Mesh* mesh = nullptr, bool offload = false);
 
   /// Sets the step's learning rate and number. On CUDA they go to device memory, outside what a recorded step replays.
   void begin_step(const optim::Hyper& hyper);
@@ -62,9 +66,12 @@ class Updater {
   void bind();                             // to the memory as it lies
   std::vector<std::string> names() const;  // of the state: the optimizer's, and the masters'
   tensor::Role role(std::size_t state) const {
-    return rounds_ && state + 1 == names().size() ? tensor::Role::master : tensor::Role::moment;
+    return has_masters() && state + 1 == names().size() ? tensor::Role::master : tensor::Role::moment;
   }
+  bool has_masters() const { return rounds_ || offload_; }
+  at::Tensor allocate(tensor::Role role, const tensor::Shard& shard) const;
   void fill_masters();
+  void update_beside_copies();
   void convert_gradients(std::int64_t begin, std::int64_t end);  // where the arena's are complete
   void round(std::int64_t begin, std::int64_t end);
   void measure_norm();
@@ -81,7 +88,7 @@ class Updater {
   tensor::Owners owners_;          // of the state, as it lies
   tensor::Shard shard_;            // of it
   std::vector<at::Tensor> state_;  // [shard's length], by names()
-  bool rounds_;
+  bool rounds_, offload_;
   at::Tensor gradients_;  // [shard's length] in fp32; undefined where the arena's are used
   optim::Hyper hyper_;
 };

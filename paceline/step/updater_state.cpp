@@ -25,7 +25,7 @@ void Updater::follow_owners() {
   if (now == owners_) return;
   const tensor::Shard shard = arena_.shard(tensor::Role::moment, rank());
   for (at::Tensor& old : state_) {
-    at::Tensor moved = arena_.allocate(role(static_cast<std::size_t>(&old - state_.data())), shard);
+    at::Tensor moved = allocate(role(static_cast<std::size_t>(&old - state_.data())), shard);
     const auto place = [](const tensor::Shard& in, const at::Tensor& values, const tensor::OwnedRange& range) {
       return values.narrow(0, in.within(range.begin, range.end).at(0).place, range.count());
     };
@@ -48,7 +48,8 @@ void Updater::follow_owners() {
 
 std::vector<NamedTensor> Updater::state() const {
   std::vector<NamedTensor> result;
-  const auto names = this->names();
+  std::vector<std::string> names = this->names();
+  if (has_masters() && !rounds_) names.pop_back();  // the parameters have the same bits
   for (std::size_t s = 0; s < names.size(); ++s) show(result, arena_, fmt::format("optim.{}.", names[s]), state_[s], shard_.held());
   return result;
 }
@@ -84,6 +85,7 @@ void Updater::load(std::span<const NamedTensor> saved) {
     show(targets, arena_, kMasters, arena_.parameters(), held);
   }
   fill(targets, saved);
+  if (!rounds_) fill_masters();
 }
 
 }  // namespace paceline::step

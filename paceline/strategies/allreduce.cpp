@@ -44,8 +44,8 @@ class Allreduce final : public step::Strategy {
       : config_(config),
         context_(context),
         pass_(pipeline::make_pass(context_)),
-        updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim,
-                 &context.mesh),
+        updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim, &context.mesh,
+                 context.offload),
         scale_(context_),
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
@@ -113,7 +113,8 @@ class Allreduce final : public step::Strategy {
   tensor::Arena& arena() { return context_.model.arena(); }
   bool on_cpu() const { return context_.model.device().is_cpu(); }
   bool records() const {
-    return context_.record_steps && !statistics_.synchronised() && !sharded_ && !updater_.meets() && !scale_.on() && private_.empty();
+    return context_.record_steps && !statistics_.synchronised() && !sharded_ && !updater_.meets() && !scale_.on() && private_.empty() &&
+           !context_.offload;
   }
   bool updates_at_the_end() const {
     return updater_.clips() || !on_cpu() || scale_.on() || ((sharded_ || !private_.empty()) && !updater_.elementwise());
@@ -156,7 +157,7 @@ class Allreduce final : public step::Strategy {
                       context_.optim.name));
     // Where nobody asked: as long as it costs nothing and changes no bit.
     const bool free = updater_.elementwise() && !updater_.clips() && on_cpu() && context_.compression == "none" &&
-                      context_.comm().topology().hosts == 1 && scatter_keeps_bits();
+                      !context_.bf16_gradients && context_.comm().topology().hosts == 1 && scatter_keeps_bits();
     return asked || (config_.update == "auto" && free);
   }
 
@@ -223,9 +224,7 @@ class Allreduce final : public step::Strategy {
 
   /// Every worker gets the mean of the gradients of its part; from stage 2 on it keeps nothing else of them.
   void scatter(const data_parallel::Bucket& bucket) {
-    const comm::Buffer gradients = comm::Buffer(arena().gradients()).slice({bucket.begin, bucket.end});
-    context_.comm().run(comm::reduce_scatter(gradients, {.op = comm::ReduceOp::mean}));
-    sharded_bytes_ += sharded::scatter_bytes(gradients.bytes(), context_.workers());
+    exchange_->scatter(bucket);
     if (stage() < 2) return;
     updater_.keep_gradients(bucket.begin, bucket.end, /*add=*/part_ > 0);
     arena().release(tensor::Role::gradient, bucket.begin, bucket.end);

@@ -16,10 +16,10 @@ class Single final : public step::Strategy {
   explicit Single(const step::Context& context)
       : context_(context),
         pass_(pipeline::make_pass(context_)),
-        updater_(context.model.arena(), context.optim, &context.mesh),
+        updater_(context.model.arena(), context.optim, &context.mesh, context.offload),
         scale_(context_),
         carryover_(context_),
-        recorded_(context.model.device(), context.record_steps && !updater_.meets() && !scale_.on()) {
+        recorded_(context.model.device(), context.record_steps && !updater_.meets() && !scale_.on() && !context.offload) {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
   }

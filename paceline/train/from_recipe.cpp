@@ -113,6 +113,9 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
   comm::Communicator& comm = mesh.data();
   nn::GraphModule::Options options;
   options.device = tensor::parse_device(recipe.train.device);
+  if (recipe.parallel.offload && options.device.is_cpu())
+    throw ConfigError(
+        "parallel.offload=true: train.device=cpu has its state in host memory already; leave it out, or use train.device=cuda");
   std::shared_ptr<nn::Model> model;
   std::vector<nn::Units> stages;
   if (workload.model) {
@@ -189,6 +192,8 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
           .loss = loss_of(recipe, workload, model),
           .micro_batches = recipe.train.micro_batches,
           .zero = static_cast<int>(recipe.parallel.zero),
+          .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
+          .offload = recipe.parallel.offload,
           .threads = threads,
           .record_steps = recipe.train.record_steps && model.recordable() && mesh.pipeline().size() == 1,
           .repeatable = recipe.train.repeatable,

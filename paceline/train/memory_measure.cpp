@@ -1,4 +1,4 @@
-#include "memory_measure.h"
+#include "paceline/train/memory_measure.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,19 +13,17 @@
 #include "paceline/train/trainer.h"
 #include "paceline/train/workers.h"
 
-namespace paceline::cli {
+namespace paceline::train {
 namespace {
 
 using memory::Category;
-
-constexpr std::int64_t kSteps = 4;  // the first ones make what stays
 
 /// Looks at a rank's meter when its forward passes and its steps end.
 class MeterListener final : public observe::Listener {
  public:
   MeterListener(tensor::MemoryMeter& meter, memory::Bytes& bytes) : meter_(meter), bytes_(bytes) {}
 
-  void watch(tensor::Ledger& ledger) { ledger_ = &ledger; }
+  void watch(const tensor::Arena& arena) { ledger_ = &arena.ledger(), host_ = &arena.host_ledger(); }
 
   void on(const observe::Event& event) override {
     const auto* span = std::get_if<observe::Span>(&event);
@@ -40,6 +38,7 @@ class MeterListener final : public observe::Listener {
       bytes_[Category::gradients] = ledger_->peak(tensor::Role::gradient);
       bytes_[Category::masters] = ledger_->peak(tensor::Role::master);
       bytes_[Category::moments] = ledger_->peak(tensor::Role::moment);
+      bytes_[Category::host] = host_->peak();
     } else {
       ledger_->reset_peaks();  // a model is made whole, and then shared out
     }
@@ -50,12 +49,11 @@ class MeterListener final : public observe::Listener {
  private:
   tensor::MemoryMeter& meter_;
   memory::Bytes& bytes_;
-  tensor::Ledger* ledger_ = nullptr;
+  tensor::Ledger *ledger_ = nullptr, *host_ = nullptr;
   std::int64_t before_ = 0, held_ = 0, most_ = 0, steps_ = 0;
 };
 
-void measure_rank(const train::Recipe& recipe, comm::Communicator& comm, int threads, const std::filesystem::path& folder,
-                  memory::Bytes& bytes) {
+void measure_rank(const Recipe& recipe, comm::Communicator& comm, int threads, const std::filesystem::path& folder, memory::Bytes& bytes) {
   tensor::MemoryMeter meter;
   observe::Bus bus;
   bus.want_spans();
@@ -64,17 +62,17 @@ void measure_rank(const train::Recipe& recipe, comm::Communicator& comm, int thr
   bus.add(std::move(listener));
   const SteadyClock clock;
   const std::atomic<bool> stop = false;
-  train::Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = &comm, .threads = threads});
-  watcher.watch(trainer.module().arena().ledger());
+  Trainer trainer(recipe, {.bus = bus, .clock = clock, .stop = stop, .comm = &comm, .threads = threads});
+  watcher.watch(trainer.module().arena());
   trainer.run(folder);
 }
 
 }  // namespace
 
-std::vector<memory::Bytes> measure_memory(train::Recipe recipe) {
-  recipe.train.steps = kSteps, recipe.train.checkpoints = false, recipe.train.evaluate_every = 0, recipe.train.record_steps = false;
+std::vector<memory::Bytes> measure_memory(Recipe recipe, std::int64_t steps) {
+  recipe.train.steps = steps, recipe.train.checkpoints = false, recipe.train.evaluate_every = 0, recipe.train.record_steps = false;
   recipe.train.memory_gb = 0;
-  recipe = train::resolve_for(recipe, {});
+  recipe = resolve_for(recipe, {});
   const auto ranks = static_cast<int>(recipe.parallel.workers);
   const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : std::max(usable_cores() / ranks, 1);
   const TemporaryFolder folder;
@@ -98,4 +96,4 @@ std::vector<memory::Bytes> measure_memory(train::Recipe recipe) {
   return bytes;
 }
 
-}  // namespace paceline::cli
+}  // namespace paceline::train

@@ -6,9 +6,10 @@
 #include "paceline/memory/estimate.h"
 #include "paceline/train/recipe.h"
 
-namespace paceline::cli {
+namespace paceline::train {
 
-/// Trains a few steps with every rank a thread of this process. By rank: the most that each category held at once.
-std::vector<memory::Bytes> measure_memory(train::Recipe recipe);
+/// Trains a few steps, of which the first makes what stays and does not count, with every rank a thread of this process. By rank: the most
+/// that each category held at once.
+std::vector<memory::Bytes> measure_memory(Recipe recipe, std::int64_t steps = 4);
 
-}  // namespace paceline::cli
+}  // namespace paceline::train

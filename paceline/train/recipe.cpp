@@ -108,6 +108,7 @@ void ParallelConfig::describe(Section& section) {
                 "fully connected layers that data-parallel workers share, so that activations travel and not gradients: none; auto, those "
                 "where that is fewer bytes; or names, as in \"classifier.1,classifier.4\", with * at the end of one for anything");
   section.field("zero", zero, "ZeRO's stage: what data-parallel workers do not keep twice").at_least(0).at_most(3);
+  section.field("offload", offload, "CUDA: the optimizer's state and fp32 master copies lie in host memory, and the host updates");
   std::vector<std::string_view> schedules;
   for (const auto& entry : schedule::pipelines()) schedules.push_back(entry.key);
   section.field("schedule", schedule, "of a pipeline's micro-batches, which train.micro_batches counts").one_of(schedules);
@@ -135,6 +136,7 @@ void CommSection::describe(Section& section) {
   std::vector<std::string_view> keys = {"none"};
   for (const auto& entry : compress::compressors()) keys.push_back(entry.key);
   section.field("compression", compression, "of gradients on their way; its settings are in [compress]").one_of(keys);
+  section.field("gradient_dtype", gradient_dtype, "in which gradients travel; bf16 is added in fp32").one_of({"fp32", "bf16"});
 }
 
 void CompareConfig::describe(Section& section) {
@@ -234,6 +236,26 @@ void validate_mesh(const Recipe& recipe) {
     throw ConfigError("strategy.batch_norm=sync joins data-parallel workers alone so far; use parallel.pipeline=1 and parallel.tensor=1");
 }
 
+void validate_gradients(const Recipe& recipe) {
+  const std::string& name = recipe.strategy.name;
+  const bool together = name == "auto" || name == "single" || name == "allreduce";
+  if (recipe.parallel.offload && !together)
+    throw ConfigError(
+        fmt::format("parallel.offload=true is for the strategies single and allreduce, not '{}'; use strategy.name=allreduce", name));
+  if (recipe.comm.gradient_dtype == "fp32") return;
+  if (!together)
+    throw ConfigError(fmt::format(
+        "comm.gradient_dtype=bf16 is for gradients that workers add in every step, not for strategy '{}'; use strategy.name=allreduce",
+        name));
+  if (recipe.comm.compression != "none")
+    throw ConfigError(fmt::format("comm.gradient_dtype=bf16 and comm.compression={} both say how gradients travel; leave one of them out",
+                                  recipe.comm.compression));
+  if (recipe.train.storage == "fp16")
+    throw ConfigError(
+        "comm.gradient_dtype=bf16 would cut the gradients of train.storage=fp16 from 11 bits to 8, and they travel in 16 already; use "
+        "comm.gradient_dtype=fp32, or train.storage=bf16");
+}
+
 }  // namespace
 
 void validate(const Recipe& recipe) {
@@ -246,6 +268,7 @@ void validate(const Recipe& recipe) {
   if (recipe.ps.replica && !recipe.train.checkpoints)
     throw ConfigError("ps.replica=true keeps what follows a checkpoint, and train.checkpoints=false makes none; leave one of them out");
   validate_mesh(recipe);
+  validate_gradients(recipe);
   if (recipe.train.storage != "fp32") {
     if (const std::string& name = recipe.strategy.name; name != "auto" && name != "single" && name != "allreduce")
       throw ConfigError(

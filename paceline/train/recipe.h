@@ -53,6 +53,7 @@ struct ParallelConfig {
   std::int64_t chunks = 0;                          // of the network on each rank of a pipeline; 0: as its schedule has it
   std::string costs = "counted";                    // of its units, by which it is cut
   bool sequence = false;                            // workers of the tensor axis share positions, too
+  bool offload = false;                             // CUDA: optimizer state and updates in host memory
   void describe(Section& section);
 
   comm::MeshSizes mesh() const;
@@ -65,6 +66,7 @@ struct ParallelConfig {
 /// [comm] of a recipe: how workers talk, and how gradients are compressed on the way.
 struct CommSection : comm::CommConfig {
   std::string compression = "none";
+  std::string gradient_dtype = "fp32";  // in which they travel
   void describe(Section& section);
 };
 

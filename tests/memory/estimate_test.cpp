@@ -72,6 +72,19 @@ TEST(Estimate, ExpertsAreSpreadOverTheDataAxisWhateverTheStage) {
   EXPECT_EQ(estimate(graph, plan).at(0).bytes.state(), 16 * graph.parameter_count());
 }
 
+TEST(Estimate, CountsOffloadedStateApart) {
+  const graph::Graph graph = gpt(8, 64);
+  const std::int64_t m = graph.parameter_count();
+  Plan plan{.data = 4, .zero = 1, .storage = 2, .product = 2};
+  const Bytes device = estimate(graph, plan).at(0).bytes;
+  plan.offload = true;
+  const Bytes offloaded = estimate(graph, plan).at(0).bytes;
+  EXPECT_EQ(device[Category::host], 0);
+  EXPECT_EQ(offloaded[Category::host], 16 * m / 4) << "a rank's part of parameters, gradients and two moments in fp32";
+  EXPECT_EQ(offloaded[Category::masters] + offloaded[Category::moments], 0);
+  EXPECT_EQ(offloaded.total(), device.total() - device[Category::masters] - device[Category::moments]);
+}
+
 TEST(Estimate, AStageHoldsItsUnitsAndWhatIsInFlight) {
   const graph::Graph graph = gpt(8, 64);
   Plan plan{.pipeline = 4, .samples = 8, .micro_batches = 8};

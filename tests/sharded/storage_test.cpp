@@ -116,5 +116,81 @@ TEST(LossScale, DoublesAfterManyGoodSteps) {
   });
 }
 
+// Gradients that travel in bf16 keep 8 bits; the sums of them are those of fp32.
+TEST(Storage, TakesGradientsThatTravelInBfloat16) {
+  for (const auto& [storage, tolerance] : {std::pair{at::kFloat, 0.01}, {at::kBFloat16, 0.05}})
+    for (const int workers : {2, 3})
+      for (const int stage : {0, 1, 2, 3}) {
+        Settings settings = settings_of(storage, stage);
+        const Trained exact = train_workers(1, settings_of(at::kFloat, 0), 20);
+        const Trained plain = train_workers(workers, settings, 20);
+        settings.bf16_gradients = true;
+        const Trained trained = train_workers(workers, settings, 20), again = train_workers(workers, settings, 20);
+        ASSERT_TRUE(trained.parameters.defined()) << "all workers have the same parameters";
+        EXPECT_TRUE(at::equal(trained.parameters, again.parameters));
+        EXPECT_LT(relative(trained.parameters, exact.parameters), tolerance) << c10::toString(storage) << ", stage " << stage;
+        const bool rounds = storage == at::kFloat;  // two summands of bf16 have the same rounded mean by either way
+        EXPECT_TRUE(!rounds || !at::equal(trained.parameters, plain.parameters)) << "they are rounded on their way";
+      }
+}
+
+// The host's update is the device's: its master copies have the parameters' bits where those are fp32.
+TEST(Offload, HasTheSameBits) {
+  for (const auto storage : {at::kFloat, at::kBFloat16})
+    for (const int workers : {1, 2})
+      for (const int stage : {0, 1, 2, 3})
+        for (const double clip : {0.0, 0.5}) {
+          if (workers == 1 && stage > 0) continue;
+          Settings settings = settings_of(storage, stage);
+          settings.optim.clip_norm = clip, settings.micro_batches = 2;
+          const Trained plain = train_workers(workers, settings, 5);
+          settings.offload = true;
+          const Trained trained = train_workers(workers, settings, 5);
+          ASSERT_TRUE(trained.parameters.defined());
+          EXPECT_TRUE(at::equal(trained.parameters, plain.parameters)) << workers << " workers, stage " << stage << ", clip " << clip;
+        }
+}
+
+TEST(Offload, CountsItsStateApart) {
+  Settings settings = settings_of(at::kFloat, 0);
+  settings.layers = 4, settings.width = 64, settings.offload = true;
+  with_workers(1, settings, [&](Worker& worker) {
+    worker.train(1);
+    const tensor::Arena& arena = worker.model().arena();
+    const std::int64_t bytes = 4 * arena.length();
+    EXPECT_EQ(arena.ledger().bytes(Role::moment) + arena.ledger().bytes(Role::master), 0);
+    EXPECT_EQ(arena.host_ledger().bytes(Role::moment), 2 * bytes);
+    EXPECT_EQ(arena.host_ledger().bytes(Role::master), 2 * bytes) << "master copies, and the gradients that came down to them";
+  });
+}
+
+// Whoever resumes need not offload, and the other way round.
+TEST(Offload, ShowsTheStateThatOthersRead) {
+  for (const bool first : {false, true}) {
+    Settings settings = settings_of(at::kFloat, 0);
+    settings.offload = first;
+    std::vector<step::NamedTensor> saved;
+    at::Tensor parameters, expected, resumed;
+    with_workers(1, settings, [&](Worker& worker) {
+      worker.train(3);
+      parameters = worker.parameters();
+      for (const step::NamedTensor& item : worker.strategy().save()) {
+        EXPECT_FALSE(item.name.starts_with("optim.master.")) << "the parameters say the same";
+        saved.push_back(item), saved.back().tensor = item.tensor.clone();
+      }
+      worker.train(5, 4);
+      expected = worker.parameters();
+    });
+    settings.offload = !first;
+    with_workers(1, settings, [&](Worker& worker) {
+      worker.model().arena().parameters().copy_(parameters);
+      worker.strategy().load(saved);
+      worker.train(5, 4);
+      resumed = worker.parameters();
+    });
+    EXPECT_TRUE(at::equal(resumed, expected));
+  }
+}
+
 }  // namespace
 }  // namespace paceline::sharded

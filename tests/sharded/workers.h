@@ -31,6 +31,7 @@ struct Settings {
   c10::ScalarType storage = c10::kFloat;
   std::int64_t layers = 2, width = 16;  // gpt
   std::int64_t experts = 0, experts_top = 1;
+  bool bf16_gradients = false, offload = false;
 };
 
 /// A loss whose gradient overflows where it is told to.
@@ -91,7 +92,9 @@ class Worker {
             .seed = 5,
             .loss = loss_,
             .micro_batches = settings_.micro_batches,
-            .zero = settings_.stage};
+            .zero = settings_.stage,
+            .bf16_gradients = settings_.bf16_gradients,
+            .offload = settings_.offload};
   }
 
   /// This worker's share of the samples of a step.

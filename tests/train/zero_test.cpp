@@ -83,5 +83,40 @@ TEST(Storage, IsRefusedWhereNobodyHasMasters) {
   EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("train.storage=fp32"));
 }
 
+TEST(GradientDtype, HalvesWhatARunSends) {
+  for (const int stage : {0, 2}) {
+    Recipe recipe = in_stage(stage);
+    const observe::RunEnded plain = run_once(recipe);
+    recipe.comm.gradient_dtype = "bf16";
+    const observe::RunEnded ended = run_once(recipe);
+    ASSERT_TRUE(plain.communication && ended.communication);
+    // Stage 2 hands parameters round in fp32: three quarters.
+    EXPECT_NEAR(ended.communication->bytes_per_step / plain.communication->bytes_per_step, stage == 0 ? 0.5 : 0.75, 0.01);
+    EXPECT_NEAR(ended.communication->ratio, stage == 0 ? 2 : 4.0 / 3, 0.02);
+    EXPECT_NEAR(ended.test_loss, plain.test_loss, 0.02 * plain.test_loss);
+  }
+}
+
+TEST(GradientDtype, IsRefusedWhereSomethingElseSaysHowGradientsTravel) {
+  const auto refused = [](const std::function<void(Recipe&)>& change) {
+    Recipe recipe = in_stage(0);
+    recipe.comm.gradient_dtype = "bf16";
+    change(recipe);
+    return message_of<ConfigError>([&] { validate(recipe); });
+  };
+  EXPECT_THAT(refused([](Recipe& recipe) { recipe.comm.compression = "int8"; }), HasSubstr("comm.compression=int8"));
+  EXPECT_THAT(refused([](Recipe& recipe) { recipe.train.storage = "fp16"; }), HasSubstr("train.storage=bf16"));
+  EXPECT_THAT(refused([](Recipe& recipe) { recipe.strategy.name = "local_sgd"; }), HasSubstr("strategy.name=allreduce"));
+  EXPECT_THAT(refused([](Recipe& recipe) { recipe.comm.gradient_dtype = "fp8"; }), HasSubstr("bf16"));
+}
+
+TEST(Offload, IsRefusedOnTheCpuAndWhereWorkersUpdateApart) {
+  Recipe recipe = in_stage(0);
+  recipe.parallel.offload = true;
+  EXPECT_THAT(message_of<ConfigError>([&] { run_once(recipe); }), HasSubstr("train.device=cpu"));
+  recipe.strategy.name = "local_sgd";
+  EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("strategy.name=allreduce"));
+}
+
 }  // namespace
 }  // namespace paceline::train
