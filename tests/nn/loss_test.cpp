@@ -22,9 +22,9 @@ Batch make_batch(std::vector<std::int64_t> samples, std::int64_t classes, c10::S
   return {(3 * at::randn(samples)).to(type), targets};
 }
 
-class SoftmaxLoss : public testing::TestWithParam<double> {};
+class SoftmaxLossValues : public testing::TestWithParam<double> {};
 
-TEST_P(SoftmaxLoss, EqualsLibTorchs) {
+TEST_P(SoftmaxLossValues, EqualsLibTorchs) {
   const double smoothing = GetParam(), scale = 0.37;
   for (const std::vector<std::int64_t>& samples : {std::vector<std::int64_t>{1}, {7}, {3, 4}}) {
     const Batch batch = make_batch(samples, 5, at::kDouble);
@@ -41,14 +41,14 @@ TEST_P(SoftmaxLoss, EqualsLibTorchs) {
   }
 }
 
-TEST_P(SoftmaxLoss, LeavesTheLogitsAlone) {
+TEST_P(SoftmaxLossValues, LeavesTheLogitsAlone) {
   const Batch batch = make_batch({4}, 3);
   const at::Tensor kept = batch.logits.clone();
   softmax_loss(batch.logits, batch.targets, GetParam(), 1, true);
   EXPECT_TRUE(at::equal(batch.logits, kept));
 }
 
-INSTANTIATE_TEST_SUITE_P(, SoftmaxLoss, testing::Values(0.0, 0.1, 0.5));
+INSTANTIATE_TEST_SUITE_P(, SoftmaxLossValues, testing::Values(0.0, 0.1, 0.5));
 
 TEST(SoftmaxLossDetails, CountsRightAnswers) {
   const at::Tensor logits = at::tensor({1.f, 2.f, 3.f, 9.f, 0.f, -1.f, -5.f, -4.f, -6.f, 0.f, 7.f, 0.f}).view({4, 3});
