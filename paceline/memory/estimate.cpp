@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/graph/hybrid.h"
 #include "paceline/graph/tensor_split.h"
 #include "paceline/schedule/pipeline.h"
 
@@ -36,18 +37,21 @@ struct Share {
 
 Share share_of(const graph::Graph& graph, const Plan& plan) {
   Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}, .spread = {}};
-  const graph::TensorSplit split = graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
+  const bool hybrid = plan.hybrid != "none" && plan.data > 1;
+  const graph::TensorSplit split = hybrid ? graph::hybrid_split(graph, plan.hybrid, plan.data, plan.samples * plan.data)
+                                          : graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
   const auto end = static_cast<std::size_t>(graph.logits()) + 1;
-  for (std::size_t i = 0; i < end; ++i) share.layers.push_back(graph::local_layer(graph, split, i, 0));
+  // A part of the channels of the whole batch is as large as all channels of a worker's samples.
+  for (std::size_t i = 0; i < end; ++i) share.layers.push_back(hybrid ? graph.layers()[i] : graph::local_layer(graph, split, i, 0));
   share.parameters.assign(share.units.size(), 0), share.statistics.assign(share.units.size(), 0),
       share.spread.assign(share.units.size(), 0);
   for (const graph::LocalTensor& tensor_ : graph::local_tensors(graph, split, 0)) {
     const auto layer = static_cast<std::size_t>(tensor_.whole.layer);
     const auto unit = std::ranges::find_if(share.units, [&](const graph::Unit& each) { return layer < each.last; });
-    const bool spread = tensor_.whole.spread && plan.data > 1;
-    if (spread) graph::check_experts(tensor_.shape[0], plan.data);
+    const bool experts = tensor_.whole.spread && plan.data > 1, spread = experts || (hybrid && tensor_.slice);
+    if (experts) graph::check_experts(tensor_.shape[0], plan.data);
     auto& sums = spread ? share.spread : tensor_.whole.trainable ? share.parameters : share.statistics;
-    sums[static_cast<std::size_t>(unit - share.units.begin())] += graph::elements(tensor_.shape) / (spread ? plan.data : 1);
+    sums[static_cast<std::size_t>(unit - share.units.begin())] += graph::elements(tensor_.shape) / (experts ? plan.data : 1);
   }
   return share;
 }

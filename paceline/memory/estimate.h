@@ -48,6 +48,7 @@ struct Plan {
   std::vector<double> times = {};  // that units take, measured; empty: counted
   std::int64_t limit = 0;          // bytes that a rank may need, which the cut into stages obeys; 0: none
   bool sequence = false;           // the tensor axis shares positions, too
+  std::string hybrid = "none";     // layers that data-parallel ranks share (graph/hybrid.h)
   bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
   std::int64_t storage = 4;        // bytes of a stored parameter and gradient
   std::int64_t product = 4;        // bytes of an operand of the products, and of activations

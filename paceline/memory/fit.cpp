@@ -44,7 +44,7 @@ std::vector<Plan> on_mesh(const Plan& plan) {
 /// Everything that is tried, the nearest first.
 std::vector<Plan> candidates(const Plan& plan) {
   std::vector<Plan> plans = on_mesh(plan);
-  const int ranks = plan.ranks();
+  const int ranks = plan.hybrid == "none" ? plan.ranks() : 0;  // a hybrid goes with the data axis alone
   for (int tensor = 1; tensor <= ranks; ++tensor)
     for (int pipeline = 1; pipeline * tensor <= ranks; ++pipeline) {
       if (ranks % (tensor * pipeline) != 0 || (tensor == plan.tensor && pipeline == plan.pipeline)) continue;

@@ -22,6 +22,7 @@ memory::Plan plan_of(const Recipe& recipe) {
   plan.product = recipe.train.precision == "bf16" ? 2 : 4;
   plan.moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
+  plan.hybrid = recipe.parallel.hybrid;
   plan.offload = recipe.parallel.offload;
   const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
   if (mesh.pipeline > 1) plan.chunks = schedule::resolve_chunks(schedule, recipe.parallel.chunks);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "paceline/base/error.h"
+#include "paceline/graph/hybrid.h"
 #include "paceline/graph/registry.h"
 #include "paceline/memory/fit.h"
 #include "tests/message_of.h"
@@ -70,6 +71,26 @@ TEST(Estimate, ExpertsAreSpreadOverTheDataAxisWhateverTheStage) {
   EXPECT_EQ(estimate(graph, plan).at(0).bytes.state(), 16 * (rest + experts / 4));
   plan.data = 1, plan.zero = 0;
   EXPECT_EQ(estimate(graph, plan).at(0).bytes.state(), 16 * graph.parameter_count());
+}
+
+TEST(Estimate, AHybridSharesLayersOverTheDataAxisWhateverTheStage) {
+  graph::ModelConfig config;
+  config.network = "alexnet";
+  const graph::Graph graph = graph::make_graph(config);
+  Plan plan{.data = 4, .samples = 8, .hybrid = "classifier*"};
+  const std::int64_t held = graph::local_parameters(graph, graph::hybrid_split(graph, plan.hybrid, 4, 32), 0);
+  ASSERT_LT(held, graph.parameter_count() / 3);
+  const RankKind kind = estimate(graph, plan).at(0);
+  EXPECT_EQ(kind.parameters, held);
+  EXPECT_EQ(kind.bytes.state(), 16 * held);
+  plan.zero = 1;
+  const std::int64_t spread = (graph.parameter_count() - held) / 3;  // three quarters of the split tensors are elsewhere
+  EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::moments], 8 * (spread + (held - spread + 3) / 4));
+  plan.zero = 0, plan.hybrid = "none";
+  EXPECT_EQ(kind.bytes[Category::activations], estimate(graph, plan).at(0).bytes[Category::activations]);
+  plan.hybrid = "classifier*";
+  EXPECT_THAT(message_of<ConfigError>([&] { require_fit(graph, plan, 250'000'000, "train.memory_gb"); }),
+              testing::Not(testing::AnyOf(HasSubstr("parallel.tensor="), HasSubstr("parallel.pipeline="))));
 }
 
 TEST(Estimate, CountsOffloadedStateApart) {
