@@ -27,6 +27,8 @@ constexpr CategoryName kNames[] = {
     {"host", "offloaded optimizer state, in host memory beside the device's"},
 };
 
+std::int64_t divided(std::int64_t bytes, std::int64_t parts) { return (bytes + parts - 1) / parts; }
+
 /// What one rank of the tensor axis has of the network.
 struct Share {
   std::vector<graph::Layer> layers;  // up to the logits
@@ -49,14 +51,11 @@ Share share_of(const graph::Graph& graph, const Plan& plan) {
     const auto layer = static_cast<std::size_t>(tensor_.whole.layer);
     const auto unit = std::ranges::find_if(share.units, [&](const graph::Unit& each) { return layer < each.last; });
     const bool experts = tensor_.whole.spread && plan.data > 1, spread = experts || (hybrid && tensor_.slice);
-    if (experts) graph::check_experts(tensor_.shape[0], plan.data);
     auto& sums = spread ? share.spread : tensor_.whole.trainable ? share.parameters : share.statistics;
-    sums[static_cast<std::size_t>(unit - share.units.begin())] += graph::elements(tensor_.shape) / (experts ? plan.data : 1);
+    sums[static_cast<std::size_t>(unit - share.units.begin())] += divided(graph::elements(tensor_.shape), experts ? plan.data : 1);
   }
   return share;
 }
-
-std::int64_t divided(std::int64_t bytes, std::int64_t parts) { return (bytes + parts - 1) / parts; }
 
 /// What ranks of a pipeline's stages hold, whatever units these have.
 class Ranks {

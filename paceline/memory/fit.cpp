@@ -77,9 +77,11 @@ Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<grap
 std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit) {
   for (const Plan& candidate : candidates(plan)) {
     try {
+      for (const graph::Parameter& parameter : graph.parameters())
+        if (parameter.spread) graph::check_experts(parameter.shape[0], candidate.data);
       if (const std::int64_t bytes = need_of(graph, candidate).bytes; bytes <= limit)
         return Change{settings_between(plan, candidate), bytes};
-    } catch (const ConfigError&) {  // heads or channels that cannot be shared so, more stages than units
+    } catch (const ConfigError&) {  // heads, channels or experts that cannot be shared so, more stages than units
     }
   }
   return std::nullopt;
