@@ -138,6 +138,29 @@ TEST(ModulePipeline, MeasuredCostsTrainTheSame) {
   expect_alike(folder.path(), alone.path(), "measured");
 }
 
+/// Two blocks that multiply by the same matrix.
+struct SharingImpl : torch::nn::Module {
+  struct Part : torch::nn::Module {
+    explicit Part(const at::Tensor& given) : weight(register_parameter("weight", given)) {}
+    at::Tensor weight;
+  };
+  SharingImpl() {
+    const at::Tensor weight = torch::eye(64);
+    for (const char* name : {"one", "two"}) parts.push_back(register_module(name, std::make_shared<Part>(weight)));
+  }
+  std::vector<nn::ModuleModel::Block> blocks() {
+    const auto times = [](Part* part) { return [part](const at::Tensor& x) { return x.flatten(1).mm(part->weight); }; };
+    return {{"one", times(parts[0].get())}, {"two", times(parts[1].get())}};
+  }
+  std::vector<std::shared_ptr<Part>> parts;
+};
+
+// A unit goes back by itself: the gradient would be that of one of its two uses.
+TEST(ModulePipeline, AWeightOfTwoBlocksIsRefused) {
+  EXPECT_THAT(message_of<ConfigError>([] { nn::model_of(std::make_shared<SharingImpl>()); }),
+              AllOf(HasSubstr("one.weight"), HasSubstr("two.weight")));
+}
+
 TEST(ModulePipeline, WhatCannotBeCutIsRefused) {
   const auto refusal = [](const Workload& workload, int stages) {
     Recipe recipe = module_recipe();
