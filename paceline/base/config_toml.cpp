@@ -1,9 +1,10 @@
-// Config::load and load_text: the one place that knows TOML (toml++, header only).
+// Config::load and load_text, and read_toml: the one place that knows TOML (toml++, header only).
 #include <fmt/format.h>
 
 #include "paceline/base/config.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/base/toml.h"
 
 #if PACELINE_WITH_TOML
 #define TOML_EXCEPTIONS 0
@@ -48,28 +49,57 @@ Value to_value(const toml::node& node, const std::string& key) {
   return numbers;
 }
 
+toml::table parsed_toml(const std::string& text, const std::string& source) {
+  toml::parse_result parsed = toml::parse(text);
+  if (!parsed) throw ConfigError(fmt::format("{}, line {}: {}", source, parsed.error().source().begin.line, parsed.error().description()));
+  return std::move(parsed).table();
+}
+
+/// Runs `read`; what it throws gets the place of the node in front.
+void with_line(const std::string& source, const toml::node& node, auto&& read) {
+  try {
+    read();
+  } catch (const ConfigError& problem) {
+    throw ConfigError(fmt::format("{}, line {}: {}", source, node.source().begin.line, problem.what()));
+  }
+}
+
+void list_entries(const toml::table& table, const std::string& section, const std::string& source, std::vector<TomlEntry>& entries) {
+  if (!section.empty()) entries.push_back({section, {}, {}, table.source().begin.line});
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str()), path = section.empty() ? name : section + "." + name;
+    if (const auto* below = node.as_table()) {
+      list_entries(*below, path, source, entries);
+      continue;
+    }
+    with_line(source, node, [&, &item = node] {
+      refuse_nul(name, "a key");
+      if (section.empty()) throw ConfigError(fmt::format("'{}' stands outside a section; write [section] above it", name));
+      entries.push_back({section, name, to_value(item, path), static_cast<std::int64_t>(item.source().begin.line)});
+    });
+  }
+}
+
 }  // namespace
 
+std::vector<TomlEntry> read_toml(const std::string& text, const std::string& source) {
+  std::vector<TomlEntry> entries;
+  list_entries(parsed_toml(text, source), {}, source, entries);
+  return entries;
+}
+
 void Config::load_text(const std::string& text, const std::string& name) {
-  const toml::parse_result parsed = toml::parse(text);
-  if (!parsed) throw ConfigError(fmt::format("{}, line {}: {}", name, parsed.error().source().begin.line, parsed.error().description()));
-  const auto with_line = [&](const toml::node& node, auto&& read) {
-    try {
-      read();
-    } catch (const ConfigError& problem) {
-      throw ConfigError(fmt::format("{}, line {}: {}", name, node.source().begin.line, problem.what()));
-    }
-  };
-  for (const auto& [section, node] : parsed.table()) {
+  const toml::table parsed = parsed_toml(text, name);
+  for (const auto& [section, node] : parsed) {
     const std::string above(section.str());
     const auto* table = node.as_table();
-    with_line(node, [&] {
+    with_line(name, node, [&] {
       refuse_nul(above, "the name of a section");
       if (!table) throw ConfigError(fmt::format("'{}' stands outside a section; write [section] above it", above));
     });
     for (const auto& [key, value] : *table) {
       const std::string below(key.str());
-      with_line(value, [&, &item = value] {
+      with_line(name, value, [&, &item = value] {
         refuse_nul(below, fmt::format("a key in [{}]", above));
         at(above).at(below);  // first: where there is no such key, no value is right
         assign(above, below, to_value(item, fmt::format("{}.{}", above, below)));
@@ -86,6 +116,10 @@ namespace paceline {
 
 void Config::load_text(const std::string&, const std::string& source) {
   throw ConfigError(source + ": this build has no TOML reader (toml++ was not found); give the settings as section.key=value");
+}
+
+std::vector<TomlEntry> read_toml(const std::string&, const std::string& source) {
+  throw ConfigError(source + ": this build has no TOML reader (toml++ was not found); build it with toml++");
 }
 
 }  // namespace paceline

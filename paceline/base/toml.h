@@ -1,0 +1,23 @@
+// A TOML file as a list of its keys with their lines, for files whose sections are not known beforehand. A recipe, whose sections are,
+// is read by Config.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "paceline/base/config.h"
+
+namespace paceline {
+
+/// One key, or with an empty key the heading of a section. [link.ethernet] is the section "link.ethernet".
+struct TomlEntry {
+  std::string section, key;
+  Value value;
+  std::int64_t line = 0;
+};
+
+/// By sections, in alphabetical order, each with its heading first. Throws ConfigError with `source` and the line.
+std::vector<TomlEntry> read_toml(const std::string& text, const std::string& source);
+
+}  // namespace paceline

@@ -1,0 +1,252 @@
+// Cluster files: reading with the file, line and key in every refusal, and writing.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/suggest.h"
+#include "paceline/base/text.h"
+#include "paceline/base/toml.h"
+#include "paceline/perf/cluster.h"
+
+namespace paceline::perf {
+namespace {
+
+constexpr double kStandardLatency = 5e-6;
+constexpr std::string_view kLinkPrefix = "link.";
+
+/// A key whose text is more than text.
+struct Parsed {
+  std::function<void(std::string_view)> read;
+  std::string example;
+};
+
+/// One section of the file while it is read: plain keys are a Section's, the others have a reader.
+struct Part {
+  explicit Part(std::string name) : plain(std::move(name), "") {}
+
+  void quantity(const std::string& key, Quantity& target, Dimension dimension, bool required = true) {
+    add(key, std::string(example_of(dimension)), required,
+        [&target, dimension](std::string_view text) { target = parse_quantity(text, dimension); });
+  }
+  void add(const std::string& key, std::string example, bool required, std::function<void(std::string_view)> read) {
+    plain.field(key, texts.emplace_back(), "");
+    parsed[key] = {std::move(read), std::move(example)};
+    if (required) missing.push_back(key);
+  }
+
+  Section plain;
+  std::map<std::string, Parsed> parsed;
+  std::deque<std::string> texts;                           // what parsed keys stand for in `plain`, so that it knows all keys
+  std::vector<std::string> missing;                        // required keys that have not been read yet
+  std::int64_t line = 0;                                   // of the heading; 0: the file has none
+  std::map<std::string, std::int64_t, std::less<>> lines;  // of the keys that were read
+};
+
+Blocks parse_blocks(std::string_view text) {
+  const auto open = std::min(text.find('('), text.size());
+  const std::vector<std::string> sizes = items_of(text.substr(0, open), 'x');
+  // The words of a source are those of any quantity.
+  const Source source = parse_quantity(fmt::format("1 B {}", text.substr(open)), Dimension::bytes).source;
+  std::vector<std::int64_t> numbers;
+  for (const std::string& size : sizes) {
+    const Value value = parse_value(size);
+    if (const auto* number = std::get_if<std::int64_t>(&value); number && *number > 0) numbers.push_back(*number);
+  }
+  if (sizes.size() != 3 || numbers.size() != 3)
+    throw ConfigError(fmt::format("must be three sizes above 0, like \"480 x 3072 x 384 (spec)\", not \"{}\"", text));
+  return {numbers[0], numbers[1], numbers[2], source};
+}
+
+class Reader {
+ public:
+  explicit Reader(std::string source) : source_(std::move(source)) {
+    Part& cluster = parts_.try_emplace("cluster", "cluster").first->second;
+    cluster.plain.field("name", cluster_.name, "");
+    cluster.plain.field("hosts", cluster_.hosts, "").at_least(1).at_most(1e6);
+    cluster.plain.field("topology", topology_, "").one_of(topology_names());
+    cluster.plain.field("sides", cluster_.sides, "").at_least(1);
+    cluster.plain.field("oversubscription", cluster_.oversubscription, "").at_least(1);
+    cluster.plain.field("link", between_, "");
+    Part& host = parts_.try_emplace("host", "host").first->second;
+    host.plain.field("devices", cluster_.devices, "").at_least(1).at_most(1e4);
+    host.plain.field("rails", cluster_.rails, "").at_least(1).at_most(1e4);
+    host.plain.field("link", inside_, "");
+    Part& device = parts_.try_emplace("device", "device").first->second;
+    device.plain.field("name", cluster_.device.name, "");
+    device.quantity("flops", cluster_.device.flops, Dimension::flops);
+    device.quantity("memory_bandwidth", cluster_.device.memory_bandwidth, Dimension::bandwidth);
+    device.quantity("memory", cluster_.device.memory, Dimension::bytes);
+    device.add("blocks", "480 x 3072 x 384 (spec)", false, [this](std::string_view text) { cluster_.device.blocks = parse_blocks(text); });
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  Cluster read(const std::string& text) {
+    for (const TomlEntry& entry : read_toml(text, source_)) at_line(entry.line, [&] { take(entry); });
+    for (const auto& [name, part] : parts_) {
+      if (part.missing.empty()) continue;
+      const std::string& key = part.missing.front();
+      at_line(part.line, [&, &of = part, &section = name] {
+        throw ConfigError(fmt::format("{}.{} is missing; write {} = \"{}\"", section, key, key, of.parsed.at(key).example));
+      });
+    }
+    for (const Topology topology : kTopologies)
+      if (name_of(topology) == topology_) cluster_.topology = topology;
+    connect();
+    check_sides();
+    return std::move(cluster_);
+  }
+
+ private:
+  static std::vector<std::string_view> topology_names() {
+    std::vector<std::string_view> names;
+    for (const Topology topology : kTopologies) names.push_back(name_of(topology));
+    return names;
+  }
+
+  void at_line(std::int64_t line, auto&& act) {
+    try {
+      act();
+    } catch (const ConfigError& problem) {
+      throw ConfigError(line > 0 ? fmt::format("{}, line {}: {}", source_, line, problem.what())
+                                 : fmt::format("{}: {}", source_, problem.what()));
+    }
+  }
+
+  Part& part_named(const std::string& section) {
+    if (const auto found = parts_.find(section); found != parts_.end()) return found->second;
+    if (section.starts_with(kLinkPrefix)) {
+      Link& link = links_[section.substr(kLinkPrefix.size())];
+      link = {.name = section.substr(kLinkPrefix.size()), .latency = {kStandardLatency, Source::standard}, .bandwidth = {}};
+      Part& part = parts_.try_emplace(section, section).first->second;
+      part.quantity("latency", link.latency, Dimension::time, false);
+      part.quantity("bandwidth", link.bandwidth, Dimension::bandwidth);
+      return part;
+    }
+    const std::string_view known[] = {"cluster", "host", "device", "link.NAME"};
+    throw ConfigError(unknown_message("section", section, known));
+  }
+
+  void take(const TomlEntry& entry) {
+    if (entry.section == "link" && entry.key.empty()) return;  // the heading above [link.NAME]
+    Part& part = part_named(entry.section);
+    if (entry.key.empty()) {
+      part.line = entry.line;
+      return;
+    }
+    Field& field = part.plain.at(entry.key);
+    part.lines[entry.key] = entry.line;
+    try {
+      const auto parsed = part.parsed.find(entry.key);
+      if (parsed == part.parsed.end()) return field.assign(entry.value);
+      const auto* text = std::get_if<std::string>(&entry.value);
+      if (!text) throw ConfigError(fmt::format("has no unit; write it like \"{}\"", parsed->second.example));
+      parsed->second.read(*text);
+      std::erase(part.missing, entry.key);
+    } catch (const ConfigError& problem) {
+      const std::string_view what = problem.what();
+      throw ConfigError(fmt::format("{}.{}{}{}", entry.section, entry.key, what.starts_with(':') ? "" : " ", what));
+    }
+  }
+
+  std::int64_t line_of(const std::string& section, std::string_view key) const {
+    const Part& part = parts_.at(section);
+    const auto found = part.lines.find(key);
+    return found == part.lines.end() ? part.line : found->second;
+  }
+
+  const Link& link_named(const std::string& section, const std::string& name) {
+    std::vector<std::string_view> names;
+    for (const auto& [known, link] : links_) {
+      if (known == name) return link;
+      names.push_back(known);
+    }
+    at_line(line_of(section, "link"), [&] {
+      if (name.empty())
+        throw ConfigError(fmt::format("{}.link is missing: which link joins its {}?", section, section == "host" ? "devices" : "hosts"));
+      throw ConfigError(
+          fmt::format("{}.link leads nowhere: {}; each link is a section [link.NAME]", section, unknown_message("link", name, names)));
+    });
+    throw InternalError("unreachable");
+  }
+
+  /// Devices and hosts to their links. A class that there is none of takes the other's.
+  void connect() {
+    if (!between_.empty() || cluster_.hosts > 1) cluster_.between = link_named("cluster", between_);
+    if (!inside_.empty() || cluster_.devices > 1) cluster_.inside = link_named("host", inside_);
+    if (cluster_.inside.name.empty()) cluster_.inside = cluster_.between;
+    if (cluster_.between.name.empty()) cluster_.between = cluster_.inside;
+    for (const auto& [name, link] : links_)
+      if (name != between_ && name != inside_)
+        at_line(parts_.at(std::string(kLinkPrefix) + name).line, [&, &unused = name] {
+          throw ConfigError(fmt::format("link.{} joins nothing; name it in host.link or cluster.link, or leave it out", unused));
+        });
+    if (cluster_.inside.name.empty())
+      at_line(parts_.at("cluster").line, [&] { throw ConfigError("cluster.link is missing; a single device has nobody to train with"); });
+  }
+
+  void check_sides() {
+    if (cluster_.sides.empty()) return;
+    std::int64_t product = 1;
+    for (const std::int64_t side : cluster_.sides)
+      product = std::min(product * std::min(side, std::int64_t{1} << 20), std::int64_t{1} << 40);
+    at_line(line_of("cluster", "sides"), [&] {
+      if (cluster_.topology != Topology::mesh && cluster_.topology != Topology::torus)
+        throw ConfigError(fmt::format("cluster.sides is for a mesh or a torus, not a {}; leave it out", topology_));
+      if (product != cluster_.processes())
+        throw ConfigError(fmt::format("cluster.sides = [{}] has {} places for {} devices ({} hosts of {})", fmt::join(cluster_.sides, ", "),
+                                      product, cluster_.processes(), cluster_.hosts, cluster_.devices));
+    });
+  }
+
+  std::string source_, topology_ = "star", inside_, between_;
+  Cluster cluster_;
+  std::map<std::string, Part> parts_;
+  std::map<std::string, Link> links_;
+};
+
+std::string link_toml(const Link& link) {
+  return fmt::format("\n[link.{}]\nlatency = \"{}\"\nbandwidth = \"{}\"\n", link.name, text_of(link.latency, Dimension::time),
+                     text_of(link.bandwidth, Dimension::bandwidth));
+}
+
+}  // namespace
+
+Cluster read_cluster(const std::string& text, const std::string& source) { return Reader(source).read(text); }
+
+Cluster find_cluster(const std::string& name_or_file) {
+  for (const auto& row : clusters())
+    if (row.key == name_or_file) return row.make();
+  const bool looks_like_file = name_or_file.find('/') != std::string::npos || name_or_file.ends_with(".toml");
+  std::error_code code;
+  if (!looks_like_file && !std::filesystem::exists(name_or_file, code)) return find(clusters(), "cluster", name_or_file).make();
+  return read_cluster(read_file(name_or_file), name_or_file);
+}
+
+std::string to_toml(const Cluster& cluster) {
+  const bool several = cluster.hosts > 1, shared = cluster.devices > 1;
+  std::string text =
+      fmt::format("[cluster]\nname = \"{}\"\nhosts = {}\ntopology = \"{}\"\n", cluster.name, cluster.hosts, name_of(cluster.topology));
+  if (!cluster.sides.empty()) text += fmt::format("sides = [{}]\n", fmt::join(cluster.sides, ", "));
+  if (cluster.oversubscription != 1) text += fmt::format("oversubscription = {}\n", cluster.oversubscription);
+  if (several) text += fmt::format("link = \"{}\"\n", cluster.between.name);
+  text += fmt::format("\n[host]\ndevices = {}\nrails = {}\n", cluster.devices, cluster.rails);
+  if (shared) text += fmt::format("link = \"{}\"\n", cluster.inside.name);
+  const Device& device = cluster.device;
+  text += fmt::format(
+      "\n[device]\nname = \"{}\"\nflops = \"{}\"\nmemory_bandwidth = \"{}\"\nmemory = \"{}\"\nblocks = \"{} x {} x {} ({})\"\n",
+      device.name, text_of(device.flops, Dimension::flops), text_of(device.memory_bandwidth, Dimension::bandwidth),
+      text_of(device.memory, Dimension::bytes), device.blocks.m, device.blocks.n, device.blocks.k, name_of(device.blocks.source));
+  if (shared) text += link_toml(cluster.inside);
+  if (several && (!shared || cluster.between.name != cluster.inside.name)) text += link_toml(cluster.between);
+  return text;
+}
+
+}  // namespace paceline::perf

@@ -1,0 +1,41 @@
+// What an allreduce costs in closed form: as the CCGRID 2019 slides print it, and as the literature gives it for the algorithms that
+// schedule/ has. schedule/cost.h costs the lists of steps that are really run; a test holds both together.
+#pragma once
+
+#include <optional>
+
+#include "paceline/perf/cluster.h"
+
+namespace paceline::perf {
+
+enum class Method { mst, bkt };  // minimum spanning tree: reduce, broadcast; bucket: reduce-scatter, all-gather
+inline constexpr Method kMethods[] = {Method::mst, Method::bkt};
+std::string_view name_of(Method method);
+
+/// The slides' interconnect: one class of links for all ranks.
+struct Interconnect {
+  Topology topology = Topology::star;
+  std::int64_t ranks = 1;
+  std::vector<std::int64_t> sides;  // of a mesh or torus
+  double alpha_s = 0;               // α₁
+  double alpha3_s = 0;              // α₃, which the slides do not define; three times α₁ unless told
+  double bytes_per_s = 0;           // β
+};
+/// Of `ranks` devices of this cluster, on another topology perhaps.
+Interconnect interconnect_of(const Cluster& cluster, Topology topology, std::int64_t ranks);
+
+/// Seconds for so many bytes:
+///
+///          star                                   mesh, with sides d_k
+///   MST    2⌈log₂P⌉ (α₁ + α₃ + n/β)               2 Σ⌈log₂ d_k⌉ (α₁ + α₃ + n/β)
+///   BKT    2Pα₁ + 2(P−1)/P · n/β                  2 Σ d_k α₁ + 2(P−1)/P · n/β
+///
+/// A torus has the wires that close its rings: 2 Σ(d_k − 1) α₁ for BKT. A fat tree is a star of the bandwidth that its upper switches
+/// leave.
+double allreduce_seconds(Method method, const Interconnect& net, double bytes);
+
+/// Seconds of an allreduce by one of schedule/'s algorithms, where the literature has a formula: ranks that are hosts of their own, but for
+/// `hierarchical`, whose hosts have costs.per_host ranks.
+std::optional<double> closed_form(std::string_view algorithm, const schedule::Costs& costs, std::int64_t ranks, double bytes);
+
+}  // namespace paceline::perf

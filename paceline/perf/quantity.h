@@ -1,0 +1,29 @@
+// A number with its unit and where it came from, as a cluster file writes it: "128 GB/s (spec)". Here it is in SI units.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace paceline::perf {
+
+enum class Source { measured, spec, standard };  // standard is written "default": nobody measured or looked it up
+std::string_view name_of(Source source);
+
+enum class Dimension { flops, bandwidth, bytes, time };  // flop/s, B/s, B, s
+
+struct Quantity {
+  double value = 0;
+  Source source = Source::standard;
+  bool operator==(const Quantity&) const = default;
+};
+
+/// Throws ConfigError, whose message begins after the key's name: no number, no unit, one of another dimension, no source, not positive.
+Quantity parse_quantity(std::string_view text, Dimension dimension);
+
+/// What parse_quantity reads back to the same bits.
+std::string text_of(const Quantity& quantity, Dimension dimension);
+
+/// "128 GB/s (spec)": what a quantity looks like.
+std::string_view example_of(Dimension dimension);
+
+}  // namespace paceline::perf

@@ -1,0 +1,143 @@
+// Cluster files: what they say, where every value came from, and the file, line and key of what is wrong.
+#include "paceline/perf/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paceline/base/error.h"
+#include "tests/message_of.h"
+
+namespace paceline::perf {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kFile = R"toml([cluster]
+name = "pair"
+hosts = 6
+topology = "mesh"
+sides = [3, 4]
+link = "ethernet"
+
+[host]
+devices = 2
+link = "memory"
+
+[device]
+flops = "96 Gflop/s (measured)"
+memory_bandwidth = "12.8 GB/s (spec)"
+memory = "4 GB (default)"
+
+[link.ethernet]
+latency = "30 us (measured)"
+bandwidth = "1 Gb/s (spec)"
+
+[link.memory]
+bandwidth = "10 GB/s (default)"
+)toml";
+
+std::string with(const std::string& from, const std::string& to) {
+  std::string text = kFile;
+  return text.replace(text.find(from), from.size(), to);
+}
+
+std::string refusal(const std::string& text) {
+  return message_of<ConfigError>([&] { read_cluster(text, "x.toml"); });
+}
+
+TEST(ClusterFile, IsReadWithItsUnitsAndSources) {
+  const Cluster cluster = read_cluster(kFile, "x.toml");
+  EXPECT_EQ(cluster.processes(), 12);
+  EXPECT_EQ(cluster.topology, Topology::mesh);
+  EXPECT_THAT(cluster.sides, ElementsAre(3, 4));
+  EXPECT_EQ(cluster.device.flops, (Quantity{96e9, Source::measured}));
+  EXPECT_EQ(cluster.device.memory_bandwidth, (Quantity{12.8e9, Source::spec}));
+  EXPECT_EQ(cluster.device.memory, (Quantity{4e9, Source::standard}));
+  EXPECT_EQ(cluster.device.blocks, Blocks{});
+  EXPECT_EQ(cluster.between.bandwidth, (Quantity{1e9 / 8, Source::spec}));
+  EXPECT_EQ(cluster.between.latency, (Quantity{30e-6, Source::measured}));
+  EXPECT_EQ(cluster.inside.name, "memory");
+  EXPECT_EQ(cluster.inside.latency.source, Source::standard) << "it is not in the file";
+}
+
+TEST(ClusterFile, OfEveryPresetReadsBack) {
+  for (const auto& row : clusters()) {
+    const Cluster cluster = row.make();
+    EXPECT_EQ(cluster.name, row.key);
+    const std::string text = to_toml(cluster);
+    EXPECT_TRUE(read_cluster(text, "x.toml") == cluster) << text << to_toml(read_cluster(text, "x.toml"));
+  }
+}
+
+TEST(ClusterFile, OfAMeshReadsBack) {
+  Cluster cluster = read_cluster(kFile, "x.toml");
+  cluster.device.blocks = {128, 256, 64, Source::measured};
+  cluster.device.flops.value = 1234567890123.4567;
+  EXPECT_TRUE(read_cluster(to_toml(cluster), "x.toml") == cluster) << to_toml(cluster);
+}
+
+TEST(ClusterFile, NamesFileLineAndKeyOfAWrongValue) {
+  EXPECT_THAT(refusal(with("\"12.8 GB/s (spec)\"", "12.8")),
+              AllOf(HasSubstr("x.toml, line 14: device.memory_bandwidth"), HasSubstr("unit")));
+  EXPECT_THAT(refusal(with("12.8 GB/s", "12.8")), AllOf(HasSubstr("x.toml, line 14: device.memory_bandwidth"), HasSubstr("unit")));
+  EXPECT_THAT(refusal(with("12.8 GB/s", "12.8 GBs")), AllOf(HasSubstr("line 14: device.memory_bandwidth"), HasSubstr("'GB/s'")));
+  EXPECT_THAT(refusal(with("12.8 GB/s", "12.8 GB")), HasSubstr("line 14: device.memory_bandwidth"));
+  EXPECT_THAT(refusal(with("12.8 GB/s", "-12.8 GB/s")), AllOf(HasSubstr("line 14: device.memory_bandwidth"), HasSubstr("-12.8")));
+  EXPECT_THAT(refusal(with("1 Gb/s", "-1 Gb/s")), AllOf(HasSubstr("line 19: link.ethernet.bandwidth"), HasSubstr("-1 Gb/s")));
+  EXPECT_THAT(refusal(with("1 Gb/s", "0 Gb/s")), HasSubstr("line 19: link.ethernet.bandwidth"));
+  EXPECT_THAT(refusal(with("1 Gb/s", "1e999 Gb/s")), HasSubstr("line 19: link.ethernet.bandwidth"));
+  EXPECT_THAT(refusal(with("1 Gb/s", "fast")), AllOf(HasSubstr("line 19: link.ethernet.bandwidth"), HasSubstr("number")));
+  EXPECT_THAT(refusal(with("(measured)\"\nmem", "\"\nmem")), AllOf(HasSubstr("line 13: device.flops"), HasSubstr("measured")));
+  EXPECT_THAT(refusal(with("(measured)\"\nmem", "(guessed)\"\nmem")), AllOf(HasSubstr("line 13: device.flops"), HasSubstr("guessed")));
+  EXPECT_THAT(refusal(with("hosts = 6", "hosts = 0")), HasSubstr("line 3: cluster.hosts"));
+  EXPECT_THAT(refusal(with("\"mesh\"", "\"ring\"")), AllOf(HasSubstr("line 4: cluster.topology"), HasSubstr("torus")));
+}
+
+TEST(ClusterFile, NamesALinkToNowhere) {
+  EXPECT_THAT(refusal(with("link = \"ethernet\"", "link = \"ethernot\"")),
+              AllOf(HasSubstr("x.toml, line 6: cluster.link"), HasSubstr("'ethernot'"), HasSubstr("'ethernet'")));
+  EXPECT_THAT(refusal(with("link = \"memory\"\n", "")), HasSubstr("x.toml, line 8: host.link"));
+  EXPECT_THAT(refusal(with("[link.memory]", "[link.extra]\nbandwidth = \"1 GB/s (spec)\"\n[link.memory]")),
+              AllOf(HasSubstr("x.toml, line 21: link.extra"), HasSubstr("nothing")));
+}
+
+TEST(ClusterFile, NamesWhatIsMissingOrUnknown) {
+  EXPECT_THAT(refusal(with("bandwidth = \"10 GB/s (default)\"\n", "")), HasSubstr("x.toml, line 21: link.memory.bandwidth"));
+  EXPECT_THAT(refusal(with("memory = \"4 GB (default)\"\n", "")), HasSubstr("x.toml, line 12: device.memory"));
+  EXPECT_THAT(refusal(""), HasSubstr("x.toml: device.flops"));
+  EXPECT_THAT(refusal(with("flops =", "flop =")), AllOf(HasSubstr("x.toml, line 13"), HasSubstr("'flops'")));
+  EXPECT_THAT(refusal(with("[device]", "[devices]")), AllOf(HasSubstr("x.toml, line 12"), HasSubstr("'device'")));
+  EXPECT_THAT(refusal(with("[host]", "[host")), HasSubstr("x.toml, line 8"));
+  EXPECT_THAT(refusal("a = 1"), HasSubstr("x.toml, line 1"));
+  EXPECT_THAT(refusal(with("sides = [3, 4]", "sides = [3, 5]")),
+              AllOf(HasSubstr("line 5: cluster.sides"), HasSubstr("15"), HasSubstr("12")));
+  EXPECT_THAT(refusal(with("\"mesh\"", "\"star\"")), HasSubstr("line 5: cluster.sides"));
+  EXPECT_THAT(refusal(with("memory_bandwidth", "blocks = \"480 x 0 x 384 (spec)\"\nmemory_bandwidth")),
+              HasSubstr("line 14: device.blocks"));
+}
+
+TEST(FindCluster, KnowsPresetsAndFiles) {
+  EXPECT_EQ(find_cluster("skylake").hosts, 1000);
+  EXPECT_THAT(message_of<ConfigError>([] { find_cluster("skylark"); }), HasSubstr("'skylake'"));
+  EXPECT_THAT(message_of<DataError>([] { find_cluster("no/such.toml"); }), HasSubstr("no/such.toml"));
+}
+
+TEST(Quantity, TextReadsBackToTheSameBits) {
+  for (const double value : {1e-9, 0.5e-6, 3e-6, 1.0, 12.8e9, 17.068e9, 1e9 / 3, 3.125e9, 8.96e12, 1e20, 7.0})
+    for (const Dimension dimension : {Dimension::flops, Dimension::bandwidth, Dimension::bytes, Dimension::time})
+      EXPECT_EQ(parse_quantity(text_of({value, Source::spec}, dimension), dimension).value, value)
+          << text_of({value, Source::spec}, dimension);
+  EXPECT_EQ(text_of({0.5e-6, Source::spec}, Dimension::time), "500 ns (spec)");
+  EXPECT_EQ(text_of({25e9, Source::measured}, Dimension::bandwidth), "25 GB/s (measured)");
+}
+
+TEST(Sides, AreAsSquareAsDivisorsAllow) {
+  EXPECT_THAT(square_sides(1000), ElementsAre(25, 40));
+  EXPECT_THAT(square_sides(36), ElementsAre(6, 6));
+  EXPECT_THAT(square_sides(7), ElementsAre(1, 7));
+}
+
+}  // namespace
+}  // namespace paceline::perf
