@@ -1,0 +1,84 @@
+// The scalability study of Castelló, Dolz, Quintana-Ortí and Duato ("Theoretical scalability analysis of distributed deep convolutional
+// neural networks", CCGRID 2019), recomputed: four networks, sweeps around one point, and what becomes of the slides' conclusions.
+// docs/results/ccgrid2019.md has the results.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "paceline/perf/collectives.h"
+#include "paceline/perf/step_time.h"
+
+namespace paceline::perf {
+
+struct StudyOptions {
+  Cluster cluster;
+  std::vector<std::string> networks = {"alexnet_ungrouped", "resnet50_v2", "inception_v3", "vgg16"};
+  std::int64_t batch = 60;  // samples a process
+  OutputTraffic traffic = OutputTraffic::once;
+};
+
+/// One step at one point: everything as the options say but for what `sweep` names.
+struct StepRow {
+  std::string sweep, network;
+  Topology topology = Topology::star;
+  Method method = Method::mst;
+  std::int64_t batch = 0, processes = 0;
+  double flops_per_s = 0, memory_bytes_per_s = 0, link_bytes_per_s = 0;
+  StepTime time;
+
+  double swept() const;  // the value of what is swept
+};
+
+struct IntensityRow {
+  std::string network;
+  std::int64_t batch = 0;
+  OutputTraffic traffic = OutputTraffic::once;
+  Phase phase = Phase::forward;
+  Intensity value;
+};
+
+/// Gradients that wait for each other until so many bytes have come together, on a star.
+struct FusionRow {
+  std::string network;
+  Method method = Method::mst;
+  std::int64_t bytes = 0;  // 0: an allreduce a layer
+  StepTime time;
+};
+
+/// An allreduce of all gradients by an algorithm of schedule/: in closed form, and by the steps that comm runs.
+struct ScheduleRow {
+  std::string network, algorithm;
+  std::int64_t processes = 0;
+  std::optional<double> closed_s;
+  double steps_s = 0;
+};
+
+/// What the slides say, and what the model says of it.
+struct Conclusion {
+  std::string statement;
+  bool holds = false;
+  std::string found;
+};
+
+inline constexpr std::string_view kSweeps[] = {"batch", "flops", "memory_bandwidth", "processes", "link_bandwidth"};
+
+struct Study {
+  StudyOptions options;
+  double ridge = 0;  // flop/B
+  std::vector<Topology> topologies;
+  std::vector<StepRow> steps;
+  std::vector<IntensityRow> intensities;
+  std::vector<FusionRow> fusions;
+  std::vector<ScheduleRow> schedules;
+  std::vector<Conclusion> conclusions;
+};
+
+/// Throws ConfigError for a network that is none, or multiplies nothing.
+Study run_ccgrid2019(StudyOptions options);
+
+/// "ResNet-50 v2" for the four networks of the slides; others by their key.
+std::string title_of(const std::string& network);
+
+}  // namespace paceline::perf
