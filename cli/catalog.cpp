@@ -6,6 +6,7 @@
 #include "paceline/graph/registry.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/optim/schedule.h"
+#include "paceline/perf/cluster.h"
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/rule.h"
 #include "paceline/schedule/pipeline.h"
@@ -29,6 +30,7 @@ std::vector<Shelf> catalog() {
       {"consistencies", listing(ps::consistencies())},
       {"strategies", listing(strategies::strategies())},
       {"pipelines", listing(schedule::pipelines())},
+      {"clusters", listing(perf::clusters())},
   };
 }
 

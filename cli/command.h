@@ -18,6 +18,7 @@ Action add_compare(CLI::App& app);
 Action add_graph(CLI::App& app);
 Action add_memory(CLI::App& app);
 Action add_algorithm(CLI::App& app);
+Action add_study(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_doctor(CLI::App& app);
 Action add_bench(CLI::App& app);

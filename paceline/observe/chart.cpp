@@ -11,7 +11,7 @@ namespace paceline::observe {
 namespace {
 
 // Pixels. Text cannot be measured here, so a character counts for kCharacter at the size of the legend.
-constexpr int kMargin = 28, kLeft = 58, kBottom = 52, kPanelHead = 52, kBetween = 36;
+constexpr int kMargin = 28, kLeft = 58, kBottom = 52, kPanelHead = 52, kBetween = 36, kBetweenRows = 14;
 constexpr int kTicksX = 8, kTicksY = 5, kSwatch = 22;
 constexpr double kCharacter = 6.7, kLegendRow = 18;
 
@@ -49,6 +49,7 @@ std::string line_between(double x1, double y1, double x2, double y2, std::string
   return fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"{}\"/>\n", x1, y1, x2, y2, style);
 }
 
+std::size_t place_of(const Series& series, std::size_t index) { return series.color < 0 ? index : static_cast<std::size_t>(series.color); }
 std::string color_of(std::size_t index) { return kColors[index % std::size(kColors)]; }
 /// Once the colours are used up they come again, dotted.
 std::string dash_of(const Series& series, std::size_t index) {
@@ -67,6 +68,10 @@ std::vector<Place> legend_places(const Panel& panel, double width) {
   std::vector<Place> places;
   Place next{0, 0};
   for (const Series& series : panel.series) {
+    if (series.name.empty()) {
+      places.push_back(next);
+      continue;
+    }
     const double needed = kSwatch + kCharacter * columns(series.name) + 16;
     if (next.x > 0 && next.x + needed - 16 > width) next = {next.row + 1, 0};
     places.push_back(next);
@@ -79,6 +84,8 @@ int legend_rows(const Panel& panel, double width) {
   const std::vector<Place> places = legend_places(panel, width);
   return places.empty() ? 1 : places.back().row + 1;
 }
+
+bool is_bars(const Panel& panel, const Series& series) { return !panel.groups.empty() && !series.dashed; }
 
 /// One panel; (left, top) is the corner of its plotted area.
 class PanelDrawing {
@@ -96,7 +103,10 @@ class PanelDrawing {
 
   std::string draw() const {
     std::string out = text_at(left_, top_ - 34 - kLegendRow * (rows_ - 1), "head", panel_.title) + legend() + axes();
-    for (std::size_t i = 0; i < panel_.series.size(); ++i) out += curve(i);
+    for (std::size_t i = 0; i < panel_.series.size(); ++i) {
+      if (panel_.groups.empty()) out += curve(i);
+      else out += is_bars(panel_, panel_.series[i]) ? bars(i) : level(i);
+    }
     return out;
   }
 
@@ -111,10 +121,15 @@ class PanelDrawing {
     std::string out;
     for (std::size_t i = 0; i < panel_.series.size(); ++i) {
       const Series& series = panel_.series[i];
+      if (series.name.empty()) continue;
       const Place place = places_[i];
       const double x = left_ + place.x, y = top_ - 18 - kLegendRow * (rows_ - 1 - place.row);
-      out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"line\" stroke=\"{}\"{}/>\n", x, y,
-                         x + kSwatch - 6, y, color_of(i), dash_of(series, i));
+      const std::string color = color_of(place_of(series, i));
+      if (is_bars(panel_, series))
+        out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"11\" fill=\"{}\"/>\n", x, y - 6, kSwatch - 8, color);
+      else
+        out += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" class=\"line\" stroke=\"{}\"{}/>\n", x, y,
+                           x + kSwatch - 6, y, color, dash_of(series, place_of(series, i)));
       out += text_at(x + kSwatch, y + 4, "name", series.name);
     }
     return out;
@@ -128,7 +143,10 @@ class PanelDrawing {
       out += line_between(left_, y, left_ + width_, y, "grid") + text_at(left_ - 8, y + 4, "tick", tick.text, "end");
     }
     out += line_between(left_, bottom, left_ + width_, bottom, "axis");
+    for (std::size_t i = 0; i < panel_.groups.size(); ++i)
+      out += text_at(left_ + group_width() * (static_cast<double>(i) + 0.5), bottom + 18, "tick", panel_.groups[i], "middle");
     for (const Scale::Tick& tick : x_.ticks()) {
+      if (!panel_.groups.empty()) break;
       const double x = left_ + width_ * tick.place;
       out += line_between(x, bottom, x, bottom + 4, "axis") + text_at(x, bottom + 18, "tick", tick.text, "middle");
     }
@@ -137,6 +155,33 @@ class PanelDrawing {
       out += fmt::format("<text transform=\"translate({:.1f} {:.1f}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n", left_ - 44,
                          top_ + height_ / 2, escaped(panel_.y.label));
     return out;
+  }
+
+  double group_width() const { return width_ / static_cast<double>(panel_.groups.size()); }
+  double height_of(double value) const { return height_ * std::clamp(y_.place(value), 0.0, 1.0); }
+
+  std::string bars(std::size_t index) const {
+    const Series& series = panel_.series[index];
+    const auto is_one = [&](const Series& other) { return is_bars(panel_, other); };
+    const auto before = std::ranges::count_if(panel_.series.begin(), panel_.series.begin() + static_cast<std::ptrdiff_t>(index), is_one);
+    const double wide = 0.76 * group_width() / static_cast<double>(std::ranges::count_if(panel_.series, is_one));
+    std::string out;
+    for (std::size_t i = 0; i < std::min(series.y.size(), panel_.groups.size()); ++i) {
+      if (!y_.holds(series.y[i])) continue;
+      const double x = left_ + group_width() * (static_cast<double>(i) + 0.12) + wide * static_cast<double>(before),
+                   tall = height_of(series.y[i]);
+      out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", x, top_ + height_ - tall,
+                         std::max(1.0, wide - 2), tall, color_of(place_of(series, index)));
+    }
+    return out;
+  }
+
+  std::string level(std::size_t index) const {
+    const Series& series = panel_.series[index];
+    if (series.y.empty() || !y_.holds(series.y[0])) return {};
+    const double y = top_ + height_ - height_of(series.y[0]);
+    return fmt::format("<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" class=\"line\" stroke=\"{}\"{}/>\n", left_, y, left_ + width_, y,
+                       color_of(place_of(series, index)), dash_of(series, place_of(series, index)));
   }
 
   std::string curve(std::size_t index) const {
@@ -154,11 +199,13 @@ class PanelDrawing {
       const double y = top_ + height_ * (1 - std::clamp(y_.place(series.y[i]), 0.0, 1.0));
       path += fmt::format("{}{:.1f} {:.1f}", joined ? "L" : "M", x, y);
       if (series.markers || points == 1)
-        dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" class=\"dot\" fill=\"{}\"/>\n", x, y, color_of(index));
+        dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" class=\"dot\" fill=\"{}\"/>\n", x, y,
+                            color_of(place_of(series, index)));
       joined = true;
     }
     if (path.empty()) return {};
-    return fmt::format("<path d=\"{}\" class=\"line\" stroke=\"{}\"{}/>\n{}", path, color_of(index), dash_of(series, index), dots);
+    return fmt::format("<path d=\"{}\" class=\"line\" stroke=\"{}\"{}/>\n{}", path, color_of(place_of(series, index)),
+                       dash_of(series, place_of(series, index)), dots);
   }
 
   const Panel& panel_;
@@ -172,11 +219,14 @@ class PanelDrawing {
 
 std::string to_svg(const Figure& figure) {
   const int count = std::max<int>(1, static_cast<int>(figure.panels.size()));
+  const int across = figure.columns > 0 ? std::min(figure.columns, count) : count, down = (count + across - 1) / across;
   int rows = 1;
   for (const Panel& panel : figure.panels) rows = std::max(rows, legend_rows(panel, figure.panel_width));
-  const int head = kMargin + 20 + (figure.subtitle.empty() ? 0 : 22) + 18 + static_cast<int>(kLegendRow) * (rows - 1);
-  const int width = 2 * kMargin + count * (kLeft + figure.panel_width) + (count - 1) * kBetween;
-  const int height = head + kPanelHead + figure.panel_height + kBottom + kMargin / 2;
+  const int legend = static_cast<int>(kLegendRow) * (rows - 1);
+  const int head = kMargin + 20 + (figure.subtitle.empty() ? 0 : 22) + 18;
+  const int row_height = legend + kPanelHead + figure.panel_height + kBottom;
+  const int width = 2 * kMargin + across * (kLeft + figure.panel_width) + (across - 1) * kBetween;
+  const int height = head + down * row_height + (down - 1) * kBetweenRows + kMargin / 2;
 
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" role=\"img\">\n", width, height);
@@ -186,9 +236,9 @@ std::string to_svg(const Figure& figure) {
   out += text_at(kMargin, kMargin + 12, "title", figure.title);
   if (!figure.subtitle.empty()) out += text_at(kMargin, kMargin + 34, "sub", figure.subtitle);
   for (int i = 0; i < static_cast<int>(figure.panels.size()); ++i) {
-    const int left = kMargin + kLeft + i * (kLeft + figure.panel_width + kBetween);
-    out +=
-        PanelDrawing(figure.panels[static_cast<std::size_t>(i)], left, head + kPanelHead, figure.panel_width, figure.panel_height).draw();
+    const int left = kMargin + kLeft + i % across * (kLeft + figure.panel_width + kBetween);
+    const int top = head + i / across * (row_height + kBetweenRows) + legend + kPanelHead;
+    out += PanelDrawing(figure.panels[static_cast<std::size_t>(i)], left, top, figure.panel_width, figure.panel_height).draw();
   }
   return out + "</svg>\n";
 }

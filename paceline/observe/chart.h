@@ -1,5 +1,5 @@
-// Line charts as self-contained SVG: panels side by side, each with its axes, its series and its legend. No script, no font and no style
-// from elsewhere; colours that read on light and on dark ground.
+// Charts of lines or bars as self-contained SVG: panels in rows, each with its axes, its series and its legend. No script, no font and no
+// style from elsewhere; colours that read on light and on dark ground.
 #pragma once
 
 #include <limits>
@@ -10,10 +10,11 @@
 namespace paceline::observe {
 
 struct Series {
-  std::string name;
+  std::string name;          // empty: not in the legend
   std::vector<double> x, y;  // of equal length; a point that is not finite leaves a gap
   bool markers = false;      // a dot at every point
   bool dashed = false;       // for what was predicted rather than measured
+  int color = -1;            // of which series' place; -1: its own
 };
 
 struct Axis {
@@ -30,12 +31,15 @@ struct Panel {
   std::string title;
   Axis x, y;
   std::vector<Series> series;
+  /// Names along x instead of numbers: y[i] of a series is its bar in group i. A dashed series is a line at y[0] across all groups.
+  std::vector<std::string> groups = {};
 };
 
 struct Figure {
   std::string title, subtitle;
   std::vector<Panel> panels;
   int panel_width = 420, panel_height = 250;  // of the plotted area, in pixels
+  int columns = 0;                            // panels of a row; 0: all of them
 };
 
 std::string to_svg(const Figure& figure);

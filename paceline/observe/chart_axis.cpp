@@ -32,7 +32,7 @@ std::vector<double> log_ticks(double low, double high) {
   for (int power = first; power <= last; power += every) {
     const double decade = std::pow(10, power);
     ticks.push_back(decade);
-    if (last - first <= 2 && power < last) ticks.insert(ticks.end(), {2 * decade, 5 * decade});
+    if (last - first <= 3 && power < last) ticks.insert(ticks.end(), {2 * decade, 5 * decade});
   }
   return ticks;
 }

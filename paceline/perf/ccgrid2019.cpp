@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "paceline/base/error.h"
 #include "paceline/graph/registry.h"
 #include "paceline/perf/ccgrid2019_conclusions.h"
+#include "paceline/schedule/rounds_cost.h"
 
 namespace paceline::perf {
 namespace {
@@ -18,6 +20,7 @@ constexpr double kFactors[] = {0.125, 0.25, 0.5, 1, 2, 4, 8};
 constexpr std::int64_t kFusedBytes[] = {0, 1'000'000, 4'000'000, 16'000'000, 64'000'000, 256'000'000, 1'024'000'000};
 constexpr std::int64_t kSlidesBatches[] = {10, 60};
 constexpr std::int64_t kMostScheduled = 1024;  // ranks whose steps are made: a ring has P² of them
+constexpr std::int64_t kPartElements = 4096;   // of a rank's part of a chunk, so that whatever is halved stays whole
 
 graph::Graph network_graph(const std::string& network) {
   graph::ModelConfig config;
@@ -132,18 +135,23 @@ class Runner {
   void add_schedules(const graph::Graph& graph) {
     const schedule::Costs costs = costs_of(study_.options.cluster);
     const std::int64_t most = std::min(study_.options.cluster.processes(), kMostScheduled), ranks = most / costs.per_host * costs.per_host;
+    const double bytes = 4.0 * static_cast<double>(graph.parameter_count());
     for (const auto& row : schedule::algorithms()) {
       if (ranks < 2 || !row.make.offer(schedule::Collective::allreduce)) continue;
       schedule::Problem problem{.size = static_cast<int>(ranks), .count = graph.parameter_count(), .per_host = costs.per_host};
       problem.chunks = row.make.chunks(problem, 4 * problem.count);
+      problem.count = ranks * problem.chunks * kPartElements;
+      auto& rounds = rounds_[{row.key, problem.chunks}];
+      if (rounds.empty()) rounds = schedule::critical_rounds(row.make, problem, costs.per_host);
       study_.schedules.push_back({.network = graph.network(),
                                   .algorithm = std::string(row.key),
                                   .processes = ranks,
-                                  .closed_s = closed_form(row.key, costs, ranks, 4.0 * static_cast<double>(problem.count)),
-                                  .steps_s = schedule::predict(costs, row.make, problem, 4)});
+                                  .closed_s = closed_form(row.key, costs, ranks, bytes),
+                                  .steps_s = schedule::seconds_of(costs, rounds, bytes / static_cast<double>(problem.count))});
     }
   }
 
+  std::map<std::pair<std::string_view, std::int64_t>, std::vector<schedule::Round>> rounds_;  // by algorithm and chunks
   Study study_;
 };
 
@@ -154,6 +162,11 @@ double StepRow::swept() const {
   if (sweep == "processes") return static_cast<double>(processes);
   if (sweep == "flops") return flops_per_s;
   return sweep == "memory_bandwidth" ? memory_bytes_per_s : link_bytes_per_s;
+}
+
+std::string_view name_of(Verdict verdict) {
+  static constexpr std::string_view kNames[] = {"yes", "no", "open"};
+  return kNames[static_cast<int>(verdict)];
 }
 
 std::string title_of(const std::string& network) {

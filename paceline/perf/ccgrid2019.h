@@ -55,10 +55,14 @@ struct ScheduleRow {
   double steps_s = 0;
 };
 
+/// Whether the printed formulas lead to a printed statement; open: it is a matter of degree, for which the slides give no number.
+enum class Verdict { yes, no, open };
+std::string_view name_of(Verdict verdict);
+
 /// What the slides say, and what the model says of it.
 struct Conclusion {
   std::string statement;
-  bool holds = false;
+  Verdict verdict = Verdict::open;
   std::string found;
 };
 

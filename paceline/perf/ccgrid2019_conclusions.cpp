@@ -11,7 +11,7 @@
 namespace paceline::perf {
 namespace {
 
-constexpr double kNoticeable = 0.10;  // of a step's time
+Verdict verdict(bool follows) { return follows ? Verdict::yes : Verdict::no; }
 
 /// What a sweep made of the step: its row where the swept value is `factor` times that of the options.
 const StepRow& row_at(const Study& study, const std::string& network, std::string_view sweep, Method method, double factor) {
@@ -42,12 +42,6 @@ std::string by_network(const Study& study, const std::function<std::string(const
   return fmt::format("{}", fmt::join(cells, ", "));
 }
 
-double largest(const Study& study, const std::function<double(const std::string&)>& value) {
-  double most = 0;
-  for (const std::string& network : study.options.networks) most = std::max(most, value(network));
-  return most;
-}
-
 /// Flops over bytes of all phases together, of blocks or of whole tensors.
 double mean_intensity(const Study& study, const std::string& network, std::int64_t batch, double Intensity::*which) {
   double bytes = 0, parts = 0;
@@ -71,7 +65,7 @@ Conclusion compute_bound(const Study& study) {
     });
   };
   return {.statement = "Most CNNs are compute bound, except for Inception v3 with batch size 10k.",
-          .holds = only_inception_at_ten(study, &Intensity::blocked),
+          .verdict = verdict(only_inception_at_ten(study, &Intensity::blocked)),
           .found = fmt::format("flop/B at 10 and 60 samples a process, against a ridge of {:.0f}: of blocks {}; of whole tensors {}",
                                study.ridge, both(&Intensity::blocked), both(&Intensity::whole))};
 }
@@ -82,7 +76,7 @@ Conclusion processor(const Study& study) {
   };
   const auto flops = of("flops"), memory = of("memory_bandwidth");
   return {.statement = "Improving the processor capabilities does not bring noticeable improvements.",
-          .holds = largest(study, flops) < kNoticeable,
+          .verdict = Verdict::open,
           .found = fmt::format("a processor twice as fast saves {} of a step (star, BKT, overlapped); memory twice as fast {}",
                                by_network(study, [&](const std::string& network) { return percent(flops(network)); }),
                                by_network(study, [&](const std::string& network) { return percent(memory(network)); }))};
@@ -93,12 +87,13 @@ Conclusion overlap(const Study& study) {
     const StepTime& time = row_at(study, network, "batch", method, 1).time;
     return 1 - time.overlapped / time.sequential();
   };
-  return {.statement = "Overlapping communication with computation increases the performance.",
-          .holds = std::ranges::all_of(study.options.networks, [&](const std::string& network) { return saved(network, Method::bkt) > 0; }),
-          .found = fmt::format("it saves, on a star with MST and with BKT, {}", by_network(study, [&](const std::string& network) {
-                                 return fmt::format("{} and {}", percent(saved(network, Method::mst)),
-                                                    percent(saved(network, Method::bkt)));
-                               }))};
+  return {
+      .statement = "Overlapping communication with computation increases the performance.",
+      .verdict =
+          verdict(std::ranges::all_of(study.options.networks, [&](const std::string& network) { return saved(network, Method::bkt) > 0; })),
+      .found = fmt::format("it saves, on a star with MST and with BKT, {}", by_network(study, [&](const std::string& network) {
+                             return fmt::format("{} and {}", percent(saved(network, Method::mst)), percent(saved(network, Method::bkt)));
+                           }))};
 }
 
 Conclusion links(const Study& study) {
@@ -106,14 +101,15 @@ Conclusion links(const Study& study) {
     return 1 - row_at(study, network, "link_bandwidth", Method::bkt, 2).time.communication /
                    row_at(study, network, "link_bandwidth", Method::bkt, 1).time.communication;
   };
-  return {.statement = "Network is important: increasing link bandwidth may reduce the execution time of collective operations.",
-          .holds = largest(study, collective) >= kNoticeable,
-          .found = fmt::format("links twice as fast save of the collectives (star, BKT) {}; of an overlapped step with MST and with BKT {}",
-                               by_network(study, [&](const std::string& network) { return percent(collective(network)); }),
-                               by_network(study, [&](const std::string& network) {
-                                 return fmt::format("{} and {}", percent(gain(study, network, "link_bandwidth", Method::mst)),
-                                                    percent(gain(study, network, "link_bandwidth", Method::bkt)));
-                               }))};
+  return {
+      .statement = "Network is important: increasing link bandwidth may reduce the execution time of collective operations.",
+      .verdict = verdict(std::ranges::all_of(study.options.networks, [&](const std::string& network) { return collective(network) > 0; })),
+      .found = fmt::format("links twice as fast save of the collectives (star, BKT) {}; of an overlapped step with MST and with BKT {}",
+                           by_network(study, [&](const std::string& network) { return percent(collective(network)); }),
+                           by_network(study, [&](const std::string& network) {
+                             return fmt::format("{} and {}", percent(gain(study, network, "link_bandwidth", Method::mst)),
+                                                percent(gain(study, network, "link_bandwidth", Method::bkt)));
+                           }))};
 }
 
 Conclusion batches(const Study& study) {
@@ -123,7 +119,7 @@ Conclusion batches(const Study& study) {
            row_at(study, network, "batch", Method::bkt, ten).time.overlapped;
   };
   return {.statement = "Larger mini-batches: each step requires longer computations.",
-          .holds = std::ranges::all_of(study.options.networks, [&](const std::string& network) { return longer(network) > 1; }),
+          .verdict = verdict(std::ranges::all_of(study.options.networks, [&](const std::string& network) { return longer(network) > 1; })),
           .found = fmt::format("a step of 60 samples a process takes, in steps of 10 (star, BKT, overlapped), {}",
                                by_network(study, [&](const std::string& network) { return fmt::format("{:.1f}", longer(network)); }))};
 }

@@ -4,6 +4,8 @@
 #include <bit>
 #include <limits>
 
+#include "paceline/schedule/rounds_cost.h"
+
 namespace paceline::schedule {
 namespace {
 
@@ -17,14 +19,17 @@ double seconds(const Link& link, const Traffic& traffic, double element_bytes) {
 
 }  // namespace
 
-double predict(const Costs& costs, const Algorithm& algorithm, const Problem& problem, std::int64_t element_bytes) {
-  const auto width = static_cast<double>(element_bytes);
+double seconds_of(const Costs& costs, std::span<const Round> rounds, double element_bytes) {
   double total = 0;
-  for (const Round& round : critical_rounds(algorithm, problem, costs.per_host))
-    total += std::max(seconds(costs.inside, round.inside, width), seconds(costs.between, round.between, width)) +
-             static_cast<double>(round.reduced) * width * costs.reduce_s_per_byte +
-             static_cast<double>(round.held) * width * costs.held_s_per_byte;
+  for (const Round& round : rounds)
+    total += std::max(seconds(costs.inside, round.inside, element_bytes), seconds(costs.between, round.between, element_bytes)) +
+             static_cast<double>(round.reduced) * element_bytes * costs.reduce_s_per_byte +
+             static_cast<double>(round.held) * element_bytes * costs.held_s_per_byte;
   return total;
+}
+
+double predict(const Costs& costs, const Algorithm& algorithm, const Problem& problem, std::int64_t element_bytes) {
+  return seconds_of(costs, critical_rounds(algorithm, problem, costs.per_host), static_cast<double>(element_bytes));
 }
 
 std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t element_bytes) {

@@ -112,6 +112,34 @@ TEST(Chart, DrawsEverySeriesAndLeavesGaps) {
   EXPECT_EQ(count(svg, "stroke-dasharray"), 2u);  // the line and its sign in the legend
 }
 
+TEST(Chart, DrawsBarsFromZeroInGroups) {
+  Panel panel{.title = "bars", .x = {}, .y = {.label = "flop/B"}, .series = {}, .groups = {"first", "second"}};
+  panel.y.least = 0, panel.y.most = 10;
+  panel.series = {{.name = "a", .x = {}, .y = {5, 10}}, {.name = "b", .x = {}, .y = {NAN, 2.5}}};
+  panel.series.push_back({.name = "level", .x = {}, .y = {7.5}, .dashed = true});
+  Figure figure{.title = "", .subtitle = "", .panels = {panel}, .panel_width = 400, .panel_height = 200};
+  const std::string svg = to_svg(figure);
+  EXPECT_EQ(count(svg, "<rect"), 1u + 2 + 3) << "the ground, two signs of the legend, three bars";
+  for (const char* height : {"height=\"100.0\"", "height=\"200.0\"", "height=\"50.0\""}) EXPECT_EQ(count(svg, height), 1u) << height;
+  EXPECT_EQ(count(svg, "<path"), 1u) << "the level";
+  for (const char* name : {">first<", ">second<", ">flop/B<", ">level<"}) EXPECT_THAT(svg, HasSubstr(name));
+}
+
+TEST(Chart, PutsPanelsInRowsAndKeepsUnnamedSeriesOutOfTheLegend) {
+  Panel panel;
+  panel.series = {{.name = "solid", .x = {1, 2}, .y = {1, 2}}, {.name = "", .x = {1, 2}, .y = {2, 3}, .dashed = true, .color = 0}};
+  Figure one, four;
+  one.panels = {panel};
+  four.panels = {panel, panel, panel, panel}, four.columns = 2;
+  const std::string svg = to_svg(one);
+  EXPECT_EQ(count(svg, "class=\"name\""), 1u);
+  EXPECT_EQ(count(svg, "stroke=\"#3a7fc8\""), 3u) << "both lines, and the one sign of the legend";
+  const auto height = [](const std::string& text) { return std::stoi(text.substr(text.find("height=\"") + 8)); };
+  const auto width = [](const std::string& text) { return std::stoi(text.substr(text.find("width=\"") + 7)); };
+  EXPECT_GT(height(to_svg(four)), 1.5 * height(svg));
+  EXPECT_LT(width(to_svg(four)), 2.2 * width(svg));
+}
+
 TEST(ThinnedSeries, KeepsMeansOfALongRun) {
   ThinnedSeries thinned;
   const int n = 100000;

@@ -58,11 +58,10 @@ TEST(Ccgrid2019, MoreOfAnythingNeverSlowsAStepAndMoreProcessesNeverSpeedOneUp) {
 TEST(Ccgrid2019, NamesTheStatementsThatTheFormulasDoNotLeadTo) {
   ASSERT_EQ(slides().conclusions.size(), 5u);
   EXPECT_THAT(slides().conclusions[0].statement, HasSubstr("Inception v3"));
-  EXPECT_FALSE(slides().conclusions[0].holds) << slides().conclusions[0].found;
-  EXPECT_TRUE(slides().conclusions[2].holds) << slides().conclusions[2].found;
-  EXPECT_TRUE(slides().conclusions[3].holds) << slides().conclusions[3].found;
-  EXPECT_TRUE(slides().conclusions[4].holds) << slides().conclusions[4].found;
-  for (const Conclusion& conclusion : slides().conclusions) std::cout << conclusion.statement << "\n  " << conclusion.found << "\n";
+  EXPECT_EQ(slides().conclusions[0].verdict, Verdict::no) << slides().conclusions[0].found;
+  EXPECT_EQ(slides().conclusions[2].verdict, Verdict::yes) << slides().conclusions[2].found;
+  EXPECT_EQ(slides().conclusions[3].verdict, Verdict::yes) << slides().conclusions[3].found;
+  EXPECT_EQ(slides().conclusions[4].verdict, Verdict::yes) << slides().conclusions[4].found;
 }
 
 TEST(Ccgrid2019, FusionSavesTheLatencyOfManyRings) {
@@ -87,9 +86,10 @@ TEST(Ccgrid2019, CostsTheSchedulesBesideTheirClosedForms) {
 }
 
 TEST(Ccgrid2019, OfOtherClustersAndNetworks) {
-  for (const auto& row : clusters()) {
-    const Study study = run_ccgrid2019({.cluster = row.make(), .networks = {"lenet5"}, .batch = 7});
-    for (const StepRow& step : study.steps) EXPECT_TRUE(std::isfinite(step.time.overlapped) && step.time.overlapped > 0) << row.key;
+  for (const std::string key : {"p100", "laptop", "two_cores"}) {
+    const Study study = run_ccgrid2019({.cluster = find_cluster(key), .networks = {"lenet5", "gpt"}, .batch = 7});
+    EXPECT_FALSE(study.schedules.empty());
+    for (const StepRow& step : study.steps) EXPECT_TRUE(std::isfinite(step.time.overlapped) && step.time.overlapped > 0) << key;
   }
   EXPECT_THAT(message_of<ConfigError>([] { run_ccgrid2019({.cluster = find_cluster("skylake"), .networks = {"vgg61"}}); }),
               HasSubstr("'vgg16'"));
