@@ -31,7 +31,7 @@ constexpr SweepLook kLooks[] = {
     {"batch", "Step time by batch size", "samples per process",
      "Communication does not depend on the batch: below a few dozen samples it is what a step waits for.", 1, true},
     {"flops", "Step time by processor speed", "processor, Gflop/s",
-     "Beyond the slides' 8,960 Gflop/s most products are bound by memory: a faster processor alone changes little.", 1e-9, false},
+     "Once most products are bound by memory, a faster processor alone changes little.", 1e-9, false},
     {"memory_bandwidth", "Step time by memory bandwidth", "memory bandwidth, GB/s",
      "What a faster memory brings, until the processor is the limit.", 1e-9, false},
     {"processes", "Step time by number of processes", "processes",
@@ -42,8 +42,9 @@ constexpr SweepLook kLooks[] = {
 
 std::string setting(const perf::Study& study) {
   const perf::Cluster& cluster = study.options.cluster;
-  return fmt::format("{}: {} processes, {} samples each, {:.4g} Gflop/s, {:.4g} GB/s, {:.4g} Gb/s", cluster.name, cluster.processes(),
-                     study.options.batch, cluster.device.flops.value / 1e9, cluster.device.memory_bandwidth.value / 1e9,
+  return fmt::format("{}; where not swept {} processes, {} samples each, {:.4g} Gflop/s, {:.4g} GB/s, {:.4g} Gb/s", cluster.name,
+                     cluster.processes(), study.options.batch, cluster.device.flops.value / 1e9,
+                     cluster.device.memory_bandwidth.value / 1e9,
                      perf::interconnect_of(cluster, Topology::star, cluster.processes()).bytes_per_s * 8 / 1e9);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <deque>
 #include <filesystem>
 #include <functional>
@@ -64,6 +65,12 @@ Blocks parse_blocks(std::string_view text) {
   return {numbers[0], numbers[1], numbers[2], source};
 }
 
+/// A name that stands in a file as it is.
+void refuse_odd_name(std::string_view name, std::string_view whose) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+  if (!std::ranges::all_of(name, plain)) throw ConfigError(fmt::format("{} has only letters, digits, _ and -, not \"{}\"", whose, name));
+}
+
 class Reader {
  public:
   explicit Reader(std::string source) : source_(std::move(source)) {
@@ -99,6 +106,8 @@ class Reader {
     }
     for (const Topology topology : kTopologies)
       if (name_of(topology) == topology_) cluster_.topology = topology;
+    at_line(line_of("cluster", "name"), [&] { refuse_odd_name(cluster_.name, "cluster.name"); });
+    at_line(line_of("device", "name"), [&] { refuse_odd_name(cluster_.device.name, "device.name"); });
     connect();
     check_sides();
     return std::move(cluster_);
@@ -123,6 +132,7 @@ class Reader {
   Part& part_named(const std::string& section) {
     if (const auto found = parts_.find(section); found != parts_.end()) return found->second;
     if (section.starts_with(kLinkPrefix)) {
+      refuse_odd_name(section.substr(kLinkPrefix.size()), "the name of a link");
       Link& link = links_[section.substr(kLinkPrefix.size())];
       link = {.name = section.substr(kLinkPrefix.size()), .latency = {kStandardLatency, Source::standard}, .bandwidth = {}};
       Part& part = parts_.try_emplace(section, section).first->second;
@@ -177,19 +187,20 @@ class Reader {
     throw InternalError("unreachable");
   }
 
-  /// Devices and hosts to their links. A class that there is none of takes the other's.
+  /// Devices and hosts to their links. A class of which there is none takes the other's.
   void connect() {
+    const bool alone = cluster_.processes() == 1;
+    if (alone && between_.empty())
+      at_line(parts_.at("cluster").line, [&] { throw ConfigError("cluster.link is missing: which link would join a second host?"); });
     if (!between_.empty() || cluster_.hosts > 1) cluster_.between = link_named("cluster", between_);
     if (!inside_.empty() || cluster_.devices > 1) cluster_.inside = link_named("host", inside_);
-    if (cluster_.inside.name.empty()) cluster_.inside = cluster_.between;
-    if (cluster_.between.name.empty()) cluster_.between = cluster_.inside;
+    if (cluster_.devices == 1) cluster_.inside = cluster_.between;
+    if (cluster_.hosts == 1 && !alone) cluster_.between = cluster_.inside;
     for (const auto& [name, link] : links_)
       if (name != between_ && name != inside_)
         at_line(parts_.at(std::string(kLinkPrefix) + name).line, [&, &unused = name] {
           throw ConfigError(fmt::format("link.{} joins nothing; name it in host.link or cluster.link, or leave it out", unused));
         });
-    if (cluster_.inside.name.empty())
-      at_line(parts_.at("cluster").line, [&] { throw ConfigError("cluster.link is missing; a single device has nobody to train with"); });
   }
 
   void check_sides() {
@@ -231,7 +242,7 @@ Cluster find_cluster(const std::string& name_or_file) {
 }
 
 std::string to_toml(const Cluster& cluster) {
-  const bool several = cluster.hosts > 1, shared = cluster.devices > 1;
+  const bool several = cluster.hosts > 1 || cluster.devices == 1, shared = cluster.devices > 1;
   std::string text =
       fmt::format("[cluster]\nname = \"{}\"\nhosts = {}\ntopology = \"{}\"\n", cluster.name, cluster.hosts, name_of(cluster.topology));
   if (!cluster.sides.empty()) text += fmt::format("sides = [{}]\n", fmt::join(cluster.sides, ", "));

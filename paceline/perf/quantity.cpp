@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -112,7 +113,8 @@ std::string text_of(const Quantity& quantity, Dimension dimension) {
     if (number >= 1 && scaled(shown, unit.factor) == quantity.value)
       return fmt::format("{} {} ({})", shown, unit.name, name_of(quantity.source));
   }
-  return fmt::format("{} {} ({})", scaled(1, 1 / smallest->factor) * quantity.value, smallest->name, name_of(quantity.source));
+  const auto& base = *std::ranges::find_if(kUnits, [&](const Unit& unit) { return unit.dimension == dimension && unit.factor == 1; });
+  return fmt::format("{} {} ({})", quantity.value, base.name, name_of(quantity.source));
 }
 
 }  // namespace paceline::perf

@@ -14,7 +14,7 @@ class Looking(CliTest):
     def test_list(self):
         shelves = self.json_of("list")
         self.assertEqual(list(shelves), ["networks", "datasets", "optimizers", "schedules", "engines", "collectives", "compressors",
-                                         "update_rules", "consistencies", "strategies", "pipelines"])
+                                         "update_rules", "consistencies", "strategies", "pipelines", "clusters"])
         for name, rows in shelves.items():
             for row in rows:
                 self.assertEqual(list(row), ["key", "help"], name)

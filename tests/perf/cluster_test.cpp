@@ -118,6 +118,22 @@ TEST(ClusterFile, NamesWhatIsMissingOrUnknown) {
               HasSubstr("line 14: device.blocks"));
 }
 
+TEST(ClusterFile, OfOneHostOrOneDeviceNeedsOneLink) {
+  const std::string one_host =
+      with("hosts = 6\ntopology = \"mesh\"\nsides = [3, 4]\nlink = \"ethernet\"", "hosts = 1\nlink = \"ethernet\"");
+  const Cluster cluster = read_cluster(one_host, "x.toml");
+  EXPECT_EQ(cluster.between.name, "memory") << "there is no second host";
+  std::string alone = one_host;
+  const Cluster single = read_cluster(alone.replace(alone.find("devices = 2"), 11, "devices = 1"), "x.toml");
+  EXPECT_EQ(single.inside.name, "ethernet");
+  for (const Cluster& each : {cluster, single}) EXPECT_TRUE(read_cluster(to_toml(each), "x.toml") == each) << to_toml(each);
+}
+
+TEST(ClusterFile, TakesPlainNamesOnly) {
+  EXPECT_THAT(refusal(with("name = \"pair\"", "name = 'a\"b'")), HasSubstr("x.toml, line 2: cluster.name"));
+  EXPECT_THAT(refusal(with("[link.memory]", "[link.\"a b\"]")), AllOf(HasSubstr("x.toml, line 21"), HasSubstr("a b")));
+}
+
 TEST(FindCluster, KnowsPresetsAndFiles) {
   EXPECT_EQ(find_cluster("skylake").hosts, 1000);
   EXPECT_THAT(message_of<ConfigError>([] { find_cluster("skylark"); }), HasSubstr("'skylake'"));
@@ -125,7 +141,8 @@ TEST(FindCluster, KnowsPresetsAndFiles) {
 }
 
 TEST(Quantity, TextReadsBackToTheSameBits) {
-  for (const double value : {1e-9, 0.5e-6, 3e-6, 1.0, 12.8e9, 17.068e9, 1e9 / 3, 3.125e9, 8.96e12, 1e20, 7.0})
+  for (const double value :
+       {1e-9, 1e-300, 0.7123456789012345e-9, 0.5e-6, 3e-6, 1.0, 12.8e9, 17.068e9, 1e9 / 3, 3.125e9, 8.96e12, 1e20, 7.0})
     for (const Dimension dimension : {Dimension::flops, Dimension::bandwidth, Dimension::bytes, Dimension::time})
       EXPECT_EQ(parse_quantity(text_of({value, Source::spec}, dimension), dimension).value, value)
           << text_of({value, Source::spec}, dimension);
