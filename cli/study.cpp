@@ -9,6 +9,7 @@
 #include "paceline/base/files.h"
 #include "paceline/base/suggest.h"
 #include "paceline/base/text.h"
+#include "paceline/graph/registry.h"
 #include "study_report.h"
 
 namespace paceline::cli {
@@ -21,7 +22,6 @@ struct StudyFlags {
 };
 
 void write_study(const perf::Study& study, const nlohmann::ordered_json& document, const std::filesystem::path& folder) {
-  ensure_writable_folder(folder);
   const std::vector<StudyFigure> figures = study_figures(study);
   for (const StudyFigure& figure : figures) write_atomically(folder / (figure.name + ".svg"), figure.svg);
   for (const char* table : kStudyTables) write_atomically(folder / fmt::format("{}.csv", table), csv_of(document[table]));
@@ -43,6 +43,8 @@ int run_study(const StudyFlags& flags) {
   if (options.networks.empty()) throw ConfigError("--networks names none; `paceline list networks` shows which there are");
   options.batch = flags.batch;
   options.traffic = flags.traffic == "mn" ? perf::OutputTraffic::once : perf::OutputTraffic::twice;
+  for (const std::string& network : options.networks) find(graph::networks(), "network", network);
+  if (!flags.out.empty()) ensure_writable_folder(flags.out);
   const perf::Study study = perf::run_ccgrid2019(std::move(options));
   const nlohmann::ordered_json document = study_json(study);
   if (!flags.out.empty()) write_study(study, document, flags.out);

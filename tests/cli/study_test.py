@@ -59,9 +59,10 @@ class Study(CliTest):
         self.refused("study", "ccgrid2018", says=["ccgrid2018", "ccgrid2019"])
         self.refused("study", "ccgrid2019", "--cluster", "skylark", says=["skylark", "skylake"])
         self.refused("study", "ccgrid2019", "--networks", "vgg61", says=["vgg61", "vgg16"])
-        self.refused("study", "ccgrid2019", "--traffic", "3mn", says=["--traffic", "3mn", "2mn"])
+        self.refused("study", "ccgrid2019", "--traffic", "3mn", says=["--traffic", "3mn"])
         self.refused("study", "ccgrid2019", "--batch", "0", says=["--batch"])
         self.refused("study", "ccgrid2019", "--networks", ",", says=["--networks"])
+        self.refused("study", "ccgrid2019", "--out", "/proc/nowhere", says=["/proc/nowhere"])
         text = self.run_paceline("study", "ccgrid2019", "--print-cluster").stdout
         for old, new, line, key in [("128 GB/s", "128", 14, "device.memory_bandwidth"), ("25 GB/s", "-25 GB/s", 20, "link.infiniband.bandwidth"),
                                     ('link = "infiniband"', 'link = "ether"', 5, "cluster.link")]:
