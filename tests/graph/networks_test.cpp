@@ -322,9 +322,7 @@ TEST(Networks, FirstWeightsFollowTheReference) {
 
 TEST(Networks, MlpTakesItsWidthsAndAnyInput) {
   ModelConfig config;
-  config.network = "mlp";
-  config.input = {3, 5, 7};
-  config.classes = 4;
+  config.network = "mlp", config.input = {3, 5, 7}, config.classes = 4;
   config.hidden = {20, 30};
   const Graph graph = make_graph(config);
   EXPECT_THAT(weights(graph), ElementsAre("fc1", "fc2", "fc3"));
