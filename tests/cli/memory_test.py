@@ -31,6 +31,14 @@ class Memory(CliTest):
             self.assertEqual(row["count"], 8)
             self.assertAlmostEqual(row["bytes"]["moments"], 2 * 4 * row["parameters"] / 4, delta=64)
 
+    def test_experts_are_divided_over_the_data_axis(self):
+        experts = ["gpt", "model.experts=4", "model.layers=2"]
+        parameters = [self.json_of("memory", *experts, "--mesh", f"data={data}")["formula"][0]["parameters"] for data in (1, 2, 4)]
+        whole = 4 * (2 * 128 * 512 + 512 + 128)
+        self.assertEqual([parameters[0] - held for held in parameters], [0, whole // 2, whole * 3 // 4])
+        graph = self.json_of("graph", *experts)
+        self.assertEqual([layer["parameters"] for layer in graph["layers"] if layer["kind"] == "experts"], [whole + 4 * 128])
+
     def test_a_recipe_without_a_file(self):
         found = self.json_of("memory", "model.network=mlp", "data.name=shapes", "train.recompute=units", "optim.name=sgd", "optim.momentum=0")
         self.assertEqual(found["network"], "mlp")
