@@ -39,6 +39,12 @@ LayerWork layer_work(const graph::Layer& layer, const graph::Shape& input, std::
   } else if (layer.kind == graph::Kind::fc) {
     add_product(work, layer.channels, input.back(), batch * rows(input, false), 1);
     weights = layer.channels * input.back();
+  } else if (layer.kind == graph::Kind::experts) {  // which compute all their slots, empty ones too
+    const std::int64_t width = input.back(), slots = batch * graph::expert_slots(layer);
+    add_product(work, layer.experts, width, batch * rows(input, false), 1);
+    add_product(work, layer.channels, width, slots, layer.experts);
+    add_product(work, width, layer.channels, slots, layer.experts);
+    weights = layer.experts * width * (1 + 2 * layer.channels);
   } else {  // attention
     const std::int64_t width = input.back(), positions = rows(input, false);
     add_product(work, 3 * width, width, batch * positions, 1);
@@ -53,7 +59,8 @@ LayerWork layer_work(const graph::Layer& layer, const graph::Shape& input, std::
 }
 
 bool multiplies(const graph::Layer& layer) {
-  return layer.kind == graph::Kind::conv || layer.kind == graph::Kind::fc || layer.kind == graph::Kind::attention;
+  using graph::Kind;
+  return layer.kind == Kind::conv || layer.kind == Kind::fc || layer.kind == Kind::attention || layer.kind == Kind::experts;
 }
 
 }  // namespace

@@ -55,6 +55,17 @@ TEST(Work, OfEveryNetworkHasItsMacsAndParameters) {
   }
 }
 
+TEST(Work, OfExpertsHasTheirMacs) {
+  graph::ModelConfig config;
+  config.network = "gpt", config.experts = 4;
+  const graph::Graph graph = graph::make_graph(config);
+  double forward = 0, backward = 0;
+  for (const LayerWork& layer : work_of(graph, 3))
+    forward += layer.flops(Phase::forward), backward += layer.flops(Phase::gradient) + layer.flops(Phase::weights);
+  EXPECT_DOUBLE_EQ(forward, 2.0 * 3 * static_cast<double>(graph.macs()));
+  EXPECT_DOUBLE_EQ(backward, 2 * forward);
+}
+
 // A convolution of 3×3 from 2×8×8 to 5×8×8, two samples, by hand.
 TEST(Work, OfAConvolutionCountsRealTensors) {
   graph::Graph graph("x", {2, 8, 8}, 10);
