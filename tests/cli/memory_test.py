@@ -36,6 +36,7 @@ class Memory(CliTest):
         parameters = [self.json_of("memory", *experts, "--mesh", f"data={data}")["formula"][0]["parameters"] for data in (1, 2, 4)]
         whole = 4 * (2 * 128 * 512 + 512 + 128)
         self.assertEqual([parameters[0] - held for held in parameters], [0, whole // 2, whole * 3 // 4])
+        self.assertIn("ZeRO 3", self.run_paceline("memory", *experts).stdout, "the table of 2, 8 and 64 workers, whom 4 experts do not divide")
         graph = self.json_of("graph", *experts)
         self.assertEqual([layer["parameters"] for layer in graph["layers"] if layer["kind"] == "experts"], [whole + 4 * 128])
 
