@@ -136,10 +136,6 @@ class Ranks {
     bytes[Category::gradients] = plan_.storage * (shared(2, count) + (apart && plan_.zero >= 2 ? reduced : 0));
     bytes[Category::masters] = plan_.storage < 4 ? 4 * shared(1, count) : 0;
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
-    if (plan_.offload) {
-      bytes[Category::host] = (4 * plan_.moments + 8) * shared(1, count);
-      bytes[Category::masters] = bytes[Category::moments] = 0;
-    }
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
     // What a worker has for itself; from stage 2 on its gradients are moved to the place of their sum, unit by unit.
     const std::int64_t own = sum_in(share_.spread, held), moved = plan_.zero >= 2 ? largest_in(share_.spread, held) : 0;
@@ -147,6 +143,10 @@ class Ranks {
     bytes[Category::gradients] += plan_.storage * (own + moved);
     bytes[Category::masters] += plan_.storage < 4 ? 4 * own : 0;
     bytes[Category::moments] += 4 * plan_.moments * own;
+    if (plan_.offload) {
+      bytes[Category::host] = (4 * plan_.moments + 8) * (shared(1, count) + own);
+      bytes[Category::masters] = bytes[Category::moments] = 0;
+    }
     if (plan_.product != plan_.storage) bytes[Category::buffers] += plan_.product * (count + own);  // what the products read
     return bytes;
   }

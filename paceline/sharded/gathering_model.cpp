@@ -141,7 +141,7 @@ void GatheringModel::walk(const at::Tensor& input, const nn::Pass& pass, const n
   model_->walk(input, inner, visit);
 }
 
-void GatheringModel::go_back(nn::Units range, const nn::Pass& pass, bool weights, const std::function<void(const nn::Pass&)>& body) {
+void GatheringModel::go_back(nn::Units range, const nn::Pass& pass, const std::function<void(const nn::Pass&)>& body) {
   std::size_t next = range.last - 1;  // to go back
   // A model that computes units again before they go back makes forward passes in between.
   const auto before_forward = [&](std::size_t unit) { hold(unit, kNone, true); };
@@ -151,7 +151,7 @@ void GatheringModel::go_back(nn::Units range, const nn::Pass& pass, bool weights
   const auto before_backward = [&](std::size_t unit) {
     next = unit > range.first ? unit - 1 : kNone;
     hold(unit, next, true);
-    if (weights) commit_gradients(unit);
+    commit_gradients(unit);  // also where weight gradients come later: a norm makes its own together with its input's
   };
   const auto after_backward = [&](std::size_t unit) { drop(unit); };
   const nn::UnitHooks hooks = around(pass.hooks, {before_forward, after_forward, before_backward, after_backward});
@@ -163,8 +163,7 @@ void GatheringModel::go_back(nn::Units range, const nn::Pass& pass, bool weights
 nn::Tensors GatheringModel::back(nn::Units range, nn::Tensors gradients, const nn::Pass& pass, nn::Trace& trace, const nn::Wanted& wanted,
                                  const nn::GradientReady& ready) {
   nn::Tensors inputs;
-  go_back(range, pass, wanted.weights,
-          [&](const nn::Pass& inner) { inputs = model_->back(range, std::move(gradients), inner, trace, wanted, ready); });
+  go_back(range, pass, [&](const nn::Pass& inner) { inputs = model_->back(range, std::move(gradients), inner, trace, wanted, ready); });
   return inputs;
 }
 
@@ -185,7 +184,7 @@ void GatheringModel::sit_out_run(nn::Units range, bool trained) {
 }
 
 void GatheringModel::sit_out_back(nn::Units range, const nn::Pass& pass, const nn::GradientReady& ready) {
-  go_back(range, pass, /*weights=*/true, [&](const nn::Pass& inner) { model_->sit_out_back(range, inner, ready); });
+  go_back(range, pass, [&](const nn::Pass& inner) { model_->sit_out_back(range, inner, ready); });
 }
 
 // Copies of what is here are made when it comes; of what is absent there is none.

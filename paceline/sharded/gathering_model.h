@@ -69,7 +69,7 @@ class GatheringModel final : public nn::Model {
   void gather(std::size_t unit);
   void commit_gradients(std::size_t unit);
   /// body(pass), with units that come before they go back, and are dropped after.
-  void go_back(nn::Units range, const nn::Pass& pass, bool weights, const std::function<void(const nn::Pass&)>& body);
+  void go_back(nn::Units range, const nn::Pass& pass, const std::function<void(const nn::Pass&)>& body);
 
   std::shared_ptr<nn::Model> model_;
   std::unique_ptr<comm::Communicator> comm_;  // of the gathers alone: gradients are under way at the same time

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "paceline/base/error.h"
 
@@ -117,8 +118,10 @@ void Backing::give_back(Pages run) {
   const std::size_t bytes = (run.last - run.first) * page_bytes();
   if (!prepared_) madvise(address(0), slots_.size() * page_bytes(), MADV_NOHUGEPAGE);  // of which a part could not go
   const bool shared = madvise(address(run.first), bytes, MADV_REMOVE) == 0;
-  if (!shared) madvise(address(run.first), bytes, MADV_DONTNEED);
-  if (!prepared_ && !shared) pool_ = PagePool::make(slots_.size());
+  // Only a private mapping has no file to punch holes into. A locked one says so too, whoever shares it, but keeps its pages.
+  const bool may_be_private = !shared && errno == EINVAL;
+  const bool gone = shared || madvise(address(run.first), bytes, MADV_DONTNEED) == 0;
+  if (!prepared_ && may_be_private && gone) pool_ = PagePool::make(slots_.size());
   prepared_ = true;
   count(-static_cast<std::int64_t>(run.last - run.first));
 }

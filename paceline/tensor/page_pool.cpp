@@ -1,10 +1,12 @@
 #include "paceline/tensor/page_pool.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -22,7 +24,7 @@ namespace {
 
 bool move_pages(std::byte* from, std::byte* to, std::size_t count) {
   const std::size_t bytes = count * page_bytes();
-  return mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) != MAP_FAILED;
+  return mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == static_cast<void*>(to);
 }
 
 std::byte* map_addresses(std::size_t pages) {
@@ -39,11 +41,19 @@ void fill(std::byte* at, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) *static_cast<volatile std::byte*>(at + i * page_bytes()) = std::byte{0};
 }
 
-/// After the probe only the limit of mappings can stop a move, and the target may be unmapped by then.
+/// After the probe only the limit of mappings can stop a move. The target may be unmapped by then, and whoever unwinds may touch it.
 void move_or_throw(std::byte* from, std::byte* to, std::size_t count) {
-  if (!move_pages(from, to, count))
-    throw Error(
-        fmt::format("cannot move {} pages of memory: {}; raise vm.max_map_count, or use parallel.zero=1", count, std::strerror(errno)));
+  if (move_pages(from, to, count)) return;
+  const std::string why = std::strerror(errno);
+  mmap(to, count * page_bytes(), PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  throw Error(fmt::format("cannot move {} pages of memory: {}; raise vm.max_map_count, or use parallel.zero=1", count, why));
+}
+
+/// UCX puts an mremap of four arguments in the place of the C library's, which drops where the pages are to go.
+bool mremap_is_replaced() {
+  void* ucm = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
+  if (ucm) dlclose(ucm);
+  return ucm != nullptr;
 }
 
 }  // namespace
@@ -54,7 +64,7 @@ std::size_t page_bytes() {
 }
 
 std::unique_ptr<PagePool> PagePool::make(std::size_t pages) {
-  std::byte* home = pages >= 2 ? map_addresses(pages) : nullptr;
+  std::byte* home = pages >= 2 && !mremap_is_replaced() ? map_addresses(pages) : nullptr;
   if (!home) return nullptr;
   std::unique_ptr<PagePool> pool(new PagePool(home, pages));
   return pool->moves_back_and_forth() ? std::move(pool) : nullptr;

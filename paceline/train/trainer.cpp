@@ -26,8 +26,8 @@ void warn_of_idle_settings(const Recipe& recipe) {
                  recipe.train.epochs);
   if (recipe.parallel.workers == 1 && recipe.comm.compression != "none")
     log::warning("comm.compression={} has no effect: one worker sends nothing", recipe.comm.compression);
-  if (recipe.parallel.workers == 1 && recipe.comm.gradient_dtype != "fp32")
-    log::warning("comm.gradient_dtype={} has no effect: one worker sends nothing", recipe.comm.gradient_dtype);
+  if (recipe.parallel.data_workers() == 1 && recipe.comm.gradient_dtype != "fp32")
+    log::warning("comm.gradient_dtype={} has no effect: one data-parallel worker sends no gradients", recipe.comm.gradient_dtype);
   if (recipe.data.cutout > 0 && !recipe.data.augment)
     log::warning("data.cutout={} has no effect without data.augment=true", recipe.data.cutout);
 }

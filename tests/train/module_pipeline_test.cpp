@@ -99,7 +99,7 @@ TEST(ModulePipeline, TrainsToTheParametersOfOneWorker) {
 
 TEST(ModulePipeline, StandsBesideDataParallelismAndZero) {
   Recipe recipe = module_recipe();
-  recipe.data.uneven = "weight", recipe.train.micro_batches = 2, recipe.optim.name = "adam", recipe.optim.clip_norm = 1;
+  recipe.data.uneven = "weight", recipe.train.micro_batches = 2, recipe.optim.clip_norm = 1;
   const Folder alone;
   run_in(alone.path(), recipe, false, 0, sequence());
   recipe.parallel.data = 2, recipe.parallel.pipeline = 2;

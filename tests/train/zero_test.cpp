@@ -1,4 +1,6 @@
 // Whole runs under ZeRO's stages and in 16 bits: training, evaluation, checkpoints, and a diagnosis.
+#include <fstream>
+
 #include "runs.h"
 
 namespace paceline::train {
@@ -32,6 +34,25 @@ TEST(Zero, EndsInTheStateOfPlainDataParallelism) {
       EXPECT_EQ(ended.parameters_hash, plain.parameters_hash) << stage << ' ' << recompute;
       EXPECT_EQ(ended.test_loss, plain.test_loss) << stage << ' ' << recompute;
     }
+}
+
+// Norms make their gradients in the backward pass of the inputs, those of the weights come later: neither may lose the other's. More than a
+// page of each unit is released.
+TEST(Zero, KeepsTheGradientsOfNormsWhereThoseOfWeightsComeLater) {
+  const Folder folder;
+  Recipe recipe = tiny_recipe();
+  recipe.data.name = "text", recipe.data.root = (folder.path() / "text.txt").string(), recipe.data.context = 8;
+  std::ofstream text(recipe.data.root);
+  for (int i = 0; i < 90; ++i) text << "the quick brown fox jumps over lazy dogs " << i % 7 << '\n';
+  text.close();
+  recipe.model.network = "gpt", recipe.model.layers = 4, recipe.model.width = 32, recipe.model.heads = 4, recipe.optim.rate = 0.05;
+  recipe.data.batch = 16, recipe.train.epochs = 1, recipe.train.steps = 6, recipe.train.micro_batches = 2;
+  recipe.parallel.data = 2, recipe.parallel.pipeline = 2, recipe.parallel.schedule = "zero_bubble";
+  const observe::RunEnded plain = run_once(recipe);
+  for (const int stage : {2, 3}) {
+    recipe.parallel.zero = stage;
+    EXPECT_EQ(run_once(recipe).parameters_hash, plain.parameters_hash) << stage;
+  }
 }
 
 TEST(Zero, GoesOnInAnyStageFromTheCheckpointOfAnother) {
