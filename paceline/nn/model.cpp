@@ -38,8 +38,10 @@ std::int64_t Trace::bytes() const {
   return sum;
 }
 
-void Model::take_part(const at::Tensor& inputs) {
-  if (exchanges_samples()) run(inputs.narrow(0, 0, 0), Pass{}, nullptr);
+void Model::take_part(const at::Tensor& inputs, bool training) {
+  Pass pass;
+  pass.training = training;
+  if (exchanges_samples()) run(inputs.narrow(0, 0, 0), pass, nullptr);
   else sit_out_run(all(), /*trained=*/false);
 }
 

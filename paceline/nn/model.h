@@ -131,7 +131,7 @@ class Model {
   virtual void sit_out_back(Units range, const Pass& pass, const GradientReady& ready);
 
   /// Takes part in a forward pass of other ranks that look for a fault, without a sample; `inputs` are those of any batch.
-  void take_part(const at::Tensor& inputs);
+  void take_part(const at::Tensor& inputs, bool training);
 
   // ---- the whole model
   Units all() const { return {0, units().size()}; }

@@ -94,7 +94,7 @@ void LocalPass::diagnose(const at::Tensor& suspect, const at::Tensor& inputs) co
   std::vector<std::int32_t> any = {suspect.defined() ? 1 : 0};
   if ((context_.zero == 3 || meets()) && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
   if (suspect.defined()) context_.on_not_finite(module, suspect, step_);
-  else if (any[0] > 0) module.take_part(inputs);
+  else if (any[0] > 0) module.take_part(inputs, /*training=*/true);
 }
 
 at::Tensor LocalPass::evaluate(const Batch& batch) {

@@ -124,7 +124,8 @@ class Allreduce final : public step::Strategy {
 
   /// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
   /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses.
-  bool cut_keeps_bits() const { return context_.workers() <= 2; }
+  /// Norms of parts are added up by owner, and owners follow the cut.
+  bool cut_keeps_bits() const { return context_.workers() <= 2 && !(sharded_ && (updater_.clips() || !updater_.elementwise())); }
 
   /// Whether a reduce-scatter adds in the order of an allreduce: there is one order of two summands, and one algorithm for both where ranks
   /// share memory.

@@ -40,7 +40,7 @@ std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank
 
 Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training) {
   if (inputs.is_floating_point() && !finite(inputs)) {
-    model.take_part(inputs);  // others may look too
+    model.take_part(inputs, training);  // others may look too
     return {step, Fault::kBatch};
   }
   const std::vector<nn::Part> parts = model.parts();

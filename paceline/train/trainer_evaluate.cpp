@@ -51,14 +51,17 @@ bool Trainer::evaluate() {
   return true;
 }
 
-// Ranks that have parts of one model leave an evaluation together, so they ask one another, but not before every batch.
+// Ranks that need one another in a pass leave an evaluation together, so they ask one another, but not before every batch. Feeds have
+// equally many.
 bool Trainer::told_to_stop_at(std::int64_t batch) {
   constexpr std::int64_t kBatches = 16;
   std::vector<std::int32_t> told = {around_.stop.load(std::memory_order_relaxed) ? 1 : 0};
-  if (mesh_->pipeline().size() == 1 && mesh_->tensor().size() == 1) return told[0] > 0;
+  const bool workers_meet = recipe_.parallel.zero == 3 || module_->exchanges_samples();
+  if (!workers_meet && mesh_->pipeline().size() == 1 && mesh_->tensor().size() == 1) return told[0] > 0;
   if (batch % kBatches > 0) return false;
-  for (comm::Communicator* const axis : {&mesh_->pipeline(), &mesh_->tensor()})
-    if (axis->size() > 1) axis->run(comm::allreduce(told, {.op = comm::ReduceOp::max, .deadline = comm::kUntilTheEnd}));
+  for (comm::Communicator* const axis : {&mesh_->data(), &mesh_->pipeline(), &mesh_->tensor()})
+    if (axis->size() > 1 && (workers_meet || axis != &mesh_->data()))
+      axis->run(comm::allreduce(told, {.op = comm::ReduceOp::max, .deadline = comm::kUntilTheEnd}));
   return told[0] > 0;
 }
 
@@ -73,10 +76,9 @@ std::optional<Trainer::Score> Trainer::score() {
   std::int64_t seen = 0;  // batches
   bool stop = false;
   test_feed_->start(0, recipe_.data.batch);
-  const bool together = recipe_.parallel.zero == 3 || module_->exchanges_samples();  // nobody may leave before the others
   while (const auto batch = test_feed_->next()) {
-    stop = stop || told_to_stop_at(seen++);
-    if (stop && !together) break;
+    stop = told_to_stop_at(seen++);
+    if (stop) break;
     sums.add_(pass->evaluate(*batch));
     targets += batch->targets.numel();
   }
@@ -102,7 +104,7 @@ void Trainer::look_into_test() {
   const bool together = recipe_.parallel.zero == 3 || module_->exchanges_samples();
   for (auto batch = test_feed_->next(); batch && (!found || together); batch = test_feed_->next()) {
     if (batch->inputs.size(0) == 0 || found) {
-      module_->take_part(batch->inputs);
+      module_->take_part(batch->inputs, /*training=*/false);
       continue;
     }
     const Fault fault = first_fault(*module_, batch->inputs, position_.step, /*training=*/false);

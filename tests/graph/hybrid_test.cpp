@@ -23,10 +23,10 @@ Graph hybrid_network(const std::string& key, std::vector<std::int64_t> hidden = 
   return make_graph(config);
 }
 
-const LayerSplit& layer_of(const Graph& graph, const TensorSplit& split, const std::string& name) {
+const LayerSplit& layer_of(const Graph& graph, const TensorSplit& split, std::string_view name) {
   for (std::size_t i = 0; i < graph.layers().size(); ++i)
     if (graph.layers()[i].name == name) return split.layers[i];
-  throw InternalError("no layer " + name);
+  throw InternalError("no layer " + std::string(name));
 }
 
 std::vector<Exchange> exchanges(const std::vector<Traffic>& traffic) {
