@@ -55,7 +55,7 @@ struct ScheduleRow {
   double steps_s = 0;
 };
 
-/// Whether the printed formulas lead to a printed statement; open: it is a matter of degree, for which the slides give no number.
+/// Whether the printed formulas support a printed statement. open: the statement is qualitative and the slides give no threshold.
 enum class Verdict { yes, no, open };
 std::string_view name_of(Verdict verdict);
 

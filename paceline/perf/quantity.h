@@ -17,7 +17,8 @@ struct Quantity {
   bool operator==(const Quantity&) const = default;
 };
 
-/// Throws ConfigError, whose message begins after the key's name: no number, no unit, one of another dimension, no source, not positive.
+/// Throws ConfigError if the number, unit or source is missing, the unit has another dimension, or the value is not positive. The caller
+/// puts the key's name before the message.
 Quantity parse_quantity(std::string_view text, Dimension dimension);
 
 /// What parse_quantity reads back to the same bits.

@@ -87,7 +87,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
   return sums;
 }
 
-// Workers that gather their parameters, or exchange samples, do so in a diagnosis too, all of them: they agree on one once a step.
+// A diagnosis runs collectives where workers gather parameters or exchange samples, so all workers must enter it: they vote once per step.
 void LocalPass::diagnose(const at::Tensor& suspect, const at::Tensor& inputs) const {
   nn::Model& module = context_.model;
   if (!looks()) return;

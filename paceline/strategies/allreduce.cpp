@@ -123,8 +123,8 @@ class Allreduce final : public step::Strategy {
   bool hands_round() const { return sharded_ && stage() < 3; }
 
   /// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
-  /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses.
-  /// Norms of parts are added up by owner, and owners follow the cut.
+  /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses. Squares for norms are added
+  /// owner by owner, and the owners follow the cut.
   bool cut_keeps_bits() const { return context_.workers() <= 2 && !(sharded_ && (updater_.clips() || !updater_.elementwise())); }
 
   /// Whether a reduce-scatter adds in the order of an allreduce: there is one order of two summands, and one algorithm for both where ranks

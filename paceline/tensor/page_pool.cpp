@@ -49,7 +49,7 @@ void move_or_throw(std::byte* from, std::byte* to, std::size_t count) {
   throw Error(fmt::format("cannot move {} pages of memory: {}; raise vm.max_map_count, or use parallel.zero=1", count, why));
 }
 
-/// UCX puts an mremap of four arguments in the place of the C library's, which drops where the pages are to go.
+/// UCX hooks mremap with a four-argument version that ignores the target address.
 bool mremap_is_replaced() {
   void* ucm = dlopen("libucm.so.0", RTLD_LAZY | RTLD_NOLOAD);
   if (ucm) dlclose(ucm);

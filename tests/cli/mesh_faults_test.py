@@ -8,32 +8,18 @@ import os
 import pathlib
 import re
 import signal
-import time
+import sys
 import unittest
 
 from run_support import DEADLINE_S, RunTest
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from processes import ranks_of  # noqa: E402
 
 RANKS = 4
 MESH = ["parallel.pipeline=2", "parallel.tensor=2", "train.micro_batches=4"]
 NETWORK = ["model.network=mlp", "model.hidden=[64, 64, 64]", "data.name=random", "data.shape=[1, 8, 8]", "data.classes=8", "data.batch=32",
            "data.train_samples=3200", "train.epochs=1000000", "train.device=cpu", "train.evaluate_every=0", "train.checkpoints=false"]
-
-
-def children_of(launcher):
-    """The ranks that a launcher started: process by number."""
-    found = {}
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text()
-            if int(status[status.rindex(")") + 1:].split()[1]) != launcher:
-                continue
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            continue
-        for variable in variables:
-            if variable.startswith(b"RANK="):
-                found[int(variable[5:])] = int(folder.name)
-    return found
 
 
 class RankLost(RunTest):
@@ -47,7 +33,7 @@ class RankLost(RunTest):
             metrics = self.folder / "runs" / "run" / "metrics.jsonl"
             self.wait_until(lambda: job.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") > 20), "no steps are made")
             self.assertIsNone(job.poll(), errors.read_text())
-            processes = children_of(job.pid)
+            processes = ranks_of(job.pid)
             self.assertEqual(set(processes), set(range(RANKS)))
             os.kill(processes[victim], how)
             out, _ = job.communicate(timeout=DEADLINE_S)

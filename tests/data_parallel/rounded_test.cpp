@@ -12,7 +12,7 @@
 namespace paceline::data_parallel {
 namespace {
 
-constexpr std::int64_t kRows = 37, kColumns = 9;  // 333 values, and parts that no number of workers divides evenly
+constexpr std::int64_t kRows = 37, kColumns = 9;  // 333 values: parts of different lengths on 2 and 4 workers
 
 /// What the exchange left in every worker's gradients, and what it counted.
 struct Exchanged {

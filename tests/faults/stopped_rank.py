@@ -17,24 +17,10 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from processes import ranks_of  # noqa: E402
+
 LONGEST_START_S, LONGEST_END_S = 120, 60
-
-
-def children_of(process):
-    """The ranks that a launcher started, by their number."""
-    found = {}
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "stat").read_text()
-            if int(status[status.rindex(")") + 1:].split()[1]) != process:
-                continue
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            continue
-        for variable in variables:
-            if variable.startswith(b"RANK="):
-                found[int(variable[5:])] = int(folder.name)
-    return found
 
 
 def is_alive(process):
@@ -76,7 +62,7 @@ class Round:
             job = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=document, stderr=errors, text=True)
             try:
                 self.wait_for_training(job)
-                processes = children_of(job.pid)
+                processes = ranks_of(job.pid)
                 time.sleep(self.moment)
                 if job.poll() is not None:
                     raise RuntimeError("the job ended before its victim was chosen")

@@ -2,13 +2,18 @@
 
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from processes import children  # noqa: E402, F401: for the tests
 
 SANITIZE = os.environ.get("PACELINE_SANITIZE", "")
 # Of memory in a sanitizer's build: AddressSanitizer surrounds what is allocated and keeps a shadow of an eighth of it, ThreadSanitizer a
@@ -196,19 +201,6 @@ def store_name(pid):
             if len(fields) == 8 and fields[6] in mine and fields[7].startswith("@paceline-"):
                 return fields[7][1:]
     return None
-
-
-def children(parent):
-    """(pid, variables) of a process's children."""
-    for pid in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{pid}/stat") as stat:
-                if int(stat.read().rsplit(")", 1)[1].split()[1]) != parent:
-                    continue
-            with open(f"/proc/{pid}/environ") as variables:
-                yield int(pid), dict(entry.split("=", 1) for entry in variables.read().split("\0") if "=" in entry)
-        except (OSError, ValueError, IndexError):
-            continue
 
 
 def process_ended(pid):
