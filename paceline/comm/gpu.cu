@@ -80,6 +80,17 @@ bool available() {
 
 void synchronize(void* stream) { require(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for a stream"); }
 
+Mark::Mark() {
+  cudaEvent_t event = nullptr;
+  require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "event");
+  event_ = event;
+}
+Mark::~Mark() { cudaEventDestroy(static_cast<cudaEvent_t>(event_)); }
+void Mark::record(void* stream) {
+  require(cudaEventRecord(static_cast<cudaEvent_t>(event_), static_cast<cudaStream_t>(stream)), "marking a place in a stream");
+}
+void Mark::wait() const { require(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "waiting for a place in a stream"); }
+
 void copy(void* to, const void* from, std::int64_t bytes, void* stream) {
   require(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, static_cast<cudaStream_t>(stream)), "copy");
 }

@@ -8,6 +8,10 @@ namespace paceline::comm::gpu {
 
 bool available() { return false; }
 void synchronize(void*) { throw InternalError("this build has no CUDA"); }
+Mark::Mark() = default;
+Mark::~Mark() = default;
+void Mark::record(void*) { throw InternalError("this build has no CUDA"); }
+void Mark::wait() const { throw InternalError("this build has no CUDA"); }
 void copy(void*, const void*, std::int64_t, void*) { throw InternalError("this build has no CUDA"); }
 void combine_all(DType, ReduceOp, std::span<const void* const>, std::span<void* const>, std::int64_t, int, void*) {
   throw InternalError("this build has no CUDA");

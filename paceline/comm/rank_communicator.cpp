@@ -9,6 +9,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/comm/executor.h"
 #include "paceline/comm/gpu.h"
+#include "paceline/comm/gpu_message.h"
 #include "paceline/comm/hierarchical.h"
 #include "paceline/comm/lowering.h"
 #include "paceline/comm/shared/direct.h"
@@ -97,10 +98,9 @@ Call RankCommunicator::prepare(const Operation& operation) {
 void RankCommunicator::check_gpu(const Operation& op) const {
   if (!op.buffer.on_gpu && !op.input.on_gpu) return;
   const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("{}: {}", describe(op), why)); };
-  const bool can = engine() == "local" && gpu::available() && op.is_collective() && endpoint_->host_group()->size() == size();
-  if (!can)
-    refuse(fmt::format("the {} engine {} memory of a GPU; use comm.engine=nccl, or give it tensor.cpu()", engine(),
-                       engine() == "local" ? "carries only collectives on" : "does not carry"));
+  const bool can = engine() == "local" && gpu::available() && endpoint_->host_group()->size() == size();
+  if (!can) refuse(fmt::format("the {} engine does not carry memory of a GPU; use comm.engine=nccl, or give it tensor.cpu()", engine()));
+  if (!op.is_collective()) return;
   if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks share one GPU", gpu::kMostRanks));
   const std::string algorithm = op.algorithm.empty() ? config_.algorithm : op.algorithm;
   if (algorithm != "auto" && algorithm != "direct") refuse(fmt::format("on one GPU the algorithm is direct, not {}", algorithm));
@@ -112,6 +112,7 @@ bool RankCommunicator::is_direct(const Operation& op) const {
 
 std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
   const Operation& op = call.operation;
+  if (!op.is_collective() && op.buffer.on_gpu) return std::make_unique<GpuMessage>(endpoint_->transport(), op);
   if (!op.is_collective()) return std::make_unique<Message>(endpoint_->transport(), op);
   if (is_direct(op)) return std::make_unique<shared::Direct>(*endpoint_->host_group(), op, call.sequence);  // nothing to look up
   const schedule::Algorithm& algorithm = schedule::algorithm_for(op.algorithm, op.collective()).make;

@@ -69,7 +69,7 @@ class GraphModule : public torch::nn::Module, public Model {
   const c10::Device& device() const override { return device_; }
   tensor::Precision precision() const override { return options_.precision; }
   bool uses_chance() const override { return uses_chance_; }
-  bool takes_generator() const override { return true; }
+  bool takes_masks() const override { return true; }
   bool recordable() const override { return !spread_; }
   bool exchanges_samples() const override { return spread_ != nullptr; }
   Traffic traffic() const override;

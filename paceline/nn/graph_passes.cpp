@@ -68,9 +68,7 @@ class StatisticsStay {
 /// A layer's masks depend on its micro-batch and its place in the network alone: not on which layers a rank computes before it, and they
 /// come again when it is recomputed.
 void begin_stream(const Pass& pass, std::size_t layer) {
-  if (!pass.chance || !pass.generator.defined() || !pass.training) return;
-  at::Generator generator = pass.generator;  // the same one: a handle that may be changed
-  generator.set_current_seed(chance_of(*pass.chance, layer));
+  if (pass.masks && pass.training) pass.masks->seed(chance_of(pass.chance, layer));
 }
 
 void call(const std::function<void(std::size_t)> UnitHooks::*hook, const Pass& pass, std::size_t unit) {

@@ -32,7 +32,7 @@ struct Trace {
   /// What a unit, or a segment of units, is computed again from (recomputing_model.h).
   struct Kept {
     Tensors inputs = {};
-    at::Tensor chance = {};  // state of the generator before it; undefined where nothing is drawn
+    at::Tensor chance = {};  // state of LibTorch's generator before it; undefined where nothing is drawn from it
     std::size_t last = 0;    // the unit behind the segment
     bool complete = false;   // nothing is computed again: all that backward needs is in `saved`
   };
@@ -94,9 +94,9 @@ class Model {
   virtual std::vector<Untrained> untrained() const { return {}; }
   virtual const c10::Device& device() const = 0;
   virtual tensor::Precision precision() const = 0;
-  virtual bool uses_chance() const = 0;      ///< has dropout
-  virtual bool takes_generator() const = 0;  ///< draws from the Pass's generator, not from LibTorch's of the device
-  virtual bool recordable() const = 0;       ///< its passes can be recorded in a CUDA graph
+  virtual bool uses_chance() const = 0;  ///< has dropout
+  virtual bool takes_masks() const = 0;  ///< draws the Pass's masks, and nothing from LibTorch's generator
+  virtual bool recordable() const = 0;   ///< its passes can be recorded in a CUDA graph
   /// Data-parallel workers exchange samples in the middle of a pass: all of them make as many, a worker without samples too. Pass::shares
   /// says who has how many; a forward pass that does not know asks the others.
   virtual bool exchanges_samples() const { return false; }

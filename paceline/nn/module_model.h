@@ -65,7 +65,7 @@ class ModuleModel : public Model {
   const c10::Device& device() const override { return device_; }
   tensor::Precision precision() const override { return tensor::Precision::fp32; }
   bool uses_chance() const override { return true; }  // nobody can know
-  bool takes_generator() const override { return false; }
+  bool takes_masks() const override { return false; }
   bool recordable() const override { return false; }  // autograd has threads and memory of its own
   torch::nn::Module& module() { return *module_; }
 

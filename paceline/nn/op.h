@@ -8,16 +8,15 @@
 // An Op has no state of its own beyond its settings: what backward needs is in `saved`, so several passes may be in flight.
 #pragma once
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "paceline/base/random.h"
 #include "paceline/graph/graph.h"
+#include "paceline/nn/masks.h"
 #include "paceline/tensor/pieces.h"
 
 namespace paceline::nn {
@@ -42,7 +41,7 @@ struct UnitHooks {
 /// What a data-parallel worker has of a micro-batch.
 struct Share {
   std::int64_t samples = 0;
-  std::optional<std::uint64_t> chance = {};  // as Pass::chance of that worker
+  std::uint64_t chance = 0;  // as Pass::chance of that worker
 };
 
 /// How a pass is made.
@@ -50,8 +49,8 @@ struct Pass {
   bool training = true;
   bool accumulate = false;                      // add to the gradients instead of overwriting them
   bool again = false;                           // was computed before: running statistics stay as they are
-  at::Generator generator;                      // for dropout
-  std::optional<std::uint64_t> chance = {};     // of this micro-batch: each layer then draws from a stream of its own, whoever computes it
+  Masks* masks = nullptr;                       // for dropout; null: LibTorch's generator of the device draws them
+  std::uint64_t chance = 0;                     // of this micro-batch: the seed of every layer's masks follows from it
   std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
   std::vector<PutOff>* put_off = nullptr;       // collects what makes gradients of weights, instead of making them; null: at once
   const UnitHooks* hooks = nullptr;

@@ -13,16 +13,14 @@
 namespace paceline::nn {
 namespace {
 
-at::Generator generator_of(const Model& model, const Pass& pass) {
-  return pass.generator.defined() ? pass.generator : at::globalContext().defaultGenerator(model.device());
-}
+at::Generator generator_of(const Model& model) { return at::globalContext().defaultGenerator(model.device()); }
 
-/// While it lives, chance is what it was when `state` was taken; undefined: nothing is drawn.
+/// While it lives, LibTorch's chance is what it was when `state` was taken; undefined: nothing is drawn from it.
 class ChanceAgain {
  public:
-  ChanceAgain(const Model& model, const Pass& pass, const at::Tensor& state) {
+  ChanceAgain(const Model& model, const at::Tensor& state) {
     if (!state.defined()) return;
-    generator_ = generator_of(model, pass);
+    generator_ = generator_of(model);
     const std::lock_guard lock(generator_.mutex());
     now_ = generator_.get_state();
     generator_.set_state(state);
@@ -56,8 +54,8 @@ Recompute parse_recompute(const std::string& text) {
 void RecomputingModel::keep(Units segment, const Tensors& inputs, const Pass& pass, Trace& trace) const {
   Trace::Kept& kept = trace.kept.at(segment.first);
   kept = {.inputs = inputs, .last = segment.last};
-  if (!pass.training || !uses_chance()) return;
-  at::Generator generator = generator_of(*this, pass);
+  if (pass.masks || !pass.training || !uses_chance()) return;  // masks are seeded again
+  at::Generator generator = generator_of(*this);
   const std::lock_guard lock(generator.mutex());
   kept.chance = generator.get_state();
 }
@@ -101,7 +99,7 @@ void RecomputingModel::open_segment(std::size_t unit, const Pass& pass, Trace& t
   std::size_t first = unit;
   while (trace.kept[first].inputs.empty()) --first;
   Trace::Kept kept = std::exchange(trace.kept[first], {});
-  const ChanceAgain chance(*this, pass, kept.chance);
+  const ChanceAgain chance(*this, kept.chance);
   Pass again = pass;
   again.again = true;
   run_units({first, kept.last}, std::move(kept.inputs), again, trace, unit + 1 == kept.last);
@@ -115,7 +113,7 @@ Tensors RecomputingModel::back_unit(std::size_t unit, Tensors gradients, const P
   call_hook(&UnitHooks::before_backward, pass, unit);
   Trace::Kept kept = std::exchange(trace.kept[unit], {});
   if (!kept.complete) {
-    const ChanceAgain chance(*this, pass, kept.chance);
+    const ChanceAgain chance(*this, kept.chance);
     Pass again = quiet;
     again.again = true;
     inner_->run(one, std::move(kept.inputs), again, &trace);

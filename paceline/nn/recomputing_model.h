@@ -47,9 +47,8 @@ class RecomputingModel : public Model {
   const c10::Device& device() const override { return inner_->device(); }
   tensor::Precision precision() const override { return inner_->precision(); }
   bool uses_chance() const override { return inner_->uses_chance(); }
-  bool takes_generator() const override { return inner_->takes_generator(); }
-  /// A generator's state cannot be read while a CUDA graph is recorded.
-  bool recordable() const override { return inner_->recordable() && !(device().is_cuda() && uses_chance()); }
+  bool takes_masks() const override { return inner_->takes_masks(); }
+  bool recordable() const override { return inner_->recordable(); }
   bool exchanges_samples() const override { return inner_->exchanges_samples(); }
   Traffic traffic() const override { return inner_->traffic(); }
   std::vector<Part> parts() const override { return inner_->parts(); }

@@ -14,7 +14,8 @@ double timed(nn::Model& model, std::size_t unit, nn::Tensors& tensors, const Clo
   const nn::Units range{unit, unit + 1};
   nn::Pass pass;
   pass.again = true;  // running statistics stay as they are
-  if (model.device().is_cpu()) pass.generator = at::globalContext().defaultGenerator(model.device()).clone();
+  const auto masks = model.takes_masks() ? nn::make_masks(model.device()) : nullptr;
+  pass.masks = masks.get();
   const auto samples = static_cast<double>(tensors.at(0).size(0));
   nn::Tensors out;
   Nanoseconds best = Nanoseconds::max();

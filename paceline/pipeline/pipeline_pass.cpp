@@ -1,7 +1,6 @@
 #include "paceline/pipeline/pipeline_pass.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
 
@@ -30,11 +29,8 @@ PipelinePass::PipelinePass(const step::Context& context)
       borders_(context.mesh.pipeline(), context.model.device()) {
   check(schedule_, problem(1));
   ensure(std::ssize(stages_) == problem(1).virtual_stages(), "the model is cut into as many stages as the schedule has");
-  // A generator of its own, whatever the device: ranks that are threads would else share LibTorch's.
-  if (context.model.takes_generator()) {
-    const c10::Device& device = context.model.device();
-    pass_.generator = device.is_cpu() ? at::make_generator<at::CPUGeneratorImpl>() : at::globalContext().defaultGenerator(device).clone();
-  }
+  if (context.model.takes_masks()) masks_ = nn::make_masks(context.model.device());
+  pass_.masks = masks_.get();
   zero_others();
 }
 
@@ -56,8 +52,9 @@ schedule::PipelineProblem PipelinePass::problem(std::int64_t parts) const {
 
 void PipelinePass::begin_step(std::int64_t step) {
   const auto worker = static_cast<std::uint64_t>(context_.rank());
-  chance_ = RandomStream(context_.seed, Purpose::dropout, worker, static_cast<std::uint64_t>(step)).next_u64();
-  if (pass_.generator.defined() || !context_.model.uses_chance()) return;
+  const std::uint64_t seeded_step = masks_ && context_.model.uses_chance() ? masks_->begin_step(step) : static_cast<std::uint64_t>(step);
+  chance_ = RandomStream(context_.seed, Purpose::dropout, worker, seeded_step).next_u64();
+  if (masks_ || !context_.model.uses_chance()) return;
   at::Generator generator = at::globalContext().defaultGenerator(context_.model.device());
   generator.set_current_seed(chance_);
 }
@@ -136,7 +133,7 @@ class PipelinePass::Round {
     pass.weight = weight_;
     if (model_.exchanges_samples()) pass.shares = owner_.shares_of(batch_, problem_.micro_batches, step.micro_batch);
     pass.accumulate = step.micro_batch > 0;
-    if (pass.generator.defined()) pass.chance = nn::chance_of(owner_.chance_, static_cast<std::uint64_t>(step.micro_batch));
+    pass.chance = nn::chance_of(owner_.chance_, static_cast<std::uint64_t>(step.micro_batch));
     if (evaluates_) pass.sum_over_workers = nullptr;
     return pass;
   }

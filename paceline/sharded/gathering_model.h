@@ -33,7 +33,7 @@ class GatheringModel final : public nn::Model {
   const c10::Device& device() const override { return model_->device(); }
   tensor::Precision precision() const override { return model_->precision(); }
   bool uses_chance() const override { return model_->uses_chance(); }
-  bool takes_generator() const override { return model_->takes_generator(); }
+  bool takes_masks() const override { return model_->takes_masks(); }
   bool recordable() const override { return stage_ < 3 && model_->recordable(); }
   bool exchanges_samples() const override { return model_->exchanges_samples(); }
   std::vector<nn::Part> parts() const override { return model_->parts(); }

@@ -1,7 +1,6 @@
 #include "paceline/step/local_pass.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <cmath>
 
@@ -10,20 +9,22 @@
 namespace paceline::step {
 
 LocalPass::LocalPass(const Context& context) : context_(context) {
-  if (context.model.device().is_cpu() && context.model.takes_generator()) pass_.generator = at::make_generator<at::CPUGeneratorImpl>();
+  if (context.model.takes_masks()) masks_ = nn::make_masks(context.model.device());
+  pass_.masks = masks_.get();
 }
 
 void LocalPass::begin_step(std::int64_t step) {
   step_ = step;
   if (!context_.model.uses_chance()) return;
+  seeded_step_ = masks_ ? masks_->begin_step(step) : static_cast<std::uint64_t>(step);
   chance_ = chance_of_worker(context_.rank());
-  if (pass_.generator.defined()) return;  // every micro-batch and layer has a stream of its own
+  if (masks_) return;
   at::Generator generator = at::globalContext().defaultGenerator(context_.model.device());
   generator.set_current_seed(chance_);
 }
 
 std::uint64_t LocalPass::chance_of_worker(int rank) const {
-  return RandomStream(context_.seed, Purpose::dropout, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(step_)).next_u64();
+  return RandomStream(context_.seed, Purpose::dropout, static_cast<std::uint64_t>(rank), seeded_step_).next_u64();
 }
 
 // The workers share a batch as data::Sampler does, and each its share as run() does.
@@ -31,8 +32,8 @@ std::vector<nn::Share> LocalPass::shares_of(const Batch& batch, std::int64_t par
   std::vector<nn::Share> shares;
   for (int rank = 0; rank < context_.workers(); ++rank) {
     const std::int64_t samples = micro_batch(batch.global_samples, context_.workers(), rank).count;
-    shares.push_back({.samples = micro_batch(samples, parts, part).count});
-    if (pass_.generator.defined()) shares.back().chance = nn::chance_of(chance_of_worker(rank), static_cast<std::uint64_t>(part));
+    shares.push_back({.samples = micro_batch(samples, parts, part).count,
+                      .chance = nn::chance_of(chance_of_worker(rank), static_cast<std::uint64_t>(part))});
   }
   return shares;
 }
@@ -60,7 +61,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     const auto [begin, count] = micro_batch(samples, parts, part);
     const bool last = part + 1 == parts;
     pass_.accumulate = part > 0 && !handed_over_;
-    if (pass_.generator.defined()) pass_.chance = nn::chance_of(chance_, static_cast<std::uint64_t>(part));
+    pass_.chance = nn::chance_of(chance_, static_cast<std::uint64_t>(part));
     if (meets()) pass_.shares = shares_of(batch, parts, part);
     const at::Tensor inputs = batch.inputs.narrow(0, begin, count);
     nn::Trace trace;

@@ -29,11 +29,13 @@ class LocalPass final : public BatchPass {
   std::vector<nn::Share> shares_of(const Batch& batch, std::int64_t parts, std::int64_t part) const;
 
   const Context& context_;
+  std::unique_ptr<nn::Masks> masks_;  // null: the model draws from LibTorch's generator
   nn::Pass pass_;
   std::function<void()> handed_over_;
   nn::GradientReady nobody_;
   std::int64_t step_ = 0;
-  std::uint64_t chance_ = 0;  // of this step
+  std::uint64_t seeded_step_ = 0;  // Masks::begin_step
+  std::uint64_t chance_ = 0;       // of this step
   Traffic traffic_;
 };
 

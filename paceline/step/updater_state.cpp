@@ -15,8 +15,6 @@ namespace {
 
 constexpr const char* kMasters = "optim.master.";
 
-comm::Buffer state_buffer(const at::Tensor& values) { return {values.data_ptr<float>(), values.numel()}; }
-
 }  // namespace
 
 // Who had an element and who has it now are known to all, so every pair sends and receives in the same order.
@@ -36,8 +34,8 @@ void Updater::follow_owners() {
         if (from.owner == tensor::kEverybody || from.owner == to.owner) continue;
         for (int other = 0; other < comm_->size(); ++other) {
           if (!to.held_by(other) || other == from.owner) continue;
-          if (rank() == from.owner) comm_->run(comm::send(state_buffer(place(shard_, old, to)), other));
-          else if (rank() == other) comm_->run(comm::receive(state_buffer(place(shard, moved, to)), from.owner));
+          if (rank() == from.owner) comm_->run(comm::send(place(shard_, old, to), other));
+          else if (rank() == other) comm_->run(comm::receive(place(shard, moved, to), from.owner));
         }
       }
     old = moved;

@@ -44,8 +44,8 @@ class Allreduce final : public step::Strategy {
       : config_(config),
         context_(context),
         pass_(pipeline::make_pass(context_)),
-        updater_(arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim, &context.mesh,
-                 context.offload),
+        updater_(shared_out_arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim,
+                 &context.mesh, context.offload),
         scale_(context_),
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
@@ -70,7 +70,8 @@ class Allreduce final : public step::Strategy {
     const auto announce = [this](std::size_t first, std::size_t last) { lane_.ready(first, last); };
     part_ = 0, parts_ = stage() >= 2 ? pass_->parts_of(batch) : 1;
     backward_.run(batch, [&] {
-      sums_ = pass_->run(batch, batch.weight(context_.workers()) * scale_.scale(), on_cpu() ? announce : nn::GradientReady());
+      const bool announces = on_cpu() || stage() >= 2;  // in the middle of a recorded pass nothing can leave
+      sums_ = pass_->run(batch, batch.weight(context_.workers()) * scale_.scale(), announces ? announce : nn::GradientReady());
     });
     if (stage() < 2) finish_part();
     update_.run(batch, [&] {
@@ -182,15 +183,29 @@ class Allreduce final : public step::Strategy {
   void apply_cut() {
     const data_parallel::Cut cut = tuner_.cut();
     const auto now = stage() >= 2 ? data_parallel::Leave::in_pass : data_parallel::Leave::after_pass;
-    lane_.configure(stage() == 3 ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes),
-                    cut.overlap ? data_parallel::Leave::beside_pass : now);
+    lane_.configure(buckets_of(cut), cut.overlap ? data_parallel::Leave::beside_pass : now);
     exchange_->prepare(lane_.buckets());
-    // Who updates what: everybody all of it, or each worker its part of every bucket.
+    share_out(lane_.buckets(), sharded_);
+    updater_.follow_owners();
+  }
+
+  std::vector<data_parallel::Bucket> buckets_of(const data_parallel::Cut& cut) {
+    const bool by_unit = stage() == 3 || (stage() == 2 && !on_cpu());
+    return by_unit ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes);
+  }
+
+  /// Who updates what: everybody all of it, or each worker its part of every bucket.
+  void share_out(const std::vector<data_parallel::Bucket>& buckets, bool sharded) {
     const tensor::Owners everybody(arena().length());
-    const tensor::Owners owners = sharded_ ? sharded::part_owners(arena(), lane_.buckets(), context_.workers()) : everybody;
+    const tensor::Owners owners = sharded ? sharded::part_owners(arena(), buckets, context_.workers()) : everybody;
     arena().set_owners(tensor::Role::moment, owners);
     arena().set_owners(tensor::Role::gradient, stage() >= 2 ? owners : everybody);
-    updater_.follow_owners();
+  }
+
+  /// On a GPU, where there is one cut, state is never allocated whole and then shared out; on the CPU pages come when they are touched.
+  tensor::Arena& shared_out_arena() {
+    if (stage() > 0 && !on_cpu()) share_out(buckets_of({0, false}), /*sharded=*/true);
+    return arena();
   }
 
   /// A pass is over, from stage 2 on that of a micro-batch.

@@ -83,9 +83,12 @@ class AfterGradient final : public torch::autograd::FunctionPostHook {
 }  // namespace
 
 at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& options) {
-  if (!options.device().is_cpu()) return at::zeros({elements}, options);
   const std::size_t bytes = static_cast<std::size_t>(elements) * options.dtype().itemsize();
   if (bytes < kHugePage) return at::zeros({elements}, options);
+  if (!options.device().is_cpu()) {
+    const at::Tensor pages = DevicePages::allocate(elements, options);
+    return pages.defined() ? pages : at::zeros({elements}, options);
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw ConfigError(fmt::format("no memory for {} MB of parameters; choose a smaller model", bytes >> 20));
   madvise(memory, bytes, MADV_HUGEPAGE);  // advice: an update streams through all of it, and few page-table entries then suffice

@@ -70,7 +70,7 @@ struct Listed {
 /// Zeroed memory for `elements` values.
 using Allocate = std::function<at::Tensor(std::int64_t elements, const at::TensorOptions& options)>;
 
-/// Pages of this process; large ones where the system has them.
+/// Pages of this process, large ones where the system has them; on a GPU, pages that may go.
 at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& options);
 
 /// Called when a backward pass has added to the gradient of an entry.

@@ -29,26 +29,35 @@ void Ledger::reset_peaks() {
 }
 
 Backing::Backing(at::Tensor flat, Role role, std::shared_ptr<Ledger> ledger)
-    : flat_(std::move(flat)), role_(role), ledger_(std::move(ledger)) {
+    : flat_(std::move(flat)), role_(role), ledger_(std::move(ledger)), device_(DevicePages::of(flat_)) {
   const std::size_t bytes = flat_.nbytes();
-  if (!flat_.is_cpu() || bytes == 0) {
+  if ((!flat_.is_cpu() && !device_) || bytes == 0) {
     ledger_->add(role_, static_cast<std::int64_t>(bytes));
     return;
   }
+  page_ = device_ ? device_->page_bytes() : page_bytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(flat_.data_ptr());
-  base_ = begin / page_bytes() * page_bytes();
-  slots_.assign((begin + bytes - base_ + page_bytes() - 1) / page_bytes(), kOwn);
-  count(std::ssize(slots_));
+  base_ = begin / page_ * page_;
+  slots_.assign((begin + bytes - base_ + page_ - 1) / page_, kOwn);
+  count(device_ ? static_cast<std::int64_t>(device_->held()) : std::ssize(slots_));
 }
 
 Backing::~Backing() {
   if (slots_.empty()) ledger_->add(role_, -static_cast<std::int64_t>(flat_.nbytes()));
+  else if (device_) count(-static_cast<std::int64_t>(device_->held()));
   else count(-std::ranges::count(slots_, kOwn) - static_cast<std::int64_t>(pool_ ? pool_->held() : 0));
 }
 
-std::byte* Backing::address(std::size_t page) const { return reinterpret_cast<std::byte*>(base_ + page * page_bytes()); }  // NOLINT
+std::byte* Backing::address(std::size_t page) const { return reinterpret_cast<std::byte*>(base_ + page * page_); }  // NOLINT
 
-void Backing::count(std::int64_t pages) { ledger_->add(role_, pages * static_cast<std::int64_t>(page_bytes())); }
+void Backing::count(std::int64_t pages) { ledger_->add(role_, pages * static_cast<std::int64_t>(page_)); }
+
+/// All pages that elements [begin, end) touch, or those that they fill.
+Backing::Pages Backing::pages_of(std::int64_t begin, std::int64_t end, bool whole) const {
+  const std::size_t first = reinterpret_cast<std::uintptr_t>(flat_.data_ptr()) - base_, size = flat_.element_size();
+  const std::size_t from = first + static_cast<std::size_t>(begin) * size, to = first + static_cast<std::size_t>(end) * size;
+  return whole ? Pages{(from + page_ - 1) / page_, to / page_} : Pages{from / page_, (to + page_ - 1) / page_};
+}
 
 std::vector<Backing::Pages> Backing::runs(Pages pages, bool absent) const {
   std::vector<Pages> found;
@@ -62,13 +71,9 @@ std::vector<Backing::Pages> Backing::runs(Pages pages, bool absent) const {
 
 void Backing::commit(std::int64_t begin, std::int64_t end) {
   if (slots_.empty() || begin >= end) return;
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(flat_.data_ptr()) - base_;
-  const std::size_t size = flat_.element_size();
-  const Pages pages{(first + static_cast<std::size_t>(begin) * size) / page_bytes(),
-                    (first + static_cast<std::size_t>(end) * size + page_bytes() - 1) / page_bytes()};
   const std::lock_guard lock(mutex_);
   std::size_t brought = 0;
-  for (const Pages& run : runs(pages, /*absent=*/true)) bring(run), brought += run.last - run.first;
+  for (const Pages& run : runs(pages_of(begin, end, /*whole=*/false), /*absent=*/true)) bring(run), brought += run.last - run.first;
   largest_ = std::max(largest_, brought);
 }
 
@@ -79,29 +84,39 @@ void Backing::bring(Pages run) {
     std::ranges::copy(pool_->lend(address(run.first), pages), slots_.begin() + static_cast<std::ptrdiff_t>(run.first));
     return count(static_cast<std::int64_t>(pool_->held()) - held);
   }
-  // All at once: as faults they would come one by one. It is advice, and whoever touches a page gets it anyway.
-  madvise(address(run.first), pages * page_bytes(), MADV_POPULATE_WRITE);
   std::fill_n(slots_.begin() + static_cast<std::ptrdiff_t>(run.first), pages, kOwn);
+  if (device_) {
+    const auto held = static_cast<std::int64_t>(device_->held());
+    device_->bring(run.first, pages);
+    return count(static_cast<std::int64_t>(device_->held()) - held);
+  }
+  // All at once: as faults they would come one by one. It is advice, and whoever touches a page gets it anyway.
+  madvise(address(run.first), pages * page_, MADV_POPULATE_WRITE);
   count(static_cast<std::int64_t>(pages));
 }
 
 void Backing::release(std::int64_t begin, std::int64_t end) {
   if (slots_.empty() || begin >= end) return;
-  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(flat_.data_ptr()) - base_;
-  const std::size_t size = flat_.element_size();
-  const Pages pages{(first + static_cast<std::size_t>(begin) * size + page_bytes() - 1) / page_bytes(),
-                    (first + static_cast<std::size_t>(end) * size) / page_bytes()};
+  const Pages pages = pages_of(begin, end, /*whole=*/true);
   const std::lock_guard lock(mutex_);
   const std::vector<Pages> held = pages.first < pages.last ? runs(pages, /*absent=*/false) : std::vector<Pages>();
   if (held.empty()) return;
   for (const Pages& run : held) take_away(run);
-  if (!pool_) return;
-  const std::size_t before = pool_->held();
-  pool_->shrink(2 * largest_);
-  count(static_cast<std::int64_t>(pool_->held()) - static_cast<std::int64_t>(before));
+  const auto shrink = [&](auto& pool) {
+    const std::size_t before = pool.held();
+    pool.shrink(2 * largest_);
+    count(static_cast<std::int64_t>(pool.held()) - static_cast<std::int64_t>(before));
+  };
+  if (device_) shrink(*device_);
+  else if (pool_) shrink(*pool_);
 }
 
 void Backing::take_away(Pages run) {
+  if (device_) {
+    device_->take_away(run.first, run.last - run.first);
+    std::fill(slots_.begin() + static_cast<std::ptrdiff_t>(run.first), slots_.begin() + static_cast<std::ptrdiff_t>(run.last), kAbsent);
+    return;
+  }
   for (std::size_t page = run.first; page < run.last;) {
     std::size_t last = page;
     const bool own = slots_[page] == kOwn;
@@ -115,8 +130,8 @@ void Backing::take_away(Pages run) {
 
 // Memory that other processes share stays until it is removed from its file; that of this process alone has none, and its pages can move.
 void Backing::give_back(Pages run) {
-  const std::size_t bytes = (run.last - run.first) * page_bytes();
-  if (!prepared_) madvise(address(0), slots_.size() * page_bytes(), MADV_NOHUGEPAGE);  // of which a part could not go
+  const std::size_t bytes = (run.last - run.first) * page_;
+  if (!prepared_) madvise(address(0), slots_.size() * page_, MADV_NOHUGEPAGE);  // of which a part could not go
   const bool shared = madvise(address(run.first), bytes, MADV_REMOVE) == 0;
   // Only a private mapping has no file to punch holes into. A locked one says so too, whoever shares it, but keeps its pages.
   const bool may_be_private = !shared && errno == EINVAL;

@@ -3,8 +3,8 @@
 //
 // On the CPU the pages of a released range move to the range that is committed next (page_pool.h), or, in memory that other processes
 // share, go back to the system (madvise). A page that a range shares with its neighbour stays. Whoever touches what is not committed finds
-// zeros, and loses what it writes there with the next commit. On a GPU everything stays committed: LibTorch's allocator gives out memory of
-// one piece, and only the driver's virtual memory management could take a part of it back.
+// zeros, and loses what it writes there with the next commit. On a GPU the pages of tensors that have them (device_pages.h) come and go
+// likewise, and whoever touches what is not committed reads anything; other tensors stay committed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,7 @@
 #include <mutex>
 #include <vector>
 
+#include "paceline/tensor/device_pages.h"
 #include "paceline/tensor/page_pool.h"
 
 namespace paceline::tensor {
@@ -72,13 +73,16 @@ class Backing {
   void bring(Pages run);
   void take_away(Pages run);
   void give_back(Pages run);  // to the system
+  Pages pages_of(std::int64_t begin, std::int64_t end, bool whole) const;
   std::byte* address(std::size_t page) const;
   void count(std::int64_t pages);
 
   at::Tensor flat_;
   Role role_;
   std::shared_ptr<Ledger> ledger_;
-  std::uintptr_t base_ = 0;  // of the first page
+  DevicePages* device_ = nullptr;  // of flat_, where a GPU's pages can go
+  std::size_t page_ = 0;           // bytes
+  std::uintptr_t base_ = 0;        // of the first page
   std::mutex mutex_;
   std::vector<std::uint32_t> slots_;  // by page: in the pool, or one of the above; empty where nothing can be released
   bool prepared_ = false;             // something was released

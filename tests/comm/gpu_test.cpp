@@ -102,6 +102,35 @@ TEST(Gpu, OtherCollectivesWorkThereToo) {
   for (const auto& problem : problems) EXPECT_EQ(problem, "");
 }
 
+// Both ways at once, several under way, small and large: as the stages of a pipeline send.
+TEST(Gpu, MessagesGoFromMemoryToMemory) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  const auto problems = play(3, {}, [](Communicator& comm) {
+    const int to = (comm.rank() + 1) % 3, from = (comm.rank() + 2) % 3;
+    for (const std::int64_t count : {0, 1, 1000, 3000001}) {
+      const OnGpu own(ramp(comm.rank(), count)), other(ramp(comm.rank() + 3, count));
+      const OnGpu first(std::vector<float>(static_cast<std::size_t>(count))), second(std::vector<float>(static_cast<std::size_t>(count)));
+      const Work sent[] = {comm.start(send(own.buffer(), to, 7)), comm.start(send(other.buffer(), to, 7))};
+      comm.run(receive(first.buffer(), from, 7));
+      comm.start(receive(second.buffer(), from, 7)).wait();
+      for (const Work& work : sent) work.wait();
+      EXPECT_EQ(first.values(), ramp(from, count));
+      EXPECT_EQ(second.values(), ramp(from + 3, count));
+    }
+  });
+  for (const auto& problem : problems) EXPECT_EQ(problem, "");
+}
+
+TEST(Gpu, AMessageOfAnotherSizeIsRefused) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  const auto problems = play(2, {}, [](Communicator& comm) {
+    const OnGpu memory(ramp(0, comm.rank() == 0 ? 10 : 11));
+    if (comm.rank() == 0) comm.run(send(memory.buffer(), 1, 0));
+    else comm.run(receive(memory.buffer(), 0, 0));
+  });
+  EXPECT_NE(problems[1].find("rank 0 sent 40 bytes"), std::string::npos) << problems[1];
+}
+
 bool has_nccl() {
   return gpu::available() && std::ranges::any_of(engines(), [](const auto& row) { return row.key == "nccl"; });
 }

@@ -1,7 +1,6 @@
 // Networks whose data-parallel workers share some layers: losses, gradients and weights as those of plain data parallelism and of one
 // worker, however many samples each worker has.
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -57,7 +56,8 @@ HybridResult train_hybrid(const HybridCase& test, comm::Communicator& comm, bool
 
   HybridResult result;
   Pass pass;
-  pass.generator = at::make_generator<at::CPUGeneratorImpl>();
+  const auto masks = make_masks(c10::kCPU);
+  pass.masks = masks.get();
   for (int step = 0; step < kHybridSteps; ++step) {
     const std::int64_t batch = step % 3 == 1 ? 2 : 9, begin = batch * rank / workers, count = batch * (rank + 1) / workers - begin;
     pass.shares.clear();

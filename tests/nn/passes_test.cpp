@@ -1,5 +1,4 @@
 // How passes are made: several in flight, evaluation, running statistics, chance, lower precision, graphs that cannot be trained.
-#include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -154,14 +153,15 @@ TEST(Evaluation, RunningStatisticsFollowLibTorchsBatchNorm) {
   EXPECT_TRUE(at::allclose(module.run(batch, evaluation, nullptr), reference(batch).mean({2, 3}), 1e-5, 1e-6));
 }
 
-TEST(Chance, ComesFromThePassesGenerator) {
+TEST(Chance, ComesFromThePass) {
   GraphModule module(convolutions(0.5), {});
   EXPECT_TRUE(module.uses_chance());
   EXPECT_FALSE(GraphModule(convolutions(), {}).uses_chance());
   const at::Tensor batch = batch_of(4, 8);
   const auto logits = [&](std::uint64_t seed) {
     Pass pass;
-    pass.generator = at::detail::createCPUGenerator(seed);
+    const auto masks = make_masks(c10::kCPU);
+    pass.masks = masks.get(), pass.chance = seed;
     return module.run(batch, pass, nullptr);
   };
   const at::Tensor first = logits(1);

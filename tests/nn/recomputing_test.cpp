@@ -52,7 +52,7 @@ Sample users_sequence() {
   return {"sequence", std::make_shared<ModuleModel>(net), at::randn({kSamples, 3, 16, 16})};
 }
 
-/// Everything that two micro-batches leave: outputs, gradients, statistics, and where the generator then stands.
+/// Everything that two micro-batches leave: outputs, gradients, statistics, and where LibTorch's generator then stands.
 struct Left {
   std::vector<at::Tensor> outputs;
   at::Tensor gradients, statistics, chance;
@@ -75,18 +75,18 @@ Left leave(Model& model, const at::Tensor& batch, const PassOver& pass_over) {
   model.arena().gradients().fill_(std::nan(""));
   torch::manual_seed(5);
   Pass pass;
-  if (model.takes_generator()) pass.generator = at::detail::createCPUGenerator(5);
+  const auto masks = model.takes_masks() ? make_masks(c10::kCPU) : nullptr;
+  pass.masks = masks.get();
   Left left;
   for (const std::int64_t begin : {0, 2}) {
-    pass.accumulate = begin > 0;
+    pass.accumulate = begin > 0, pass.chance = static_cast<std::uint64_t>(begin);
     left.outputs.push_back(pass_over(model, batch.narrow(0, begin, 2), pass));
   }
   std::vector<at::Tensor> gradients;
   for (std::size_t i = 0; i < model.arena().entries().size(); ++i) gradients.push_back(model.arena().gradient(i).flatten());
   left.gradients = at::cat(gradients);
   left.statistics = model.statistics().parameters().clone();
-  at::Generator generator = pass.generator.defined() ? pass.generator : at::detail::getDefaultCPUGenerator();
-  left.chance = generator.get_state();
+  left.chance = at::detail::getDefaultCPUGenerator().get_state();
   at::Tensor(model.statistics().parameters()).copy_(statistics);
   return left;
 }

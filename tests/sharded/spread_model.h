@@ -35,7 +35,7 @@ class SpreadModel final : public nn::Model {
   const c10::Device& device() const override { return device_; }
   tensor::Precision precision() const override { return tensor::Precision::fp32; }
   bool uses_chance() const override { return false; }
-  bool takes_generator() const override { return false; }
+  bool takes_masks() const override { return false; }
   bool recordable() const override { return false; }
   std::vector<nn::Part> parts() const override { return {}; }
   void walk(const at::Tensor&, const nn::Pass&, const nn::Visit&) override {}

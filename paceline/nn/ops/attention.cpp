@@ -84,7 +84,7 @@ class Attention final : public Op {
   bool out_bias() const { return bias_ && heads_ == all_heads_; }
 
   at::Tensor mask_for(const at::Tensor& attention, std::int64_t batch, const Pass& pass) const {  // [batch·heads, T, T]
-    if (heads_ == all_heads_) return dropout_mask(attention, keep_, pass);
+    if (heads_ == all_heads_) return dropout_mask(attention, {}, keep_, pass);
     const at::Tensor by_head = attention.view({batch, heads_, attention.size(1), attention.size(2)});
     const at::Tensor mask = dropout_mask(by_head, {.dim = 1, .all = all_heads_, .first = first_, .count = heads_}, keep_, pass);
     return mask.defined() ? mask.reshape(attention.sizes()) : mask;

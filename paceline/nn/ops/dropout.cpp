@@ -5,26 +5,10 @@
 
 namespace paceline::nn {
 
-namespace {
-
-at::Tensor drawn(at::Tensor mask, double keep, const Pass& pass) {
-  if (pass.generator.defined()) mask.bernoulli_(keep, pass.generator);
-  else mask.bernoulli_(keep);
-  return mask.div_(keep);
-}
-
-}  // namespace
-
-at::Tensor dropout_mask(const at::Tensor& values, double keep, const Pass& pass) {
-  return keep < 1 ? drawn(at::empty_like(values), keep, pass) : at::Tensor();
-}
-
 at::Tensor dropout_mask(const at::Tensor& values, const MaskPart& part, double keep, const Pass& pass) {
   if (keep >= 1) return {};
-  auto shape = values.sizes().vec();
-  shape[static_cast<std::size_t>(part.dim)] = part.all;
-  const at::Tensor whole = drawn(at::empty(shape, values.options(), values.suggest_memory_format()), keep, pass);
-  return whole.narrow(part.dim, part.first, part.count).contiguous(values.suggest_memory_format());
+  if (pass.masks) return pass.masks->draw(values, part, keep);
+  return draw_mask(values, part, keep);
 }
 
 namespace {
@@ -47,14 +31,11 @@ class Dropout final : public Op {
 
  private:
   at::Tensor mask_for(const at::Tensor& values, const Pass& pass) const {
-    if (part_.all == 0) return dropout_mask(values, keep_, pass);
-    const bool by_worker = batch_of_workers_ && pass.generator.defined() && pass.shares.front().chance && keep_ < 1;
-    if (!by_worker) return dropout_mask(values, part_, keep_, pass);
+    if (!batch_of_workers_ || keep_ >= 1 || !pass.masks) return dropout_mask(values, part_, keep_, pass);
     std::vector<at::Tensor> masks;
     std::int64_t begin = 0;
     for (const Share& share : pass.shares) {
-      at::Generator generator = pass.generator;
-      generator.set_current_seed(chance_of(*share.chance, *batch_of_workers_));
+      pass.masks->seed(chance_of(share.chance, *batch_of_workers_));
       if (share.samples > 0) masks.push_back(dropout_mask(values.narrow(0, begin, share.samples), part_, keep_, pass));
       begin += share.samples;
     }
@@ -62,7 +43,7 @@ class Dropout final : public Op {
   }
 
   double keep_;
-  MaskPart part_;                                // all = 0: the whole
+  MaskPart part_;
   std::optional<std::size_t> batch_of_workers_;  // the layer
 };
 

@@ -5,14 +5,8 @@
 
 namespace paceline::nn {
 
-/// The part [first, first + count) of a whole tensor, along `dim`, that a rank has.
-struct MaskPart {
-  std::int64_t dim = 0, all = 0, first = 0, count = 0;
-};
-
-/// Shaped like `values`; undefined where nothing is dropped.
-at::Tensor dropout_mask(const at::Tensor& values, double keep, const Pass& pass);
-/// The same for a part of a tensor: that part of the mask that is drawn for the whole, so that ranks together drop what one would.
+/// Shaped like `values`; undefined where nothing is dropped. Of a part of a tensor: that part of the mask that is drawn for the whole, so
+/// that ranks together drop what one would.
 at::Tensor dropout_mask(const at::Tensor& values, const MaskPart& part, double keep, const Pass& pass);
 
 /// `batch_of_workers`: the samples are those of Pass::shares, one worker's behind the other's, and each worker's mask is the one that it

@@ -1,0 +1,39 @@
+// A message between ranks that are threads and share a GPU. The sender tells where its memory lies once it is filled; the receiver copies
+// it on its own stream and answers when that is done. Waits for the GPU block whoever drives the message: no bell rings for them, and
+// nothing that a stream has in its queue waits for a rank.
+#pragma once
+
+#include <memory>
+
+#include "paceline/comm/activity.h"
+#include "paceline/comm/gpu.h"
+#include "paceline/comm/operation.h"
+#include "paceline/comm/transport.h"
+
+namespace paceline::comm {
+
+class GpuMessage final : public Activity {
+ public:
+  /// Of a send: what is on its stream by now fills the buffer.
+  GpuMessage(Transport& transport, const Operation& operation);
+  bool advance() override;
+  int waits_for() const override { return op_.peer; }
+
+ private:
+  struct Place {
+    const void* data;
+    std::int64_t bytes;
+  };
+  bool advance_send();
+  bool advance_receive();
+  void copy();
+
+  Transport& transport_;
+  Operation op_;
+  gpu::Mark mark_;
+  Place place_{};
+  char answer_ = 0;
+  std::unique_ptr<Transport::Request> tells_, answers_;
+};
+
+}  // namespace paceline::comm

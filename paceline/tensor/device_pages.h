@@ -1,0 +1,33 @@
+// Memory of a GPU whose addresses stay while the pages behind them come and go, by the driver's virtual memory management. What is taken
+// away is there for the next range that comes; pages that nobody uses go back to the driver beyond a number (shrink).
+//
+// Behind every address without a page of its own lies one page that all of them share, so that whoever touches them does no harm and reads
+// anything.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+
+namespace paceline::tensor {
+
+/// Not thread-safe.
+class DevicePages {
+ public:
+  /// Zeroed memory, with pages behind all of it. Undefined where the build or the driver cannot do this; ConfigError where memory is short.
+  static at::Tensor allocate(std::int64_t elements, const at::TensorOptions& options);
+  /// Of a tensor that allocate() gave, as long as that lives; null for any other.
+  static DevicePages* of(const at::Tensor& flat);
+
+  virtual ~DevicePages() = default;
+  virtual std::size_t page_bytes() const = 0;
+  virtual std::size_t held() const = 0;  // pages, those that nobody uses included
+  /// Pages [first, first + count) of the addresses have memory of their own from here on, which holds anything. None of them had.
+  virtual void bring(std::size_t first, std::size_t count) = 0;
+  /// The opposite. Waits until the current stream is done with them.
+  virtual void take_away(std::size_t first, std::size_t count) = 0;
+  /// Gives unused pages back until at most so many are left.
+  virtual void shrink(std::size_t idle) = 0;
+};
+
+}  // namespace paceline::tensor

@@ -1,0 +1,67 @@
+// Pages of a GPU behind addresses that stay. Needs a CUDA device.
+#include "paceline/tensor/device_pages.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "paceline/tensor/arena.h"
+#include "paceline/tensor/backing.h"
+#include "paceline/tensor/device.h"
+
+namespace paceline::tensor {
+namespace {
+
+class DeviceBacking : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+    const auto options = at::TensorOptions().dtype(at::kFloat).device(at::kCUDA, 0);
+    flat_ = allocate_pages(kPages << 19, options);  // 2 MiB each
+    if (!DevicePages::of(flat_)) GTEST_SKIP() << "this driver has no virtual memory management";
+    page_ = static_cast<std::int64_t>(DevicePages::of(flat_)->page_bytes()) / 4;
+    EXPECT_EQ(flat_.count_nonzero().item<std::int64_t>(), 0);
+    flat_.fill_(7);
+    backing_ = std::make_unique<Backing>(flat_, Role::gradient, ledger_);
+  }
+  float at(std::int64_t element) const { return flat_[element].item<float>(); }
+  std::int64_t pages() const { return ledger_->bytes() / (4 * page_); }
+
+  static constexpr std::int64_t kPages = 16;
+  std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>();
+  at::Tensor flat_;
+  std::unique_ptr<Backing> backing_;
+  std::int64_t page_ = 0;
+};
+
+TEST_F(DeviceBacking, GivesPagesBackAndLeavesTheOthers) {
+  const std::int64_t before = pages();
+  backing_->release(page_ / 2, 4 * page_ + 1);  // of the first and the last page a part is needed
+  EXPECT_EQ(pages(), before - 3);
+  EXPECT_EQ(at(page_ - 1), 7);
+  EXPECT_EQ(at(4 * page_), 7);
+  backing_->commit(2 * page_, 2 * page_ + 1);
+  EXPECT_EQ(pages(), before - 2);
+  flat_.narrow(0, 2 * page_, page_).fill_(3);
+  flat_.narrow(0, page_, page_).fill_(9);  // not there: harms nobody
+  EXPECT_EQ(flat_.narrow(0, 2 * page_, page_).sum().item<float>(), 3.0f * static_cast<float>(page_));
+  EXPECT_EQ(flat_.narrow(0, 4 * page_, 12 * page_).min().item<float>(), 7);
+}
+
+TEST_F(DeviceBacking, UsesPagesAgain) {
+  backing_->release(0, kPages * page_);
+  for (std::int64_t round = 0; round < 20; ++round) {
+    const std::int64_t at_page = round % 8 * 2;
+    backing_->commit(at_page * page_, (at_page + 2) * page_);
+    const at::Tensor now = flat_.narrow(0, at_page * page_, 2 * page_);
+    now.fill_(static_cast<float>(round));
+    EXPECT_EQ(now.max().item<float>(), static_cast<float>(round));
+    backing_->release(at_page * page_, (at_page + 2) * page_);
+    EXPECT_LE(pages(), 5) << "two in use, as many again, and the one that stands for all that are gone";
+  }
+  backing_->commit(0, kPages * page_);
+  flat_.fill_(1);
+  EXPECT_EQ(flat_.sum().item<double>(), static_cast<double>(kPages * page_));
+}
+
+}  // namespace
+}  // namespace paceline::tensor
