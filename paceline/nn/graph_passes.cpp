@@ -173,6 +173,7 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
       }
       deliveries.layer_done(node.first_entry, node.last_entry);
     }
+    if (pass.hooks) deliveries.flush();  // whoever listens may let the unit's memory go
     call(&UnitHooks::after_backward, pass, unit);
   }
   deliveries.flush();
