@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "paceline/base/aligned.h"
 #include "paceline/base/config.h"
 #include "paceline/base/random.h"
 #include "paceline/base/registry.h"
@@ -65,10 +66,10 @@ struct Batch {
   std::int64_t count = 0;
   std::int64_t global_count = 0;      // of all workers' shares together
   std::int64_t epoch = 0, index = 0;  // which batch of which epoch
-  std::vector<float> inputs;
+  AlignedVector<float> inputs;
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> targets;
-  std::vector<float> values;
+  AlignedVector<float> values;
 };
 
 /// All pixels of a set that lies in memory, for datasets that can be kept on the GPU: count × C × H × W bytes.

@@ -72,8 +72,9 @@ class TorchDataset final : public data::Dataset {
                                   info_.key, what, graph::to_string(shape.vec()), graph::to_string(expected)));
   }
 
-  template <class T>
-  static void copy(const at::Tensor& values, std::vector<T>& place, std::int64_t begin) {
+  template <class Vector>
+  static void copy(const at::Tensor& values, Vector& place, std::int64_t begin) {
+    using T = typename Vector::value_type;
     const at::Tensor plain = values.to(at::kCPU, c10::CppTypeToScalarType<T>::value).contiguous();
     std::memcpy(place.data() + begin, plain.data_ptr<T>(), static_cast<std::size_t>(plain.numel()) * sizeof(T));
   }

@@ -43,6 +43,7 @@ Seen drain(BatchSource& source, std::int64_t epoch, std::int64_t batch, std::int
     EXPECT_EQ(got->index, index);
     EXPECT_EQ(got->epoch, epoch);
     EXPECT_EQ(got->count, static_cast<std::int64_t>(got->targets.size()));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(got->inputs.data()) % 64, 0u) << "products would add in another order";
     seen.samples.push_back(got->targets);
     seen.chance.insert(seen.chance.end(), got->inputs.begin(), got->inputs.end());
   }
