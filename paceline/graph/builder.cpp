@@ -53,6 +53,12 @@ Builder& Builder::fc(std::string name, std::int64_t features, bool bias) {
   return append(Kind::fc, std::move(name), weighted(features, bias));
 }
 
+Builder& Builder::tied(std::string name, int embedding) {
+  Layer layer = weighted(classes(), /*bias=*/false);
+  layer.table = embedding;
+  return append(Kind::fc, std::move(name), std::move(layer));
+}
+
 Builder& Builder::bn(std::string name, const Norm& options) {
   Layer layer;
   layer.epsilon = options.epsilon;

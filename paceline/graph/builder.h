@@ -97,6 +97,8 @@ class Builder {
 
   Builder& conv(std::string name, std::int64_t channels, const Conv& options = {});
   Builder& fc(std::string name, std::int64_t features, bool bias = true);
+  /// The logits from the table of an embedding: its row for a token is that token's weight.
+  Builder& tied(std::string name, int embedding);
   Builder& bn(std::string name, const Norm& options = {});
   Builder& layer_norm(std::string name);
   Builder& embedding(std::string name, std::int64_t vocabulary, std::int64_t positions, std::int64_t features);

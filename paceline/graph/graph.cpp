@@ -93,6 +93,7 @@ int Graph::append(Layer layer) {
     throw ConfigError(
         fmt::format("layer {} ({}): the name '{}' is empty or taken; names must differ", layers_.size(), name_of(layer.kind), layer.name));
   infer(layer, inputs);
+  if (layer.table >= 0) check_table(layer, inputs[0]);
   if (parameter_count_ + layer.parameters > kLargest || macs_ + layer.macs > kLargest ||
       activation_bytes_ + layer.activation_bytes > kLargest)
     throw ConfigError(fmt::format("layer '{}': the network grows too large to count; use smaller sizes", layer.name));
@@ -102,6 +103,27 @@ int Graph::append(Layer layer) {
   names_.insert(layer.name);
   layers_.push_back(std::move(layer));
   return static_cast<int>(layers_.size()) - 1;
+}
+
+void Graph::check_table(const Layer& layer, const Shape& input) const {
+  const Layer* table = layer.table < static_cast<int>(layers_.size()) ? &layers_[static_cast<std::size_t>(layer.table)] : nullptr;
+  const bool fits = table && table->kind == Kind::embedding && table->vocabulary == layer.channels && table->channels == input.back();
+  if (layer.kind != Kind::fc || layer.bias || !fits || tied() >= 0)
+    throw ConfigError(
+        fmt::format("layer '{}': the weight of one fully connected layer without bias can be an embedding's table, which has a row of as "
+                    "many features as its input for each of its outputs",
+                    layer.name));
+}
+
+int Graph::tied() const {
+  const auto found = std::ranges::find_if(layers_, [](const Layer& layer) { return layer.table >= 0; });
+  return found == layers_.end() ? -1 : static_cast<int>(found - layers_.begin());
+}
+
+std::vector<Alias> Graph::aliases() const {
+  if (tied() < 0) return {};
+  const Layer& head = layers_[static_cast<std::size_t>(tied())];
+  return {{head.name + ".weight", layers_[static_cast<std::size_t>(head.table)].name + ".wte.weight"}};
 }
 
 int Graph::logits() const {

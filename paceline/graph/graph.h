@@ -83,6 +83,7 @@ struct Layer {
   std::int64_t experts = 0, experts_top = 1;   // experts: how many, and how many of them see a position; channels: hidden features of each
   double expert_capacity = 1.25, balance = 0;  // experts: see expert_slots(); weight of the balance loss
   std::int64_t lrn_size = 5;
+  int table = -1;  // fc: the embedding whose table is its weight (tied embeddings), a layer before it; below 0: it has one of its own
   double lrn_alpha = 1e-4, lrn_beta = 0.75, lrn_k = 2;
   Init init = Init::standard;
   double init_std = 0.02;
@@ -105,6 +106,11 @@ struct Parameter {
   bool spread = false;    // data-parallel workers hold a part of it each, along its first dimension: experts
 };
 
+/// Another name of a parameter in PyTorch's state_dict.
+struct Alias {
+  std::string name, parameter;
+};
+
 /// Positions of one sequence that an expert takes: capacity × top × positions / experts, rounded up, and no more than there are.
 std::int64_t expert_slots(const Layer& layer);
 
@@ -124,19 +130,23 @@ class Graph {
   const std::vector<Layer>& layers() const { return layers_; }
   const Shape& input() const { return layers_.front().output; }
 
-  int logits() const;                                                  ///< index of the last layer that is not the loss
+  int tied() const;    ///< index of the layer whose weight is an embedding's table; below 0: there is none
+  int logits() const;  ///< index of the last layer that is not the loss
   const Shape& output() const { return layers_.at(logits()).output; }  ///< of the logits
 
   /// Appends a layer after inferring its shape and cost; throws ConfigError that names the layer where shapes do not fit.
   int append(Layer layer);
 
   std::vector<Parameter> parameters() const;  ///< in the order of layers, PyTorch's order inside a layer
+  std::vector<Alias> aliases() const;
   std::int64_t parameter_count() const { return parameter_count_; }
   std::int64_t macs() const { return macs_; }
   std::int64_t activation_bytes() const { return activation_bytes_; }
   Counts counts() const;
 
  private:
+  void check_table(const Layer& layer, const Shape& input) const;
+
   std::string network_;
   std::int64_t classes_;
   std::vector<Layer> layers_;

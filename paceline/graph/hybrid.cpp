@@ -162,11 +162,14 @@ bool matches(const std::string& pattern, const std::string& name) {
   return pattern.ends_with('*') ? name.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1)) : name == pattern;
 }
 
+/// The table of an embedding is not.
+bool can_be_cut(const Layer& layer) { return layer.kind == Kind::fc && layer.table < 0; }
+
 /// Of the fully connected layers.
 std::vector<std::size_t> candidates_of(const Graph& graph, const std::string& which) {
   std::vector<std::string_view> connected;
   for (const Layer& layer : graph.layers())
-    if (layer.kind == Kind::fc) connected.push_back(layer.name);
+    if (can_be_cut(layer)) connected.push_back(layer.name);
   if (connected.empty())
     throw ConfigError(
         fmt::format("parallel.hybrid={} splits fully connected layers, and network '{}' has none; leave it out", which, graph.network()));
@@ -179,7 +182,12 @@ std::vector<std::size_t> candidates_of(const Graph& graph, const std::string& wh
     for (std::size_t i = 1; i < graph.layers().size(); ++i) {
       const Layer& layer = graph.layers()[i];
       if (!matches(pattern, layer.name)) continue;
-      if (layer.kind == Kind::fc) chosen[i] = found = true;
+      if (can_be_cut(layer)) chosen[i] = found = true;
+      else if (pattern == layer.name && layer.table >= 0)
+        throw ConfigError(
+            fmt::format("parallel.hybrid={}: the weight of layer '{}' is the table of an embedding, which stays whole; leave it out, or use "
+                        "model.tied=false",
+                        which, pattern));
       else if (pattern == layer.name)
         throw ConfigError(
             fmt::format("parallel.hybrid={}: layer '{}' of network '{}' is a {}, and fully connected layers alone are split: {}", which,

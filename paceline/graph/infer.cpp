@@ -196,7 +196,7 @@ std::vector<Parameter> tensors_of(const Layer& layer, const Shape& input) {
       if (layer.bias) undecayed(".bias", layer.channels);
       break;
     case Kind::fc:
-      weight(".weight", {layer.channels, input.back()});
+      if (layer.table < 0) weight(".weight", {layer.channels, input.back()});
       if (layer.bias) undecayed(".bias", layer.channels);
       break;
     case Kind::batch_norm:

@@ -41,6 +41,9 @@ void refuse_unused(const ModelConfig& config, const Graph& graph) {
   if (config.zero_init_residual && none([](const Layer& layer) { return layer.init == Init::zero; }))
     throw ConfigError(
         fmt::format("network '{}' has no norm at the end of a residual block; leave model.zero_init_residual out", config.network));
+  if (config.tied && graph.tied() < 0)
+    throw ConfigError(
+        fmt::format("network '{}' has no token embedding to tie its head to; leave model.tied out, or use gpt", config.network));
   if (config.experts > 0 && none([](const Layer& layer) { return layer.kind == Kind::experts; }))
     throw ConfigError(config.network == "gpt"
                           ? fmt::format("model.expert_every={} leaves none of {} blocks for model.experts={}; use "
@@ -71,6 +74,7 @@ void ModelConfig::describe(Section& section) {
   section.field("layers", layers, "gpt: number of blocks").at_least(1).at_most(10000);
   section.field("width", width, "gpt: features of a position").at_least(1);
   section.field("heads", heads, "gpt: attention heads, a divisor of the width").at_least(1);
+  section.field("tied", tied, "gpt: the head's weight is the token embedding, as in GPT-2; false: it has a weight of its own");
   section.field("experts", experts, "gpt: MLPs of a block with experts, of which a gate chooses for each position; 0: none").at_least(0);
   section.field("experts_top", experts_top, "gpt: how many experts see a position").at_least(1).at_most(2);
   section

@@ -16,6 +16,7 @@ struct ModelConfig {
   std::int64_t classes = 0;                         // classes, or vocabulary
   std::vector<std::int64_t> hidden = {128};         // mlp: widths of the hidden layers
   std::int64_t layers = 4, width = 128, heads = 4;  // gpt
+  bool tied = false;                                // gpt: the head's weight is the token embedding
   std::int64_t experts = 0, experts_top = 1;        // gpt: MLPs of a block with experts, and how many of them see a position
   double expert_capacity = 1.25, balance = 0.01;    // gpt: room of an expert; weight of the balance loss
   std::int64_t expert_every = 2;                    // gpt: so many blocks have one with experts

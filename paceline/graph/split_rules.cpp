@@ -36,6 +36,7 @@ Rule rule_of(const Layer& layer, const Shape& input) {
     rule.column = rule.row = layer.groups == 1;
     rule.follows = layer.groups > 1 && layer.groups == input[0];
   }
+  if (layer.table >= 0) rule.row = false;  // a table is cut by its tokens
   return rule;
 }
 

@@ -82,6 +82,7 @@ class Splitter {
   bool worth_closing(std::size_t i) {
     const Layer& layer = layers_[i];
     if (layer.channels < parts_) return false;
+    if (layer.table >= 0) return true;  // the embedding is split, and so is its table
     if (sequence_) return true;
     const std::int64_t saved = layer.macs - layer.macs / parts_, sent = std::max<std::int64_t>(elements(input_of(i)), 1);
     if (saved >= kWorth * sent) return true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -35,7 +36,16 @@ struct Share {
   std::vector<graph::Unit> units;
   std::vector<std::int64_t> parameters, statistics;  // by unit: elements
   std::vector<std::int64_t> spread;                  // by unit: elements of which every data-parallel worker has others
+  struct Tied {
+    std::size_t table = 0, head = 0;  // units
+    std::int64_t elements = 0;        // of the table
+  };
+  std::optional<Tied> tied = {};  // embeddings
 };
+
+std::size_t unit_of(const std::vector<graph::Unit>& units, std::size_t layer) {
+  return static_cast<std::size_t>(std::ranges::find_if(units, [&](const graph::Unit& each) { return layer < each.last; }) - units.begin());
+}
 
 Share share_of(const graph::Graph& graph, const Plan& plan) {
   Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}, .spread = {}};
@@ -49,10 +59,14 @@ Share share_of(const graph::Graph& graph, const Plan& plan) {
       share.spread.assign(share.units.size(), 0);
   for (const graph::LocalTensor& tensor_ : graph::local_tensors(graph, split, 0)) {
     const auto layer = static_cast<std::size_t>(tensor_.whole.layer);
-    const auto unit = std::ranges::find_if(share.units, [&](const graph::Unit& each) { return layer < each.last; });
     const bool experts = tensor_.whole.spread && plan.data > 1, spread = experts || (hybrid && tensor_.slice);
     auto& sums = spread ? share.spread : tensor_.whole.trainable ? share.parameters : share.statistics;
-    sums[static_cast<std::size_t>(unit - share.units.begin())] += divided(graph::elements(tensor_.shape), experts ? plan.data : 1);
+    sums[unit_of(share.units, layer)] += divided(graph::elements(tensor_.shape), experts ? plan.data : 1);
+  }
+  if (const int head = graph.tied(); head >= 0) {
+    const auto table = static_cast<std::size_t>(graph.layers()[static_cast<std::size_t>(head)].table);
+    const graph::Layer& local = share.layers[table];
+    share.tied = {unit_of(share.units, table), unit_of(share.units, static_cast<std::size_t>(head)), local.vocabulary * local.channels};
   }
   return share;
 }
@@ -117,6 +131,24 @@ class Ranks {
     return largest;
   }
 
+  static bool has(const std::vector<graph::Units>& held, std::size_t unit) {
+    return std::ranges::any_of(held, [&](const graph::Units& range) { return range.first <= unit && unit < range.last; });
+  }
+
+  /// A tied table: the stage of the head has a copy and its gradient, which travels to the stage of the table.
+  void add_copy(const std::vector<graph::Units>& held, Bytes& bytes) const {
+    if (!share_.tied || has(held, share_.tied->table) == has(held, share_.tied->head)) return;
+    const std::int64_t elements = share_.tied->elements;
+    if (has(held, share_.tied->table)) bytes[Category::communication] += plan_.storage * elements;
+    else bytes[Category::parameters] += plan_.product * elements, bytes[Category::gradients] += plan_.storage * elements;
+  }
+
+  /// Elements of the table's unit, which come and go with the head's as well.
+  std::int64_t borrowed(const std::vector<graph::Units>& held) const {
+    const bool both = share_.tied && has(held, share_.tied->table) && has(held, share_.tied->head);
+    return both ? share_.parameters[share_.tied->table] : 0;
+  }
+
   /// Parameters, gradients, masters and moments.
   Bytes state(const std::vector<graph::Units>& held) const {
     Bytes bytes;
@@ -128,15 +160,16 @@ class Ranks {
     units.resize(std::max<std::size_t>(units.size(), 2), 0);
     const auto shared = [&](int stage, std::int64_t all) { return plan_.zero >= stage ? divided(all, plan_.data) : all; };
     const bool apart = plan_.data > 1;
-    bytes[Category::parameters] = plan_.storage * (shared(3, count) + (apart && plan_.zero >= 3 ? units[0] + units[1] : 0));
+    bytes[Category::parameters] = plan_.storage * (shared(3, count) + (apart && plan_.zero >= 3 ? units[0] + units[1] + borrowed(held) : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
     // Stage 2 reduces buckets, which may be all of a small model, beside the own part; stage 3 units.
     const std::int64_t bucket = std::min(count, std::max(plan_.bucket / plan_.storage, units[0]));
-    const std::int64_t reduced = plan_.zero == 2 ? bucket : units[0];
+    const std::int64_t reduced = std::min(count, (plan_.zero == 2 ? bucket : units[0]) + borrowed(held));
     bytes[Category::gradients] = plan_.storage * (shared(2, count) + (apart && plan_.zero >= 2 ? reduced : 0));
     bytes[Category::masters] = plan_.storage < 4 ? 4 * shared(1, count) : 0;
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
+    add_copy(held, bytes);
     // What a worker has for itself; from stage 2 on its gradients are moved to the place of their sum, unit by unit.
     const std::int64_t own = sum_in(share_.spread, held), moved = plan_.zero >= 2 ? largest_in(share_.spread, held) : 0;
     bytes[Category::parameters] += plan_.storage * own;

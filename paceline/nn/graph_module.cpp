@@ -160,6 +160,15 @@ bool GraphModule::holds(std::size_t unit) const {
          std::ranges::any_of(options_.held, [&](const Units& range) { return range.first <= unit && unit < range.last; });
 }
 
+std::size_t GraphModule::unit_of(int layer) const {
+  return static_cast<std::size_t>(std::ranges::upper_bound(begins_, static_cast<std::size_t>(layer)) - begins_.begin()) - 1;
+}
+
+bool GraphModule::holds_tied() const {
+  const int head = graph_.tied();
+  return head >= 0 && holds(unit_of(head)) && holds(unit_of(graph_.layers()[static_cast<std::size_t>(head)].table));
+}
+
 std::vector<HeldParameter> GraphModule::held_parameters() const {
   std::vector<HeldParameter> held;
   std::size_t unit = 0, trainable = 0, statistic = 0;

@@ -50,6 +50,7 @@ class GraphModule : public torch::nn::Module, public Model {
   std::shared_ptr<Model> another() const override;
   Tensors back(Units range, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted, const GradientReady& ready) override;
   void weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) override;
+  void sit_out_back(Units range, const Pass& pass, const GradientReady& ready) override;
 
   void refresh() override;
   void units_came(Units units) override;
@@ -66,6 +67,8 @@ class GraphModule : public torch::nn::Module, public Model {
   tensor::Arena& arena() override { return arena_; }
   tensor::Arena& statistics() override { return statistics_; }
   double statistics_momentum(std::size_t entry) const override { return momenta_.at(entry); }
+  std::optional<TiedWeight> tied() const override;
+  std::vector<graph::Alias> aliases() const override { return graph_.aliases(); }
   const c10::Device& device() const override { return device_; }
   tensor::Precision precision() const override { return options_.precision; }
   bool uses_chance() const override { return uses_chance_; }
@@ -90,11 +93,14 @@ class GraphModule : public torch::nn::Module, public Model {
   std::vector<Share> ask_shares(std::int64_t samples) const;
   void skip_back(const Node& node, const Pass& pass, Tensors& inputs) const;
   bool holds(std::size_t unit) const;
+  std::size_t unit_of(int layer) const;
+  bool holds_tied() const;  // both layers of a tied weight
   std::vector<HeldParameter> held_parameters() const;
   void list_names();
   void assign_entries();
   void build_nodes();
   void fuse_norms();
+  void tie();
   void register_names();
   std::vector<bool> overwritable_inputs() const;
 
@@ -116,6 +122,7 @@ class GraphModule : public torch::nn::Module, public Model {
   tensor::Arena arena_, statistics_;        // of them
   at::Tensor compute_copy_;                 // the arena in compute_, where that differs
   std::shared_ptr<tensor::Backing> copy_backing_;
+  std::shared_ptr<tensor::Backing> table_copy_, table_gradient_;  // of a table that another stage trains
   std::vector<at::Tensor> leaves_;   // by arena entry: the parameters that users and their optimizers hold
   std::vector<at::Tensor> running_;  // the same of the statistics
   std::vector<Node> nodes_;          // by layer

@@ -82,6 +82,7 @@ void GraphModule::build_nodes() {
     node.last_entry = ++entry;
   }
 
+  tie();
   if (fuse_norms_) fuse_norms();
   for (std::size_t i = 1; i < nodes_.size(); ++i)
     for (int input : nodes_[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
@@ -93,6 +94,40 @@ void GraphModule::build_nodes() {
     for (int input : nodes_[i].inputs) nodes_[i].wants_input = nodes_[i].wants_input || depends[static_cast<std::size_t>(input)];
     depends[i] = nodes_[i].wants_input || !nodes_[i].weights.values.empty() || (!nodes_[i].op && layers[i].parameters > 0);
   }
+}
+
+// The layer that is tied to an embedding's table uses it where it lies. Where another stage of a pipeline has the embedding, this one has a
+// copy, which comes with every pass, and a place for the layer's part of the gradient, which goes back (pipeline_pass.h).
+void GraphModule::tie() {
+  const int head = graph_.tied();
+  if (head < 0 || !holds(unit_of(head))) return;
+  Node& node = nodes_[static_cast<std::size_t>(head)];
+  if (holds_tied()) {
+    const int table = graph_.layers()[static_cast<std::size_t>(head)].table;
+    const Weights& weights = nodes_[static_cast<std::size_t>(table)].weights;
+    node.weights.values = {weights.values[0]}, node.weights.gradients = {weights.gradients[0]};
+    if (unit_of(table) != unit_of(head)) units_[unit_of(head)].borrows = unit_of(table);
+    return;
+  }
+  const graph::Layer local = graph::local_layer(graph_, split_, static_cast<std::size_t>(head), axis_ ? axis_->rank() : 0);
+  const std::int64_t features = graph_.layers()[static_cast<std::size_t>(local.inputs[0])].output.back();
+  const auto make = [&](tensor::Role role, const at::TensorOptions& options, Tensors& place) {
+    const at::Tensor flat = tensor::allocate_pages(local.channels * features, options);
+    place = {flat.view({local.channels, features})};
+    return arena_.back(role, flat);
+  };
+  table_copy_ = make(tensor::Role::parameter, arena_.parameters().options().dtype(compute_), node.weights.values);
+  table_gradient_ = make(tensor::Role::gradient, arena_.gradients().options(), node.weights.gradients);
+}
+
+std::optional<TiedWeight> GraphModule::tied() const {
+  const int head = graph_.tied();
+  if (head < 0 || holds_tied()) return std::nullopt;
+  const int table = graph_.layers()[static_cast<std::size_t>(head)].table;
+  const bool trains = holds(unit_of(table));
+  if (!trains && !holds(unit_of(head))) return TiedWeight{};
+  const Node& node = nodes_[static_cast<std::size_t>(trains ? table : head)];
+  return TiedWeight{node.weights.values[0], node.weights.gradients[0], trains ? std::optional(node.first_entry) : std::nullopt};
 }
 
 // On a GPU a batch norm takes the relu behind it, and the residual sum between them, into its own kernels. The node of the last of

@@ -12,8 +12,9 @@ namespace {
 /// Gradients on their way into the arena. On a GPU they go in groups, to save launches; whoever waits for them is told after.
 class Deliveries {
  public:
-  Deliveries(const Pass& pass, const GradientReady& ready, bool in_groups) : pass_(pass), ready_(ready), in_groups_(in_groups) {
+  Deliveries(const Pass& pass, const GradientReady& ready, bool in_groups, bool tied) : pass_(pass), ready_(ready), in_groups_(in_groups) {
     if (in_groups_) pass_.later = &pieces_;
+    pass_.table_begun = tied;
   }
 
   const Pass& pass() const { return pass_; }
@@ -151,7 +152,8 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
   at::NoGradGuard no_grad;
   trace.use_up(range);
   const GradientReady nobody;
-  Deliveries deliveries(pass, wanted.weights ? ready : nobody, device_.is_cuda());
+  const int tied = graph_.tied();
+  Deliveries deliveries(pass, wanted.weights ? ready : nobody, device_.is_cuda(), holds_tied());
   std::vector<at::Tensor> gradients(nodes_.size());
   for (std::size_t k = 0; k < output_gradients.size(); ++k)
     gradients[static_cast<std::size_t>(crossing_[range.last].at(k))] = std::move(output_gradients[k]);
@@ -172,6 +174,7 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
         sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add hands the same tensor to both of its inputs
       }
       deliveries.layer_done(node.first_entry, node.last_entry);
+      if (static_cast<int>(i) == tied) deliveries.flush();  // the embedding adds to it
     }
     if (pass.hooks) deliveries.flush();  // whoever listens may let the unit's memory go
     call(&UnitHooks::after_backward, pass, unit);
@@ -184,12 +187,20 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
 
 void GraphModule::weight_gradients(Units range, const Pass& pass, Trace& trace, const GradientReady& ready) {
   at::NoGradGuard no_grad;
-  Deliveries deliveries(pass, ready, device_.is_cuda());
+  Deliveries deliveries(pass, ready, device_.is_cuda(), holds_tied());
   for (std::size_t unit = range.last; unit-- > range.first;) {
     for (const PutOff& make : std::exchange(trace.later.at(unit), {})) make(deliveries.pass());
+    if (units_[unit].borrows) deliveries.flush();
     deliveries.layer_done(units_[unit].first_entry, units_[unit].last_entry);
   }
   deliveries.flush();
+}
+
+void GraphModule::sit_out_back(Units range, const Pass& pass, const GradientReady& ready) {
+  const int head = graph_.tied();
+  if (table_gradient_ && !pass.accumulate && range.first <= unit_of(head) && unit_of(head) < range.last)
+    nodes_[static_cast<std::size_t>(head)].weights.gradients[0].zero_();
+  Model::sit_out_back(range, pass, ready);
 }
 
 }  // namespace paceline::nn

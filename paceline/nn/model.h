@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,14 @@ namespace paceline::nn {
 struct Unit {
   std::string name;
   std::size_t first_entry = 0, last_entry = 0;
+  std::optional<std::size_t> borrows = {};  // a unit before it, of whose parameters it uses some as well (tied embeddings)
+};
+
+/// A weight that two units share, where the stages of a pipeline part them: the stage of the first one trains it, and that of the second has
+/// a copy, which is in no arena.
+struct TiedWeight {
+  at::Tensor values, gradient;       // as this stage has them; undefined on the stages in between
+  std::optional<std::size_t> entry;  // in the arena, where it is trained
 };
 
 using graph::Units;
@@ -92,6 +101,9 @@ class Model {
   virtual double statistics_momentum(std::size_t entry) const = 0;  ///< the weight that a new batch has in that entry of statistics()
   /// What belongs to the model and is not trained: frozen parameters of a user's module, and its buffers that are no running statistics.
   virtual std::vector<Untrained> untrained() const { return {}; }
+  /// Nothing: no weight is shared with another stage.
+  virtual std::optional<TiedWeight> tied() const { return std::nullopt; }
+  virtual std::vector<graph::Alias> aliases() const { return {}; }
   virtual const c10::Device& device() const = 0;
   virtual tensor::Precision precision() const = 0;
   virtual bool uses_chance() const = 0;  ///< has dropout

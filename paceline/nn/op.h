@@ -52,6 +52,7 @@ struct Pass {
   Masks* masks = nullptr;                       // for dropout; null: LibTorch's generator of the device draws them
   std::uint64_t chance = 0;                     // of this micro-batch: the seed of every layer's masks follows from it
   std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
+  bool table_begun = false;                     // the gradient of an embedding's table has the part of the layer that it is tied to
   std::vector<PutOff>* put_off = nullptr;       // collects what makes gradients of weights, instead of making them; null: at once
   const UnitHooks* hooks = nullptr;
   std::vector<Share> shares = {};                     // by worker, for layers in which they exchange samples; empty: not known

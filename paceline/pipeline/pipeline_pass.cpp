@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
@@ -26,12 +27,17 @@ PipelinePass::PipelinePass(const step::Context& context)
       rank_(context.mesh.pipeline().rank()),
       chunks_(schedule::resolve_chunks(schedule_, context.pipeline.chunks)),
       stages_(context.pipeline.stages),
+      tied_(context.model.network().tied()),
       borders_(context.mesh.pipeline(), context.model.device()) {
   check(schedule_, problem(1));
   ensure(std::ssize(stages_) == problem(1).virtual_stages(), "the model is cut into as many stages as the schedule has");
   if (context.model.takes_masks()) masks_ = nn::make_masks(context.model.device());
   pass_.masks = masks_.get();
   zero_others();
+  if (!tied_) return;
+  comm::Communicator& stages = context.mesh.pipeline();
+  ends_ = stages.split(tied_->values.defined() ? 0 : 1, rank_);
+  if (!tied_->values.defined()) ends_.reset(), tied_.reset();
 }
 
 // A model may have weights of units that other ranks compute. Their gradients stay zero.
@@ -90,6 +96,7 @@ class PipelinePass::Round {
         if (const auto message = received(problem_, owner_.rank_, step); message && computes(step))
           crossings.push_back({*message, part_of(step).count});
       owner_.borders_.expect(crossings);
+      if (owner_.tied_ && std::ranges::any_of(steps_, [&](const PipelineStep& step) { return computes(step); })) prepare_tied();
       for (std::size_t i = 0; i < steps_.size(); ++i) {
         const PipelineStep& step = steps_[i];
         next_receives_ = i + 1 < steps_.size() && received(problem_, owner_.rank_, steps_[i + 1]) && computes(steps_[i + 1]);
@@ -138,6 +145,17 @@ class PipelinePass::Round {
     return pass;
   }
 
+  /// Of the first stage the table is there when its first unit computes: ZeRO 3 gathers it.
+  void prepare_tied() {
+    if (owner_.tied_->entry) {
+      hooks_.before_forward = [this](std::size_t unit) {
+        if (unit == 0 && !std::exchange(tied_sent_, true)) owner_.send_tied(owner_.tied_->values);
+      };
+    } else {
+      owner_.receive_tied(owner_.tied_->values);
+    }
+  }
+
   nn::Tensors take(const char* what) {
     const step::PhaseSpan span(owner_.context_, what);
     return owner_.borders_.take();
@@ -168,7 +186,9 @@ class PipelinePass::Round {
     nn::Tensors outputs;
     {
       const step::PhaseSpan span(owner_.context_, "forward");
-      outputs = model_.run(units_of(step), std::move(inputs), pass_of(step), evaluates_ ? nullptr : &flight_of(step).trace);
+      nn::Pass pass = pass_of(step);
+      pass.hooks = &hooks_;
+      outputs = model_.run(units_of(step), std::move(inputs), pass, evaluates_ ? nullptr : &flight_of(step).trace);
     }
     if (last(step)) score(step, outputs.at(0), batch_.targets.narrow(0, begin, count), weight);
     else hand_on(step, outputs);
@@ -222,6 +242,8 @@ class PipelinePass::Round {
   at::Tensor sums_;
   double weight_ = 0;
   bool next_receives_ = false;
+  nn::UnitHooks hooks_;  // of forward passes
+  bool tied_sent_ = false;
 };
 
 // As LocalPass's: the workers share a batch as data::Sampler does. Layers in which they meet draw no chance.
@@ -243,13 +265,49 @@ std::int64_t PipelinePass::micro_batches_of(const step::Batch& batch) const {
   return std::min(context_.micro_batches, std::max(samples, largest));
 }
 
+/// The first stage's part of a tied weight's gradient is not the whole.
+nn::GradientReady PipelinePass::all_but_tied(const nn::GradientReady& ready) const {
+  if (!ready || !tied_ || !tied_->entry) return ready;
+  return [&ready, tied = *tied_->entry](std::size_t first, std::size_t last) {
+    if (tied < first || tied >= last) return ready(first, last);
+    if (first < tied) ready(first, tied);
+    if (tied + 1 < last) ready(tied + 1, last);
+  };
+}
+
+void PipelinePass::add_tied_gradient(const nn::GradientReady& ready) {
+  if (!tied_->entry) return send_tied(tied_->gradient);
+  const at::Tensor others = at::empty_like(tied_->gradient);
+  receive_tied(others);
+  tied_->gradient.add_(others);
+  if (ready) ready(*tied_->entry, *tied_->entry + 1);
+}
+
+// The first stage takes the gradient when it has made its own, which may be long after the last one.
+void PipelinePass::send_tied(const at::Tensor& values) {
+  const Nanoseconds began = context_.clock.now();
+  ends_->run(comm::send(values.view({-1}), 1 - ends_->rank(), 0, {.deadline = comm::kUntilTheEnd}));
+  const std::int64_t bytes = values.numel() * values.element_size();
+  traffic_.bytes_sent += bytes, traffic_.bytes_plain += bytes, traffic_.bytes_pipeline += bytes;
+  count_wait(context_.clock.now() - began);
+}
+
+void PipelinePass::receive_tied(const at::Tensor& values) {
+  const Nanoseconds began = context_.clock.now();
+  ends_->run(comm::receive(values.view({-1}), 1 - ends_->rank()));
+  count_wait(context_.clock.now() - began);
+}
+
+void PipelinePass::count_wait(Nanoseconds wait) { traffic_.exposed_s += seconds(wait), traffic_.communication_s += seconds(wait); }
+
 at::Tensor PipelinePass::run(const step::Batch& batch, double weight, const nn::GradientReady& ready,
                              const std::function<void(const at::Tensor&)>& told) {
   const step::TrafficMeter meter(context_, traffic_);
   const double waited = borders_.waited_s();
   const std::int64_t sent = borders_.bytes_sent(), parts = micro_batches_of(batch);
   if (parts == 0) context_.model.arena().gradients().zero_();
-  const at::Tensor sums = Round(*this, batch, parts, false).fly(weight, ready, told);
+  const at::Tensor sums = Round(*this, batch, parts, false).fly(weight, all_but_tied(ready), told);
+  if (tied_ && parts > 0) add_tied_gradient(ready);
   if (handed_over_) handed_over_();
   traffic_.exposed_s += borders_.waited_s() - waited, traffic_.communication_s += borders_.waited_s() - waited;
   const std::int64_t bytes = borders_.bytes_sent() - sent;

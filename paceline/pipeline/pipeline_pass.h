@@ -5,7 +5,9 @@
 // micro-batches are added in ascending order on every stage, running statistics follow each other as on one worker, and dropout draws by
 // micro-batch and layer: the parameters are those that one worker with the same micro-batches would get.
 //
-// Weights that two stages would share (tied embeddings) do not exist in the built-in networks: gpt's output layer has a weight of its own.
+// A weight that the first and the last stage share (tied embeddings) belongs to the first one, which alone reduces, updates and saves it. The
+// last one has a copy: the first stage's first forward pass sends it, and when all micro-batches are back, the copy's gradient goes to the
+// first stage and is added to its own.
 #pragma once
 
 #include <map>
@@ -44,6 +46,11 @@ class PipelinePass final : public step::BatchPass {
   class Round;  // one batch on its way
 
   void zero_others();
+  nn::GradientReady all_but_tied(const nn::GradientReady& ready) const;
+  void add_tied_gradient(const nn::GradientReady& ready);
+  void send_tied(const at::Tensor& values);
+  void receive_tied(const at::Tensor& values);
+  void count_wait(Nanoseconds wait);
   std::int64_t micro_batches_of(const step::Batch& batch) const;
   std::vector<nn::Share> shares_of(const step::Batch& batch, std::int64_t parts, std::int64_t part) const;
   schedule::PipelineProblem problem(std::int64_t parts) const;
@@ -59,6 +66,8 @@ class PipelinePass final : public step::BatchPass {
   std::function<void()> handed_over_;
   std::uint64_t chance_ = 0;  // of this step
   step::Traffic traffic_;
+  std::optional<nn::TiedWeight> tied_;
+  std::unique_ptr<comm::Communicator> ends_;  // the first and the last stage, which share it; null: this one does not
   Borders borders_;
 };
 

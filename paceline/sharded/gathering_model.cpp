@@ -61,6 +61,7 @@ void GatheringModel::gather(std::size_t unit) {
 }
 
 void GatheringModel::drop(std::size_t unit) {
+  if (const auto& borrows = units()[unit].borrows) drop(*borrows);
   if (stage_ < 3 || units_[unit].state == State::absent) return;
   if (units_[unit].state == State::coming) lane_.wait(units_[unit].ticket);  // after an error: its memory is being filled
   const tensor::OwnedRange range = range_of(unit);
@@ -72,6 +73,7 @@ void GatheringModel::drop(std::size_t unit) {
 
 // On a GPU the gather is enqueued where the pass is: its streams keep the order.
 void GatheringModel::request(std::size_t unit, bool training) {
+  if (const auto& borrows = units()[unit].borrows) request(*borrows, training);
   Presence& presence = units_[unit];
   if (presence.state != State::absent) return;
   const tensor::OwnedRange range = range_of(unit);
@@ -92,8 +94,10 @@ void GatheringModel::hold(std::size_t unit, std::size_t next, bool training) {
   if (stage_ < 3) return;
   request(unit, training);
   const Nanoseconds began = clock_.now();
-  if (units_[unit].state == State::coming) lane_.wait(units_[unit].ticket);
-  units_[unit].state = State::here;
+  for (const std::size_t needed : {unit, units()[unit].borrows.value_or(unit)}) {
+    if (units_[needed].state == State::coming) lane_.wait(units_[needed].ticket);
+    units_[needed].state = State::here;
+  }
   waited_ += clock_.now() - began;
   if (next != kNone) request(next, training);
 }
@@ -106,6 +110,7 @@ nn::Traffic GatheringModel::traffic() const {
 
 // What comes holds anything, and a pass writes the entries alone: the padding between them becomes zeros here.
 void GatheringModel::commit_gradients(std::size_t unit) {
+  if (const auto& borrows = units()[unit].borrows) commit_gradients(*borrows);  // it adds to what this unit makes of them
   const tensor::OwnedRange range = range_of(unit);
   arena().commit(Role::gradient, range.begin, range.end);
   const nn::Unit& found = units()[unit];

@@ -3,6 +3,7 @@
 // Under ZeRO's stage 2 these are the gradients, which a backward pass needs memory for, unit by unit; whoever reduces them releases them.
 // Under stage 3 they are the parameters too: before a unit's forward or backward pass they are gathered from their owners, the next unit's
 // meanwhile in a thread of its own, and released after it. Only the last unit of a forward pass stays, since its backward pass comes next.
+// A unit that borrows parameters of another one (tied embeddings) has that one come and go with it.
 // So every pass is collective along the data axis: all its ranks make the same ones in the same order, those without samples by
 // sit_out_run() and sit_out_back().
 //

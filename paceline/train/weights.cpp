@@ -11,6 +11,7 @@
 #include "paceline/base/safetensors.h"
 #include "paceline/step/boxes.h"
 #include "paceline/train/checkpoint_index.h"
+#include "paceline/train/recipe.h"
 #include "paceline/train/tensor_file.h"
 
 namespace paceline::train {
@@ -56,6 +57,23 @@ std::vector<NamedTensor> read_weights(const std::filesystem::path& given, bool& 
   std::vector<NamedTensor> saved = read_checkpoint(checkpoint).tensors;
   std::erase_if(saved, [](const NamedTensor& item) { return !item.name.starts_with(kModel); });
   return saved;
+}
+
+}  // namespace
+
+namespace {
+
+/// PyTorch saves a parameter that two modules share under both names, or under one.
+void take_alias(std::vector<NamedTensor>& saved, const std::string& alias, const std::string& parameter,
+                const std::filesystem::path& file) {
+  const at::Tensor other = step::saved_or_none(saved, alias), values = step::saved_or_none(saved, parameter);
+  if (!other.defined()) return;
+  if (values.defined() && !at::equal(other, values))
+    throw ConfigError(
+        fmt::format("{} does not fit: '{}' differs from '{}', and model.tied=true has one tensor for both; use model.tied=false",
+                    file.string(), alias, parameter));
+  std::erase_if(saved, [&](const NamedTensor& item) { return item.name == alias; });
+  if (!values.defined()) saved.push_back({parameter, other});
 }
 
 }  // namespace
@@ -106,6 +124,10 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
                       file.string(), kWrapped));
     for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
   }
+  for (const graph::Alias& alias : module.network().aliases()) {
+    const std::string prefix(own ? kModel : std::string_view());
+    take_alias(saved, prefix + alias.name, prefix + alias.parameter, file);
+  }
   // Counters of batches: the built-in networks have none, and a file may lack them.
   const auto lacks = [](const std::vector<NamedTensor>& list, const NamedTensor& item) {
     return std::ranges::find(list, item.name, &NamedTensor::name) == list.end();
@@ -128,6 +150,14 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
 
 namespace {
 
+/// Other names that PyTorch's strict loading asks for.
+std::vector<graph::Alias> aliases_in(const Checkpoint& checkpoint) {
+  Recipe recipe;
+  recipe.config().load_text(checkpoint.recipe, "the checkpoint's recipe");
+  if (!recipe.model.tied || recipe.model.network != checkpoint.network) return {};
+  return graph::make_graph(recipe.model).aliases();
+}
+
 /// The model under PyTorch's names.
 std::vector<NamedTensor> exported(const Checkpoint& checkpoint) {
   std::vector<NamedTensor> tensors;
@@ -143,6 +173,7 @@ std::vector<NamedTensor> exported(const Checkpoint& checkpoint) {
     if (!step::saved_shape(checkpoint.tensors, std::string(kModel) + tracked))
       tensors.push_back({tracked, at::scalar_tensor(checkpoint.position.step, at::kLong)});
   }
+  for (const graph::Alias& alias : aliases_in(checkpoint)) tensors.push_back({alias.name, step::find_saved(tensors, alias.parameter)});
   return tensors;
 }
 

@@ -38,6 +38,20 @@ TEST(Gpt, HasTheSizeOfGpt2) {
   EXPECT_EQ(make_graph(gpt(48, 1600, 25, 1024, 50257)).parameter_count(), 1557611200 + 50257 * 1600);
 }
 
+TEST(Gpt, CountsATiedHeadOnce) {
+  ModelConfig config = gpt(12, 768, 12, 1024, 50257);
+  const std::int64_t apart = make_graph(config).macs();
+  config.tied = true;
+  const Graph graph = make_graph(config);
+  EXPECT_EQ(graph.parameter_count(), 124439808);
+  EXPECT_EQ(graph.macs(), apart) << "its products are made all the same";
+  ASSERT_EQ(graph.aliases().size(), 1U);
+  EXPECT_EQ(graph.aliases()[0].name, "lm_head.weight");
+  EXPECT_EQ(graph.aliases()[0].parameter, "transformer.wte.weight");
+  config.network = "mlp";
+  EXPECT_THAT(message_of<ConfigError>([&] { make_graph(config); }), AllOf(HasSubstr("mlp"), HasSubstr("model.tied")));
+}
+
 TEST(Gpt, BearsGpt2sNames) {
   const Graph graph = make_graph(gpt(1, 8, 2, 4, 11));
   std::vector<std::string> lines;

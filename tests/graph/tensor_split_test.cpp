@@ -41,6 +41,18 @@ std::size_t calls(const TensorSplit& split, std::vector<Traffic> LayerSplit::*pa
   return sum;
 }
 
+TEST(TensorSplit, ATiedHeadIsSplitAsItsTableIs) {
+  const auto narrow = [](bool tied) { return [tied](ModelConfig& config) { config.classes = 4, config.tied = tied; }; };
+  const Graph apart = network("gpt", narrow(false)), tied = network("gpt", narrow(true));
+  EXPECT_EQ(form_of(apart, tensor_split(apart, 2), "lm_head"), "whole") << "not worth it";
+  const TensorSplit split = tensor_split(tied, 2), more = tensor_split(tied, 6);
+  EXPECT_EQ(form_of(tied, split, "transformer"), "row");
+  EXPECT_EQ(form_of(tied, split, "lm_head"), "column");
+  EXPECT_EQ(form_of(tied, more, "transformer"), "whole") << "four tokens for six ranks";
+  EXPECT_EQ(form_of(tied, more, "lm_head"), "whole");
+  EXPECT_EQ(local_parameters(apart, split, 0) - local_parameters(tied, split, 0), 4 * 48);
+}
+
 TEST(TensorSplit, ABlockOfATransformerCostsTwoAllreducesEachWay) {
   const Graph graph = network("gpt");
   const TensorSplit split = tensor_split(graph, 2);

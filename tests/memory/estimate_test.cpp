@@ -195,5 +195,25 @@ TEST(Fit, NamesTheCategoryAndTheNearestChangeThatFits) {
   EXPECT_LE(change->bytes, 10 * m);
 }
 
+TEST(Estimate, CountsATiedTableOnceAndItsCopy) {
+  graph::ModelConfig config;
+  config.network = "gpt", config.layers = 4, config.width = 32, config.heads = 4, config.input = {16}, config.classes = 512;
+  const std::int64_t table = 512 * 32;
+  const auto bytes_of = [&](bool tied, const Plan& plan) {
+    config.tied = tied;
+    std::vector<Bytes> bytes;
+    for (const RankKind& kind : estimate(graph::make_graph(config), plan)) bytes.push_back(kind.bytes);
+    return bytes;
+  };
+  EXPECT_EQ(bytes_of(false, {})[0].state() - bytes_of(true, {})[0].state(), 16 * table);
+  // The last stage has neither moments nor masters of its copy.
+  const Plan pipeline{.pipeline = 2, .micro_batches = 1};
+  const Bytes apart = bytes_of(false, pipeline)[1], copy = bytes_of(true, pipeline)[1];
+  EXPECT_EQ(apart[Category::parameters], copy[Category::parameters]);
+  EXPECT_EQ(apart[Category::gradients], copy[Category::gradients]);
+  EXPECT_EQ(apart[Category::moments] - copy[Category::moments], 8 * table);
+  EXPECT_EQ(bytes_of(true, pipeline)[0][Category::communication] - bytes_of(false, pipeline)[0][Category::communication], 4 * table);
+}
+
 }  // namespace
 }  // namespace paceline::memory

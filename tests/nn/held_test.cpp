@@ -77,6 +77,91 @@ TEST_P(Held, TwoRangesWithAGapBetweenThem) {
 INSTANTIATE_TEST_SUITE_P(Networks, Held, testing::Values("resnet18", "cnn", "gpt", "mobilenet_v1"),
                          [](const auto& each) { return each.param; });
 
+graph::Graph small_gpt(bool tied) {
+  graph::ModelConfig config;
+  config.network = "gpt", config.classes = 10, config.input = {8}, config.layers = 2, config.width = 16, config.tied = tied;
+  return graph::make_graph(config);
+}
+
+std::size_t entry_of(GraphModule& module, std::string_view name) {
+  return static_cast<std::size_t>(std::ranges::find(module.arena().entries(), name, &tensor::Entry::name) -
+                                  module.arena().entries().begin());
+}
+
+/// A tied network and one whose head has the same values in a weight of its own.
+class TiedModules : public testing::Test {
+ protected:
+  TiedModules() {
+    for (std::size_t i = 0; i < tied.arena().entries().size(); ++i)
+      apart.arena().parameter(entry_of(apart, tied.arena().entries()[i].name)).copy_(tied.arena().parameter(i));
+    apart.arena().parameter(entry_of(apart, "lm_head.weight")).copy_(tied.arena().parameter(table));
+    output = apart.run(batch, {}, &trace);
+    probe = at::randn_like(output);
+    apart.back(probe, {}, trace);
+  }
+
+  at::Tensor expected_of(const std::string& name) {
+    const at::Tensor own = apart.arena().gradient(entry_of(apart, name));
+    return name == "transformer.wte.weight" ? own + apart.arena().gradient(entry_of(apart, "lm_head.weight")) : own;
+  }
+
+  GraphModule tied{small_gpt(true), {.dtype = at::kDouble, .seed = 3}}, apart{small_gpt(false), {.dtype = at::kDouble, .seed = 4}};
+  const std::size_t table = entry_of(tied, "transformer.wte.weight");
+  const at::Tensor batch = batch_for(tied.graph());
+  Trace trace;
+  at::Tensor output, probe;
+};
+
+TEST_F(TiedModules, HaveTheSumOfBothGradients) {
+  EXPECT_EQ(tied.arena().entries().size() + 1, apart.arena().entries().size());
+  for (const bool put_off : {false, true}) {
+    for (const bool again : {false, true}) {  // added to what is there
+      Trace own;
+      Pass pass;
+      pass.accumulate = again;
+      EXPECT_TRUE(at::allclose(tied.run(batch, pass, &own), output));
+      std::vector<std::size_t> told(tied.arena().entries().size(), 0);
+      const auto ready = [&](std::size_t first, std::size_t last) {
+        for (std::size_t i = first; i < last; ++i) ++told[i];
+      };
+      tied.back(tied.all(), {probe}, pass, own, {.weights = !put_off}, ready);
+      if (put_off) tied.weight_gradients(tied.all(), pass, own, ready);
+      EXPECT_EQ(told, std::vector<std::size_t>(told.size(), 1)) << "each is complete once";
+      for (std::size_t i = 0; i < told.size(); ++i) {
+        const std::string& name = tied.arena().entries()[i].name;
+        EXPECT_TRUE(at::allclose(tied.arena().gradient(i), (again ? 2 : 1) * expected_of(name))) << name;
+      }
+    }
+  }
+}
+
+TEST_F(TiedModules, StagesShareTheTable) {
+  const std::size_t units = tied.units().size();
+  const Units first{0, 2}, second{2, units};
+  GraphModule front(small_gpt(true), {.dtype = at::kDouble, .seed = 3, .held = {first}});
+  GraphModule back(small_gpt(true), {.dtype = at::kDouble, .seed = 3, .held = {second}});
+  GraphModule middle(small_gpt(true), {.held = {{1, 2}}});
+  EXPECT_FALSE(tied.tied());
+  ASSERT_TRUE(front.tied() && back.tied() && middle.tied());
+  EXPECT_EQ(front.tied()->entry, entry_of(front, "transformer.wte.weight"));
+  EXPECT_FALSE(back.tied()->entry);
+  EXPECT_FALSE(middle.tied()->values.defined());
+  EXPECT_EQ(front.arena().entries().size() + back.arena().entries().size(), tied.arena().entries().size()) << "the copy is in no arena";
+
+  back.tied()->values.copy_(front.tied()->values);
+  Trace front_trace, back_trace;
+  EXPECT_TRUE(at::allclose(back.run(second, front.run(first, {batch}, {}, &front_trace), {}, &back_trace).at(0), output));
+  front.back(first, back.back(second, {probe}, {}, back_trace, {.inputs = true}, nullptr), {}, front_trace, {}, nullptr);
+  EXPECT_TRUE(at::allclose(front.tied()->gradient + back.tied()->gradient, expected_of("transformer.wte.weight")));
+
+  Pass added;
+  added.accumulate = true;
+  back.sit_out_back(second, added, nullptr);
+  EXPECT_GT(back.tied()->gradient.abs().max().item<double>(), 0);
+  back.sit_out_back(second, {}, nullptr);
+  EXPECT_EQ(back.tied()->gradient.abs().max().item<double>(), 0) << "no samples, no gradient";
+}
+
 TEST(HeldSlices, AreCutFromWhatTheWholeNetworkDraws) {
   const graph::Graph graph = network("gpt");
   GraphModule whole(graph, {.seed = 5});

@@ -41,10 +41,10 @@ struct Trained {
 /// A network with as many units as any test needs; `cnn` and `residual` are narrow, and the latter has a skip connection in each unit.
 inline graph::Graph network(const std::string& name, double dropout = 0) {
   graph::ModelConfig config;
-  config.network = name, config.classes = 5, config.dropout = dropout;
+  config.network = name == "gpt_tied" ? "gpt" : name, config.classes = 5, config.dropout = dropout, config.tied = name == "gpt_tied";
   if (name == "mlp") config.input = {1, 5, 5}, config.hidden = {24, 20, 16, 24, 20, 16, 12};
   if (name == "resnet18") config.input = {3, 32, 32}, config.multiplier = 0.125;
-  if (name == "gpt") config.input = {6}, config.layers = 5, config.width = 16, config.heads = 2;
+  if (name.starts_with("gpt")) config.input = {6}, config.layers = 6, config.width = 16, config.heads = 2;
   if (name != "cnn" && name != "residual") return graph::make_graph(config);
   graph::Builder net(name, {2, 8, 8}, 5);
   for (int block = 0; block < 8; ++block) {

@@ -70,6 +70,7 @@ Recipe recipe_for_network(const std::string& network, const std::filesystem::pat
   recipe.train.evaluate_every = 0;
   if (network == "mlp") recipe.model.hidden = {16, 12, 16, 12, 16, 12, 16, 12};
   else if (gpt) {
+    recipe.model.tied = network == "gpt_tied";
     if (network == "gpt_experts") recipe.model.experts = 8, recipe.model.experts_top = 2, recipe.model.expert_capacity = 1;
     recipe.data.name = "text", recipe.data.root = (folder / "text.txt").string(), recipe.data.context = 8;
     std::ofstream text(recipe.data.root);
@@ -227,7 +228,7 @@ TEST(RaggedMesh, ARankWithoutSamplesTakesPart) {
   expect_equal(trained(recipe, pipelined), alone, pipelined, false);
 }
 
-INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::Values("mlp", "cnn", "resnet18", "vgg16", "gpt", "gpt_experts"),
+INSTANTIATE_TEST_SUITE_P(Slow, MeshTraining, testing::Values("mlp", "cnn", "resnet18", "vgg16", "gpt", "gpt_tied", "gpt_experts"),
                          [](const auto& each) { return each.param; });
 INSTANTIATE_TEST_SUITE_P(Slow, UnevenMesh, testing::Values("mlp", "gpt"), [](const auto& each) { return each.param; });
 INSTANTIATE_TEST_SUITE_P(Slow, StoredIn16Bits, testing::Values("mlp", "gpt"), [](const auto& each) { return each.param; });

@@ -75,6 +75,44 @@ TEST(Weights, AnExportLoadsAndComputesTheSame) {
   EXPECT_TRUE(at::equal(output_of(trained), output_of(fresh)));
 }
 
+graph::ModelConfig tied_model() {
+  graph::ModelConfig config;
+  config.network = "gpt", config.input = {4}, config.classes = 7, config.layers = 1, config.width = 8, config.heads = 2, config.tied = true;
+  return config;
+}
+
+TEST(Weights, ATiedHeadIsTheTableUnderBothNames) {
+  const Folder folder;
+  nn::GraphModule module = make_module(graph::make_graph(tied_model()), 1), other = make_module(graph::make_graph(tied_model()), 2);
+  Recipe recipe;
+  recipe.model = tied_model();
+  Checkpoint checkpoint = checkpoint_of(module);
+  checkpoint.recipe = recipe.config().toml();
+  export_weights(checkpoint, folder / "w.safetensors");
+  std::vector<NamedTensor> tensors = weights_of(module);
+  const auto table = std::ranges::find(tensors, "transformer.wte.weight", &NamedTensor::name);
+  ASSERT_NE(table, tensors.end());
+  const auto exported = std::make_shared<const safetensors::File>(folder / "w.safetensors");
+  ASSERT_NE(exported->find("lm_head.weight"), nullptr) << "PyTorch's strict loading asks for it";
+  EXPECT_TRUE(at::equal(map_tensor(exported, *exported->find("lm_head.weight")), table->tensor));
+
+  const auto loads = [&] {
+    other.arena().parameters().zero_();
+    load_weights(other, folder / "w.safetensors");
+    return at::equal(other.arena().parameters(), module.arena().parameters());
+  };
+  EXPECT_TRUE(loads()) << "both names";
+  write_weights(folder / "w.safetensors", tensors);
+  EXPECT_TRUE(loads()) << "the table's name";
+  table->name = "lm_head.weight";
+  write_weights(folder / "w.safetensors", tensors);
+  EXPECT_TRUE(loads()) << "the head's name";
+  tensors.push_back({"transformer.wte.weight", table->tensor + 1});
+  write_weights(folder / "w.safetensors", tensors);
+  EXPECT_THAT(message_of<ConfigError>([&] { load_weights(other, folder / "w.safetensors"); }),
+              AllOf(HasSubstr("lm_head.weight"), HasSubstr("transformer.wte.weight"), HasSubstr("model.tied=false")));
+}
+
 TEST(Weights, TheExportHasPyTorchsNamesAndNothingElse) {
   const Folder folder;
   nn::GraphModule module = make_module(normed_graph(), 1);

@@ -1,7 +1,7 @@
 // A decoder-only transformer of any size in GPT-2's layout (Radford et al., "Language models are unsupervised multitask learners", 2019):
-// learned positions, norms before attention and MLP, GELU, a last norm, and a head without bias whose weight is its own (GPT-2 ties it to
-// the token embedding). model.layers, width and heads give its size; model.input is [positions], model.classes the vocabulary.
-// GPT-2 small (12 layers, 768 wide, 12 heads, 1024 positions, 50257 tokens) comes out at 163,037,184 parameters, 38,597,376 in the head.
+// learned positions, norms before attention and MLP, GELU, a last norm, and a head without bias. model.layers, width and heads give its
+// size; model.input is [positions], model.classes the vocabulary. GPT-2 small (12 layers, 768 wide, 12 heads, 1024 positions, 50257 tokens)
+// comes out at 163,037,184 parameters, 38,597,376 in the head; with model.tied, as GPT-2 has it, the head's weight is the token embedding.
 // With model.experts, every model.expert_every-th block has that many MLPs in place of one, and a gate that chooses among them for each
 // position (Shazeer et al. 2017; GShard, Lepikhin et al. 2020; Switch Transformers, Fedus et al. 2021); docs/experts.md.
 //
@@ -53,13 +53,16 @@ Graph gpt(const ModelConfig& config) {
 
   net.draw(Init::normal, 0.02);
   net.embedding("transformer", net.classes(), net.input()[0], config.width);
+  const int embedding = net.top();
   if (dropout > 0) net.dropout(dropout);
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     const bool experts = config.experts > 0 && (layer + 1) % config.expert_every == 0;
     block(net, fmt::format("transformer.h.{}", layer), config, experts);
   }
   net.layer_norm("transformer.ln_f");
-  return net.fc("lm_head", net.classes(), false).finish();
+  if (config.tied) net.tied("lm_head", embedding);
+  else net.fc("lm_head", net.classes(), false);
+  return net.finish();
 }
 
 }  // namespace paceline::graph

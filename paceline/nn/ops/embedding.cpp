@@ -13,6 +13,11 @@ void deliver_positions(const at::Tensor& gradient, const at::Tensor& place, std:
   deliver(place.narrow(0, 0, used), gradient.sum(0), pass);
 }
 
+void deliver_table(const at::Tensor& gradient, const at::Tensor& place, const Pass& pass) {
+  if (pass.table_begun) at::Tensor(place).add_(gradient);
+  else deliver(place, gradient, pass);
+}
+
 class Embedding final : public Op {
  public:
   explicit Embedding(const graph::Layer& layer) : vocabulary_(layer.vocabulary), positions_(layer.positions) {}
@@ -26,7 +31,7 @@ class Embedding final : public Op {
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
     make_weight_gradients(pass, [this, gradient, places = weights.gradients, tokens = saved[0]](const Pass& then) {
-      deliver(places[0], at::embedding_dense_backward(gradient, tokens, vocabulary_, -1, false), then);
+      deliver_table(at::embedding_dense_backward(gradient, tokens, vocabulary_, -1, false), places[0], then);
       if (positions_ > 0) deliver_positions(gradient, places[1], positions_, then);
     });
     return {at::Tensor()};
@@ -57,7 +62,7 @@ class EmbeddingPart final : public Op {
     const at::Tensor gradient = sequence_ ? axis_.gather_positions(given) : given;
     make_weight_gradients(pass, [this, gradient, places = weights.gradients, saved](const Pass& then) {
       const at::Tensor own = gradient.masked_fill(saved[1].unsqueeze(-1), 0);
-      deliver(places[0], at::embedding_dense_backward(own, saved[0], count_, -1, false), then);
+      deliver_table(at::embedding_dense_backward(own, saved[0], count_, -1, false), places[0], then);
       if (positions_ > 0) deliver_positions(gradient, places[1], positions_, then);
     });
     return {at::Tensor()};
