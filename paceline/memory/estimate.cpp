@@ -20,7 +20,7 @@ struct CategoryName {
 constexpr CategoryName kNames[] = {
     {"parameters", "as they are stored"},
     {"gradients", "as they are stored"},
-    {"masters", "fp32 copies of parameters that are stored in 16 bits"},
+    {"masters", "fp32 copies of parameters and gradients that are stored in 16 bits"},
     {"moments", "of the optimizer"},
     {"activations", "what forward passes keep until they go back"},
     {"buffers", "what passes and the loss need on top, the batch, 16-bit copies for the products"},
@@ -50,8 +50,9 @@ std::size_t unit_of(const std::vector<graph::Unit>& units, std::size_t layer) {
 Share share_of(const graph::Graph& graph, const Plan& plan) {
   Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}, .spread = {}};
   const bool hybrid = plan.hybrid != "none" && plan.data > 1;
-  const graph::TensorSplit split = hybrid ? graph::hybrid_split(graph, plan.hybrid, plan.data, plan.samples * plan.data)
-                                          : graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
+  const graph::TensorSplit split =
+      hybrid ? graph::hybrid_split(graph, plan.hybrid, plan.data, plan.batch > 0 ? plan.batch : plan.samples * plan.data)
+             : graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
   const auto end = static_cast<std::size_t>(graph.logits()) + 1;
   // A part of the channels of the whole batch is as large as all channels of a worker's samples.
   for (std::size_t i = 0; i < end; ++i) share.layers.push_back(hybrid ? graph.layers()[i] : graph::local_layer(graph, split, i, 0));
@@ -87,7 +88,7 @@ class Ranks {
     kind.bytes = state(held);
     kind.held = std::move(held);
     add_activations(kind);
-    if (plan_.data > 1) kind.bytes[Category::communication] += std::min(plan_.bucket, plan_.storage * common);
+    if (plan_.data > 1) kind.bytes[Category::communication] += travelling(common, kind.held);
     return kind;
   }
 
@@ -131,6 +132,14 @@ class Ranks {
     return largest;
   }
 
+  /// Of gradients. In bf16: what is sent and what arrives of a bucket, and the sum of the own part (data_parallel/rounded.cpp).
+  std::int64_t travelling(std::int64_t common, const std::vector<graph::Units>& held) const {
+    if (!plan_.bf16_gradients) return std::min(plan_.bucket, plan_.storage * common);
+    const std::int64_t unit = largest_in(share_.parameters, held);
+    const std::int64_t bucket = plan_.zero == 3 ? unit : std::min(common, std::max(plan_.bucket / plan_.storage, unit));
+    return 4 * bucket + 4 * divided(bucket, plan_.data);
+  }
+
   static bool has(const std::vector<graph::Units>& held, std::size_t unit) {
     return std::ranges::any_of(held, [&](const graph::Units& range) { return range.first <= unit && unit < range.last; });
   }
@@ -160,21 +169,23 @@ class Ranks {
     units.resize(std::max<std::size_t>(units.size(), 2), 0);
     const auto shared = [&](int stage, std::int64_t all) { return plan_.zero >= stage ? divided(all, plan_.data) : all; };
     const bool apart = plan_.data > 1;
-    bytes[Category::parameters] = plan_.storage * (shared(3, count) + (apart && plan_.zero >= 3 ? units[0] + units[1] + borrowed(held) : 0));
+    bytes[Category::parameters] =
+        plan_.storage * (shared(3, count) + (apart && plan_.zero >= 3 ? units[0] + units[1] + borrowed(held) : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
     // Stage 2 reduces buckets, which may be all of a small model, beside the own part; stage 3 units.
     const std::int64_t bucket = std::min(count, std::max(plan_.bucket / plan_.storage, units[0]));
     const std::int64_t reduced = std::min(count, (plan_.zero == 2 ? bucket : units[0]) + borrowed(held));
-    bytes[Category::gradients] = plan_.storage * (shared(2, count) + (apart && plan_.zero >= 2 ? reduced : 0));
-    bytes[Category::masters] = plan_.storage < 4 ? 4 * shared(1, count) : 0;
+    const bool masters = plan_.storage < 4, kept_there = masters && apart && plan_.zero >= 2;  // the sum of the own part's gradients
+    bytes[Category::gradients] = plan_.storage * ((kept_there ? 0 : shared(2, count)) + (apart && plan_.zero >= 2 ? reduced : 0));
+    bytes[Category::masters] = masters ? 8 * shared(1, count) : 0;
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
     add_copy(held, bytes);
     // What a worker has for itself; from stage 2 on its gradients are moved to the place of their sum, unit by unit.
     const std::int64_t own = sum_in(share_.spread, held), moved = plan_.zero >= 2 ? largest_in(share_.spread, held) : 0;
     bytes[Category::parameters] += plan_.storage * own;
-    bytes[Category::gradients] += plan_.storage * (own + moved);
-    bytes[Category::masters] += plan_.storage < 4 ? 4 * own : 0;
+    bytes[Category::gradients] += plan_.storage * ((kept_there ? 0 : own) + moved);
+    bytes[Category::masters] += masters ? 8 * own : 0;
     bytes[Category::moments] += 4 * plan_.moments * own;
     if (plan_.offload) {
       bytes[Category::host] = (4 * plan_.moments + 8) * (shared(1, count) + own);

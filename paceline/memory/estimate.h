@@ -5,8 +5,8 @@
 //
 //                 none     ZeRO 1    ZeRO 2    ZeRO 3
 //   parameters    s M      s M       s M       s M/d + the two largest units
-//   gradients     s M      s M       s M/d + the largest unit (2, 3)
-//   masters       4 M      4 M/d     4 M/d     4 M/d           where s = 2
+//   gradients     s M      s M       s M/d + the largest unit (2, 3); where s = 2, the own part is among the masters
+//   masters       8 M      8 M/d     8 M/d     8 M/d           where s = 2: parameters and gradients in fp32
 //   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
 //
 // Offloaded, masters and moments are (8 + 4 k) M, or M/d from stage 1 on, in host memory: parameters, gradients and moments in fp32.
@@ -41,7 +41,8 @@ struct Bytes {
 /// What decides how much a rank holds.
 struct Plan {
   int data = 1, pipeline = 1, tensor = 1, zero = 0;
-  std::int64_t samples = 1;        // of a step, for one data-parallel rank
+  std::int64_t samples = 1;        // of a step, for one data-parallel rank, the largest where they differ
+  std::int64_t batch = 0;          // of a step, for all of them; 0: as many for each
   std::int64_t micro_batches = 1;  // that they come in
   std::string schedule = "1f1b";   // of the pipeline
   int chunks = 1;                  // of the network on each rank of an interleaved one
@@ -55,6 +56,7 @@ struct Plan {
   int moments = 2;                 // fp32 tensors that the optimizer keeps for each parameter
   std::string recompute = "none";
   std::int64_t bucket = 8 << 20;  // bytes that travel at a time
+  bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
 
   int ranks() const { return data * pipeline * tensor; }
 };

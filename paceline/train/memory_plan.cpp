@@ -16,6 +16,7 @@ memory::Plan plan_of(const Recipe& recipe) {
   memory::Plan plan;
   plan.data = mesh.data, plan.pipeline = mesh.pipeline, plan.tensor = mesh.tensor, plan.zero = static_cast<int>(recipe.parallel.zero);
   plan.samples = std::max<std::int64_t>((recipe.data.batch + mesh.data - 1) / mesh.data, 1);
+  plan.batch = recipe.data.batch;
   plan.micro_batches = std::min(recipe.train.micro_batches, plan.samples);
   if (recipe.strategy.bucket_mb > 0) plan.bucket = static_cast<std::int64_t>(recipe.strategy.bucket_mb * (1 << 20));
   plan.storage = recipe.train.storage == "fp32" ? 4 : 2;
@@ -23,6 +24,7 @@ memory::Plan plan_of(const Recipe& recipe) {
   plan.moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
   plan.hybrid = recipe.parallel.hybrid;
+  plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";
   plan.offload = recipe.parallel.offload;
   const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
   if (mesh.pipeline > 1) plan.chunks = schedule::resolve_chunks(schedule, recipe.parallel.chunks);
