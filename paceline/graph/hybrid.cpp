@@ -184,10 +184,10 @@ std::vector<std::size_t> candidates_of(const Graph& graph, const std::string& wh
       if (!matches(pattern, layer.name)) continue;
       if (can_be_cut(layer)) chosen[i] = found = true;
       else if (pattern == layer.name && layer.table >= 0)
-        throw ConfigError(
-            fmt::format("parallel.hybrid={}: the weight of layer '{}' is the table of an embedding, which stays whole; leave it out, or use "
-                        "model.tied=false",
-                        which, pattern));
+        throw ConfigError(fmt::format(
+            "parallel.hybrid={}: the weight of layer '{}' is the table of an embedding, which stays whole; leave it out, or use "
+            "model.tied=false",
+            which, pattern));
       else if (pattern == layer.name)
         throw ConfigError(
             fmt::format("parallel.hybrid={}: layer '{}' of network '{}' is a {}, and fully connected layers alone are split: {}", which,
@@ -234,12 +234,27 @@ HybridBytes hybrid_bytes(const Graph& graph, const TensorSplit& split) {
   return {static_cast<std::int64_t>(activations), static_cast<std::int64_t>(gradients)};
 }
 
+namespace {
+
+/// Why no layer is.
+std::string reason_for_none(const Graph& graph, int workers) {
+  if (workers == 1) return "there is one worker";
+  const auto divides = [&](std::size_t i) {
+    return can_be_cut(graph.layers()[i]) && (graph.layers()[i].channels % workers == 0 || input_of(graph, i).back() % workers == 0);
+  };
+  for (std::size_t i = 1; i < graph.layers().size(); ++i)
+    if (divides(i)) return "gradients are fewer bytes than activations";
+  return fmt::format("{} workers can share the features of none evenly", workers);
+}
+
+}  // namespace
+
 std::string describe_hybrid(const Graph& graph, const TensorSplit& split) {
   std::vector<std::string> names;
   for (std::size_t i = 1; i < split.layers.size(); ++i)
     if (const Form form = split.layers[i].form; form == Form::column || form == Form::row)
       names.push_back(fmt::format("{} {}", graph.layers()[i].name, name_of(form)));
-  if (names.empty()) return "no layer is split: gradients are fewer bytes than activations";
+  if (names.empty()) return "no layer is split: " + reason_for_none(graph, split.parts);
   const HybridBytes bytes = hybrid_bytes(graph, split);
   return fmt::format("{}: {} B of activations in a step instead of {} B of gradients", fmt::join(names, ", "),
                      show_count(bytes.activations), show_count(bytes.gradients));

@@ -70,6 +70,21 @@ TEST(HybridSplit, AutoLeavesLayersWhoseGradientsAreFewerBytes) {
   EXPECT_EQ(layer_of(graph, hybrid_split(graph, "classifier.1", 4, 1 << 20), "classifier.1").form, Form::row) << "asked for by name";
 }
 
+TEST(HybridSplit, SaysWhyNothingIsSplit) {
+  const Graph graph = hybrid_network("alexnet");
+  EXPECT_THAT(describe_hybrid(graph, hybrid_split(graph, "auto", 4, 1 << 20)), HasSubstr("fewer bytes"));
+  EXPECT_THAT(describe_hybrid(graph, hybrid_split(graph, "auto", 7, 32)), AllOf(HasSubstr("7 workers"), Not(HasSubstr("fewer bytes"))));
+  EXPECT_THAT(describe_hybrid(graph, hybrid_split(graph, "auto", 1, 32)), HasSubstr("one worker"));
+}
+
+TEST(HybridSplit, LeavesATiedHeadWhole) {
+  ModelConfig config;
+  config.network = "gpt", config.tied = true;
+  const Graph graph = make_graph(config);
+  EXPECT_EQ(layer_of(graph, hybrid_split(graph, "auto", 2, 1), "lm_head").form, Form::whole);
+  EXPECT_THAT(message_of<ConfigError>([&] { hybrid_split(graph, "lm_head", 2, 1); }), AllOf(HasSubstr("lm_head"), HasSubstr("model.tied")));
+}
+
 TEST(HybridSplit, NamesSayWhichLayers) {
   const Graph graph = hybrid_network("mlp");
   const TensorSplit split = hybrid_split(graph, "fc2, fc3", 2, 32);
