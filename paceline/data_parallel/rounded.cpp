@@ -9,10 +9,19 @@
 namespace paceline::data_parallel {
 namespace {
 
+/// An algorithm that was chosen for allreduces, where it has this collective; or else the communicator's own choice.
+std::string offered(const std::string& algorithm, schedule::Collective collective) {
+  if (algorithm.empty() || algorithm == "auto") return algorithm;
+  return find(schedule::algorithms(), "algorithm", algorithm).make.offer(collective) ? algorithm : std::string();
+}
+
 class Rounded final : public Exchange {
  public:
   explicit Rounded(const ExchangeSetup& setup)
-      : gradients_(setup.arena.gradients()), comm_(setup.comm), options_{.algorithm = setup.algorithm} {}
+      : gradients_(setup.arena.gradients()),
+        comm_(setup.comm),
+        to_all_{.algorithm = offered(setup.algorithm, schedule::Collective::all_to_all)},
+        gather_{.algorithm = offered(setup.algorithm, schedule::Collective::all_gather)} {}
 
   void prepare(const std::vector<Bucket>& buckets) override {
     std::int64_t most = 0;
@@ -29,7 +38,7 @@ class Rounded final : public Exchange {
     const at::Tensor all = sent_.narrow(0, 0, bucket.count());
     const schedule::Range own = part(bucket, comm_.rank());
     all.narrow(0, own.begin, own.size()).copy_(mean);
-    comm_.run(comm::all_gather(all));
+    comm_.run(comm::all_gather(all, gather_));
     gradients_.narrow(0, bucket.begin, bucket.count()).copy_(all);
     count_bytes(bucket, 2);
   }
@@ -52,7 +61,7 @@ class Rounded final : public Exchange {
       const schedule::Range theirs = part(bucket, rank);
       sent_.narrow(0, rank * room, theirs.size()).copy_(gradients_.narrow(0, bucket.begin + theirs.begin, theirs.size()));
     }
-    comm_.run(comm::all_to_all(sent_.narrow(0, 0, workers * room), arrived_.narrow(0, 0, workers * room), options_));
+    comm_.run(comm::all_to_all(sent_.narrow(0, 0, workers * room), arrived_.narrow(0, 0, workers * room), to_all_));
     at::Tensor sum = sum_.narrow(0, 0, own);
     sum.copy_(arrived_.narrow(0, 0, own));
     for (int rank = 1; rank < workers; ++rank) sum.add_(arrived_.narrow(0, rank * room, own));
@@ -67,7 +76,7 @@ class Rounded final : public Exchange {
 
   at::Tensor gradients_;
   comm::Communicator& comm_;
-  comm::Options options_;
+  comm::Options to_all_, gather_;
   at::Tensor sent_, arrived_;  // [workers × the largest part] in bf16
   at::Tensor sum_;             // [the largest part]
 };

@@ -21,7 +21,8 @@ struct Exchanged {
   std::int64_t sent = 0, plain = 0;
 };
 
-Exchanged exchange(int workers, at::ScalarType storage, bool scatters, const std::function<at::Tensor(int rank, std::int64_t n)>& values) {
+Exchanged exchange(int workers, at::ScalarType storage, bool scatters, const std::function<at::Tensor(int rank, std::int64_t n)>& values,
+                   const std::string& algorithm = {}) {
   Exchanged result{.gradients = std::vector<at::Tensor>(static_cast<std::size_t>(workers)), .buckets = {}};
   auto group = comm::local_group(workers);
   std::vector<std::thread> threads;
@@ -29,7 +30,8 @@ Exchanged exchange(int workers, at::ScalarType storage, bool scatters, const std
     threads.emplace_back([&, rank] {
       tensor::Arena arena({{.name = "a", .shape = {kRows, kColumns}}, {.name = "b", .shape = {kRows}}}, {.tensor = storage});
       arena.gradients().copy_(values(rank, arena.length()));
-      const auto made = make_exchange({.arena = arena, .comm = *group[static_cast<std::size_t>(rank)], .bf16 = true});
+      const auto made =
+          make_exchange({.arena = arena, .comm = *group[static_cast<std::size_t>(rank)], .algorithm = algorithm, .bf16 = true});
       const std::vector<Bucket> buckets = cut_buckets(arena, 1);
       made->prepare(buckets);
       for (const Bucket& bucket : buckets) scatters ? made->scatter(bucket) : made->average(bucket);
@@ -65,6 +67,15 @@ TEST(Bf16Gradients, AreAveragedInFp32AndRoundedOnce) {
       for (const at::Tensor& other : found.gradients) EXPECT_TRUE(at::equal(other, found.gradients[0])) << "all workers have the same bits";
       EXPECT_TRUE(at::equal(exchange(workers, storage, false, wave).gradients[0], found.gradients[0])) << "and again";
     }
+}
+
+TEST(Bf16Gradients, TravelByAnyAlgorithm) {
+  const Exchanged usual = exchange(4, at::kFloat, /*scatters=*/false, wave);
+  for (const auto& row : schedule::algorithms()) {
+    if (row.key == "hierarchical") continue;  // needs hosts
+    const Exchanged chosen = exchange(4, at::kFloat, /*scatters=*/false, wave, std::string(row.key));
+    EXPECT_TRUE(at::equal(chosen.gradients[3], usual.gradients[3])) << row.key;
+  }
 }
 
 TEST(Bf16Gradients, OfAnOwnedPartAreNotRoundedAgain) {
