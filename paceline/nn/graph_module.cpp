@@ -69,9 +69,9 @@ std::vector<std::vector<int>> crossing_layers(const graph::Graph& graph, const s
 }
 
 /// Null: nobody shares layers.
-std::unique_ptr<TensorAxis> axis_of(const graph::TensorSplit& split, comm::Communicator* spread, comm::Communicator* tensor) {
-  comm::Communicator* const sharing = split.hybrid ? spread : split.parts > 1 ? tensor : nullptr;
-  return sharing ? std::make_unique<TensorAxis>(*sharing) : nullptr;
+std::unique_ptr<TensorAxis> axis_of(const graph::TensorSplit& split, comm::Communicator* spread, const GraphModule::Options& options) {
+  comm::Communicator* const sharing = split.hybrid ? spread : split.parts > 1 ? options.tensor : nullptr;
+  return sharing ? std::make_unique<TensorAxis>(*sharing, options.clock) : nullptr;
 }
 
 std::optional<tensor::Slice> slice_of(const graph::LocalTensor& local, tensor::Across across) {
@@ -94,8 +94,8 @@ GraphModule::GraphModule(graph::Graph graph, const Options& options)
       options_(options),
       split_(options.hybrid ? *options.hybrid : graph::tensor_split(graph_, options.tensor ? options.tensor->size() : 1, options.sequence)),
       spread_(options.data && options.data->size() > 1 ? options.data->split(0, options.data->rank()) : nullptr),
-      axis_(axis_of(split_, spread_.get(), options.tensor)),
-      experts_axis_(spread_ ? std::make_unique<TensorAxis>(*spread_) : nullptr),
+      axis_(axis_of(split_, spread_.get(), options)),
+      experts_axis_(spread_ ? std::make_unique<TensorAxis>(*spread_, options.clock) : nullptr),
       device_(options.device),
       compute_(compute_type(options)),
       channels_last_(options.device.is_cuda()),
@@ -297,8 +297,13 @@ at::Tensor GraphModule::forward(const at::Tensor& input) {
   take_back();
   refresh();  // an optimizer of the user's does not know of it
   const auto trained = std::ranges::find_if(leaves_, [](const at::Tensor& leaf) { return leaf.requires_grad(); });
-  if (at::GradMode::is_enabled() && (trained != leaves_.end() || input.requires_grad()))
-    return ModuleFunction::apply(input, trained == leaves_.end() ? input : *trained, this);
+  const bool trains = at::GradMode::is_enabled() && (trained != leaves_.end() || input.requires_grad());
+  if (trains && spread_)
+    throw ConfigError(fmt::format(
+        "network '{}' is spread over {} workers, which exchange samples in its layers, and autograd's backward pass does not know "
+        "who has how many; use run() and back() with Pass::shares, or forward() under torch::NoGradGuard",
+        graph_.network(), spread_->size()));
+  if (trains) return ModuleFunction::apply(input, trained == leaves_.end() ? input : *trained, this);
   Pass pass;
   pass.training = is_training();
   return run(input, pass, nullptr);

@@ -31,6 +31,7 @@ class GraphModule : public torch::nn::Module, public Model {
     bool sequence = false;                          // they share the positions between those layers as well
     comm::Communicator* data = nullptr;             // the ranks over which some layers are spread, each with samples of its own; null: none
     std::optional<graph::TensorSplit> hybrid = {};  // how they share layers (graph/hybrid.h)
+    const Clock* clock = nullptr;                   // of waits for other ranks in traffic(), which outlives it; null: not measured
   };
 
   /// Collective on the ranks of Options::data.
@@ -123,11 +124,11 @@ class GraphModule : public torch::nn::Module, public Model {
   at::Tensor compute_copy_;                 // the arena in compute_, where that differs
   std::shared_ptr<tensor::Backing> copy_backing_;
   std::shared_ptr<tensor::Backing> table_copy_, table_gradient_;  // of a table that another stage trains
-  std::vector<at::Tensor> leaves_;   // by arena entry: the parameters that users and their optimizers hold
-  std::vector<at::Tensor> running_;  // the same of the statistics
-  std::vector<Node> nodes_;          // by layer
-  std::vector<double> momenta_;      // by entry of the statistics
-  std::vector<int> last_use_;        // by layer: the last layer that reads its output
+  std::vector<at::Tensor> leaves_;                                // by arena entry: the parameters that users and their optimizers hold
+  std::vector<at::Tensor> running_;                               // the same of the statistics
+  std::vector<Node> nodes_;                                       // by layer
+  std::vector<double> momenta_;                                   // by entry of the statistics
+  std::vector<int> last_use_;                                     // by layer: the last layer that reads its output
   bool uses_chance_ = false;
 };
 

@@ -27,8 +27,8 @@ struct Unit {
   std::optional<std::size_t> borrows = {};  // a unit before it, of whose parameters it uses some as well (tied embeddings)
 };
 
-/// A weight that two units share, where the stages of a pipeline part them: the stage of the first one trains it, and that of the second has
-/// a copy, which is in no arena.
+/// A weight that two units share, where the stages of a pipeline part them: the stage of the first one trains it, and that of the second
+/// has a copy, which is in no arena.
 struct TiedWeight {
   at::Tensor values, gradient;       // as this stage has them; undefined on the stages in between
   std::optional<std::size_t> entry;  // in the arena, where it is trained
@@ -112,6 +112,8 @@ class Model {
   /// Data-parallel workers exchange samples in the middle of a pass: all of them make as many, a worker without samples too. Pass::shares
   /// says who has how many; a forward pass that does not know asks the others.
   virtual bool exchanges_samples() const { return false; }
+  /// Data-parallel workers need one another in a pass, for samples or for parameters: none may leave one out.
+  virtual bool workers_meet() const { return exchanges_samples(); }
 
   virtual Traffic traffic() const { return {}; }  ///< since it was made
 

@@ -50,6 +50,7 @@ class RecomputingModel : public Model {
   bool takes_masks() const override { return inner_->takes_masks(); }
   bool recordable() const override { return inner_->recordable(); }
   bool exchanges_samples() const override { return inner_->exchanges_samples(); }
+  bool workers_meet() const override { return inner_->workers_meet(); }
   Traffic traffic() const override { return inner_->traffic(); }
   std::vector<Part> parts() const override { return inner_->parts(); }
   void walk(const at::Tensor& input, const Pass& pass, const Visit& visit) override { inner_->walk(input, pass, visit); }

@@ -11,9 +11,9 @@ namespace paceline::nn {
 class SplitSoftmaxLoss final : public Loss {
  public:
   /// `comm`: the tensor axis, whose ranks have classes in their order, parts of nearly the same size of all `classes`. It outlives the
-  /// loss.
-  SplitSoftmaxLoss(comm::Communicator& comm, std::int64_t classes, double smoothing = 0)
-      : axis_(comm), classes_(classes), smoothing_(smoothing) {}
+  /// loss, and so does the clock of its waits.
+  SplitSoftmaxLoss(comm::Communicator& comm, std::int64_t classes, double smoothing = 0, const Clock* clock = nullptr)
+      : axis_(comm, clock), classes_(classes), smoothing_(smoothing) {}
 
   Scored score(const at::Tensor& output, const at::Tensor& targets, double scale) const override;
   at::Tensor evaluate(const at::Tensor& output, const at::Tensor& targets) const override;

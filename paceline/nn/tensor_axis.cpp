@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "paceline/base/clock.h"
-
 namespace paceline::nn {
 namespace {
 
@@ -42,10 +40,9 @@ at::Tensor put_together(const at::Tensor& parts, const Shares& shares) {
 }  // namespace
 
 void TensorAxis::run(const comm::Operation& operation, const at::Tensor& values, int rounds) const {
-  const SteadyClock clock;
-  const Nanoseconds began = clock.now();
+  const Nanoseconds began = now();
   comm_.run(operation);
-  const double spent = seconds(clock.now() - began);
+  const double spent = seconds(now() - began);
   traffic_ += {spent, spent, 0, rounds * static_cast<std::int64_t>(values.nbytes()) * (size() - 1) / size()};
 }
 

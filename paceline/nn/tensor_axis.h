@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "paceline/base/clock.h"
 #include "paceline/comm/communicator.h"
 #include "paceline/nn/op.h"
 #include "paceline/nn/traffic.h"
@@ -14,8 +15,8 @@ using Shares = std::vector<Share>;  // of a batch, by rank
 
 class TensorAxis {
  public:
-  /// `comm` outlives it.
-  explicit TensorAxis(comm::Communicator& comm) : comm_(comm) {}
+  /// Both outlive it. `clock` measures what traffic() says of waits; null: they are not measured.
+  explicit TensorAxis(comm::Communicator& comm, const Clock* clock = nullptr) : comm_(comm), clock_(clock) {}
 
   int rank() const { return comm_.rank(); }
   int size() const { return comm_.size(); }
@@ -50,7 +51,10 @@ class TensorAxis {
   /// `rounds`: how often a rank sends its share of the other ranks' parts: twice in an allreduce, otherwise once.
   void run(const comm::Operation& operation, const at::Tensor& values, int rounds) const;
 
+  Nanoseconds now() const { return clock_ ? clock_->now() : Nanoseconds(0); }
+
   comm::Communicator& comm_;
+  const Clock* clock_;
   mutable Traffic traffic_;  // of the thread that computes
 };
 

@@ -260,9 +260,15 @@ std::vector<nn::Share> PipelinePass::shares_of(const step::Batch& batch, std::in
 // without samples.
 std::int64_t PipelinePass::micro_batches_of(const step::Batch& batch) const {
   const std::int64_t samples = batch.inputs.size(0);
-  if (context_.zero < 3 && !context_.model.exchanges_samples()) return std::min(context_.micro_batches, samples);
+  if (!context_.model.workers_meet()) return std::min(context_.micro_batches, samples);
   const std::int64_t largest = (batch.global_samples + context_.workers() - 1) / context_.workers();  // share
   return std::min(context_.micro_batches, std::max(samples, largest));
+}
+
+/// Zeros for all gradients, stage by stage: under ZeRO 2 there is memory behind them when the model brings it, and not before.
+void PipelinePass::sit_out(const nn::GradientReady& ready) {
+  const std::vector<nn::Units> own = graph::held_by(stages_, ranks_, rank_);
+  for (auto units = own.rbegin(); units != own.rend(); ++units) context_.model.sit_out_back(*units, pass_, ready);
 }
 
 /// The first stage's part of a tied weight's gradient is not the whole.
@@ -305,7 +311,7 @@ at::Tensor PipelinePass::run(const step::Batch& batch, double weight, const nn::
   const step::TrafficMeter meter(context_, traffic_);
   const double waited = borders_.waited_s();
   const std::int64_t sent = borders_.bytes_sent(), parts = micro_batches_of(batch);
-  if (parts == 0) context_.model.arena().gradients().zero_();
+  if (parts == 0) sit_out(ready);
   const at::Tensor sums = Round(*this, batch, parts, false).fly(weight, all_but_tied(ready), told);
   if (tied_ && parts > 0) add_tied_gradient(ready);
   if (handed_over_) handed_over_();

@@ -5,9 +5,9 @@
 // micro-batches are added in ascending order on every stage, running statistics follow each other as on one worker, and dropout draws by
 // micro-batch and layer: the parameters are those that one worker with the same micro-batches would get.
 //
-// A weight that the first and the last stage share (tied embeddings) belongs to the first one, which alone reduces, updates and saves it. The
-// last one has a copy: the first stage's first forward pass sends it, and when all micro-batches are back, the copy's gradient goes to the
-// first stage and is added to its own.
+// A weight that the first and the last stage share (tied embeddings) belongs to the first one, which alone reduces, updates and saves it.
+// The last one has a copy: the first stage's first forward pass sends it, and when all micro-batches are back, the copy's gradient goes to
+// the first stage and is added to its own.
 #pragma once
 
 #include <map>
@@ -46,6 +46,7 @@ class PipelinePass final : public step::BatchPass {
   class Round;  // one batch on its way
 
   void zero_others();
+  void sit_out(const nn::GradientReady& ready);
   nn::GradientReady all_but_tied(const nn::GradientReady& ready) const;
   void add_tied_gradient(const nn::GradientReady& ready);
   void send_tied(const at::Tensor& values);

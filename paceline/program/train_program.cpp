@@ -120,6 +120,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
   if (!launched.one_host() && launched.rank == 0 && launched.restarts == 0) RunFolder::forget(cluster.runs, launched.run);
   plan.recipe = train::recipe_for(plan.recipe, cluster);
   const train::Workload workload = make_workload ? make_workload(plan.recipe) : train::Workload{};
+  if (plan.resume_from) train::require_own_program(plan.resume_from->second, plan.resume_from->first.string(), workload);
   if (!cluster.leads()) return run_remote(plan.recipe, workload, cluster);
   const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself
   const SteadyClock clock;

@@ -37,6 +37,7 @@ class GatheringModel final : public nn::Model {
   bool takes_masks() const override { return model_->takes_masks(); }
   bool recordable() const override { return stage_ < 3 && model_->recordable(); }
   bool exchanges_samples() const override { return model_->exchanges_samples(); }
+  bool workers_meet() const override { return stage_ == 3 || model_->workers_meet(); }
   std::vector<nn::Part> parts() const override { return model_->parts(); }
   void take_back() override { model_->take_back(); }
   void refresh() override;

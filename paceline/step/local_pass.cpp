@@ -40,7 +40,7 @@ std::vector<nn::Share> LocalPass::shares_of(const Batch& batch, std::int64_t par
 
 std::int64_t LocalPass::parts_of(const Batch& batch) const {
   const std::int64_t samples = batch.inputs.size(0);
-  if (!handed_over_ && !meets()) return std::min(context_.micro_batches, samples);
+  if (!handed_over_ && !exchanges()) return std::min(context_.micro_batches, samples);
   const std::int64_t largest = (batch.global_samples + context_.workers() - 1) / context_.workers();  // share
   return std::min(context_.micro_batches, std::max(samples, largest));
 }
@@ -62,11 +62,11 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     const bool last = part + 1 == parts;
     pass_.accumulate = part > 0 && !handed_over_;
     pass_.chance = nn::chance_of(chance_, static_cast<std::uint64_t>(part));
-    if (meets()) pass_.shares = shares_of(batch, parts, part);
+    if (exchanges()) pass_.shares = shares_of(batch, parts, part);
     const at::Tensor inputs = batch.inputs.narrow(0, begin, count);
     nn::Trace trace;
     nn::Scored scored;
-    if (count > 0 || meets()) {
+    if (count > 0 || exchanges()) {
       const PhaseSpan span(context_, "forward");
       const at::Tensor output = module.run(inputs, pass_, &trace);
       if (count > 0) scored = context_.loss->score(output, batch.targets.narrow(0, begin, count), weight);
@@ -81,7 +81,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     if (told && last) told(sums);
     const PhaseSpan span(context_, "backward");
     const nn::GradientReady& listener = last || handed_over_ ? ready : nobody_;
-    if (count > 0 || meets()) module.back(scored.gradient, pass_, trace, listener);
+    if (count > 0 || exchanges()) module.back(scored.gradient, pass_, trace, listener);
     else module.sit_out_back(module.all(), pass_, listener);
     if (handed_over_) handed_over_();
   }
@@ -93,7 +93,7 @@ void LocalPass::diagnose(const at::Tensor& suspect, const at::Tensor& inputs) co
   nn::Model& module = context_.model;
   if (!looks()) return;
   std::vector<std::int32_t> any = {suspect.defined() ? 1 : 0};
-  if ((context_.zero == 3 || meets()) && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
+  if (module.workers_meet() && context_.workers() > 1) context_.comm().run(comm::allreduce(any, {.op = comm::ReduceOp::max}));
   if (suspect.defined()) context_.on_not_finite(module, suspect, step_);
   else if (any[0] > 0) module.take_part(inputs, /*training=*/true);
 }
@@ -101,9 +101,9 @@ void LocalPass::diagnose(const at::Tensor& suspect, const at::Tensor& inputs) co
 at::Tensor LocalPass::evaluate(const Batch& batch) {
   nn::Pass pass;
   pass.training = false;
-  if (meets()) pass.shares = shares_of(batch, 1, 0);
+  if (exchanges()) pass.shares = shares_of(batch, 1, 0);
   if (batch.inputs.size(0) > 0) return context_.loss->evaluate(context_.model.run(batch.inputs, pass, nullptr), batch.targets);
-  if (meets()) context_.model.run(batch.inputs, pass, nullptr);
+  if (exchanges()) context_.model.run(batch.inputs, pass, nullptr);
   else context_.model.sit_out_run(context_.model.all(), /*trained=*/false);
   const std::int64_t figures = 2 + std::ssize(context_.loss->metrics());
   return at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(context_.model.device()));

@@ -24,7 +24,7 @@ class LocalPass final : public BatchPass {
  private:
   bool looks() const { return context_.on_not_finite && context_.model.device().is_cpu(); }
   void diagnose(const at::Tensor& suspect, const at::Tensor& inputs) const;
-  bool meets() const { return context_.model.exchanges_samples(); }
+  bool exchanges() const { return context_.model.exchanges_samples(); }
   std::uint64_t chance_of_worker(int rank) const;
   std::vector<nn::Share> shares_of(const Batch& batch, std::int64_t parts, std::int64_t part) const;
 

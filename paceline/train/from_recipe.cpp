@@ -11,6 +11,7 @@
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/graph/hybrid.h"
+#include "paceline/graph/registry.h"
 #include "paceline/graph/stages.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/recomputing_model.h"
@@ -84,7 +85,8 @@ std::shared_ptr<const nn::Loss> loss_of(const Recipe& recipe, const Workload& wo
         network->split().parts, network->graph().network()));
   if (workload.loss) return workload.loss;
   if (!split) return std::make_shared<nn::SoftmaxLoss>(recipe.train.label_smoothing);
-  return std::make_shared<nn::SplitSoftmaxLoss>(*network->options().tensor, network->graph().classes(), recipe.train.label_smoothing);
+  return std::make_shared<nn::SplitSoftmaxLoss>(*network->options().tensor, network->graph().classes(), recipe.train.label_smoothing,
+                                                network->options().clock);
 }
 
 }  // namespace
@@ -126,6 +128,7 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
     options.precision = tensor::parse_precision(recipe.train.precision, options.device);
     options.dtype = recipe.train.storage == "fp16" ? c10::kHalf : recipe.train.storage == "bf16" ? c10::kBFloat16 : c10::kFloat;
     options.seed = static_cast<std::uint64_t>(recipe.train.seed);
+    options.clock = &clock;
     options.fuse_norms = recipe.strategy.batch_norm != "sync";
     options.allocate = data_parallel::allocate_from(comm);
     if (mesh.tensor().size() > 1) options.tensor = &mesh.tensor();
@@ -152,6 +155,16 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
 std::string network_of(const Recipe& recipe, const Workload& workload) {
   if (!workload.name.empty()) return workload.name;
   return workload.model ? "module" : recipe.model.network;
+}
+
+void require_own_program(const Checkpoint& checkpoint, const std::string& source, const Workload& workload) {
+  const auto is_it = [&](const auto& row) { return row.key == checkpoint.network; };
+  const bool built_in = std::ranges::any_of(graph::networks(), is_it);
+  if (workload.model || workload.name == checkpoint.network || built_in || checkpoint.network.empty()) return;
+  throw ConfigError(
+      fmt::format("{} is of '{}', which is none of Paceline's networks but a model of another program; resume it with that program: "
+                  "PROGRAM --resume {}",
+                  source, checkpoint.network, source));
 }
 
 std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::Model> model, const comm::Mesh& mesh, const Clock& clock) {

@@ -10,6 +10,7 @@
 #include "paceline/nn/model.h"
 #include "paceline/observe/event.h"
 #include "paceline/step/strategy.h"
+#include "paceline/train/checkpoint.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/workload.h"
 
@@ -44,6 +45,9 @@ std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::M
 
 /// The workload's name, or else that of the recipe's network.
 std::string network_of(const Recipe& recipe, const Workload& workload);
+
+/// ConfigError where the checkpoint is of a model that neither Paceline nor the workload has.
+void require_own_program(const Checkpoint& checkpoint, const std::string& source, const Workload& workload);
 
 /// Of the whole model, whatever a rank holds of it.
 std::int64_t parameters_of(nn::Model& model);

@@ -215,6 +215,7 @@ void validate_mesh(const Recipe& recipe) {
   const bool splits = sharing < parallel.workers;  // layers, or the list of them
   const std::string& name = recipe.strategy.name;
   if (const std::int64_t experts = recipe.model.experts; experts > 0) {
+    graph::make_graph(recipe.model);  // refuses experts that the network does not have
     if (name != "auto" && name != "single" && name != "allreduce")
       throw ConfigError(
           fmt::format("model.experts={} is for workers that make every step together, and strategy '{}' is not; use "

@@ -56,7 +56,7 @@ bool Trainer::evaluate() {
 bool Trainer::told_to_stop_at(std::int64_t batch) {
   constexpr std::int64_t kBatches = 16;
   std::vector<std::int32_t> told = {around_.stop.load(std::memory_order_relaxed) ? 1 : 0};
-  const bool workers_meet = recipe_.parallel.zero == 3 || module_->exchanges_samples();
+  const bool workers_meet = module_->workers_meet();
   if (!workers_meet && mesh_->pipeline().size() == 1 && mesh_->tensor().size() == 1) return told[0] > 0;
   if (batch % kBatches > 0) return false;
   for (comm::Communicator* const axis : {&mesh_->data(), &mesh_->pipeline(), &mesh_->tensor()})
@@ -101,7 +101,7 @@ void Trainer::look_into_test() {
   if (mesh_->pipeline().size() > 1) return;  // no rank has all layers
   std::optional<Fault> found;
   test_feed_->start(0, recipe_.data.batch);
-  const bool together = recipe_.parallel.zero == 3 || module_->exchanges_samples();
+  const bool together = module_->workers_meet();
   for (auto batch = test_feed_->next(); batch && (!found || together); batch = test_feed_->next()) {
     if (batch->inputs.size(0) == 0 || found) {
       module_->take_part(batch->inputs, /*training=*/false);

@@ -139,6 +139,29 @@ TEST_P(HybridTraining, EqualsDataParallelismAndOneWorker) {
   }
 }
 
+// A loop of one's own has nobody to say who has how many samples.
+TEST(HybridModule, IsRefusedToAutograd) {
+  const HybridCase test{.name = "mlp", .hybrid = "fc*", .model = hybrid_model("mlp", {3, 4, 4})};
+  auto group = comm::local_group(2);
+  std::vector<std::thread> threads;
+  for (auto& comm : group)
+    threads.emplace_back([&] {
+      const graph::Graph graph = graph::make_graph(test.model);
+      GraphModule module(graph, {.data = comm.get(), .hybrid = graph::hybrid_split(graph, test.hybrid, 2, 6)});
+      const at::Tensor batch = batch_of(graph, 3, 1).to(at::kFloat);
+      try {
+        module.forward(batch);
+        ADD_FAILURE() << "its backward pass would not know the shares";
+      } catch (const ConfigError& problem) {
+        EXPECT_NE(std::string(problem.what()).find("mlp"), std::string::npos);
+        EXPECT_NE(std::string(problem.what()).find("2 workers"), std::string::npos);
+      }
+      const at::NoGradGuard no_grad;
+      EXPECT_EQ(module.forward(batch).size(0), 3);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
 const HybridCase kHybridCases[] = {
     {.name = "mlp", .hybrid = "fc*", .model = hybrid_model("mlp", {3, 4, 4})},
     {.name = "mlp_dropout", .hybrid = "fc*", .model = hybrid_model("mlp", {3, 4, 4}, 0.3)},

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "paceline/sharded/gathering_model.h"
 #include "ranks.h"
 
 namespace paceline::pipeline {
@@ -52,8 +53,47 @@ TEST_P(Pipelined, TwoWorkersShareTheBatch) {
   expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam()), .mesh = {.data = 2}, .steps = 6});
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, Pipelined, testing::Values("mlp", "cnn", "residual", "gpt"),
+INSTANTIATE_TEST_SUITE_P(Networks, Pipelined, testing::Values("mlp", "cnn", "residual", "gpt", "gpt_tied"),
                          [](const auto& item) { return item.param; });
+
+// LARS takes the norms of whole tensors: a tied one has one norm, of the sum of both stages' gradients.
+TEST(PipelinedTied, HasOneNorm) {
+  expect_equal_to_one_worker("gpt_tied", {.graph = network("gpt_tied"), .micro_batches = 2, .steps = 6, .optimizer = "lars"});
+}
+
+TEST(PipelinedShare, WithoutSamplesHasZerosInMemoryThatIsCounted) {
+  const auto problems = with_ranks({.graph = network("mlp"), .mesh = {.data = 2, .pipeline = 2}}, [](Rank& rank) {
+    const std::shared_ptr<nn::Model> module(&rank.module(), [](nn::Model*) {});
+    const step::Context& given = rank.context();
+    sharded::GatheringModel model(module, rank.mesh().data(), given.clock, /*stage=*/2);
+    const step::Context context{.model = model,
+                                .optim = given.optim,
+                                .mesh = given.mesh,
+                                .bus = given.bus,
+                                .clock = given.clock,
+                                .compress = given.compress,
+                                .micro_batches = 2,
+                                .zero = 2,
+                                .pipeline = given.pipeline};
+    const auto pass = make_pass(context);
+    pass->hand_over([] {});
+    step::Batch batch = rank.batch(1);
+    batch = {batch.inputs.narrow(0, 0, 0), batch.targets.narrow(0, 0, 0), 1};
+    tensor::Arena& arena = model.arena();
+    const std::int64_t before = arena.ledger().bytes(tensor::Role::gradient);
+    std::vector<bool> told(arena.entries().size(), false);
+    pass->run(batch, 1, [&](std::size_t first, std::size_t last) {
+      for (std::size_t i = first; i < last; ++i) told[i] = true;
+    });
+    const auto page = static_cast<std::int64_t>(tensor::page_bytes());
+    EXPECT_GE(arena.ledger().bytes(tensor::Role::gradient) + 2 * page, static_cast<std::int64_t>(arena.gradients().nbytes()));
+    EXPECT_GE(arena.ledger().bytes(tensor::Role::gradient), before);
+    EXPECT_EQ(arena.gradients().abs().max().item<float>(), 0);
+    EXPECT_EQ(std::ranges::count(told, false), 0);
+  });
+  for (const std::exception_ptr& problem : problems)
+    if (problem) std::rethrow_exception(problem);
+}
 
 TEST(SlowPipelined, Resnet18TrainsAsOneWorkerDoes) { expect_equal_to_one_worker("resnet18", {.graph = network("resnet18")}); }
 

@@ -117,6 +117,9 @@ TEST(Experts, AreRefusedWhereTheyCannotBe) {
   };
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 3, r.data.batch = 15; }),
               AllOf(HasSubstr("model.experts=3 or 6"), HasSubstr("parallel.data=2")));
+  EXPECT_THAT(refused([](Recipe& r) { r.model.network = "mlp", r.parallel.workers = 3, r.data.batch = 15; }),
+              AllOf(HasSubstr("mlp"), HasSubstr("leave model.experts out")))
+      << "whatever the workers";
   EXPECT_THAT(refused([](Recipe& r) { r.strategy.name = "local_sgd"; }), AllOf(HasSubstr("local_sgd"), HasSubstr("allreduce")));
   EXPECT_THAT(refused([](Recipe& r) { r.comm.compression = "topk"; }), HasSubstr("comm.compression=none"));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 0, r.parallel.tensor = 2, r.parallel.sequence = true; }),

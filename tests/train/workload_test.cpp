@@ -212,6 +212,18 @@ TEST(Workload, ResumesToTheSameBits) {
   }
 }
 
+TEST(Workload, IsResumedByTheProgramThatHasIt) {
+  Checkpoint checkpoint;
+  checkpoint.network = "two_towers";
+  Workload same;
+  same.name = "two_towers";
+  require_own_program(checkpoint, "runs/a", same);
+  EXPECT_THAT(message_of<ConfigError>([&] { require_own_program(checkpoint, "runs/a", {}); }),
+              testing::AllOf(testing::HasSubstr("runs/a"), testing::HasSubstr("two_towers"), testing::HasSubstr("--resume")));
+  checkpoint.network = "resnet18";
+  require_own_program(checkpoint, "runs/a", {});
+}
+
 TEST(Workload, SynchronisedBatchNormsSeeTheWholeBatch) {
   Recipe recipe = small_recipe();
   recipe.optim.momentum = 0;
