@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <future>
 
 #include "benchmark.h"
@@ -46,9 +47,16 @@ Size size_of(const Options& options) {
 
 /// What one worker found of one stage.
 struct Found {
-  std::vector<double> step_s;  // by round
+  std::vector<double> step_s, cpu_s;  // by round
   double bytes_per_step = 0, peak = 0, elements = 0, unit = 0;
 };
+
+/// Of this thread: other programs on the host do not stretch it, but waits are not in it either.
+Nanoseconds cpu_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + Nanoseconds(time.tv_nsec);
+}
 
 class ZeroWorker {
  public:
@@ -77,9 +85,10 @@ class ZeroWorker {
   void measure(Found& found) {
     comm_->run(comm::barrier());
     const std::int64_t sent = strategy_->traffic().bytes_sent;
-    const Nanoseconds began = clock_.now();
+    const Nanoseconds began = clock_.now(), computed = cpu_time();
     make_steps(kSteps);
     found.step_s.push_back(seconds(clock_.now() - began) / kSteps);
+    found.cpu_s.push_back(seconds(cpu_time() - computed) / kSteps);
     found.bytes_per_step = static_cast<double>(strategy_->traffic().bytes_sent - sent) / kSteps;
     tensor::Arena& arena = model_->arena();
     found.peak = static_cast<double>(arena.ledger().peak()), found.elements = static_cast<double>(arena.length());
@@ -197,8 +206,11 @@ std::vector<Row> bench_zero(const Options& options, const Say& say) {
     const Stages stages = measure(size, batch, options.rounds, workers);
     for (int stage = 0; stage < kStages; ++stage) {
       const Found &found = stages[static_cast<std::size_t>(stage)], &plain = stages.front();
-      std::vector<double> ratios;  // of neighbours in time: the load of the host changes from round to round
-      for (std::size_t round = 0; round < found.step_s.size(); ++round) ratios.push_back(plain.step_s[round] / found.step_s[round]);
+      std::vector<double> ratios, cpu_ratios;  // of neighbours in time: the load of the host changes from round to round
+      for (std::size_t round = 0; round < found.step_s.size(); ++round) {
+        ratios.push_back(plain.step_s[round] / found.step_s[round]);
+        cpu_ratios.push_back(found.cpu_s[round] / plain.cpu_s[round]);
+      }
       const double step_s = median(found.step_s), should = formula(stage, found, workers);
       rows.push_back({{"workers", workers},
                       {"stage", stage},
@@ -206,6 +218,7 @@ std::vector<Row> bench_zero(const Options& options, const Say& say) {
                       {"parameters_m", found.elements / 1e6},
                       {"samples_per_s", static_cast<double>(batch * workers) / step_s},
                       {"of_plain", median(ratios)},
+                      {"cpu_of_plain", median(cpu_ratios)},
                       {"mb_per_step", found.bytes_per_step / 1e6},
                       {"traffic_of_plain", found.bytes_per_step / plain.bytes_per_step},
                       {"peak_mb", found.peak / 1e6},
