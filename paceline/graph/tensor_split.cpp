@@ -232,7 +232,10 @@ Layer local_layer(const Graph& graph, const TensorSplit& split, std::size_t laye
   const LayerSplit& how = split.layers.at(layer);
   const auto part = [&](std::int64_t all) { return part_of(all, split.parts, rank).count; };
   if (how.form == Form::column) local.channels = part(local.channels);
-  if (how.form == Form::both) local.heads = part(local.heads);
+  if (how.form == Form::both) {
+    local.positions = local.output.front(), local.channels = local.output.back() / local.heads * part(local.heads);
+    local.heads = part(local.heads);
+  }
   if (how.form == Form::row && local.kind == Kind::embedding) local.vocabulary = part(local.vocabulary);
   if (how.form == Form::follows && local.kind == Kind::conv) local.channels = part(local.channels), local.groups = part(local.groups);
   // An image has its channels first, a sequence last; flattened channels are cut where the channels were.

@@ -83,7 +83,8 @@ TensorSplit tensor_split(const Graph& graph, int parts, bool sequence = false);
 Slice::Run part_of(std::int64_t all, int parts, int rank);
 /// Of a tensor of this shape.
 Slice slice_of(const Shape& whole, const Cut& cut, int parts, int rank);
-/// A layer as a rank computes it: its own heads, channels, groups and output.
+/// A layer as a rank computes it: its own heads, channels, groups and output. Of attention by heads, `channels` are the features of the
+/// rank's heads and `positions` those that they see.
 Layer local_layer(const Graph& graph, const TensorSplit& split, std::size_t layer, int rank);
 
 /// What a rank holds of a tensor.

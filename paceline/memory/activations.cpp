@@ -85,8 +85,10 @@ std::int64_t Activations::extra(const Layer& layer) const {
     case Kind::lrn: return out * size_.element;
     case Kind::dropout: return layer.probability > 0 ? out * size_.element : 0;
     case Kind::attention: {
-      const std::int64_t weights = layer.heads * layer.output[0] * layer.output[0] * size_.samples;  // softmax(q kᵀ)
-      return (4 * out + (layer.probability > 0 ? 3 : 1) * weights) * size_.element;  // q, k, v, what they mix; weights, used, mask
+      const bool split = layer.positions > 0;  // by heads, each of which sees all positions
+      const std::int64_t time = split ? layer.positions : layer.output[0], features = split ? layer.channels : layer.output[1];
+      const std::int64_t mixed = time * features * size_.samples, weights = layer.heads * time * time * size_.samples;  // softmax(q kᵀ)
+      return (4 * mixed + (layer.probability > 0 ? 3 : 1) * weights) * size_.element;  // q, k, v, what they mix; weights, used, mask
     }
     case Kind::experts: {
       const std::int64_t slots = layer.experts * graph::expert_slots(layer) * size_.samples, rows = out / layer.output.back();

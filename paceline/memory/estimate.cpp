@@ -174,8 +174,10 @@ class Ranks {
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
     // Stage 2 reduces buckets, which may be all of a small model, beside the own part; stage 3 units.
     const std::int64_t bucket = std::min(count, std::max(plan_.bucket / plan_.storage, units[0]));
-    const std::int64_t reduced = std::min(count, (plan_.zero == 2 ? bucket : units[0]) + borrowed(held));
-    const bool masters = plan_.storage < 4, kept_there = masters && apart && plan_.zero >= 2;  // the sum of the own part's gradients
+    const std::int64_t largest = plan_.gpu ? units[0] + units[1] : plan_.zero == 2 ? bucket : units[0];
+    const std::int64_t reduced = std::min(count, largest + borrowed(held));
+    const bool masters = plan_.storage < 4;
+    const bool kept_there = (masters || plan_.offload) && apart && plan_.zero >= 2;  // the sum of the own part's gradients
     bytes[Category::gradients] = plan_.storage * ((kept_there ? 0 : shared(2, count)) + (apart && plan_.zero >= 2 ? reduced : 0));
     bytes[Category::masters] = masters ? 8 * shared(1, count) : 0;
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);

@@ -9,7 +9,8 @@
 //   masters       8 M      8 M/d     8 M/d     8 M/d           where s = 2: parameters and gradients in fp32
 //   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
 //
-// Offloaded, masters and moments are (8 + 4 k) M, or M/d from stage 1 on, in host memory: parameters, gradients and moments in fp32.
+// Offloaded, masters and moments are (8 + 4 k) M, or M/d from stage 1 on, in host memory: parameters, gradients and moments in fp32. On a
+// GPU, gradients from stage 2 on have the two largest units.
 #pragma once
 
 #include <array>
@@ -50,6 +51,7 @@ struct Plan {
   std::int64_t limit = 0;          // bytes that a rank may need, which the cut into stages obeys; 0: none
   bool sequence = false;           // the tensor axis shares positions, too
   std::string hybrid = "none";     // layers that data-parallel ranks share (graph/hybrid.h)
+  bool gpu = false;                // whose pages move by two units at a time, where memory comes and goes
   bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
   std::int64_t storage = 4;        // bytes of a stored parameter and gradient
   std::int64_t product = 4;        // bytes of an operand of the products, and of activations

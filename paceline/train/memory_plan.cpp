@@ -25,6 +25,7 @@ memory::Plan plan_of(const Recipe& recipe) {
   plan.recompute = recipe.train.recompute, plan.schedule = recipe.parallel.schedule, plan.sequence = recipe.parallel.sequence;
   plan.hybrid = recipe.parallel.hybrid;
   plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";
+  plan.gpu = recipe.train.device.starts_with("cuda");
   plan.offload = recipe.parallel.offload;
   const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
   if (mesh.pipeline > 1) plan.chunks = schedule::resolve_chunks(schedule, recipe.parallel.chunks);

@@ -108,6 +108,16 @@ TEST(Estimate, CountsOffloadedStateApart) {
   EXPECT_EQ(offloaded.total(), device.total() - device[Category::masters] - device[Category::moments]);
 }
 
+TEST(Estimate, OffloadedGradientsAreAddedUpInHostMemory) {
+  const graph::Graph graph = gpt(8, 64);
+  const std::int64_t unit = 12 * 64 * 64 + 13 * 64;
+  const Plan plan{.data = 4, .zero = 3, .gpu = true};
+  Plan offloaded = plan;
+  offloaded.offload = true;
+  EXPECT_EQ(estimate(graph, offloaded).at(0).bytes[Category::gradients], 4 * 2 * unit);
+  EXPECT_EQ(estimate(graph, plan).at(0).bytes[Category::gradients], 4 * (2 * unit + graph.parameter_count() / 4));
+}
+
 TEST(Estimate, AStageHoldsItsUnitsAndWhatIsInFlight) {
   const graph::Graph graph = gpt(8, 64);
   Plan plan{.pipeline = 4, .samples = 8, .micro_batches = 8};
@@ -169,6 +179,14 @@ TEST(Estimate, TheTensorAxisSharesWeightsAndWhatIsBetweenThem) {
   EXPECT_LT(two[Category::parameters], 0.6 * static_cast<double>(one[Category::parameters]));
   EXPECT_LT(two[Category::activations], one[Category::activations]);
   EXPECT_GT(2 * two[Category::activations], one[Category::activations]) << "the residual stream is on both";
+  // A layer saves its share of q, k, v, what they mix, the attention weights and the MLP, and four times the stream; the norms two numbers.
+  const auto layer = [](const Plan& plan) {
+    return estimate(gpt(9, 64), plan)[0].bytes[Category::activations] - estimate(gpt(8, 64), plan)[0].bytes[Category::activations];
+  };
+  const std::int64_t stream = 64 * 64, weights = 8 * 64 * 64, norms = 2 * 2 * 64;
+  EXPECT_EQ(layer({.samples = 4}), 4 * 4 * (16 * stream + weights + norms));
+  EXPECT_EQ(layer({.tensor = 2, .samples = 4}), 4 * 4 * (10 * stream + weights / 2 + norms));
+  EXPECT_EQ(layer({.tensor = 2, .samples = 4, .sequence = true}), 4 * 4 * (8 * stream + weights / 2 + norms / 2)) << "half of the stream";
 }
 
 TEST(Estimate, RecomputationKeepsLess) {
