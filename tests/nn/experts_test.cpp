@@ -65,8 +65,19 @@ void expect_near(const at::Tensor& here, const at::Tensor& expected, const std::
   EXPECT_TRUE(at::allclose(here, expected, 1e-10, 1e-12)) << what;
 }
 
+/// By how much the gate prefers what it chooses, at the nearest to a tie.
+double least_margin(std::int64_t top) {
+  GraphModule module(graph_with_experts(top, 0.7), {.dtype = at::kDouble});
+  set_weights(module);
+  const tensor::Arena& arena = module.arena();
+  const at::Tensor x = at::matmul(values_of(1), arena.parameter(0).t()) + arena.parameter(1);
+  const at::Tensor p = std::get<0>(at::softmax(at::matmul(x, arena.parameter(2).t()), -1).sort(-1, /*descending=*/true));
+  return (p.narrow(-1, 0, top) - p.narrow(-1, 1, top)).min().item<double>();
+}
+
 TEST(SpreadExperts, AreThoseOfOneWorkerWhateverTheShares) {
   for (const std::int64_t top : {1, 2}) {
+    EXPECT_GT(least_margin(top), 1e-6) << "sums in another order must not change the gate's choice";
     const Found alone = found_by(nullptr, top, 0, kAll);
     EXPECT_TRUE(top == 2 || alone.output.eq(0).all(-1).any().item<bool>()) << "some positions find no room";
     for (const std::vector<std::int64_t>& shares : {std::vector<std::int64_t>{3, 3}, {5, 1}, {0, 6}, {2, 1, 3, 0}}) {

@@ -42,7 +42,10 @@ class Pipelined : public testing::TestWithParam<std::string> {};
 TEST_P(Pipelined, TrainsAsOneWorkerDoes) { expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam())}); }
 
 TEST_P(Pipelined, DropoutDrawsTheSameMasks) {
-  expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam(), 0.3), .steps = 5, .optimizer = "adamw"});
+  // A tied gradient is added up in another order than on one worker, and Adam makes whole steps of what rounding leaves of the gradient of
+  // the keys' bias, which is zero.
+  const std::string optimizer = GetParam() == "gpt_tied" ? "sgd" : "adamw";
+  expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam(), 0.3), .steps = 5, .optimizer = optimizer});
 }
 
 TEST_P(Pipelined, MicroBatchesMayDifferInSize) {
