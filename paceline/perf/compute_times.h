@@ -1,0 +1,26 @@
+// How long a rank computes: the compute actions of a step program, in seconds. By the roofline of a device (roofline_times.h), or from
+// what `paceline profile` measured (profile_times.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "paceline/schedule/program.h"
+
+namespace paceline::perf {
+
+class ComputeTimes {
+ public:
+  virtual ~ComputeTimes() = default;
+
+  /// Of a compute action; `samples` of its micro-batch, which an update or a compressor does not look at. Not thread-safe: implementations
+  /// keep what they worked out.
+  virtual double seconds(const schedule::Action& action, std::int64_t samples) const = 0;
+
+  /// By how much `seconds` may be off, as a share of it: half the width of the interval.
+  virtual double uncertainty() const = 0;
+  /// What a reader of the result should know: "batch 512 lies outside the profile (8 to 128)". Each once, for what was asked so far.
+  virtual std::vector<std::string> notes() const { return {}; }
+};
+
+}  // namespace paceline::perf

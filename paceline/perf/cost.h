@@ -1,0 +1,95 @@
+// What a training step costs: plays the step programs of all stages of a pipeline (schedule/program.h) on a cluster. Compute actions take
+// what ComputeTimes says, collectives what the lists of steps cost that `comm` runs (collective_costs.h), messages between stages what
+// their links cost (placement.h). A rank's two lanes run beside each other, and computing beside a collective is slower by the device's
+// measured factor.
+//
+// Ranks that share a program are taken to be equally fast; `Jitter` adds the wait for the slowest of them.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "paceline/perf/cluster.h"
+#include "paceline/perf/compute_times.h"
+#include "paceline/perf/stragglers.h"
+#include "paceline/schedule/program.h"
+
+namespace paceline::perf {
+
+inline constexpr std::size_t kProgramAxes = 4;
+/// A value for each axis of a program: data, pipeline, tensor, server.
+struct ByAxis {
+  std::array<double, kProgramAxes> of{};
+  double& operator[](schedule::Action::Axis axis) { return of[static_cast<std::size_t>(axis)]; }
+  double operator[](schedule::Action::Axis axis) const { return of[static_cast<std::size_t>(axis)]; }
+  double sum() const { return of[0] + of[1] + of[2] + of[3]; }
+};
+
+/// Where the seconds of a step go; they add up to the step.
+struct Split {
+  double compute = 0;     // forward and backward passes
+  double optimizer = 0;   // updates that no pass hides
+  double encoding = 0;    // compressors, likewise
+  ByAxis exposed;         // communication, likewise
+  double bubble = 0;      // waiting for another stage, or for the step's end
+  double straggling = 0;  // waiting for the slowest of equal workers
+  double total() const { return compute + optimizer + encoding + exposed.sum() + bubble + straggling; }
+};
+
+/// One stage of the pipeline: of each rank that runs its program.
+struct StageCost {
+  Split split;
+  ByAxis communication;  // seconds, hidden ones as well
+  ByAxis bytes;          // that a rank sends
+};
+
+struct StepCost {
+  double seconds = 0;
+  double low = 0, high = 0;       // by the sources of the values: what was measured is known better than what stands in a data sheet
+  Split split;                    // mean over the stages
+  ByAxis communication, bytes;    // of the stage that has most of each
+  std::string bottleneck;         // "compute", "data communication", "pipeline bubble", …: the largest part of the split
+  double staleness = 0;           // updates by others between a worker's pull and its push, on average; 0 where steps are synchronous
+  double steps_per_s = 0;         // of all workers together: asynchronous workers make one each, synchronous ones make one together
+  std::vector<StageCost> stages;  // in the order of the programs
+  std::vector<std::string> notes;
+};
+
+struct CostOptions {
+  Jitter jitter = {};
+  bool asynchronous = false;      // push and pull: each worker when it is ready; else all of them at the same time, into one another's way
+  std::int64_t server_hosts = 0;  // links that the servers have; 0: each server has its own
+};
+
+/// Keeps the costs of collectives, so that thousands of programs on one cluster are cheap. Not thread-safe.
+class CostModel {
+ public:
+  explicit CostModel(const Cluster& cluster);
+  ~CostModel();
+
+  /// `stages`: the programs by rank of the pipeline; `settings`: those that they were made with, whose mesh is placed on the cluster with
+  /// the tensor axis innermost, then data, then pipeline (comm/mesh.h). ConfigError where the cluster has fewer devices, or a program waits
+  /// for a message that nobody sends.
+  StepCost cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
+                const CostOptions& options = {}) const;
+
+  /// Seconds of a collective among the ranks of an axis, and the algorithm that "auto" takes.
+  double collective_seconds(const schedule::Action& action, const schedule::ProgramSettings& settings) const;
+  std::string algorithm_of(const schedule::Action& action, const schedule::ProgramSettings& settings) const;
+
+  const Cluster& cluster() const { return cluster_; }
+
+ private:
+  Cluster cluster_;
+  class Collectives;
+  std::unique_ptr<Collectives> collectives_;
+};
+
+/// For a single question.
+StepCost cost_of(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,
+                 const Cluster& cluster, const CostOptions& options = {});
+
+}  // namespace paceline::perf

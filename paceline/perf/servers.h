@@ -1,0 +1,33 @@
+// Parameter servers in closed form: all workers at once, which is incast at the servers' links, or each when it is ready, which is a queue.
+#pragma once
+
+#include <cstdint>
+
+namespace paceline::perf {
+
+struct ServerLoad {
+  std::int64_t workers = 1, servers = 1;  // each server has a part of the parameters, and a link of its own
+  double bytes = 0;                       // of the whole model, one way
+  double worker_bytes_per_s = 0, server_bytes_per_s = 0;
+  double alpha_s = 0;
+};
+
+/// One way, all workers at the same time: α + max(n/B_w, w·n/(k·B_s)).
+double incast_seconds(const ServerLoad& load);
+
+/// Workers that visit the servers whenever they are ready.
+struct Asynchronous {
+  double cycle_s = 0;        // from one pull of a worker's to the next
+  double waiting_s = 0;      // of it, in the servers' queue
+  double updates_per_s = 0;  // of all workers together
+  double staleness = 0;      // updates by others between a worker's pull and its push
+};
+/// `away_s`: what a worker does between two visits; `visit_s`: how long the servers are occupied by one. Mean value analysis of a closed
+/// queue, exact where visits take exponential times; `bound`: a worker whose gradient would be staler waits (0: none).
+Asynchronous asynchronous(std::int64_t workers, double away_s, double visit_s, std::int64_t bound = 0);
+
+/// BytePS (Jiang et al., OSDI 2020): the least seconds in which N GPU hosts and k further hosts of CPUs add n bytes up, each with bandwidth
+/// B: 2N(N−1)n / ((N² + kN − 2k)B). With k = 0 a ring's 2(N−1)n/(NB), with k = N a parameter server's n/B.
+double byteps_seconds(std::int64_t gpu_hosts, std::int64_t cpu_hosts, double bytes, double bytes_per_s);
+
+}  // namespace paceline::perf

@@ -1,0 +1,19 @@
+// Workers whose times vary from step to step, as the timings of ps/ have them: a synchronous step takes as long as the slowest of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace paceline::perf {
+
+/// The factor by which one step's computation differs from its mean, 1 on average.
+struct Jitter {
+  std::string distribution = "constant";  // constant, gamma, exponential_tail
+  double shape = 100;                     // gamma: standard deviation 1/√shape
+  double tail = 0.2;                      // exponential_tail: 1 − tail, and an exponential of this mean on top
+};
+
+/// The expected maximum of so many independent draws, 1 or more. ConfigError for an unknown distribution.
+double expected_maximum(const Jitter& jitter, std::int64_t workers);
+
+}  // namespace paceline::perf
