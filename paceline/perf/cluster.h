@@ -23,19 +23,71 @@ struct Blocks {
   bool operator==(const Blocks&) const = default;
 };
 
+enum class Precision { fp32, tf32, bf16, fp16 };  // of matrix products
+inline constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16, Precision::fp16};
+std::string_view name_of(Precision precision);
+/// Throws ConfigError that names the nearest one.
+Precision precision_named(std::string_view name);
+
+/// The share of the peak that a product or convolution of so many flops reaches: measured at some sizes, straight lines between them over
+/// the logarithm of the size, and flat outside them.
+struct Efficiency {
+  struct Point {
+    double flops = 0, share = 1;
+    bool operator==(const Point&) const = default;
+  };
+  std::vector<Point> points = {};  // by ascending flops; empty: nobody measured it
+  Source source = Source::standard;
+
+  bool known() const { return !points.empty(); }
+  double at(double flops) const;  // 1 where it is not known
+  bool covers(double flops) const { return known() && flops >= points.front().flops && flops <= points.back().flops; }
+  bool operator==(const Efficiency&) const = default;
+};
+
+/// How fast a device multiplies in one precision.
+struct Speed {
+  Quantity flops;  // peak, or the fastest that was measured; 0: the device file does not say
+  Efficiency products = {}, convolutions = {};
+
+  bool known() const { return flops.value > 0; }
+  /// What is reached by one product (or convolution) of so many flops. Convolutions that were not measured are taken for products.
+  double product_flops_per_s(double size) const { return flops.value * products.at(size); }
+  double convolution_flops_per_s(double size) const { return flops.value * (convolutions.known() ? convolutions : products).at(size); }
+  bool operator==(const Speed&) const = default;
+};
+
+/// Values of 0 were neither measured nor given; the functions below say what stands in for them.
 struct Device {
   std::string name;
   Quantity flops;             // γ, in fp32
   Quantity memory_bandwidth;  // μ
   Quantity memory;
   Blocks blocks;
+  Efficiency products = {}, convolutions = {};  // in fp32
+  Speed tf32 = {}, bf16 = {}, fp16 = {};
+  Quantity launch = {};            // seconds until an operation that computes nothing has been started
+  Quantity update_bandwidth = {};  // bytes that an optimizer reads and writes in a second
+  Quantity reduce_bandwidth = {};  // bytes of a message that are added to another each second
+  Quantity slowdown = {};          // of computing while a collective is under way: 1.2 takes 20% longer
+
+  /// Where the precision was not given: fp32's.
+  Speed speed(Precision precision) const;
+  double update_bytes_per_s() const { return update_bandwidth.value > 0 ? update_bandwidth.value : memory_bandwidth.value; }
+  /// An addition reads two numbers and writes one.
+  double reduce_bytes_per_s() const { return reduce_bandwidth.value > 0 ? reduce_bandwidth.value : memory_bandwidth.value / 3; }
+  double slowdown_factor() const { return slowdown.value > 0 ? slowdown.value : 1; }
   bool operator==(const Device&) const = default;
 };
 
 struct Link {
-  std::string name;    // of its class: "nvlink"
-  Quantity latency;    // α
-  Quantity bandwidth;  // β, in each direction
+  std::string name;      // of its class: "nvlink"
+  Quantity latency;      // α
+  Quantity bandwidth;    // β, in each direction
+  Quantity gap = {};     // of each further message that a rank sends at the same time; 0: none
+  Quantity duplex = {};  // how many times β both directions carry together: 2 where each has wires of its own. 0: 2
+
+  double duplex_factor() const { return duplex.value > 0 ? duplex.value : 2; }
   bool operator==(const Link&) const = default;
 };
 
@@ -58,7 +110,7 @@ struct Cluster {
 /// The sides of a mesh of so many ranks, as square as divisors allow: 25 × 40 for 1000.
 std::vector<std::int64_t> square_sides(std::int64_t ranks);
 
-/// For schedule/cost.h. An addition reads two numbers and writes one; what is held is written and read once more.
+/// For schedule/cost.h. What is held is written and read once more.
 schedule::Costs costs_of(const Cluster& cluster);
 
 /// The built-in clusters, from public data sheets.

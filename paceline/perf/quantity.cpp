@@ -46,6 +46,7 @@ constexpr Unit kUnits[] = {
     {Dimension::time, "ms", 1e-3},
     {Dimension::time, "us", 1e-6},
     {Dimension::time, "ns", 1e-9},
+    {Dimension::factor, "x", 1},
 };
 constexpr Source kSources[] = {Source::measured, Source::spec, Source::standard};
 
@@ -79,7 +80,8 @@ std::string_view name_of(Source source) {
 }
 
 std::string_view example_of(Dimension dimension) {
-  static constexpr std::string_view kExamples[] = {"8960 Gflop/s (spec)", "128 GB/s (spec)", "256 GB (spec)", "0.5 us (spec)"};
+  static constexpr std::string_view kExamples[] = {"8960 Gflop/s (spec)", "128 GB/s (spec)", "256 GB (spec)", "0.5 us (spec)",
+                                                   "1.5 x (measured)"};
   return kExamples[static_cast<int>(dimension)];
 }
 

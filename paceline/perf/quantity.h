@@ -9,7 +9,7 @@ namespace paceline::perf {
 enum class Source { measured, spec, standard };  // standard is written "default": nobody measured or looked it up
 std::string_view name_of(Source source);
 
-enum class Dimension { flops, bandwidth, bytes, time };  // flop/s, B/s, B, s
+enum class Dimension { flops, bandwidth, bytes, time, factor };  // flop/s, B/s, B, s, 1
 
 struct Quantity {
   double value = 0;
