@@ -1,10 +1,11 @@
 // A training step as data: what one rank computes, sends and waits for, and in which order. A strategy states it (strategies/registry.h),
 // `perf` costs it, `sim` replays it for thousands of ranks, and a test holds it against what the strategy really did.
 //
-// Actions of one lane run one after another, in the order of the list. Lanes run beside each other: `compute` is the worker's own thread
-// (or the GPU's stream), `exchange` the thread (or stream) that buckets leave on. An action begins once those in `after` have ended, too.
+// Actions of one lane run one after another, in the order of the list, and lanes run beside each other. An action begins once those in
+// `after` have ended, too. A send ends when its receiver has it; sends and receives of two ranks pair up by tag, in their order.
 //
 // A program describes a kind of rank: with a pipeline there is one for each stage, and ranks along the data and tensor axes share it.
+// Where such ranks differ in whom they talk to, `peer` counts from the rank itself: the one `peer` places on.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,13 @@ struct Action {
     none
   };
   enum class Axis : std::uint8_t { data, pipeline, tensor, server };
-  enum class Lane : std::uint8_t { compute, exchange };
+  enum class Lane : std::uint8_t {
+    compute,   // the worker's own thread, or the GPU's stream
+    exchange,  // buckets that leave while the pass goes on
+    gather,    // parameters that come for the next unit (ZeRO 3)
+    send,      // what crosses a border of the pipeline, or goes to another replica: started and left to itself
+    receive,   // expected before it is needed
+  };
 
   Kind kind = Kind::wait;
   Lane lane = Lane::compute;
@@ -58,7 +65,7 @@ struct Action {
   Exchange exchange = Exchange::none;
   Axis axis = Axis::data;
   double element_bytes = 4;  // on the wire; a compressor's need not be whole
-  int peer = 0;              // send, receive: rank along the axis
+  int peer = 0;              // send, receive: rank along the pipeline axis; along others, places on from this rank
   int tag = 0;               // send, receive: pairs both sides
   std::string algorithm = "auto";
 
@@ -68,41 +75,68 @@ std::string_view name_of(Action::Kind kind);
 std::string_view name_of(Action::Work work);
 std::string_view name_of(Action::Exchange exchange);
 std::string_view name_of(Action::Axis axis);
+std::string_view name_of(Action::Lane lane);
 
 using Program = std::vector<Action>;
 
 /// What a strategy needs to know for its program: the model as numbers, no tensors.
 struct ProgramModel {
+  /// An entry of the arena.
+  struct Tensor {
+    std::int64_t elements = 0;  // of this rank's slice, padding included
+    bool is_private = false;    // no other data-parallel rank has it: experts
+  };
+  /// What layers exchange in the middle of a pass, along the tensor or the data axis.
+  struct Meeting {
+    Action::Exchange exchange = Action::Exchange::allreduce;
+    Action::Axis axis = Action::Axis::tensor;
+    std::int64_t elements = 0;  // of one sample: of the whole buffer
+    std::int64_t fixed = 0;     // and of a pass, whatever its samples
+  };
   struct Unit {
-    std::int64_t parameters = 0;          // elements of the arena, of this rank's slice
-    std::int64_t private_parameters = 0;  // of these, what no other data-parallel rank has
-    std::int64_t border = 0;              // elements that one sample hands to the next unit
-    std::int64_t tensor_exchanged = 0;    // elements that one sample exchanges along the tensor axis in a forward pass (allreduce)
+    std::vector<Tensor> tensors;             // in the arena's order
+    std::int64_t border = 0;                 // elements that one sample hands to the next unit
+    std::vector<Meeting> forward, backward;  // in their order
+    std::int64_t parameters() const;
+    std::int64_t private_parameters() const;
   };
   std::vector<Unit> units;
+  std::int64_t parameters() const;
+};
+
+/// Who sends what of a compressed bucket.
+enum class CompressedTraffic : std::uint8_t {
+  none,
+  averaged,  // codes that can be added: allreduces of them
+  dense,     // everybody decodes and encodes a slice: an all-to-all and an all-gather of codes
+  sparse,    // everybody has everybody's codes: an all-gather
 };
 
 /// Settings that decide a step's program; names and defaults as in a recipe.
 struct ProgramSettings {
   int data = 1, pipeline = 1, tensor = 1, zero = 0;
-  std::int64_t samples = 1;  // of one data-parallel rank in a step
-  std::int64_t micro_batches = 1;
+  std::int64_t samples = 1;        // of one data-parallel rank in a step
+  std::int64_t micro_batches = 1;  // no more than samples
   std::string schedule = "1f1b";
   int chunks = 1;
   std::vector<std::vector<int>> stages = {};  // by rank of the pipeline: first and last unit of its chunks, in pairs; empty: one stage
   std::string recompute = "none";
-  std::int64_t bucket_bytes = 8 << 20;
-  bool overlap = false;  // buckets leave during the backward pass
-  bool sharded_update = false;
-  double wire_bytes = 4;  // of a gradient's element
-  std::string compression = "none";
-  std::int64_t storage_bytes = 4;
+  std::int64_t bucket_bytes = 8 << 20;  // of parameters; 0: all of them
+  bool overlap = false;                 // buckets leave during the backward pass
+  bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always so from ZeRO 1 on
+  bool update_at_end = false;           // of all parameters at once: a GPU, a norm that clips
+  bool clips = false;                   // by the global norm, for which ranks that share the tensors meet
+  double wire_bytes = 4;                // of a gradient's element
+  CompressedTraffic compressed = CompressedTraffic::none;
+  std::int64_t storage_bytes = 4;     // of a parameter
+  std::int64_t activation_bytes = 4;  // of what crosses borders, or is exchanged by layers
   std::string algorithm = "auto";
-  std::int64_t period = 8;  // local_sgd and its like; the program is that of a step at which they meet
-  int servers = 1;
+  std::int64_t staleness = 1;  // stale_sync
+  int servers = 1;             // that share the parameters
 };
+// Strategies that meet every few steps (local_sgd and its like) state the step at which they do.
 
-/// Throws ConfigError where the actions refer to later ones, or a pass to units that are none.
+/// Throws InternalError where the actions refer to later ones, or a pass to units that are none.
 void check(const Program& program, const ProgramModel& model);
 
 /// A program as lines of text, one for each action, for tests and `paceline plan --explain`.
