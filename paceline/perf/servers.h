@@ -14,6 +14,8 @@ struct ServerLoad {
 
 /// One way, all workers at the same time: α + max(n/B_w, w·n/(k·B_s)).
 double incast_seconds(const ServerLoad& load);
+/// How long one worker's bytes occupy each server's link: n/(k·B_s).
+double visit_seconds(const ServerLoad& load);
 
 /// Workers that visit the servers whenever they are ready.
 struct Asynchronous {
@@ -23,11 +25,13 @@ struct Asynchronous {
   double staleness = 0;      // updates by others between a worker's pull and its push
 };
 /// `away_s`: what a worker does between two visits; `visit_s`: how long the servers are occupied by one. Mean value analysis of a closed
-/// queue, exact where visits take exponential times; `bound`: a worker whose gradient would be staler waits (0: none).
-Asynchronous asynchronous(std::int64_t workers, double away_s, double visit_s, std::int64_t bound = 0);
+/// queue whose visits take equal times, which never exceeds one visit after the other. Each worker sees every other one once between its
+/// pull and its push, so staleness is the number of others.
+Asynchronous asynchronous(std::int64_t workers, double away_s, double visit_s);
 
 /// BytePS (Jiang et al., OSDI 2020): the least seconds in which N GPU hosts and k further hosts of CPUs add n bytes up, each with bandwidth
-/// B: 2N(N−1)n / ((N² + kN − 2k)B). With k = 0 a ring's 2(N−1)n/(NB), with k = N a parameter server's n/B.
+/// B: 2N(N−1)n / ((N² + kN − 2k)B). More than N of them help no more. With k = 0 a ring's 2(N−1)n/(NB), with k = N a parameter server's
+/// n/B.
 double byteps_seconds(std::int64_t gpu_hosts, std::int64_t cpu_hosts, double bytes, double bytes_per_s);
 
 }  // namespace paceline::perf

@@ -1,0 +1,45 @@
+// What collectives cost, kept: the rounds of an algorithm by ranks and chunks, since making all ranks' lists takes long, and the seconds by
+// length. "auto" is what `comm` takes (comm/rank_communicator.cpp), and an algorithm that does not offer a collective leaves it to a ring.
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "paceline/schedule/rounds_cost.h"
+
+namespace paceline::perf {
+
+struct CollectiveCost {
+  std::string_view algorithm;
+  double seconds = 0;
+  double sent_bytes = 0;  // by the rank that sends most
+};
+
+/// Not thread-safe.
+class CollectiveCosts {
+ public:
+  /// Of a buffer of so many bytes among `size` ranks, of which costs.per_host share a host. ConfigError for an algorithm that
+  /// is none.
+  const CollectiveCost& of(const schedule::Costs& costs, schedule::Collective collective, const std::string& algorithm, int size,
+                           double bytes);
+
+ private:
+  /// Rounds of a buffer that everything divides: `count` elements, to be read as so many bytes as there are.
+  struct Normal {
+    std::vector<schedule::Round> rounds;
+    std::int64_t count = 1;
+    double sent = 0;  // elements
+  };
+  using RoundsKey = std::tuple<std::string_view, schedule::Collective, int, int, std::int64_t>;
+  using Key = std::tuple<std::string, schedule::Collective, int, int, double, double>;
+
+  const Normal& normal(const Entry<schedule::Algorithm>& row, schedule::Problem problem);
+  CollectiveCost by(const Entry<schedule::Algorithm>& row, const schedule::Costs& costs, schedule::Problem problem, double bytes);
+
+  std::map<RoundsKey, Normal> rounds_;
+  std::map<Key, CollectiveCost> costs_;  // of one cluster: its links differ in how many share them
+};
+
+}  // namespace paceline::perf

@@ -1,0 +1,77 @@
+#include "paceline/perf/placement.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::perf {
+
+using Axis = schedule::Action::Axis;
+
+Placement::Placement(const Cluster& cluster, const schedule::ProgramSettings& mesh)
+    : cluster_(cluster),
+      data_(mesh.data),
+      pipeline_(mesh.pipeline),
+      tensor_(mesh.tensor),
+      used_(std::min(cluster.devices, static_cast<std::int64_t>(mesh.data) * mesh.pipeline * mesh.tensor)) {
+  if (ranks() > cluster.processes())
+    throw ConfigError(fmt::format("a mesh of data={} pipeline={} tensor={} has {} ranks; cluster {} has {} devices ({} hosts of {})", data_,
+                                  pipeline_, tensor_, ranks(), cluster.name, cluster.processes(), cluster.hosts, cluster.devices));
+}
+
+int Placement::size(Axis axis) const { return axis == Axis::pipeline ? pipeline_ : axis == Axis::tensor ? tensor_ : data_; }
+
+std::int64_t Placement::stride(Axis axis) const {
+  if (axis == Axis::tensor) return 1;
+  return axis == Axis::data ? tensor_ : static_cast<std::int64_t>(tensor_) * data_;
+}
+
+std::int64_t Placement::together(Axis axis) const { return std::clamp<std::int64_t>(used_ / stride(axis), 1, size(axis)); }
+
+bool Placement::crosses_hosts(Axis axis) const {
+  if (axis == Axis::server) return cluster_.hosts > 1;
+  return together(axis) < size(axis);
+}
+
+schedule::Link Placement::rails(double sharing) const {
+  const double up = cluster_.topology == Topology::fat_tree ? cluster_.oversubscription : 1;
+  schedule::Link link = costs_of(cluster_).between;
+  link.bytes_per_s /= sharing * up;
+  return link;
+}
+
+schedule::Costs Placement::costs(Axis axis) const {
+  schedule::Costs costs = costs_of(cluster_);
+  const std::int64_t near = together(axis);
+  costs.per_host = static_cast<int>(near);
+  costs.between = rails(static_cast<double>(used_) / static_cast<double>(near));
+  return costs;
+}
+
+schedule::Link Placement::between_stages(int stage, int peer) const {
+  const std::int64_t step = stride(Axis::pipeline);
+  // Stages that do not fill hosts evenly: the slowest pair of ranks counts.
+  bool leaves = false;
+  for (const std::int64_t rank : {std::int64_t{0}, step - 1})
+    leaves = leaves || (stage * step + rank) / used_ != (peer * step + rank) / used_;
+  return leaves ? rails(static_cast<double>(std::min(used_, step))) : costs_of(cluster_).inside;
+}
+
+schedule::Link Placement::to_neighbour(Axis axis, int places) const {
+  const std::int64_t near = together(axis), far = std::abs(static_cast<std::int64_t>(places)) % std::max(size(axis), 1);
+  if (near >= size(axis) || far == 0) return costs_of(cluster_).inside;
+  // Of the ranks of a host, so many have their neighbour on another one.
+  const std::int64_t groups = used_ / near, leaving = std::min({far, near, size(axis) - far}) * groups;
+  return rails(static_cast<double>(std::max<std::int64_t>(leaving, 1)));
+}
+
+schedule::Link Placement::to_server() const { return cluster_.hosts > 1 ? rails(static_cast<double>(used_)) : costs_of(cluster_).inside; }
+
+Source Placement::source(Axis axis) const {
+  const Link& link = crosses_hosts(axis) ? cluster_.between : cluster_.inside;
+  return std::max(link.latency.source, link.bandwidth.source);
+}
+
+}  // namespace paceline::perf

@@ -1,0 +1,200 @@
+#include "paceline/perf/play.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+
+namespace paceline::perf {
+namespace {
+
+using schedule::Action;
+
+constexpr std::size_t kLanes = 5;
+
+bool is_message(const Action& action, Action::Exchange exchange) {
+  return action.kind == Action::Kind::communicate && action.exchange == exchange;
+}
+
+/// Whether the action takes cycles and memory from the compute lane while it runs beside it.
+bool disturbs(const Action& action) { return action.lane == Action::Lane::exchange || action.lane == Action::Lane::gather; }
+bool is_disturbed(const Action& action) { return action.lane == Action::Lane::compute && action.kind == Action::Kind::compute; }
+
+class Player {
+ public:
+  Player(std::span<const schedule::Program> stages, std::span<const double> durations, double slowdown)
+      : durations_(durations), slowdown_(slowdown), stages_(stages.size()) {
+    for (const schedule::Program& program : stages) {
+      made_.first.push_back(static_cast<int>(actions_.size()));
+      for (const Action& action : program) actions_.push_back(&action);
+    }
+    made_.first.push_back(static_cast<int>(actions_.size()));
+    made_.actions.resize(actions_.size());
+    pending_.resize(actions_.size(), 0);
+    version_.resize(actions_.size(), 0);
+    for (std::size_t stage = 0; stage < stages.size(); ++stage) link_stage(static_cast<int>(stage));
+    pair_messages();
+    link();
+  }
+
+  Play run() && {
+    for (int action = 0; action < std::ssize(actions_); ++action)
+      if (pending_[at(action)] == 0) begin(action, 0, -1);
+    std::size_t ended = 0;
+    while (!events_.empty()) {
+      const Event event = events_.top();
+      events_.pop();
+      if (event.version != version_[at(event.action)]) continue;
+      end(event.action, event.time);
+      ++ended;
+    }
+    if (ended < actions_.size()) refuse();
+    return std::move(made_);
+  }
+
+ private:
+  struct Event {
+    double time;
+    int action, version;
+    bool operator<(const Event& other) const { return std::tie(time, action) > std::tie(other.time, other.action); }  // earliest on top
+  };
+  /// What one stage does at a moment.
+  struct Stage {
+    int disturbing = 0;  // actions beside the compute lane
+    int computing = -1;  // the action on the compute lane that they slow down
+    double left = 0;     // of it, in seconds of an undisturbed device
+    double since = 0;    // when `left` was right
+  };
+
+  static std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+  void link_stage(int stage) {
+    std::array<int, kLanes> last;
+    last.fill(-1);
+    const int first = made_.first[at(stage)];
+    for (int i = first; i < made_.first[at(stage) + 1]; ++i) {
+      const Action& action = *actions_[at(i)];
+      for (const int before : action.after) edges_.push_back({first + before, i});
+      int& previous = last[static_cast<std::size_t>(action.lane)];
+      if (previous >= 0) edges_.push_back({previous, i});
+      previous = i;
+      if (is_message(action, Action::Exchange::send) || is_message(action, Action::Exchange::receive)) messages_.push_back({i, stage});
+    }
+  }
+
+  /// Sends and receives of two ranks pair up by tag, in their order. Along other axes than the pipeline all ranks run the same program.
+  void pair_messages() {
+    using Key = std::tuple<int, int, Action::Axis, int>;  // sender, receiver, axis, tag
+    std::map<Key, std::pair<std::vector<int>, std::vector<int>>> pairs;
+    for (const auto& [i, stage] : messages_) {
+      const Action& action = *actions_[at(i)];
+      const bool sends = action.exchange == Action::Exchange::send;
+      const int peer = action.axis == Action::Axis::pipeline ? action.peer : stage;
+      auto& [sent, received] = pairs[Key{sends ? stage : peer, sends ? peer : stage, action.axis, action.tag}];
+      (sends ? sent : received).push_back(i);
+    }
+    for (const auto& [key, both] : pairs) {
+      const auto& [sent, received] = both;
+      for (std::size_t i = 0; i < received.size(); ++i)
+        if (i < sent.size()) edges_.push_back({sent[i], received[i]});
+        else ++pending_[at(received[i])];  // never there
+    }
+  }
+
+  /// Edges by their source.
+  void link() {
+    begins_.assign(actions_.size() + 1, 0);
+    for (const auto& [from, to] : edges_) ++begins_[at(from) + 1], ++pending_[at(to)];
+    for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
+    std::vector<int> fill(begins_.begin(), begins_.end() - 1);
+    followers_.resize(edges_.size());
+    for (const auto& [from, to] : edges_) followers_[at(fill[at(from)]++)] = to;
+  }
+
+  /// A receive takes what its send takes.
+  double seconds_of(int action) const { return is_message(*actions_[at(action)], Action::Exchange::receive) ? 0 : durations_[at(action)]; }
+  Stage& stage_of(int action) { return stages_[at(made_.stage_of(action))]; }
+  double rate(const Stage& stage) const { return stage.disturbing > 0 ? 1 / slowdown_ : 1; }
+
+  void schedule_end(int action, double time) { events_.push({time, action, ++version_[at(action)]}); }
+
+  /// Before the number of disturbing actions changes: what has been computed so far.
+  void settle(Stage& stage, double now) {
+    if (stage.computing < 0) return;
+    stage.left = std::max(0.0, stage.left - (now - stage.since) * rate(stage)), stage.since = now;
+  }
+  void disturb(Stage& stage, int change, double now) {
+    settle(stage, now);
+    const bool before = stage.disturbing > 0;
+    stage.disturbing += change;
+    if (stage.computing >= 0 && before != (stage.disturbing > 0)) schedule_end(stage.computing, now + stage.left / rate(stage));
+  }
+
+  void begin(int action, double now, int because) {
+    PlayedAction& played = made_.actions[at(action)];
+    played.begin = now, played.because = because;
+    const double seconds = seconds_of(action);
+    if (slowdown_ > 1 && seconds > 0) {
+      Stage& stage = stage_of(action);
+      if (disturbs(*actions_[at(action)])) disturb(stage, 1, now);
+      if (is_disturbed(*actions_[at(action)])) {
+        stage.computing = action, stage.left = seconds, stage.since = now;
+        return schedule_end(action, now + seconds / rate(stage));
+      }
+    }
+    schedule_end(action, now + seconds);
+  }
+
+  void end(int action, double now) {
+    made_.actions[at(action)].end = now;
+    made_.seconds = std::max(made_.seconds, now);
+    if (slowdown_ > 1 && seconds_of(action) > 0) {
+      Stage& stage = stage_of(action);
+      if (stage.computing == action) stage.computing = -1;
+      if (disturbs(*actions_[at(action)])) disturb(stage, -1, now);
+    }
+    for (int i = begins_[at(action)]; i < begins_[at(action) + 1]; ++i)
+      if (const int next = followers_[at(i)]; --pending_[at(next)] == 0) begin(next, now, action);
+  }
+
+  [[noreturn]] void refuse() const {
+    for (int i = 0; i < std::ssize(actions_); ++i) {
+      if (version_[at(i)] > 0) continue;
+      const int stage = made_.stage_of(i);
+      const Action& action = *actions_[at(i)];
+      throw ConfigError(fmt::format(
+          "stage {} of a step program waits for ever before action {} ({} {}{}): nobody sends what it waits for", stage,
+          i - made_.first[at(stage)], name_of(action.kind),
+          action.kind == Action::Kind::compute ? name_of(action.work) : name_of(action.exchange),
+          action.kind == Action::Kind::communicate ? fmt::format(", tag {}, peer {}", action.tag, action.peer) : std::string()));
+    }
+    throw InternalError("a step program has no end");
+  }
+
+  std::span<const double> durations_;
+  double slowdown_;
+  std::vector<const Action*> actions_;
+  std::vector<int> pending_, version_;                 // by action: what it waits for; events that were made for it
+  std::vector<std::pair<int, int>> edges_, messages_;  // from, to; action, stage
+  std::vector<int> begins_, followers_;
+  std::vector<Stage> stages_;
+  std::priority_queue<Event> events_;
+  Play made_;
+};
+
+}  // namespace
+
+int Play::stage_of(int action) const {
+  return static_cast<int>(std::ranges::upper_bound(first.begin(), first.end() - 1, action) - first.begin()) - 1;
+}
+
+Play play(std::span<const schedule::Program> stages, std::span<const double> durations, double slowdown) {
+  return Player(stages, durations, slowdown).run();
+}
+
+}  // namespace paceline::perf
