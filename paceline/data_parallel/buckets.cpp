@@ -4,27 +4,26 @@
 #include <numeric>
 
 #include "paceline/base/error.h"
+#include "paceline/schedule/bucket_cut.h"
 
 namespace paceline::data_parallel {
 
 namespace {
 
-/// Cuts from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
-/// full(first, end): what begins with that entry and ends before that element is a bucket.
-template <class Full>
-std::vector<Bucket> cut_from_end(const tensor::Arena& arena, const Full& full) {
-  const auto& entries = arena.entries();
+std::vector<schedule::BucketEntry> entries_of(const tensor::Arena& arena) {
+  std::vector<schedule::BucketEntry> entries;
+  for (std::size_t i = 0; i < arena.entries().size(); ++i) {
+    const tensor::Entry& entry = arena.entries()[i];
+    entries.push_back({arena.range_of(i, i + 1).count(), entry.unit, entry.is_private()});
+  }
+  return entries;
+}
+
+std::vector<Bucket> in_arena(const tensor::Arena& arena, const std::vector<schedule::BucketCut>& cuts) {
   std::vector<Bucket> buckets;
-  std::int64_t end = arena.length();
-  std::size_t last = entries.size();
-  for (std::size_t i = entries.size(); i-- > 0;) {
-    if (entries[i].is_private()) {
-      end = entries[i].offset, last = i;
-      continue;
-    }
-    if (i > 0 && !entries[i - 1].is_private() && !full(i, end)) continue;
-    buckets.push_back({buckets.size(), entries[i].offset, end, i, last});
-    end = entries[i].offset, last = i;
+  for (const schedule::BucketCut& cut : cuts) {
+    const std::int64_t begin = arena.entries()[cut.first].offset;
+    buckets.push_back({buckets.size(), begin, begin + cut.elements, cut.first, cut.last});
   }
   return buckets;
 }
@@ -32,15 +31,11 @@ std::vector<Bucket> cut_from_end(const tensor::Arena& arena, const Full& full) {
 }  // namespace
 
 std::vector<Bucket> cut_buckets(const tensor::Arena& arena, std::int64_t bytes) {
-  const std::int64_t enough =
-      bytes > 0 ? std::max<std::int64_t>(bytes / static_cast<std::int64_t>(arena.parameters().element_size()), 1) : arena.length();
-  return cut_from_end(arena, [&](std::size_t first, std::int64_t end) { return end - arena.entries()[first].offset >= enough; });
+  const auto size = static_cast<std::int64_t>(arena.parameters().element_size());
+  return in_arena(arena, schedule::cut_by_size(entries_of(arena), bytes > 0 ? std::max<std::int64_t>(bytes / size, 1) : 0));
 }
 
-std::vector<Bucket> unit_buckets(const tensor::Arena& arena) {
-  return cut_from_end(arena,
-                      [&](std::size_t first, std::int64_t) { return arena.entries()[first - 1].unit != arena.entries()[first].unit; });
-}
+std::vector<Bucket> unit_buckets(const tensor::Arena& arena) { return in_arena(arena, schedule::cut_by_unit(entries_of(arena))); }
 
 std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const std::vector<std::size_t>& order) {
   std::vector<std::size_t> turn(order.size());

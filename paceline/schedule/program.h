@@ -94,9 +94,9 @@ struct ProgramModel {
     std::int64_t fixed = 0;     // and of a pass, whatever its samples
   };
   struct Unit {
-    std::vector<Tensor> tensors;             // in the arena's order
-    std::int64_t border = 0;                 // elements that one sample hands to the next unit
-    std::vector<Meeting> forward, backward;  // in their order
+    std::vector<Tensor> tensors = {};                  // in the arena's order
+    std::int64_t border = 0;                           // elements that one sample hands to the next unit
+    std::vector<Meeting> forward = {}, backward = {};  // in their order
     std::int64_t parameters() const;
     std::int64_t private_parameters() const;
   };
@@ -110,6 +110,7 @@ enum class CompressedTraffic : std::uint8_t {
   averaged,  // codes that can be added: allreduces of them
   dense,     // everybody decodes and encodes a slice: an all-to-all and an all-gather of codes
   sparse,    // everybody has everybody's codes: an all-gather
+  rounded,   // as dense, in bf16: added in fp32
 };
 
 /// Settings that decide a step's program; names and defaults as in a recipe.
@@ -126,8 +127,9 @@ struct ProgramSettings {
   bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always so from ZeRO 1 on
   bool update_at_end = false;           // of all parameters at once: a GPU, a norm that clips
   bool clips = false;                   // by the global norm, for which ranks that share the tensors meet
-  double wire_bytes = 4;                // of a gradient's element
+  double wire_bytes = 4;                // of a gradient's element, as it is encoded
   CompressedTraffic compressed = CompressedTraffic::none;
+  int compressed_rounds = 1;          // allreduces of a bucket: PowerSGD has two
   std::int64_t storage_bytes = 4;     // of a parameter
   std::int64_t activation_bytes = 4;  // of what crosses borders, or is exchanged by layers
   std::string algorithm = "auto";

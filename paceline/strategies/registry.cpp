@@ -21,13 +21,19 @@ std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config, const 
 std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config, const step::Context& context);
 std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context);
 
+using Programs = std::vector<schedule::Program>;
+Programs single_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs allreduce_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+
 namespace {
 
-constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, rule, consistency}; }
+constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, nullptr, rule, consistency}; }
 
 constexpr Entry<StrategyKind> kStrategies[] = {
-    {"single", "one worker; no communication", {make_single}},
-    {"allreduce", "synchronous: the mean of all workers' gradients, sent while the backward pass goes on", {make_allreduce}},
+    {"single", "one worker; no communication", {make_single, single_program}},
+    {"allreduce",
+     "synchronous: the mean of all workers' gradients, sent while the backward pass goes on",
+     {make_allreduce, allreduce_program}},
     {"stale_sync", "the mean of all workers' gradients of some steps ago, sent while later steps are computed", {make_stale_sync}},
     {"local_sgd", "replicas that become their mean every few steps; post-local too", {make_local_sgd}},
     {"sparknet", "replicas that a master averages every few steps", {make_sparknet}},

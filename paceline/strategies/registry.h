@@ -8,6 +8,7 @@
 #include "paceline/base/config.h"
 #include "paceline/base/registry.h"
 #include "paceline/central/settings.h"
+#include "paceline/schedule/program.h"
 #include "paceline/step/strategy.h"
 
 namespace paceline::strategies {
@@ -29,9 +30,13 @@ struct StrategyConfig {
   void describe(Section& section);
 };
 
+/// One program for each rank of the pipeline: what the strategy's step does (schedule/program.h).
+using StepPrograms = std::vector<schedule::Program> (*)(const schedule::ProgramModel&, const schedule::ProgramSettings&);
+
 /// A strategy of this room, or one around a parameter server: a pair of an update rule and a consistency (ps/).
 struct StrategyKind {
   std::unique_ptr<step::Strategy> (*make)(const StrategyConfig&, const step::Context&) = nullptr;
+  StepPrograms program = nullptr;
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
 
   bool centralised() const { return make == nullptr; }

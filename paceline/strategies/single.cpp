@@ -2,6 +2,7 @@
 #include "paceline/base/error.h"
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/pipeline/pipeline_pass.h"
+#include "paceline/schedule/program_writer.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/loss_scale.h"
 #include "paceline/step/recorded_step.h"
@@ -68,6 +69,17 @@ class Single final : public step::Strategy {
 
 std::unique_ptr<step::Strategy> make_single(const StrategyConfig&, const step::Context& context) {
   return std::make_unique<Single>(context);
+}
+
+std::vector<schedule::Program> single_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  std::vector<schedule::Program> programs;
+  for (int rank = 0; rank < settings.pipeline; ++rank) {
+    schedule::ProgramWriter writer(model, settings, rank);
+    writer.passes();
+    writer.update_all(writer.elements());
+    programs.push_back(writer.take());
+  }
+  return programs;
 }
 
 }  // namespace paceline::strategies

@@ -1,0 +1,14 @@
+// What an Exchange does with a bucket, as actions of a step's program (schedule/program.h).
+#pragma once
+
+#include <vector>
+
+#include "paceline/schedule/program_writer.h"
+
+namespace paceline::data_parallel {
+
+/// Exchange::average(), or scatter(), of a bucket of so many elements. `ready`: what the first action comes after.
+void write_exchange(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, schedule::Action::Lane lane,
+                    std::int64_t elements, bool scatters, const std::vector<int>& ready);
+
+}  // namespace paceline::data_parallel

@@ -1,0 +1,85 @@
+// Writes the program of one kind of rank. What every strategy's step begins with is here: the passes over the rank's units, in the order
+// of the pipeline's schedule, with what is recomputed, gathered (ZeRO 3), exchanged by layers and handed to other stages. What a strategy
+// does with gradients, it adds itself.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "paceline/schedule/bucket_cut.h"
+#include "paceline/schedule/pipeline.h"
+#include "paceline/schedule/program.h"
+
+namespace paceline::schedule {
+
+/// Who hears of gradients while they are made.
+struct GradientListener {
+  std::function<bool(int unit)> wants = {};                // whether to hear of this unit before the pass goes on
+  std::function<void(int first, int last)> complete = {};  // the gradients of units [first, last)
+  std::function<void()> pass_over = {};                    // the last one, or each micro-batch's where `each_part`
+  bool each_part = false;  // gradients are handed over in the pass of each micro-batch, where there is one stage
+};
+
+class ProgramWriter {
+ public:
+  /// `rank`: of the pipeline. What it is made from outlives it.
+  ProgramWriter(const ProgramModel& model, const ProgramSettings& settings, int rank);
+
+  /// Of all micro-batches of a step. ConfigError where the schedule cannot be.
+  void passes(const GradientListener& listener = {});
+
+  // Each returns the action's index.
+  int compute(Action::Lane lane, Action::Work work, std::int64_t elements, std::vector<int> after = {});
+  int communicate(Action::Lane lane, Action::Exchange exchange, Action::Axis axis, std::int64_t elements, double element_bytes,
+                  std::vector<int> after = {});
+  int message(Action::Lane lane, Action::Exchange exchange, Action::Axis axis, int peer, int tag, std::int64_t elements,
+              double element_bytes, std::vector<int> after = {});
+  int wait(std::vector<int> after);
+  /// Of so many elements at once, after the norm that clips has been added up over all who share it.
+  void update_all(std::int64_t elements, bool sharded = false);
+  /// The last action of that lane, as what to come after; empty where there is none.
+  std::vector<int> last(Action::Lane lane) const;
+
+  /// The entries of the units that this rank holds.
+  const std::vector<BucketEntry>& entries() const { return entries_; }
+  std::int64_t elements() const;
+  int parts() const { return parts_; }  // micro-batches
+  Program take() { return std::move(program_); }
+
+ private:
+  struct UnitRange {
+    int first = 0, last = 0;
+  };
+  int add(Action action);
+  std::int64_t samples_of(int micro_batch) const;
+  UnitRange units_of(int chunk) const;
+  void forward(UnitRange range, int micro_batch);
+  void backward(UnitRange range, int micro_batch, Action::Work work, const GradientListener* listener);
+  void local_passes(const GradientListener& listener);
+  void pipeline_passes(const GradientListener& listener);
+  int border_message(Action::Lane lane, Action::Exchange exchange, const PipelineMessage& message, std::vector<int> after);
+  void pass(Action::Work work, UnitRange range, int micro_batch);
+  void meet(const std::vector<ProgramModel::Meeting>& meetings, int micro_batch);
+  void forward_again(int unit, int micro_batch);
+  bool recomputes(UnitRange segment, int unit) const;
+  UnitRange segment_of(UnitRange range, int unit) const;
+  void open_segment(UnitRange segment, int micro_batch);
+
+  // As sharded::GatheringModel does it.
+  bool gathers() const { return settings_.zero == 3 && settings_.data > 1; }
+  void hold(int unit, int next);
+  void request(int unit);
+  void drop(int unit) { gathered_[static_cast<std::size_t>(unit)] = kAbsent; }
+
+  static constexpr int kAbsent = -2, kHere = -1;  // or the action that brings it
+
+  const ProgramModel& model_;
+  const ProgramSettings& settings_;
+  int rank_, parts_;
+  std::vector<UnitRange> chunks_;
+  std::vector<BucketEntry> entries_;
+  std::vector<int> gathered_;  // by unit
+  Program program_;
+};
+
+}  // namespace paceline::schedule
