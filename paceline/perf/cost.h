@@ -19,6 +19,8 @@
 
 namespace paceline::perf {
 
+class CollectiveCosts;
+
 inline constexpr std::size_t kProgramAxes = 4;
 /// A value for each axis of a program: data, pipeline, tensor, server.
 struct ByAxis {
@@ -43,7 +45,7 @@ struct Split {
 struct StageCost {
   Split split;
   ByAxis communication;  // seconds, hidden ones as well
-  ByAxis bytes;          // that a rank sends
+  ByAxis bytes;          // that a rank sends, or pulls from servers
 };
 
 struct StepCost {
@@ -51,7 +53,7 @@ struct StepCost {
   double low = 0, high = 0;       // by the sources of the values: what was measured is known better than what stands in a data sheet
   Split split;                    // mean over the stages
   ByAxis communication, bytes;    // of the stage that has most of each
-  std::string bottleneck;         // "compute", "data communication", "pipeline bubble", …: the largest part of the split
+  std::string bottleneck;         // the largest part of the split: "compute", "data communication", "bubble", …
   double staleness = 0;           // updates by others between a worker's pull and its push, on average; 0 where steps are synchronous
   double steps_per_s = 0;         // of all workers together: asynchronous workers make one each, synchronous ones make one together
   std::vector<StageCost> stages;  // in the order of the programs
@@ -84,8 +86,7 @@ class CostModel {
 
  private:
   Cluster cluster_;
-  class Collectives;
-  std::unique_ptr<Collectives> collectives_;
+  std::unique_ptr<CollectiveCosts> collectives_;
 };
 
 /// For a single question.

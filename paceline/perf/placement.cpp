@@ -69,6 +69,8 @@ schedule::Link Placement::to_neighbour(Axis axis, int places) const {
 
 schedule::Link Placement::to_server() const { return cluster_.hosts > 1 ? rails(static_cast<double>(used_)) : costs_of(cluster_).inside; }
 
+schedule::Link Placement::server_link() const { return cluster_.hosts > 1 ? rails(1) : costs_of(cluster_).inside; }
+
 Source Placement::source(Axis axis) const {
   const Link& link = crosses_hosts(axis) ? cluster_.between : cluster_.inside;
   return std::max(link.latency.source, link.bandwidth.source);

@@ -24,6 +24,8 @@ class Placement {
   schedule::Link to_neighbour(schedule::Action::Axis axis, int places) const;
   /// Of a worker's way to a parameter server, where all workers of a host use it.
   schedule::Link to_server() const;
+  /// Of a server, which is a host of its own, or a process beside the workers where there is one host.
+  schedule::Link server_link() const;
 
   /// Whether any group of this axis leaves a host.
   bool crosses_hosts(schedule::Action::Axis axis) const;

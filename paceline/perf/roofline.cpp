@@ -29,7 +29,7 @@ std::int64_t rows(const graph::Shape& shape, bool picture) {
   return graph::elements(shape) / shape.back();
 }
 
-LayerWork layer_work(const graph::Layer& layer, const graph::Shape& input, std::int64_t batch) {
+LayerWork work_of_layer(const graph::Layer& layer, const graph::Shape& input, std::int64_t batch) {
   LayerWork work{.name = layer.name, .parameters = layer.parameters};
   std::int64_t weights = 0;
   if (layer.kind == graph::Kind::conv) {
@@ -96,12 +96,18 @@ double LayerWork::seconds(Phase phase, const Roofline& roofline) const {
   return sum;
 }
 
+std::optional<LayerWork> layer_work(const graph::Graph& graph, std::size_t layer, std::int64_t batch) {
+  const graph::Layer& of = graph.layers().at(layer);
+  if (!multiplies(of)) return std::nullopt;
+  return work_of_layer(of, graph.layers()[static_cast<std::size_t>(of.inputs.front())].output, batch);
+}
+
 std::vector<LayerWork> work_of(const graph::Graph& graph, std::int64_t batch) {
   std::vector<LayerWork> all;
   std::int64_t before = 0;  // parameters of layers in front of the first that multiplies
-  for (const graph::Layer& layer : graph.layers()) {
-    if (multiplies(layer)) all.push_back(layer_work(layer, graph.layers()[static_cast<std::size_t>(layer.inputs.front())].output, batch));
-    else (all.empty() ? before : all.back().parameters) += layer.parameters;
+  for (std::size_t i = 0; i < graph.layers().size(); ++i) {
+    if (auto work = layer_work(graph, i, batch)) all.push_back(std::move(*work));
+    else (all.empty() ? before : all.back().parameters) += graph.layers()[i].parameters;
   }
   if (!all.empty()) {
     all.front().parameters += before;

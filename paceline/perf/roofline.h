@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,8 @@ struct LayerWork {
   const std::vector<Gemm>& of(Phase phase) const { return products[static_cast<std::size_t>(phase)]; }
 };
 
+/// Of one layer; none where it multiplies no matrices. The first layer's gradient of its input is among it.
+std::optional<LayerWork> layer_work(const graph::Graph& graph, std::size_t layer, std::int64_t batch);
 /// The layers that multiply, in the order of the forward pass.
 std::vector<LayerWork> work_of(const graph::Graph& graph, std::int64_t batch);
 

@@ -1,23 +1,27 @@
-// ComputeTimes by a device's roofline: matrix products by their flops and the traffic of their blocks (roofline.h), everything else by the
-// bytes that it moves, each operation with its launch.
+// ComputeTimes by a device's roofline: matrix products by their flops, at the speed that was measured for products of their size or by the
+// traffic of their blocks (roofline.h), everything else by the bytes that it moves. Operations are launched ahead of the device, so a
+// unit's pass takes what its launches take or what the device takes, whichever is longer.
 #pragma once
 
+#include <array>
 #include <map>
+#include <memory>
 
 #include "paceline/graph/graph.h"
+#include "paceline/perf/cluster.h"
 #include "paceline/perf/compute_times.h"
-#include "paceline/perf/roofline.h"
 
 namespace paceline::perf {
 
 struct RooflineSettings {
-  int tensor = 1;                  // ranks that share the network's layers
-  bool sequence = false;           // and its positions
-  double product_bytes = 4;        // of an operand: 4, or 2 in fp16 and bf16
-  double storage_bytes = 4;        // of a parameter and its gradient
-  int moments = 2;                 // fp32 tensors of the optimizer
-  bool offload = false;            // masters and moments lie in host memory
-  double host_bytes_per_s = 16e9;  // offload: of the way between host and device
+  int tensor = 1;         // ranks that share the network's layers
+  bool sequence = false;  // and its positions
+  Precision precision = Precision::fp32;
+  double storage_bytes = 4;               // of a parameter and its gradient
+  int moments = 2;                        // fp32 tensors of the optimizer
+  bool offload = false;                   // masters and moments lie in host memory, and are updated there
+  double host_link_bytes_per_s = 16e9;    // offload: PCIe 3.0 ×16, each way
+  double host_update_bytes_per_s = 40e9;  // offload: of the host's memory
   std::string compression = "none";
 };
 
@@ -25,19 +29,29 @@ class RooflineTimes final : public ComputeTimes {
  public:
   /// ConfigError where so many ranks cannot share the network.
   RooflineTimes(const graph::Graph& graph, const Device& device, const RooflineSettings& settings = {});
+  ~RooflineTimes() override;
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override;
   double uncertainty() const override;
+  std::vector<std::string> notes() const override;
 
  private:
   /// Seconds of units [0, i), by phase.
   using Sums = std::array<std::vector<double>, 3>;
   const Sums& sums_for(std::int64_t samples) const;
+  double update_seconds(double elements) const;
 
-  graph::Graph graph_;  // as one rank computes it
+  struct Network;
+  std::unique_ptr<Network> network_;
   Device device_;
   RooflineSettings settings_;
   mutable std::map<std::int64_t, Sums> sums_;  // by samples
 };
+
+/// Bytes that an update of one element reads and writes: parameter, gradient and moments, and the fp32 master where storage is shorter.
+double update_bytes(double storage_bytes, int moments);
+/// Seconds of a compressor for so many fp32 elements, by the bandwidth of a memory; ConfigError for an unknown one.
+double encode_seconds(const std::string& compression, double elements, double memory_bytes_per_s);
+double decode_seconds(const std::string& compression, double elements, double memory_bytes_per_s);
 
 }  // namespace paceline::perf

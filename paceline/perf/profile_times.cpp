@@ -1,0 +1,59 @@
+#include "paceline/perf/profile_times.h"
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/graph/units.h"
+#include "paceline/perf/uncertainty.h"
+
+namespace paceline::perf {
+
+using Work = schedule::Action::Work;
+
+ProfileTimes::ProfileTimes(const graph::Graph& graph, const ProfileTable& table, const std::string& optimizer, const Device& device,
+                           const RooflineSettings& settings)
+    : table_(table), optimizer_(optimizer), local_(graph, device, settings), offload_(settings.offload) {
+  const std::size_t units = graph::units_of(graph).size();
+  if (table.units.size() != units)
+    throw ConfigError(fmt::format("the profile has {} units, network {} has {}: measure this one with `paceline profile {}`",
+                                  table.units.size(), graph.network(), units, graph.network()));
+  if (!offload_) update_seconds(table_, optimizer_, 1);
+  if (settings.tensor > 1) {
+    RooflineSettings alone = settings;
+    alone.tensor = 1;
+    whole_ = std::make_unique<RooflineTimes>(graph, device, alone);
+    notes_.insert("layers that ranks share were not measured: their share of the measured times is by roofline");
+  }
+}
+
+double ProfileTimes::unit_seconds(int unit, const Key& key) const {
+  const auto& [work, samples] = key;
+  const Timed timed = seconds_of(table_, static_cast<std::size_t>(unit), work, static_cast<double>(samples));
+  if (timed.outside) notes_.insert(timed.note);
+  if (!whole_) return timed.seconds;
+  const schedule::Action pass{.kind = schedule::Action::Kind::compute, .work = work, .first = unit, .last = unit + 1};
+  const double whole = whole_->seconds(pass, samples);
+  return whole > 0 ? timed.seconds * local_.seconds(pass, samples) / whole : timed.seconds;
+}
+
+const std::vector<double>& ProfileTimes::sums_for(const Key& key) const {
+  if (const auto found = sums_.find(key); found != sums_.end()) return found->second;
+  std::vector<double> sums{0};
+  for (int unit = 0; unit < std::ssize(table_.units); ++unit) sums.push_back(sums.back() + unit_seconds(unit, key));
+  return sums_.emplace(key, std::move(sums)).first->second;
+}
+
+double ProfileTimes::seconds(const schedule::Action& action, std::int64_t samples) const {
+  const bool is_pass = action.work >= Work::forward && action.work <= Work::weight_gradients;
+  if (action.work == Work::update && !offload_) return update_seconds(table_, optimizer_, static_cast<double>(action.elements));
+  if (!is_pass) return local_.seconds(action, samples);
+  const std::vector<double>& sums = sums_for({action.work, samples});
+  return sums.at(static_cast<std::size_t>(action.last)) - sums.at(static_cast<std::size_t>(action.first));
+}
+
+double ProfileTimes::uncertainty() const {
+  const double measured = uncertainty_of(Source::measured);
+  return notes_.empty() ? measured : measured + kOutsideProfile;
+}
+
+}  // namespace paceline::perf

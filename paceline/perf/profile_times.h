@@ -1,0 +1,38 @@
+// ComputeTimes from a measured profile (profile.h). Of a network that a tensor axis shares, whose parts nobody measured, the measured
+// seconds of a unit times the share that the roofline gives a rank of it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+
+#include "paceline/perf/profile.h"
+#include "paceline/perf/roofline_times.h"
+
+namespace paceline::perf {
+
+class ProfileTimes final : public ComputeTimes {
+ public:
+  /// `table` outlives it. ConfigError where it is of another network, or lacks the optimizer.
+  ProfileTimes(const graph::Graph& graph, const ProfileTable& table, const std::string& optimizer, const Device& device,
+               const RooflineSettings& settings = {});
+
+  double seconds(const schedule::Action& action, std::int64_t samples) const override;
+  double uncertainty() const override;
+  std::vector<std::string> notes() const override { return {notes_.begin(), notes_.end()}; }
+
+ private:
+  using Key = std::pair<schedule::Action::Work, std::int64_t>;
+  const std::vector<double>& sums_for(const Key& key) const;
+  double unit_seconds(int unit, const Key& key) const;
+
+  const ProfileTable& table_;
+  std::string optimizer_;
+  RooflineTimes local_;                   // updates in host memory, codes, and a rank's share of the tensor axis
+  std::unique_ptr<RooflineTimes> whole_;  // where there is a tensor axis
+  bool offload_;
+  mutable std::map<Key, std::vector<double>> sums_;  // seconds of units [0, i)
+  mutable std::set<std::string> notes_;
+};
+
+}  // namespace paceline::perf

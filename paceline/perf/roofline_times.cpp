@@ -1,0 +1,248 @@
+#include "paceline/perf/roofline_times.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/graph/tensor_split.h"
+#include "paceline/graph/units.h"
+#include "paceline/perf/roofline.h"
+#include "paceline/perf/uncertainty.h"
+
+namespace paceline::perf {
+namespace {
+
+using graph::Kind;
+using Work = schedule::Action::Work;
+
+double number(std::int64_t count) { return static_cast<double>(count); }
+
+/// What a layer that multiplies nothing moves: tensors of the size of its output or input, forward and back, and the operations of each.
+struct Moves {
+  double forward_out, forward_in, back_out, back_in;
+  int forward_launches, back_launches;
+};
+
+Moves moves_of(Kind kind) {
+  switch (kind) {
+    case Kind::input:
+    case Kind::flatten: return {0, 0, 0, 0, 0, 0};
+    case Kind::batch_norm: return {1, 2, 2, 3, 1, 1};  // statistics first, then the values
+    case Kind::layer_norm: return {1, 1, 1, 2, 1, 2};
+    case Kind::lrn: return {2, 3, 3, 4, 2, 3};
+    case Kind::add: return {3, 0, 1, 0, 1, 1};
+    case Kind::embedding: return {2, 0, 2, 0, 2, 2};
+    case Kind::max_pool:
+    case Kind::avg_pool:
+    case Kind::global_pool:
+    case Kind::concat: return {1, 1, 1, 1, 1, 1};
+    case Kind::softmax_loss: return {1, 2, 0, 2, 2, 2};
+    case Kind::conv:
+    case Kind::fc: return {0, 0, 0, 0, 1, 2};
+    case Kind::attention: return {0, 0, 0, 0, 6, 12};
+    case Kind::experts: return {0, 0, 0, 0, 8, 16};
+    case Kind::relu:
+    case Kind::relu6:
+    case Kind::gelu:
+    case Kind::tanh:
+    case Kind::sigmoid:
+    case Kind::dropout: return {1, 1, 1, 2, 1, 1};
+  }
+  throw InternalError("a kind of layer without a cost");
+}
+
+double bytes_of(Precision precision) { return precision == Precision::bf16 || precision == Precision::fp16 ? 2 : 4; }
+
+std::int64_t share(std::int64_t whole, int parts) { return (whole + parts - 1) / parts; }
+
+/// A rank's part of a pair of products: of the first, its output's features; of the second, its input's.
+void cut_product(std::array<std::vector<Gemm>, 3>& products, std::size_t index, bool column, int parts) {
+  Gemm &forward = products[0][index], &weights = products[2][index];
+  auto& dim = column ? forward.m : forward.k;
+  dim = share(dim, parts);
+  if (index < products[1].size()) {
+    Gemm& gradient = products[1][index];
+    auto& other = column ? gradient.k : gradient.m;
+    other = share(other, parts);
+  }
+  auto& third = column ? weights.m : weights.n;
+  third = share(third, parts);
+}
+
+void cut_work(LayerWork& work, const graph::LayerSplit& how, Kind kind, int parts) {
+  if (how.form == graph::Form::whole) return;
+  const bool pair = kind == Kind::attention;
+  cut_product(work.products, 0, pair || how.form != graph::Form::row, parts);
+  if (!pair) return;
+  cut_product(work.products, 1, false, parts);
+  for (const std::size_t phase : {0, 1})  // heads
+    for (std::size_t i = 2; i < work.products[phase].size(); ++i)
+      work.products[phase][i].count = share(work.products[phase][i].count, parts);
+}
+
+/// Encoding and decoding speeds as shares of a copy's, measured (docs/compressors.md).
+struct CodingShare {
+  std::string_view key;
+  double encode, decode;
+};
+constexpr double kCopy = 19.5;
+constexpr CodingShare kCoding[] = {
+    {"fp16", 6.2 / kCopy, 4.4 / kCopy},      {"bf16", 12.1 / kCopy, 6.8 / kCopy},      {"int8", 4.3 / kCopy, 16.6 / kCopy},
+    {"dynamic8", 2.7 / kCopy, 10.4 / kCopy}, {"onebit", 6.8 / kCopy, 18.0 / kCopy},    {"ternary", 3.0 / kCopy, 12.0 / kCopy},
+    {"sign", 5.3 / kCopy, 18.1 / kCopy},     {"threshold", 6.9 / kCopy, 31.2 / kCopy}, {"topk", 4.4 / kCopy, 31.0 / kCopy},
+    {"dgc", 4.4 / kCopy, 31.1 / kCopy},      {"powersgd", 6.9 / kCopy, 8.7 / kCopy},
+};
+
+double coding_seconds(const std::string& compression, double elements, double memory_bytes_per_s, double CodingShare::*share) {
+  std::vector<std::string_view> keys;
+  for (const CodingShare& row : kCoding) {
+    keys.push_back(row.key);
+    if (row.key == compression) return 4 * elements / (row.*share * memory_bytes_per_s / 2);  // a copy reads and writes
+  }
+  throw ConfigError(unknown_message("compressor", compression, keys));
+}
+
+}  // namespace
+
+struct RooflineTimes::Network {
+  graph::Graph graph;
+  std::vector<graph::Unit> units;
+  graph::TensorSplit split;
+  Roofline roofline;
+  Speed speed;
+  double element;
+
+  /// Seconds of the device, forward, gradients of inputs, gradients of weights; and launches of each.
+  struct Cost {
+    std::array<double, 3> seconds{}, launches{};
+  };
+
+  double product_seconds(const Gemm& gemm, bool convolution) const {
+    const double size = gemm.flops() / number(std::max<std::int64_t>(gemm.count, 1));
+    if (!speed.products.known() && !(convolution && speed.convolutions.known())) {
+      // As the slides have it, in elements of another width.
+      const double intensity = roofline.intensity(gemm) * 4 / element;
+      return gemm.flops() / std::min(roofline.bytes_per_s * intensity, speed.flops.value);
+    }
+    const double rate = convolution ? speed.convolution_flops_per_s(size) : speed.product_flops_per_s(size);
+    const double bytes = element * number(gemm.count) * (number(gemm.m * gemm.n) + number(gemm.m * gemm.k) + number(gemm.k * gemm.n));
+    return std::max(gemm.flops() / rate, convolution ? 0 : bytes / roofline.bytes_per_s);
+  }
+
+  Cost layer(std::size_t index, std::int64_t samples, bool first) const {
+    const graph::Layer& whole = graph.layers()[index];
+    const bool splits = split.parts > 1;
+    const auto local = [&](std::size_t layer) {
+      return number(graph::elements((splits ? graph::local_layer(graph, split, layer, 0) : graph.layers()[layer]).output));
+    };
+    const double out = local(index) * number(samples) * element;
+    double in = 0;
+    for (const int input : whole.inputs) in += local(static_cast<std::size_t>(input)) * number(samples) * element;
+    const Moves moves = moves_of(whole.kind);
+    Cost cost;
+    cost.seconds[0] = (moves.forward_out * out + moves.forward_in * in) / roofline.bytes_per_s;
+    cost.seconds[1] = (moves.back_out * out + moves.back_in * in) / roofline.bytes_per_s;
+    cost.launches = {number(moves.forward_launches), number(moves.back_launches), 0};
+    auto work = layer_work(graph, index, samples);
+    if (!work) return cost;
+    if (splits) cut_work(*work, split.layers[index], whole.kind, split.parts);
+    if (first) work->products[1].clear();
+    for (std::size_t phase = 0; phase < 3; ++phase)
+      for (const Gemm& gemm : work->products[phase]) cost.seconds[phase] += product_seconds(gemm, whole.kind == Kind::conv);
+    const double launches = number(moves.back_launches) / 2;
+    cost.launches = {number(moves.forward_launches), first ? 0 : launches, launches};
+    if (whole.kind == Kind::attention) {  // the scores are written, scaled, masked and read, and their gradients as well
+      const double positions = number(whole.output.front());
+      const double scores = number(samples * share(whole.heads, split.parts)) * positions * positions * element / roofline.bytes_per_s;
+      cost.seconds[0] += 4 * scores, cost.seconds[1] += 6 * scores;
+    }
+    return cost;
+  }
+};
+
+RooflineTimes::RooflineTimes(const graph::Graph& graph, const Device& device, const RooflineSettings& settings)
+    : network_(std::make_unique<Network>(
+          Network{.graph = graph,
+                  .units = graph::units_of(graph),
+                  .split = settings.tensor > 1 ? graph::tensor_split(graph, settings.tensor, settings.sequence) : graph::TensorSplit{},
+                  .roofline = roofline_of(device, OutputTraffic::once),
+                  .speed = device.speed(settings.precision),
+                  .element = bytes_of(settings.precision)})),
+      device_(device),
+      settings_(settings) {}
+RooflineTimes::~RooflineTimes() = default;
+
+const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
+  if (const auto found = sums_.find(samples); found != sums_.end()) return found->second;
+  Sums sums;
+  for (auto& phase : sums) phase.push_back(0);
+  const Network& network = *network_;
+  bool first = true;  // nobody needs the gradient of the samples
+  for (const graph::Unit& unit : network.units) {
+    Network::Cost cost;
+    const bool last = unit.last == static_cast<std::size_t>(network.graph.logits()) + 1;
+    for (std::size_t i = unit.first; i < (last ? network.graph.layers().size() : unit.last); ++i) {
+      const Network::Cost layer = network.layer(i, samples, first);
+      first = first && network.graph.layers()[i].parameters == 0;
+      for (std::size_t phase = 0; phase < 3; ++phase)
+        cost.seconds[phase] += layer.seconds[phase], cost.launches[phase] += layer.launches[phase];
+    }
+    for (std::size_t phase = 0; phase < 3; ++phase)
+      sums[phase].push_back(sums[phase].back() + std::max(cost.seconds[phase], cost.launches[phase] * device_.launch.value));
+  }
+  return sums_.emplace(samples, std::move(sums)).first->second;
+}
+
+double RooflineTimes::update_seconds(double elements) const {
+  const double bytes = update_bytes(settings_.storage_bytes, settings_.moments) * elements;
+  if (!settings_.offload) return bytes / device_.update_bytes_per_s();
+  // Gradients go to the host and parameters come back while the other direction is free; the update waits for its gradients.
+  return 2 * settings_.storage_bytes * elements / settings_.host_link_bytes_per_s + bytes / settings_.host_update_bytes_per_s;
+}
+
+double RooflineTimes::seconds(const schedule::Action& action, std::int64_t samples) const {
+  const auto elements = number(action.elements);
+  switch (action.work) {
+    case Work::none: return 0;
+    case Work::update: return update_seconds(elements);
+    case Work::encode: return encode_seconds(settings_.compression, elements, device_.memory_bandwidth.value);
+    case Work::decode: return decode_seconds(settings_.compression, elements, device_.memory_bandwidth.value);
+    default: break;
+  }
+  const Sums& sums = sums_for(samples);
+  const auto of = [&](std::size_t phase) {
+    return sums[phase].at(static_cast<std::size_t>(action.last)) - sums[phase].at(static_cast<std::size_t>(action.first));
+  };
+  if (action.work == Work::forward) return of(0);
+  if (action.work == Work::input_gradients) return of(1);
+  return action.work == Work::weight_gradients ? of(2) : of(1) + of(2);
+}
+
+double RooflineTimes::uncertainty() const {
+  const Speed& speed = network_->speed;
+  const bool measured = speed.products.known() || speed.convolutions.known();
+  return std::max(uncertainty_of(speed.flops.source), measured ? 0 : kUnmeasuredProducts);
+}
+
+std::vector<std::string> RooflineTimes::notes() const {
+  const Speed& speed = network_->speed;
+  if (speed.products.known() || speed.convolutions.known()) return {};
+  return {fmt::format("nobody measured how fast {} multiplies: peak speeds are taken for reached ones (paceline probe measures them)",
+                      device_.name)};
+}
+
+double update_bytes(double storage_bytes, int moments) {
+  const double state = 4.0 * 2 * moments;  // read and written
+  return storage_bytes < 4 ? 2 * storage_bytes + 8 + state : 12 + state;
+}
+
+double encode_seconds(const std::string& compression, double elements, double memory_bytes_per_s) {
+  return coding_seconds(compression, elements, memory_bytes_per_s, &CodingShare::encode);
+}
+double decode_seconds(const std::string& compression, double elements, double memory_bytes_per_s) {
+  return coding_seconds(compression, elements, memory_bytes_per_s, &CodingShare::decode);
+}
+
+}  // namespace paceline::perf
