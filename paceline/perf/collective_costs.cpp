@@ -1,7 +1,6 @@
 #include "paceline/perf/collective_costs.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "paceline/perf/collective_rounds.h"
@@ -12,7 +11,8 @@ namespace {
 using schedule::Collective;
 using schedule::Problem;
 
-constexpr int kManyRanks = 32;         // from here on closed forms, where there are any
+constexpr int kManyRanks = 32;  // from here on closed forms, where there are any
+constexpr int kVeryMany = 128;
 constexpr double kClearly = 1 - 1e-9;  // as schedule/cost.cpp breaks ties
 constexpr std::int64_t kElement = 4;
 
@@ -46,7 +46,7 @@ CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, const 
   problem.count = std::max<std::int64_t>(length / kElement, 1);
   problem.chunks = std::min(row.make.chunks(problem, length), problem.count);
   // Among many ranks, chunks by powers of two: their lists are long, and the next number of chunks costs nearly the same.
-  if (problem.size >= kManyRanks) problem.chunks = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(problem.chunks)));
+  if (problem.size >= kVeryMany) problem.chunks = std::int64_t{1} << std::lround(std::log2(static_cast<double>(problem.chunks)));
   const Normal& rounds = normal(row, problem);
   const double element = rounds.count > 0 ? bytes / static_cast<double>(rounds.count) : 0;
   return {row.key, schedule::seconds_of(costs, rounds.rounds, element), rounds.sent * element};

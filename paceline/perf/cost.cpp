@@ -126,7 +126,10 @@ void add_to(Split& split, const Action& action, double seconds) {
 class Attribution {
  public:
   Attribution(const Play& play, std::span<const schedule::Program> stages, int stage)
-      : play_(play), program_(stages[static_cast<std::size_t>(stage)]), first_(play.first[static_cast<std::size_t>(stage)]) {}
+      : play_(play),
+        stages_(stages),
+        program_(stages[static_cast<std::size_t>(stage)]),
+        first_(play.first[static_cast<std::size_t>(stage)]) {}
 
   Split split() const {
     Split split;
@@ -150,14 +153,18 @@ class Attribution {
  private:
   const PlayedAction& at(int action) const { return play_.actions[static_cast<std::size_t>(action)]; }
 
+  const Action& action_at(int action) const {
+    const int stage = play_.stage_of(action);
+    return stages_[static_cast<std::size_t>(stage)][static_cast<std::size_t>(action - play_.first[static_cast<std::size_t>(stage)])];
+  }
+
   void explain(Split& split, double from, double until, int because) const {
     while (until > from && because >= 0) {
       const PlayedAction& played = at(because);
       const double began = std::max(from, std::min(until, played.begin));
       const int own = because - first_;
-      if (own < 0 || own >= std::ssize(program_)) {  // a message from another stage
-        split.exposed[Axis::pipeline] += until - began;
-        until = began;
+      if (own < 0 || own >= std::ssize(program_)) {  // another stage's: its message is on its way, or it is not ready yet
+        if (action_at(because).kind == Action::Kind::communicate) split.exposed[Axis::pipeline] += until - began, until = began;
         break;
       }
       add_to(split, program_[static_cast<std::size_t>(own)], until - began);
@@ -167,6 +174,7 @@ class Attribution {
   }
 
   const Play& play_;
+  std::span<const schedule::Program> stages_;
   const schedule::Program& program_;
   int first_;
 };

@@ -25,6 +25,11 @@ bool is_message(const Action& action, Action::Exchange exchange) {
 bool disturbs(const Action& action) { return action.lane == Action::Lane::exchange || action.lane == Action::Lane::gather; }
 bool is_disturbed(const Action& action) { return action.lane == Action::Lane::compute && action.kind == Action::Kind::compute; }
 
+/// A collective of the stages, which begins once all of them are there.
+bool meets_stages(const Action& action) {
+  return action.kind == Action::Kind::communicate && action.axis == Action::Axis::pipeline && action.exchange <= Action::Exchange::barrier;
+}
+
 class Player {
  public:
   Player(std::span<const schedule::Program> stages, std::span<const double> durations, double slowdown)
@@ -37,6 +42,8 @@ class Player {
     made_.actions.resize(actions_.size());
     pending_.resize(actions_.size(), 0);
     version_.resize(actions_.size(), 0);
+    meeting_.resize(actions_.size(), -1);
+    joined_.resize(stages.size(), 0);
     for (std::size_t stage = 0; stage < stages.size(); ++stage) link_stage(static_cast<int>(stage));
     pair_messages();
     link();
@@ -44,7 +51,7 @@ class Player {
 
   Play run() && {
     for (int action = 0; action < std::ssize(actions_); ++action)
-      if (pending_[at(action)] == 0) begin(action, 0, -1);
+      if (pending_[at(action)] == 0) ready(action, 0, -1);
     std::size_t ended = 0;
     while (!events_.empty()) {
       const Event event = events_.top();
@@ -71,6 +78,12 @@ class Player {
     double since = 0;    // when `left` was right
   };
 
+  /// The same collective in the programs of all stages.
+  struct Meeting {
+    std::vector<int> members;
+    int ready = 0;
+  };
+
   static std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
   void link_stage(int stage) {
@@ -83,8 +96,17 @@ class Player {
       int& previous = last[static_cast<std::size_t>(action.lane)];
       if (previous >= 0) edges_.push_back({previous, i});
       previous = i;
+      if (meets_stages(action)) join(i, stage);
       if (is_message(action, Action::Exchange::send) || is_message(action, Action::Exchange::receive)) messages_.push_back({i, stage});
     }
+  }
+
+  /// The stages' collectives pair up in their order.
+  void join(int action, int stage) {
+    const std::size_t number = at(joined_[at(stage)]++);
+    if (meetings_.size() <= number) meetings_.resize(number + 1);
+    meetings_[number].members.push_back(action);
+    meeting_[at(action)] = static_cast<int>(number);
   }
 
   /// Sends and receives of two ranks pair up by tag, in their order. Along other axes than the pipeline all ranks run the same program.
@@ -135,6 +157,13 @@ class Player {
     if (stage.computing >= 0 && before != (stage.disturbing > 0)) schedule_end(stage.computing, now + stage.left / rate(stage));
   }
 
+  void ready(int action, double now, int because) {
+    if (meeting_[at(action)] < 0) return begin(action, now, because);
+    Meeting& meeting = meetings_[at(meeting_[at(action)])];
+    if (++meeting.ready < std::ssize(stages_)) return;
+    for (const int member : meeting.members) begin(member, now, because);
+  }
+
   void begin(int action, double now, int because) {
     PlayedAction& played = made_.actions[at(action)];
     played.begin = now, played.because = because;
@@ -159,7 +188,7 @@ class Player {
       if (disturbs(*actions_[at(action)])) disturb(stage, -1, now);
     }
     for (int i = begins_[at(action)]; i < begins_[at(action) + 1]; ++i)
-      if (const int next = followers_[at(i)]; --pending_[at(next)] == 0) begin(next, now, action);
+      if (const int next = followers_[at(i)]; --pending_[at(next)] == 0) ready(next, now, action);
   }
 
   [[noreturn]] void refuse() const {
@@ -182,6 +211,8 @@ class Player {
   std::vector<int> pending_, version_;                 // by action: what it waits for; events that were made for it
   std::vector<std::pair<int, int>> edges_, messages_;  // from, to; action, stage
   std::vector<int> begins_, followers_;
+  std::vector<int> meeting_, joined_;  // by action: its meeting, or −1; by stage: meetings so far
+  std::vector<Meeting> meetings_;
   std::vector<Stage> stages_;
   std::priority_queue<Event> events_;
   Play made_;

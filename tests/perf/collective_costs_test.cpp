@@ -1,0 +1,124 @@
+// Costs of collectives by ranks and length: kept rounds against the lists of steps, and where the mesh lies.
+#include "paceline/perf/collective_costs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "paceline/perf/cost.h"
+#include "paceline/perf/placement.h"
+#include "tests/perf/hand_programs.h"
+
+namespace paceline::perf {
+namespace {
+
+using schedule::Collective;
+using Axis = schedule::Action::Axis;
+
+schedule::Costs classes(int per_host) {
+  return {.inside = {.alpha_s = 1e-6, .gap_s = 1e-7, .bytes_per_s = 20e9},
+          .between = {.alpha_s = 30e-6, .gap_s = 5e-6, .bytes_per_s = 1e9},
+          .reduce_s_per_byte = 0.05e-9,
+          .held_s_per_byte = 0.1e-9,
+          .per_host = per_host};
+}
+
+double by_lists(const schedule::Costs& costs, const Entry<schedule::Algorithm>& row, Collective collective, int size, std::int64_t count) {
+  schedule::Problem problem{.collective = collective, .size = size, .count = count, .per_host = costs.per_host};
+  problem.chunks = row.make.chunks(problem, count * 4);
+  return schedule::predict(costs, row.make, problem, 4);
+}
+
+TEST(CollectiveCosts, AreThoseOfTheLists) {
+  CollectiveCosts kept;
+  for (const auto& row : schedule::algorithms())
+    for (const Collective collective : row.make.offers)
+      for (const int per_host : {1, 4})
+        for (const int size : {4, 6, 12, 32, 48}) {
+          const std::int64_t count = 1 << 20;
+          const std::int64_t whole = count / size * size;
+          const schedule::Costs costs = classes(per_host);
+          const double lists = by_lists(costs, row, collective, size, whole);
+          const CollectiveCost& cost = kept.of(costs, collective, std::string(row.key), size, static_cast<double>(whole) * 4);
+          EXPECT_EQ(cost.algorithm, row.key);
+          EXPECT_NEAR(cost.seconds, lists, 1e-3 * lists) << row.key << " " << name_of(collective) << " " << size << " by " << per_host;
+        }
+}
+
+TEST(CollectiveCosts, OfOneRankOrNothingAreNone) {
+  CollectiveCosts kept;
+  EXPECT_EQ(kept.of(classes(1), Collective::allreduce, "ring", 1, 100).seconds, 0);
+  EXPECT_EQ(kept.of(classes(1), Collective::allreduce, "ring", 4, 0).seconds, 0);
+  EXPECT_GT(kept.of(classes(1), Collective::barrier, "auto", 4, 0).seconds, 0);
+}
+
+TEST(CollectiveCosts, AutoIsWhatCommTakes) {
+  CollectiveCosts kept;
+  const auto taken = [&](int per_host, Collective collective, int size, double bytes) {
+    return std::string(kept.of(classes(per_host), collective, "auto", size, bytes).algorithm);
+  };
+  EXPECT_EQ(taken(4, Collective::allreduce, 4, 1e6), "direct") << "one host";
+  EXPECT_EQ(taken(4, Collective::allreduce, 8, 1e6), "hierarchical");
+  EXPECT_EQ(taken(1, Collective::barrier, 8, 0), "recursive_doubling");
+  for (const double bytes : {64.0, 4096.0, 1e6, 64e6}) {
+    const schedule::Problem problem{.size = 8, .count = static_cast<std::int64_t>(bytes) / 4};
+    EXPECT_EQ(taken(1, Collective::allreduce, 8, bytes), schedule::cheapest(classes(1), problem, 4)) << bytes;
+  }
+  EXPECT_EQ(kept.of(classes(1), Collective::all_to_all, "torus2d", 8, 1e6).algorithm, "ring") << "which torus2d does not offer";
+}
+
+// 8 devices a host, each with a link of 100 B/s inside; the host has 4 rails of 10 B/s.
+Cluster hosts_of_eight(std::int64_t hosts) {
+  Cluster cluster = even_cluster(hosts, 1, 10);
+  cluster.devices = 8, cluster.rails = 4;
+  cluster.inside.bandwidth.value = 100;
+  return cluster;
+}
+
+TEST(Placement, TensorRanksAreNeighboursAndStagesLieFarApart) {
+  const Cluster cluster = hosts_of_eight(8);
+  const Placement place(cluster, {.data = 4, .pipeline = 4, .tensor = 4});
+  EXPECT_EQ(place.costs(Axis::tensor).per_host, 4);
+  EXPECT_FALSE(place.crosses_hosts(Axis::tensor));
+  EXPECT_EQ(place.costs(Axis::data).per_host, 2);
+  EXPECT_DOUBLE_EQ(place.costs(Axis::data).between.bytes_per_s, 10) << "four groups share 40 B/s of a host";
+  EXPECT_EQ(place.costs(Axis::pipeline).per_host, 1);
+  EXPECT_DOUBLE_EQ(place.between_stages(0, 1).bytes_per_s, 5) << "eight ranks of the host send at once";
+}
+
+TEST(Placement, StagesInsideAHostUseItsLinks) {
+  const Cluster cluster = hosts_of_eight(2);
+  const Placement place(cluster, {.data = 4, .pipeline = 4, .tensor = 1});
+  EXPECT_DOUBLE_EQ(place.between_stages(0, 1).bytes_per_s, 100);
+  EXPECT_DOUBLE_EQ(place.between_stages(1, 2).bytes_per_s, 10) << "four ranks cross to the next host";
+  EXPECT_FALSE(place.crosses_hosts(Axis::data));
+}
+
+TEST(Placement, ADataAxisOfWholeHostsHasAllTheirRails) {
+  Cluster cluster = hosts_of_eight(2);
+  const Placement place(cluster, {.data = 16});
+  EXPECT_EQ(place.costs(Axis::data).per_host, 8);
+  EXPECT_DOUBLE_EQ(place.costs(Axis::data).between.bytes_per_s, 40);
+  EXPECT_DOUBLE_EQ(place.to_neighbour(Axis::data, 1).bytes_per_s, 40) << "one rank of a host has its neighbour elsewhere";
+  EXPECT_DOUBLE_EQ(place.to_neighbour(Axis::data, 8).bytes_per_s, 5);
+  cluster.topology = Topology::fat_tree, cluster.oversubscription = 2;
+  EXPECT_DOUBLE_EQ(Placement(cluster, {.data = 16}).costs(Axis::data).between.bytes_per_s, 20);
+}
+
+TEST(CollectiveCosts, OfThousandsOfRanksAreMadeFromFewRounds) {
+  const Cluster cluster = find_cluster("h100");
+  const CostModel model(cluster);
+  const schedule::ProgramSettings settings{.data = 1024};
+  const auto seconds = [&](const char* algorithm) {
+    schedule::Action action = exchange_of(schedule::Action::Exchange::allreduce, Axis::data, 32 << 20);
+    action.algorithm = algorithm;
+    return model.collective_seconds(action, settings);
+  };
+  const double bytes = 128 << 20, rails = 400e9, inside = 450e9, g = 3 / 3350e9;
+  // 2(H−1) rounds across and two inside, but for the chunks of what overlaps.
+  EXPECT_NEAR(seconds("ring"), 2 * 1023 * (5e-6 + bytes / 1024 / std::min(rails, inside)) + bytes * 1023 / 1024 * g, 1e-6);
+  EXPECT_LT(seconds("hierarchical"), 0.3 * seconds("ring"));
+  EXPECT_GT(seconds("hierarchical"), 2.0 * 127 / 128 * bytes / rails);
+}
+
+}  // namespace
+}  // namespace paceline::perf
