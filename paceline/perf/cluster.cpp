@@ -1,8 +1,5 @@
 #include "paceline/perf/cluster.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "paceline/base/suggest.h"
 
 namespace paceline::perf {
@@ -24,16 +21,6 @@ Precision precision_named(std::string_view name) {
     names.push_back(name_of(precision));
   }
   throw ConfigError(unknown_message("precision", name, names));
-}
-
-double Efficiency::at(double flops) const {
-  if (points.empty()) return 1;
-  const auto above = std::ranges::lower_bound(points, flops, {}, &Point::flops);
-  if (above == points.begin()) return points.front().share;
-  if (above == points.end()) return points.back().share;
-  const Point& below = *std::prev(above);
-  const double way = std::log(flops / below.flops) / std::log(above->flops / below.flops);
-  return below.share + way * (above->share - below.share);
 }
 
 Speed Device::speed(Precision precision) const {

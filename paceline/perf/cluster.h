@@ -45,6 +45,10 @@ struct Efficiency {
   bool operator==(const Efficiency&) const = default;
 };
 
+/// "1 Mflop: 41%, 1 Gflop: 93% (measured)", and back. Throws ConfigError; the caller puts the key's name before the message.
+Efficiency parse_efficiency(std::string_view text);
+std::string text_of(const Efficiency& efficiency);
+
 /// How fast a device multiplies in one precision.
 struct Speed {
   Quantity flops;  // peak, or the fastest that was measured; 0: the device file does not say

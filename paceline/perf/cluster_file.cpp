@@ -22,6 +22,15 @@ namespace {
 constexpr double kStandardLatency = 5e-6;
 constexpr std::string_view kLinkPrefix = "link.";
 
+constexpr std::string_view kEfficiencyExample = "1 Mflop: 41%, 1 Gflop: 93% (measured)";
+
+/// [device.bf16] and its like; null for any other section.
+Speed* speed_named(Device& device, std::string_view section) {
+  if (section == "device.tf32") return &device.tf32;
+  if (section == "device.bf16") return &device.bf16;
+  return section == "device.fp16" ? &device.fp16 : nullptr;
+}
+
 /// A key whose text is more than text.
 struct Parsed {
   std::function<void(std::string_view)> read;
@@ -35,6 +44,17 @@ struct Part {
   void quantity(const std::string& key, Quantity& target, Dimension dimension, bool required = true) {
     add(key, std::string(example_of(dimension)), required,
         [&target, dimension](std::string_view text) { target = parse_quantity(text, dimension); });
+  }
+  void factor(const std::string& key, Quantity& target, double least, double most) {
+    add(key, std::string(example_of(Dimension::factor)), false, [&target, least, most](std::string_view text) {
+      target = parse_quantity(text, Dimension::factor);
+      if (target.value < least || target.value > most)
+        throw ConfigError(fmt::format("must be {} x to {} x, not \"{}\"", least, most, text));
+    });
+  }
+  void efficiency(Efficiency& products, Efficiency& convolutions) {
+    add("products", std::string(kEfficiencyExample), false, [&](std::string_view text) { products = parse_efficiency(text); });
+    add("convolutions", std::string(kEfficiencyExample), false, [&](std::string_view text) { convolutions = parse_efficiency(text); });
   }
   void add(const std::string& key, std::string example, bool required, std::function<void(std::string_view)> read) {
     plain.field(key, texts.emplace_back(), "");
@@ -91,6 +111,11 @@ class Reader {
     device.quantity("memory_bandwidth", cluster_.device.memory_bandwidth, Dimension::bandwidth);
     device.quantity("memory", cluster_.device.memory, Dimension::bytes);
     device.add("blocks", "480 x 3072 x 384 (spec)", false, [this](std::string_view text) { cluster_.device.blocks = parse_blocks(text); });
+    device.efficiency(cluster_.device.products, cluster_.device.convolutions);
+    device.quantity("launch", cluster_.device.launch, Dimension::time, false);
+    device.quantity("update_bandwidth", cluster_.device.update_bandwidth, Dimension::bandwidth, false);
+    device.quantity("reduce_bandwidth", cluster_.device.reduce_bandwidth, Dimension::bandwidth, false);
+    device.factor("slowdown", cluster_.device.slowdown, 1, 100);
   }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
@@ -131,6 +156,12 @@ class Reader {
 
   Part& part_named(const std::string& section) {
     if (const auto found = parts_.find(section); found != parts_.end()) return found->second;
+    if (Speed* speed = speed_named(cluster_.device, section)) {
+      Part& part = parts_.try_emplace(section, section).first->second;
+      part.quantity("flops", speed->flops, Dimension::flops);
+      part.efficiency(speed->products, speed->convolutions);
+      return part;
+    }
     if (section.starts_with(kLinkPrefix)) {
       refuse_odd_name(section.substr(kLinkPrefix.size()), "the name of a link");
       Link& link = links_[section.substr(kLinkPrefix.size())];
@@ -138,9 +169,11 @@ class Reader {
       Part& part = parts_.try_emplace(section, section).first->second;
       part.quantity("latency", link.latency, Dimension::time, false);
       part.quantity("bandwidth", link.bandwidth, Dimension::bandwidth);
+      part.quantity("gap", link.gap, Dimension::time, false);
+      part.factor("duplex", link.duplex, 1, 2);
       return part;
     }
-    const std::string_view known[] = {"cluster", "host", "device", "link.NAME"};
+    const std::string_view known[] = {"cluster", "host", "device", "device.tf32", "device.bf16", "device.fp16", "link.NAME"};
     throw ConfigError(unknown_message("section", section, known));
   }
 
@@ -223,9 +256,38 @@ class Reader {
   std::map<std::string, Link> links_;
 };
 
+/// A line of the file, where the value is known.
+std::string optional_line(const char* key, const Quantity& quantity, Dimension dimension) {
+  return quantity.value > 0 ? fmt::format("{} = \"{}\"\n", key, text_of(quantity, dimension)) : "";
+}
+
+std::string efficiency_lines(const Efficiency& products, const Efficiency& convolutions) {
+  std::string lines;
+  if (products.known()) lines += fmt::format("products = \"{}\"\n", text_of(products));
+  if (convolutions.known()) lines += fmt::format("convolutions = \"{}\"\n", text_of(convolutions));
+  return lines;
+}
+
 std::string link_toml(const Link& link) {
   return fmt::format("\n[link.{}]\nlatency = \"{}\"\nbandwidth = \"{}\"\n", link.name, text_of(link.latency, Dimension::time),
-                     text_of(link.bandwidth, Dimension::bandwidth));
+                     text_of(link.bandwidth, Dimension::bandwidth)) +
+         optional_line("gap", link.gap, Dimension::time) + optional_line("duplex", link.duplex, Dimension::factor);
+}
+
+std::string device_toml(const Device& device) {
+  std::string text = fmt::format(
+      "\n[device]\nname = \"{}\"\nflops = \"{}\"\nmemory_bandwidth = \"{}\"\nmemory = \"{}\"\nblocks = \"{} x {} x {} ({})\"\n",
+      device.name, text_of(device.flops, Dimension::flops), text_of(device.memory_bandwidth, Dimension::bandwidth),
+      text_of(device.memory, Dimension::bytes), device.blocks.m, device.blocks.n, device.blocks.k, name_of(device.blocks.source));
+  text += efficiency_lines(device.products, device.convolutions) + optional_line("launch", device.launch, Dimension::time) +
+          optional_line("update_bandwidth", device.update_bandwidth, Dimension::bandwidth) +
+          optional_line("reduce_bandwidth", device.reduce_bandwidth, Dimension::bandwidth) +
+          optional_line("slowdown", device.slowdown, Dimension::factor);
+  for (const auto& [name, speed] : {std::pair{"tf32", device.tf32}, std::pair{"bf16", device.bf16}, std::pair{"fp16", device.fp16}})
+    if (speed.known())
+      text += fmt::format("\n[device.{}]\nflops = \"{}\"\n", name, text_of(speed.flops, Dimension::flops)) +
+              efficiency_lines(speed.products, speed.convolutions);
+  return text;
 }
 
 }  // namespace
@@ -250,11 +312,7 @@ std::string to_toml(const Cluster& cluster) {
   if (several) text += fmt::format("link = \"{}\"\n", cluster.between.name);
   text += fmt::format("\n[host]\ndevices = {}\nrails = {}\n", cluster.devices, cluster.rails);
   if (shared) text += fmt::format("link = \"{}\"\n", cluster.inside.name);
-  const Device& device = cluster.device;
-  text += fmt::format(
-      "\n[device]\nname = \"{}\"\nflops = \"{}\"\nmemory_bandwidth = \"{}\"\nmemory = \"{}\"\nblocks = \"{} x {} x {} ({})\"\n",
-      device.name, text_of(device.flops, Dimension::flops), text_of(device.memory_bandwidth, Dimension::bandwidth),
-      text_of(device.memory, Dimension::bytes), device.blocks.m, device.blocks.n, device.blocks.k, name_of(device.blocks.source));
+  text += device_toml(cluster.device);
   if (shared) text += link_toml(cluster.inside);
   if (several && (!shared || cluster.between.name != cluster.inside.name)) text += link_toml(cluster.between);
   return text;

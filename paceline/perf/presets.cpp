@@ -33,9 +33,11 @@ struct GpuHosts {
   std::int64_t hosts, devices, rails;
   double tflops, memory_bandwidth, memory;  // Tflop/s in fp32, GB/s, GB
   double nvlink, network;                   // GB/s in one direction; Gb/s of one rail
+  double tf32 = 0, bf16 = 0, fp16 = 0;      // Tflop/s of dense products, in tensor cores where there are any; 0: no faster than fp32
 };
 
 Cluster gpu_hosts(const GpuHosts& of) {
+  const auto speed = [](double tflops) { return tflops > 0 ? Speed{.flops = spec(tflops * kTera)} : Speed{}; };
   return {.name = of.name,
           .hosts = of.hosts,
           .devices = of.devices,
@@ -46,18 +48,21 @@ Cluster gpu_hosts(const GpuHosts& of) {
                      .flops = spec(of.tflops * kTera),
                      .memory_bandwidth = spec(of.memory_bandwidth * kGiga),
                      .memory = spec(of.memory * kGiga),
-                     .blocks = {}},
+                     .blocks = {},
+                     .tf32 = speed(of.tf32),
+                     .bf16 = speed(of.bf16),
+                     .fp16 = speed(of.fp16)},
           .inside = {.name = "nvlink", .latency = standard(3 / kMicro), .bandwidth = spec(of.nvlink * kGiga)},
           .between = {.name = "network", .latency = standard(5 / kMicro), .bandwidth = gigabits(of.network)}};
 }
 
 // Tesla P100 SXM2 data sheet; hosts and network of Horovod's paper (128 servers of four Pascal GPUs, 25 Gb/s).
-Cluster p100() { return gpu_hosts({"p100", "p100_sxm2", 128, 4, 1, 10.6, 732, 16, 80, 25}); }
+Cluster p100() { return gpu_hosts({"p100", "p100_sxm2", 128, 4, 1, 10.6, 732, 16, 80, 25, 0, 0, 21.2}); }
 // V100 SXM2 data sheet, DGX-1: four EDR adapters.
-Cluster v100() { return gpu_hosts({"v100", "v100_sxm2", 32, 8, 4, 15.7, 900, 32, 150, 100}); }
+Cluster v100() { return gpu_hosts({"v100", "v100_sxm2", 32, 8, 4, 15.7, 900, 32, 150, 100, 0, 0, 125}); }
 // H100 and H200 SXM data sheets, DGX: eight adapters of 400 Gb/s.
-Cluster h100() { return gpu_hosts({"h100", "h100_sxm", 128, 8, 8, 67, 3350, 80, 450, 400}); }
-Cluster h200() { return gpu_hosts({"h200", "h200_sxm", 128, 8, 8, 67, 4800, 141, 450, 400}); }
+Cluster h100() { return gpu_hosts({"h100", "h100_sxm", 128, 8, 8, 67, 3350, 80, 450, 400, 494.5, 989, 989}); }
+Cluster h200() { return gpu_hosts({"h200", "h200_sxm", 128, 8, 8, 67, 4800, 141, 450, 400, 494.5, 989, 989}); }
 
 /// One host whose devices are the cores of its processor, each with its share of the memory.
 Cluster cores(const char* name, std::int64_t count, Quantity flops, Quantity bandwidth, Quantity memory) {

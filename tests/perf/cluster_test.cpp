@@ -78,6 +78,62 @@ TEST(ClusterFile, OfAMeshReadsBack) {
   EXPECT_TRUE(read_cluster(to_toml(cluster), "x.toml") == cluster) << to_toml(cluster);
 }
 
+/// As `paceline probe` writes it.
+Cluster measured_cluster() {
+  Cluster cluster = read_cluster(kFile, "x.toml");
+  const auto measured = [](double value) { return Quantity{value, Source::measured}; };
+  Device& device = cluster.device;
+  device.products = {{{2e6, 0.413}, {1.5e9, 0.97}}, Source::measured};
+  device.convolutions = {{{3456789, 0.2}, {1e12, 1}}, Source::measured};
+  device.bf16 = {.flops = measured(3e11), .products = {{{1e6, 0.5}}, Source::measured}};
+  device.launch = measured(1.25e-6), device.update_bandwidth = measured(9e9), device.reduce_bandwidth = measured(4e9);
+  device.slowdown = measured(1.35);
+  cluster.inside.gap = measured(7e-7), cluster.inside.duplex = measured(1.25);
+  return cluster;
+}
+
+TEST(ClusterFile, OfMeasurementsReadsBack) {
+  const Cluster cluster = measured_cluster();
+  EXPECT_TRUE(read_cluster(to_toml(cluster), "x.toml") == cluster) << to_toml(cluster);
+}
+
+TEST(ClusterFile, NamesFileLineAndKeyOfAWrongMeasurement) {
+  const std::string text = to_toml(measured_cluster());
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string other = text;
+    return refusal(other.replace(other.find(from), from.size(), to));
+  };
+  EXPECT_THAT(changed("2 Mflop: 41.3%", "2 Mflop: 141.3%"), AllOf(HasSubstr("line 19: device.products"), HasSubstr("141.3%")));
+  EXPECT_THAT(changed("2 Mflop: 41.3%", "2 Mbyte: 41.3%"), AllOf(HasSubstr("line 19: device.products"), HasSubstr("Mbyte")));
+  EXPECT_THAT(changed("2 Mflop: 41.3%", "2 Gflop: 41.3%"), AllOf(HasSubstr("line 19: device.products"), HasSubstr("1.5 Gflop")));
+  EXPECT_THAT(changed("1.35 x", "0.9 x"), AllOf(HasSubstr("device.slowdown"), HasSubstr("0.9 x")));
+  EXPECT_THAT(changed("1.25 x", "3 x"), AllOf(HasSubstr("link.memory.duplex"), HasSubstr("3 x")));
+  EXPECT_THAT(changed("[device.bf16]", "[device.bf8]"), HasSubstr("'device.bf16'"));
+  EXPECT_THAT(changed("[device.bf16]\nflops = ", "[device.bf16]\nflop = "), HasSubstr("flops"));
+}
+
+TEST(Efficiency, LiesOnLinesOverTheLogarithmOfTheSize) {
+  const Efficiency efficiency{{{1e6, 0.2}, {1e8, 0.6}, {1e9, 0.9}}, Source::measured};
+  EXPECT_DOUBLE_EQ(efficiency.at(1e7), 0.4);
+  EXPECT_DOUBLE_EQ(efficiency.at(1e8), 0.6);
+  EXPECT_DOUBLE_EQ(efficiency.at(1), 0.2);
+  EXPECT_DOUBLE_EQ(efficiency.at(1e15), 0.9);
+  EXPECT_TRUE(efficiency.covers(1e6) && efficiency.covers(1e9));
+  EXPECT_FALSE(efficiency.covers(9e5) || efficiency.covers(1.1e9) || Efficiency{}.covers(1));
+  EXPECT_EQ(Efficiency{}.at(1e7), 1) << "nothing is known, so nothing is lost";
+}
+
+TEST(Device, StandsInForWhatWasNotMeasured) {
+  const Device device = measured_cluster().device;
+  EXPECT_EQ(device.speed(Precision::bf16).flops.value, 3e11);
+  EXPECT_EQ(device.speed(Precision::fp16).flops.value, 96e9) << "no faster than fp32";
+  EXPECT_DOUBLE_EQ(device.speed(Precision::fp32).convolution_flops_per_s(1e12), 96e9);
+  EXPECT_DOUBLE_EQ(device.speed(Precision::bf16).convolution_flops_per_s(1e12), 1.5e11) << "taken for products";
+  EXPECT_DOUBLE_EQ(costs_of(measured_cluster()).reduce_s_per_byte, 1 / 4e9);
+  EXPECT_DOUBLE_EQ(costs_of(measured_cluster()).inside.gap_s, 7e-7);
+  EXPECT_DOUBLE_EQ(costs_of(read_cluster(kFile, "x.toml")).reduce_s_per_byte, 3 / 12.8e9);
+}
+
 TEST(ClusterFile, NamesFileLineAndKeyOfAWrongValue) {
   EXPECT_THAT(refusal(with("\"12.8 GB/s (spec)\"", "12.8")),
               AllOf(HasSubstr("x.toml, line 14: device.memory_bandwidth"), HasSubstr("unit")));
@@ -143,7 +199,7 @@ TEST(FindCluster, KnowsPresetsAndFiles) {
 TEST(Quantity, TextReadsBackToTheSameBits) {
   for (const double value :
        {1e-9, 1e-300, 0.7123456789012345e-9, 0.5e-6, 3e-6, 1.0, 12.8e9, 17.068e9, 1e9 / 3, 3.125e9, 8.96e12, 1e20, 7.0})
-    for (const Dimension dimension : {Dimension::flops, Dimension::bandwidth, Dimension::bytes, Dimension::time})
+    for (const Dimension dimension : {Dimension::flops, Dimension::bandwidth, Dimension::bytes, Dimension::time, Dimension::factor})
       EXPECT_EQ(parse_quantity(text_of({value, Source::spec}, dimension), dimension).value, value)
           << text_of({value, Source::spec}, dimension);
   EXPECT_EQ(text_of({0.5e-6, Source::spec}, Dimension::time), "500 ns (spec)");
