@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,25 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+/// What a collective took at some sizes, among so many ranks of this cluster of which each `per_host` neighbours are a host.
+struct CollectiveTimes {
+  struct Point {
+    double bytes = 0, seconds = 0;  // of the whole buffer, as a recipe's bucket
+    bool operator==(const Point&) const = default;
+  };
+  std::string collective, algorithm;  // "allreduce", "ring"; "auto": as comm chooses
+  std::int64_t ranks = 1, per_host = 1;
+  std::vector<Point> points = {};  // by ascending bytes
+  Source source = Source::standard;
+
+  /// Lines between the points over both logarithms; below them flat, beyond them in proportion.
+  double at(double bytes) const;
+  bool operator==(const CollectiveTimes&) const = default;
+};
+/// "1024 B: 6 us, 1 MB: 300 us (measured)", and back. Throws ConfigError; the caller puts the key's name before the message.
+void parse_times(std::string_view text, CollectiveTimes& into);
+std::string times_text(const CollectiveTimes& times);
+
 struct Cluster {
   std::string name;
   std::int64_t hosts = 1, devices = 1;  // devices of a host
@@ -103,7 +123,8 @@ struct Cluster {
   std::vector<std::int64_t> sides;  // of a mesh or torus of all devices; empty: as square as it can be
   double oversubscription = 1;      // fat tree: how many times more bandwidth enters a switch from below than leaves it upwards
   Device device;
-  Link inside, between;  // where there is one host, or one device a host, both are the same
+  Link inside, between;                           // where there is one host, or one device a host, both are the same
+  std::vector<CollectiveTimes> collectives = {};  // measured; the links stand for all others
 
   std::int64_t processes() const { return hosts * devices; }
   /// What a host sends into the network each second: all its rails.
@@ -116,6 +137,10 @@ std::vector<std::int64_t> square_sides(std::int64_t ranks);
 
 /// For schedule/cost.h. What is held is written and read once more.
 schedule::Costs costs_of(const Cluster& cluster);
+
+/// Seconds of a collective that was measured among as many ranks on as many hosts; nothing where it was not.
+std::optional<double> measured_seconds(const Cluster& cluster, std::string_view collective, std::string_view algorithm, std::int64_t ranks,
+                                       std::int64_t per_host, double bytes);
 
 /// The built-in clusters, from public data sheets.
 std::span<const Entry<Cluster (*)()>> clusters();

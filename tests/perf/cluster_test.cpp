@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "paceline/base/error.h"
 #include "tests/message_of.h"
 
@@ -89,6 +91,13 @@ Cluster measured_cluster() {
   device.launch = measured(1.25e-6), device.update_bandwidth = measured(9e9), device.reduce_bandwidth = measured(4e9);
   device.slowdown = measured(1.35);
   cluster.inside.gap = measured(7e-7), cluster.inside.duplex = measured(1.25);
+  cluster.collectives = {{.collective = "allreduce",
+                          .algorithm = "ring",
+                          .ranks = 4,
+                          .per_host = 2,
+                          .points = {{1024, 4e-6}, {1e6, 1e-3}},
+                          .source = Source::measured},
+                         {.collective = "all_gather", .algorithm = "auto", .ranks = 2, .points = {{8, 1e-6}}, .source = Source::spec}};
   return cluster;
 }
 
@@ -108,6 +117,9 @@ TEST(ClusterFile, NamesFileLineAndKeyOfAWrongMeasurement) {
   EXPECT_THAT(changed("2 Mflop: 41.3%", "2 Gflop: 41.3%"), AllOf(HasSubstr("line 19: device.products"), HasSubstr("1.5 Gflop")));
   EXPECT_THAT(changed("1.35 x", "0.9 x"), AllOf(HasSubstr("device.slowdown"), HasSubstr("0.9 x")));
   EXPECT_THAT(changed("1.25 x", "3 x"), AllOf(HasSubstr("link.memory.duplex"), HasSubstr("3 x")));
+  EXPECT_THAT(changed("\"allreduce\"", "\"allreduced\""), AllOf(HasSubstr("collective.m00000.collective"), HasSubstr("allreduce")));
+  EXPECT_THAT(changed("\"ring\"", "\"rings\""), AllOf(HasSubstr("collective.m00000.algorithm"), HasSubstr("ring")));
+  EXPECT_THAT(changed("1 MB: ", "1 B: "), AllOf(HasSubstr("collective.m00000.times"), HasSubstr("1 B")));
   EXPECT_THAT(changed("[device.bf16]", "[device.bf8]"), HasSubstr("'device.bf16'"));
   EXPECT_THAT(changed("[device.bf16]\nflops = ", "[device.bf16]\nflop = "), HasSubstr("flops"));
 }
@@ -121,6 +133,18 @@ TEST(Efficiency, LiesOnLinesOverTheLogarithmOfTheSize) {
   EXPECT_TRUE(efficiency.covers(1e6) && efficiency.covers(1e9));
   EXPECT_FALSE(efficiency.covers(9e5) || efficiency.covers(1.1e9) || Efficiency{}.covers(1));
   EXPECT_EQ(Efficiency{}.at(1e7), 1) << "nothing is known, so nothing is lost";
+}
+
+TEST(CollectiveTimes, LieOnLinesOverBothLogarithms) {
+  const Cluster cluster = measured_cluster();
+  const auto seconds = [&](double bytes) { return measured_seconds(cluster, "allreduce", "ring", 4, 2, bytes).value(); };
+  EXPECT_DOUBLE_EQ(seconds(1), 4e-6) << "the least that it takes";
+  EXPECT_DOUBLE_EQ(seconds(1024), 4e-6);
+  EXPECT_NEAR(seconds(32000), std::sqrt(4e-6 * 1e-3), 1e-9) << "halfway between both";
+  EXPECT_DOUBLE_EQ(seconds(3e6), 3e-3) << "in proportion";
+  EXPECT_FALSE(measured_seconds(cluster, "allreduce", "ring", 8, 2, 1024));
+  EXPECT_FALSE(measured_seconds(cluster, "allreduce", "ring", 4, 4, 1024));
+  EXPECT_FALSE(measured_seconds(cluster, "allreduce", "tree", 4, 2, 1024));
 }
 
 TEST(Device, StandsInForWhatWasNotMeasured) {
