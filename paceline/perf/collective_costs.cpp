@@ -9,15 +9,14 @@ namespace paceline::perf {
 namespace {
 
 using schedule::Collective;
-using schedule::Problem;
 
 constexpr int kManyRanks = 32;  // from here on closed forms, where there are any
 constexpr int kVeryMany = 128;
 constexpr double kClearly = 1 - 1e-9;  // as schedule/cost.cpp breaks ties
-constexpr std::int64_t kElement = 4;
+constexpr std::int64_t kWireElement = 4;
 
 /// The algorithm that comm takes without a look at its costs; empty: the cheapest.
-std::string_view named_by(const std::string& algorithm, const Problem& problem) {
+std::string_view named_by(const std::string& algorithm, const schedule::Problem& problem) {
   if (algorithm != "auto") {
     const auto& row = find(schedule::algorithms(), "algorithm", algorithm);
     return row.make.offer(problem.collective) ? row.key : "ring";
@@ -29,7 +28,7 @@ std::string_view named_by(const std::string& algorithm, const Problem& problem) 
 
 }  // namespace
 
-const CollectiveCosts::Normal& CollectiveCosts::normal(const Entry<schedule::Algorithm>& row, Problem problem) {
+const CollectiveCosts::Normal& CollectiveCosts::normal(const Entry<schedule::Algorithm>& row, schedule::Problem problem) {
   const RoundsKey key{row.key, problem.collective, problem.size, problem.per_host, problem.chunks};
   if (const auto found = rounds_.find(key); found != rounds_.end()) return found->second;
   Normal made;
@@ -41,9 +40,10 @@ const CollectiveCosts::Normal& CollectiveCosts::normal(const Entry<schedule::Alg
   return rounds_.emplace(key, std::move(made)).first->second;
 }
 
-CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, const schedule::Costs& costs, Problem problem, double bytes) {
+CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, const schedule::Costs& costs, schedule::Problem problem,
+                                   double bytes) {
   const auto length = static_cast<std::int64_t>(std::ceil(bytes));
-  problem.count = std::max<std::int64_t>(length / kElement, 1);
+  problem.count = std::max<std::int64_t>(length / kWireElement, 1);
   problem.chunks = std::min(row.make.chunks(problem, length), problem.count);
   // Among many ranks, chunks by powers of two: their lists are long, and the next number of chunks costs nearly the same.
   if (problem.size >= kVeryMany) problem.chunks = std::int64_t{1} << std::lround(std::log2(static_cast<double>(problem.chunks)));
@@ -52,13 +52,21 @@ CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, const 
   return {row.key, schedule::seconds_of(costs, rounds.rounds, element), rounds.sent * element};
 }
 
+std::optional<double> CollectiveCosts::measured(const schedule::Problem& problem, std::string_view algorithm, double bytes) const {
+  for (const CollectiveTimes& times : measured_)
+    if (times.collective == name_of(problem.collective) && times.algorithm == algorithm && times.ranks == problem.size &&
+        times.per_host == problem.per_host)
+      return times.at(bytes);
+  return std::nullopt;
+}
+
 const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collective collective, const std::string& algorithm, int size,
                                           double bytes) {
   static constexpr CollectiveCost kNone{};
   if (size <= 1 || (bytes <= 0 && collective != Collective::barrier)) return kNone;
   const Key key{algorithm, collective, size, costs.per_host, costs.between.bytes_per_s, bytes};
   if (const auto found = costs_.find(key); found != costs_.end()) return found->second;
-  const Problem problem{.collective = collective, .size = size, .per_host = costs.per_host};
+  const schedule::Problem problem{.collective = collective, .size = size, .per_host = costs.per_host};
   CollectiveCost best;
   if (const std::string_view named = named_by(algorithm, problem); !named.empty())
     best = by(schedule::algorithm_for(named, collective), costs, problem, bytes);
@@ -68,6 +76,9 @@ const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collecti
       const CollectiveCost other = by(row, costs, problem, bytes);
       if (best.algorithm.empty() || other.seconds < best.seconds * kClearly) best = other;
     }
+  auto known = measured(problem, algorithm, bytes);
+  if (!known) known = measured(problem, best.algorithm, bytes);
+  if (known) best.seconds = *known;
   return costs_.emplace(key, best).first->second;
 }
 

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "paceline/perf/cluster.h"
 #include "paceline/schedule/rounds_cost.h"
 
 namespace paceline::perf {
@@ -20,6 +22,10 @@ struct CollectiveCost {
 /// Not thread-safe.
 class CollectiveCosts {
  public:
+  CollectiveCosts() = default;
+  /// What was measured on this cluster goes before what its links say.
+  explicit CollectiveCosts(const Cluster& cluster) : measured_(cluster.collectives) {}
+
   /// Of a buffer of so many bytes among `size` ranks, of which costs.per_host share a host. ConfigError for an algorithm that
   /// is none.
   const CollectiveCost& of(const schedule::Costs& costs, schedule::Collective collective, const std::string& algorithm, int size,
@@ -38,6 +44,10 @@ class CollectiveCosts {
   const Normal& normal(const Entry<schedule::Algorithm>& row, schedule::Problem problem);
   CollectiveCost by(const Entry<schedule::Algorithm>& row, const schedule::Costs& costs, schedule::Problem problem, double bytes);
 
+  /// Seconds of the same ranks and hosts, by the action's algorithm ("auto" as well) or the one that it stands for.
+  std::optional<double> measured(const schedule::Problem& problem, std::string_view algorithm, double bytes) const;
+
+  std::vector<CollectiveTimes> measured_;
   std::map<RoundsKey, Normal> rounds_;
   std::map<Key, CollectiveCost> costs_;  // of one cluster: its links differ in how many share them
 };

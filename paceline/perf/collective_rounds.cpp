@@ -6,13 +6,12 @@ namespace paceline::perf {
 namespace {
 
 using schedule::Collective;
-using schedule::Problem;
 using schedule::Round;
 using Rounds = std::vector<Round>;
 
 /// p ranks, k of them on a host.
 struct Shape {
-  Shape(const Problem& problem, int per_host) : p(problem.size), k(std::min<std::int64_t>(per_host, p)), n(problem.count) {}
+  Shape(const schedule::Problem& problem, int per_host) : p(problem.size), k(std::min<std::int64_t>(per_host, p)), n(problem.count) {}
   std::int64_t p, k, n;
   bool crosses() const { return k < p; }
 };
@@ -107,7 +106,7 @@ Rounds hierarchical_half(const Shape& of, Collective collective) {
 
 }  // namespace
 
-std::optional<Rounds> closed_rounds(std::string_view algorithm, const Problem& problem, int per_host) {
+std::optional<Rounds> closed_rounds(std::string_view algorithm, const schedule::Problem& problem, int per_host) {
   if (problem.size <= 1) return Rounds{};
   const Shape shape(problem, per_host);
   const bool even = shape.p % shape.k == 0, half = problem.collective != Collective::allreduce;

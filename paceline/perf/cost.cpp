@@ -212,7 +212,7 @@ void make_asynchronous(StepCost& step, std::span<const schedule::Program> stages
 
 }  // namespace
 
-CostModel::CostModel(const Cluster& cluster) : cluster_(cluster), collectives_(std::make_unique<CollectiveCosts>()) {}
+CostModel::CostModel(const Cluster& cluster) : cluster_(cluster), collectives_(std::make_unique<CollectiveCosts>(cluster)) {}
 CostModel::~CostModel() = default;
 
 StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedule::ProgramSettings& settings, const ComputeTimes& times,

@@ -17,7 +17,7 @@ namespace {
 using graph::Kind;
 using Work = schedule::Action::Work;
 
-double number(std::int64_t count) { return static_cast<double>(count); }
+double amount(std::int64_t count) { return static_cast<double>(count); }
 
 /// What a layer that multiplies nothing moves: tensors of the size of its output or input, forward and back, and the operations of each.
 struct Moves {
@@ -120,14 +120,14 @@ struct RooflineTimes::Network {
   };
 
   double product_seconds(const Gemm& gemm, bool convolution) const {
-    const double size = gemm.flops() / number(std::max<std::int64_t>(gemm.count, 1));
+    const double size = gemm.flops() / amount(std::max<std::int64_t>(gemm.count, 1));
     if (!speed.products.known() && !(convolution && speed.convolutions.known())) {
       // As the slides have it, in elements of another width.
       const double intensity = roofline.intensity(gemm) * 4 / element;
       return gemm.flops() / std::min(roofline.bytes_per_s * intensity, speed.flops.value);
     }
     const double rate = convolution ? speed.convolution_flops_per_s(size) : speed.product_flops_per_s(size);
-    const double bytes = element * number(gemm.count) * (number(gemm.m * gemm.n) + number(gemm.m * gemm.k) + number(gemm.k * gemm.n));
+    const double bytes = element * amount(gemm.count) * (amount(gemm.m * gemm.n) + amount(gemm.m * gemm.k) + amount(gemm.k * gemm.n));
     return std::max(gemm.flops() / rate, convolution ? 0 : bytes / roofline.bytes_per_s);
   }
 
@@ -135,27 +135,27 @@ struct RooflineTimes::Network {
     const graph::Layer& whole = graph.layers()[index];
     const bool splits = split.parts > 1;
     const auto local = [&](std::size_t layer) {
-      return number(graph::elements((splits ? graph::local_layer(graph, split, layer, 0) : graph.layers()[layer]).output));
+      return amount(graph::elements((splits ? graph::local_layer(graph, split, layer, 0) : graph.layers()[layer]).output));
     };
-    const double out = local(index) * number(samples) * element;
+    const double out = local(index) * amount(samples) * element;
     double in = 0;
-    for (const int input : whole.inputs) in += local(static_cast<std::size_t>(input)) * number(samples) * element;
+    for (const int input : whole.inputs) in += local(static_cast<std::size_t>(input)) * amount(samples) * element;
     const Moves moves = moves_of(whole.kind);
     Cost cost;
     cost.seconds[0] = (moves.forward_out * out + moves.forward_in * in) / roofline.bytes_per_s;
     cost.seconds[1] = (moves.back_out * out + moves.back_in * in) / roofline.bytes_per_s;
-    cost.launches = {number(moves.forward_launches), number(moves.back_launches), 0};
+    cost.launches = {amount(moves.forward_launches), amount(moves.back_launches), 0};
     auto work = layer_work(graph, index, samples);
     if (!work) return cost;
     if (splits) cut_work(*work, split.layers[index], whole.kind, split.parts);
     if (first) work->products[1].clear();
     for (std::size_t phase = 0; phase < 3; ++phase)
       for (const Gemm& gemm : work->products[phase]) cost.seconds[phase] += product_seconds(gemm, whole.kind == Kind::conv);
-    const double launches = number(moves.back_launches) / 2;
-    cost.launches = {number(moves.forward_launches), first ? 0 : launches, launches};
+    const double launches = amount(moves.back_launches) / 2;
+    cost.launches = {amount(moves.forward_launches), first ? 0 : launches, launches};
     if (whole.kind == Kind::attention) {  // the scores are written, scaled, masked and read, and their gradients as well
-      const double positions = number(whole.output.front());
-      const double scores = number(samples * share(whole.heads, split.parts)) * positions * positions * element / roofline.bytes_per_s;
+      const double positions = amount(whole.output.front());
+      const double scores = amount(samples * share(whole.heads, split.parts)) * positions * positions * element / roofline.bytes_per_s;
       cost.seconds[0] += 4 * scores, cost.seconds[1] += 6 * scores;
     }
     return cost;
@@ -203,7 +203,7 @@ double RooflineTimes::update_seconds(double elements) const {
 }
 
 double RooflineTimes::seconds(const schedule::Action& action, std::int64_t samples) const {
-  const auto elements = number(action.elements);
+  const auto elements = amount(action.elements);
   switch (action.work) {
     case Work::none: return 0;
     case Work::update: return update_seconds(elements);

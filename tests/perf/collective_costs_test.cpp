@@ -66,6 +66,20 @@ TEST(CollectiveCosts, AutoIsWhatCommTakes) {
   EXPECT_EQ(kept.of(classes(1), Collective::all_to_all, "torus2d", 8, 1e6).algorithm, "ring") << "which torus2d does not offer";
 }
 
+TEST(CollectiveCosts, MeasurementsGoBeforeFormulas) {
+  Cluster cluster = even_cluster(4, 1, 10);
+  const auto times = [](const char* algorithm, double seconds) {
+    return CollectiveTimes{.collective = "allreduce", .algorithm = algorithm, .ranks = 4, .per_host = 1, .points = {{100, seconds}}};
+  };
+  cluster.collectives = {times("ring", 7), times("auto", 5)};
+  CollectiveCosts kept(cluster);
+  EXPECT_DOUBLE_EQ(kept.of(classes(1), Collective::allreduce, "ring", 4, 100).seconds, 7);
+  EXPECT_DOUBLE_EQ(kept.of(classes(1), Collective::allreduce, "auto", 4, 100).seconds, 5);
+  EXPECT_DOUBLE_EQ(kept.of(classes(1), Collective::allreduce, "ring", 4, 300).seconds, 21);
+  EXPECT_LT(kept.of(classes(1), Collective::allreduce, "tree", 4, 100).seconds, 1) << "which nobody measured";
+  EXPECT_LT(kept.of(classes(1), Collective::allreduce, "ring", 3, 100).seconds, 1);
+}
+
 // 8 devices a host, each with a link of 100 B/s inside; the host has 4 rails of 10 B/s.
 Cluster hosts_of_eight(std::int64_t hosts) {
   Cluster cluster = even_cluster(hosts, 1, 10);
@@ -116,7 +130,7 @@ TEST(CollectiveCosts, OfThousandsOfRanksAreMadeFromFewRounds) {
   const double bytes = 128 << 20, rails = 400e9, inside = 450e9, g = 3 / 3350e9;
   // 2(H−1) rounds across and two inside, but for the chunks of what overlaps.
   EXPECT_NEAR(seconds("ring"), 2 * 1023 * (5e-6 + bytes / 1024 / std::min(rails, inside)) + bytes * 1023 / 1024 * g, 1e-6);
-  EXPECT_LT(seconds("hierarchical"), 0.3 * seconds("ring"));
+  EXPECT_LT(seconds("hierarchical"), 0.6 * seconds("ring"));
   EXPECT_GT(seconds("hierarchical"), 2.0 * 127 / 128 * bytes / rails);
 }
 
