@@ -21,6 +21,8 @@ double positive(std::string_view number) {
   return 0;
 }
 
+constexpr double kMostShare = 4;  // Winograd's convolutions need fewer multiplications than are counted
+
 double size_of(std::string_view text) {
   const std::string_view all = trimmed(text);
   const auto space = all.find(' ');
@@ -70,9 +72,9 @@ Efficiency parse_efficiency(std::string_view text) {
   for (const std::string& item : items_of(text.substr(0, open))) {
     const auto colon = std::min(item.find(':'), item.size());
     const Efficiency::Point point{size_of(item.substr(0, colon)), colon < item.size() ? share_of(item.substr(colon + 1)) : 0};
-    if (point.flops <= 0 || point.share <= 0 || point.share > 1)
+    if (point.flops <= 0 || point.share <= 0 || point.share > kMostShare)
       throw ConfigError(
-          fmt::format("must have sizes with their share of the peak, above 0 and at most 100%, like \"1 Mflop: 41%, 1 Gflop: "
+          fmt::format("must have sizes with their share of the peak, above 0 and at most 400%, like \"1 Mflop: 41%, 1 Gflop: "
                       "93% (measured)\", not \"{}\"",
                       item));
     if (efficiency.known() && efficiency.points.back().flops >= point.flops)

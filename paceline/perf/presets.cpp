@@ -56,8 +56,14 @@ Cluster gpu_hosts(const GpuHosts& of) {
           .between = {.name = "network", .latency = standard(5 / kMicro), .bandwidth = gigabits(of.network)}};
 }
 
-// Tesla P100 SXM2 data sheet; hosts and network of Horovod's paper (128 servers of four Pascal GPUs, 25 Gb/s).
-Cluster p100() { return gpu_hosts({"p100", "p100_sxm2", 128, 4, 1, 10.6, 732, 16, 80, 25, 0, 0, 21.2}); }
+// Tesla P100 SXM2 data sheet; hosts and network of Horovod's paper (128 servers of four Pascal GPUs, 25 Gb/s). Convolutions by the
+// throughputs that TensorFlow published for one P100 (tf_cnn_benchmarks, 2017): beyond the peak where Winograd's algorithm needs fewer
+// multiplications than are counted.
+Cluster p100() {
+  Cluster cluster = gpu_hosts({"p100", "p100_sxm2", 128, 4, 1, 10.6, 732, 16, 80, 25, 0, 0, 21.2});
+  cluster.device.convolutions = {.points = {{1e9, 0.35}, {10e9, 0.5}, {200e9, 1.6}}, .source = Source::spec};
+  return cluster;
+}
 // V100 SXM2 data sheet, DGX-1: four EDR adapters.
 Cluster v100() { return gpu_hosts({"v100", "v100_sxm2", 32, 8, 4, 15.7, 900, 32, 150, 100, 0, 0, 125}); }
 // H100 and H200 SXM data sheets, DGX: eight adapters of 400 Gb/s.
