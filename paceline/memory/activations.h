@@ -20,7 +20,8 @@ struct PassSize {
 /// Tensors that layers produce or save, for one pass.
 class Activations {
  public:
-  /// `layers`: up to the logits, as a rank computes them.
+  /// `layers`: up to the logits, as a rank computes them. An attention's `channels` and `positions` are those of the rank's heads, where
+  /// they differ from its output's.
   Activations(std::vector<graph::Layer> layers, std::vector<graph::Unit> units, const PassSize& size);
 
   const std::vector<graph::Unit>& units() const { return units_; }

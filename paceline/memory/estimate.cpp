@@ -55,7 +55,13 @@ Share share_of(const graph::Graph& graph, const Plan& plan) {
              : graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
   const auto end = static_cast<std::size_t>(graph.logits()) + 1;
   // A part of the channels of the whole batch is as large as all channels of a worker's samples.
-  for (std::size_t i = 0; i < end; ++i) share.layers.push_back(hybrid ? graph.layers()[i] : graph::local_layer(graph, split, i, 0));
+  for (std::size_t i = 0; i < end; ++i) {
+    const graph::Layer& whole = graph.layers()[i];
+    graph::Layer& local = share.layers.emplace_back(hybrid ? whole : graph::local_layer(graph, split, i, 0));
+    if (whole.kind != graph::Kind::attention) continue;
+    local.positions = whole.output[0];
+    local.channels = whole.output.back() / whole.heads * local.heads;
+  }
   share.parameters.assign(share.units.size(), 0), share.statistics.assign(share.units.size(), 0),
       share.spread.assign(share.units.size(), 0);
   for (const graph::LocalTensor& tensor_ : graph::local_tensors(graph, split, 0)) {
