@@ -15,6 +15,11 @@ constexpr int kVeryMany = 128;
 constexpr double kClearly = 1 - 1e-9;  // as schedule/cost.cpp breaks ties
 constexpr std::int64_t kWireElement = 4;
 
+/// Whether messages go to neighbours of a grid, or along its sides without meeting (the minimum spanning tree).
+bool stays_near(std::string_view algorithm) {
+  return algorithm == "ring" || algorithm == "bucket" || algorithm == "torus2d" || algorithm == "tree";
+}
+
 /// The algorithm that comm takes without a look at its costs; empty: the cheapest.
 std::string_view named_by(const std::string& algorithm, const schedule::Problem& problem) {
   if (algorithm != "auto") {
@@ -40,8 +45,9 @@ const CollectiveCosts::Normal& CollectiveCosts::normal(const Entry<schedule::Alg
   return rounds_.emplace(key, std::move(made)).first->second;
 }
 
-CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, const schedule::Costs& costs, schedule::Problem problem,
-                                   double bytes) {
+CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, schedule::Costs costs, schedule::Problem problem, double bytes,
+                                   double contention) {
+  if (!stays_near(row.key)) costs.between.bytes_per_s /= contention;
   const auto length = static_cast<std::int64_t>(std::ceil(bytes));
   problem.count = std::max<std::int64_t>(length / kWireElement, 1);
   problem.chunks = std::min(row.make.chunks(problem, length), problem.count);
@@ -61,7 +67,7 @@ std::optional<double> CollectiveCosts::measured(const schedule::Problem& problem
 }
 
 const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collective collective, const std::string& algorithm, int size,
-                                          double bytes) {
+                                          double bytes, double contention) {
   static constexpr CollectiveCost kNone{};
   if (size <= 1 || (bytes <= 0 && collective != Collective::barrier)) return kNone;
   const Key key{algorithm, collective, size, costs.per_host, costs.between.bytes_per_s, bytes};
@@ -69,11 +75,11 @@ const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collecti
   const schedule::Problem problem{.collective = collective, .size = size, .per_host = costs.per_host};
   CollectiveCost best;
   if (const std::string_view named = named_by(algorithm, problem); !named.empty())
-    best = by(schedule::algorithm_for(named, collective), costs, problem, bytes);
+    best = by(schedule::algorithm_for(named, collective), costs, problem, bytes, contention);
   else
     for (const auto& row : schedule::algorithms()) {
       if (!row.make.offer(collective)) continue;
-      const CollectiveCost other = by(row, costs, problem, bytes);
+      const CollectiveCost other = by(row, costs, problem, bytes, contention);
       if (best.algorithm.empty() || other.seconds < best.seconds * kClearly) best = other;
     }
   auto known = measured(problem, algorithm, bytes);

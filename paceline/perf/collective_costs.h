@@ -26,10 +26,10 @@ class CollectiveCosts {
   /// What was measured on this cluster goes before what its links say.
   explicit CollectiveCosts(const Cluster& cluster) : measured_(cluster.collectives) {}
 
-  /// Of a buffer of so many bytes among `size` ranks, of which costs.per_host share a host. ConfigError for an algorithm that
-  /// is none.
+  /// Of a buffer of so many bytes among `size` ranks, of which costs.per_host share a host. `contention`: of messages that go farther than
+  /// to a neighbour (Placement::contention). ConfigError for an algorithm that is none.
   const CollectiveCost& of(const schedule::Costs& costs, schedule::Collective collective, const std::string& algorithm, int size,
-                           double bytes);
+                           double bytes, double contention = 1);
 
  private:
   /// Rounds of a buffer that everything divides: `count` elements, to be read as so many bytes as there are.
@@ -42,7 +42,8 @@ class CollectiveCosts {
   using Key = std::tuple<std::string, schedule::Collective, int, int, double, double>;
 
   const Normal& normal(const Entry<schedule::Algorithm>& row, schedule::Problem problem);
-  CollectiveCost by(const Entry<schedule::Algorithm>& row, const schedule::Costs& costs, schedule::Problem problem, double bytes);
+  CollectiveCost by(const Entry<schedule::Algorithm>& row, schedule::Costs costs, schedule::Problem problem, double bytes,
+                    double contention);
 
   /// Seconds of the same ranks and hosts, by the action's algorithm ("auto" as well) or the one that it stands for.
   std::optional<double> measured(const schedule::Problem& problem, std::string_view algorithm, double bytes) const;

@@ -53,7 +53,7 @@ class Prices {
 
   const CollectiveCost& collective(const Action& action) {
     return collectives_.of(costs_[static_cast<std::size_t>(action.axis)], collective_of(action.exchange), action.algorithm,
-                           place_.size(action.axis), bytes_of(action));
+                           place_.size(action.axis), bytes_of(action), place_.contention(action.axis));
   }
 
   ServerLoad load(double bytes) const {

@@ -65,6 +65,14 @@ schedule::Costs Placement::costs(Axis axis) const {
   return costs;
 }
 
+double Placement::contention(Axis axis) const {
+  const bool torus = cluster_.topology == Topology::torus;
+  if ((cluster_.topology != Topology::mesh && !torus) || !crosses_hosts(axis)) return 1;
+  const bool all = size(axis) == cluster_.processes() && !cluster_.sides.empty();
+  const std::vector<std::int64_t> sides = all ? cluster_.sides : square_sides(size(axis));
+  return std::max(1.0, static_cast<double>(std::ranges::max(sides)) / (torus ? 8 : 4));
+}
+
 schedule::Link Placement::between_stages(int stage, int peer) const {
   const std::int64_t step = stride(Axis::pipeline);
   // Stages that do not fill hosts evenly: the slowest pair of ranks counts.

@@ -18,6 +18,9 @@ class Placement {
   int size(schedule::Action::Axis axis) const;
   /// For a collective among the ranks of one group; per_host is the number of them that share a host.
   schedule::Costs costs(schedule::Action::Axis axis) const;
+  /// How many messages share a wire of a mesh or torus where everybody sends far away: a quarter of its longest side, an eighth where the
+  /// wires close to rings (the traffic over the middle of the grid); 1 on other topologies.
+  double contention(schedule::Action::Axis axis) const;
   /// For a message between two stages of the pipeline, all whose ranks send at once.
   schedule::Link between_stages(int stage, int peer) const;
   /// For a message to the rank so many places on along an axis, which all ranks send.

@@ -118,6 +118,24 @@ TEST(Placement, ADataAxisOfWholeHostsHasAllTheirRails) {
   EXPECT_DOUBLE_EQ(Placement(cluster, {.data = 16}).costs(Axis::data).between.bytes_per_s, 20);
 }
 
+TEST(Placement, FarMessagesMeetOnAMesh) {
+  Cluster cluster = find_cluster("skylake");
+  const auto seconds = [&](Topology topology, const char* algorithm) {
+    cluster.topology = topology;
+    schedule::Action action = exchange_of(schedule::Action::Exchange::allreduce, Axis::data, 1 << 20);
+    action.algorithm = algorithm;
+    return CostModel(cluster).collective_seconds(action, {.data = 64});
+  };
+  for (const char* near : {"ring", "torus2d", "tree"})
+    EXPECT_DOUBLE_EQ(seconds(Topology::mesh, near), seconds(Topology::star, near)) << near;
+  EXPECT_GT(seconds(Topology::mesh, "butterfly"), 1.5 * seconds(Topology::star, "butterfly")) << "8 × 8: two messages share a wire";
+  EXPECT_DOUBLE_EQ(seconds(Topology::torus, "butterfly"), seconds(Topology::star, "butterfly"));
+  cluster.topology = Topology::mesh;
+  EXPECT_DOUBLE_EQ(Placement(cluster, {.data = 1000}).contention(Axis::data), 10) << "25 × 40";
+  cluster.sides = {10, 100};
+  EXPECT_DOUBLE_EQ(Placement(cluster, {.data = 1000}).contention(Axis::data), 25);
+}
+
 TEST(CollectiveCosts, OfThousandsOfRanksAreMadeFromFewRounds) {
   const Cluster cluster = find_cluster("h100");
   const CostModel model(cluster);

@@ -188,10 +188,10 @@ TEST(StepCost, AWaitForAnotherStageIsABubbleUntilItsMessageLeaves) {
 
 TEST(StepCost, StagesMeetInTheirCollectives) {
   const HandTimes times;
-  const Program early{pass_of(Work::forward, 0, 1), exchange_of(Exchange::allreduce, Axis::pipeline, 2)};
+  const Program early{pass_of(Work::forward, 0, 1), exchange_of(Exchange::allreduce, Axis::pipeline, 2), pass_of(Work::forward, 0, 3)};
   const Program late{pass_of(Work::forward, 1, 6), exchange_of(Exchange::allreduce, Axis::pipeline, 2)};
   const StepCost cost = cost_of(std::array{early, late}, {.pipeline = 2}, times, slow_pair());
-  EXPECT_DOUBLE_EQ(cost.seconds, 5 + 4);
+  EXPECT_DOUBLE_EQ(cost.seconds, 5 + 4 + 3);
   EXPECT_DOUBLE_EQ(cost.stages[0].split.bubble, 4);
   EXPECT_DOUBLE_EQ(cost.stages[0].split.exposed[Axis::pipeline], 4);
 }
