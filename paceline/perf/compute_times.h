@@ -17,6 +17,10 @@ class ComputeTimes {
   /// keep what they worked out.
   virtual double seconds(const schedule::Action& action, std::int64_t samples) const = 0;
 
+  /// Of those seconds, how long the device waits for the host, which launches operations more slowly than they run. Exchanges that come
+  /// behind on the same lane are launched as well, and hide there.
+  virtual double idle_seconds(const schedule::Action& /*action*/, std::int64_t /*samples*/) const { return 0; }
+
   /// By how much `seconds` may be off, as a share of it: half the width of the interval.
   virtual double uncertainty() const = 0;
   /// What a reader of the result should know: "batch 512 lies outside the profile (8 to 128)". Each once, for what was asked so far.

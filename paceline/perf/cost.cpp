@@ -222,19 +222,26 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
   StepCost step;
   step.stages.resize(stages.size());
   std::vector<double> durations;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage)
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    double idle = 0;  // of the device, behind the last pass
     for (const Action& action : stages[stage]) {
       double seconds = 0;
       if (action.kind == Action::Kind::compute) {
         const auto parts = static_cast<int>(std::max<std::int64_t>(settings.micro_batches, 1));
-        seconds = times.seconds(action, schedule::part(settings.samples, parts, action.micro_batch).size());
+        const std::int64_t samples = schedule::part(settings.samples, parts, action.micro_batch).size();
+        seconds = times.seconds(action, samples), idle = times.idle_seconds(action, samples);
       } else if (action.kind == Action::Kind::communicate) {
         const Price price = prices.of(action, static_cast<int>(stage));
         seconds = price.seconds;
         step.stages[stage].communication[action.axis] += seconds, step.stages[stage].bytes[action.axis] += price.bytes;
+        if (action.axis == Axis::tensor && action.lane == Action::Lane::compute) {
+          const double hidden = std::min(idle, seconds);
+          seconds -= hidden, idle -= hidden;
+        }
       }
       durations.push_back(seconds);
     }
+  }
   const Play played = play(stages, durations, cluster_.device.slowdown_factor());
   step.seconds = played.seconds;
   const double late = options.asynchronous ? 1 : expected_maximum(options.jitter, prices.place().ranks());

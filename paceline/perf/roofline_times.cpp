@@ -104,6 +104,16 @@ double coding_seconds(const std::string& compression, double elements, double me
   throw ConfigError(unknown_message("compressor", compression, keys));
 }
 
+/// Of sums over units [0, i), the part of the action's units and phases.
+double in_phases(const std::array<std::vector<double>, 3>& sums, const schedule::Action& action) {
+  const auto of = [&](std::size_t phase) {
+    return sums[phase].at(static_cast<std::size_t>(action.last)) - sums[phase].at(static_cast<std::size_t>(action.first));
+  };
+  if (action.work == Work::forward) return of(0);
+  if (action.work == Work::input_gradients) return of(1);
+  return action.work == Work::weight_gradients ? of(2) : of(1) + of(2);
+}
+
 }  // namespace
 
 struct RooflineTimes::Network {
@@ -120,7 +130,7 @@ struct RooflineTimes::Network {
   };
 
   double product_seconds(const Gemm& gemm, bool convolution) const {
-    const double size = gemm.flops() / amount(std::max<std::int64_t>(gemm.count, 1));
+    const double size = gemm.flops();  // a batch of products is one operation
     if (!speed.products.known() && !(convolution && speed.convolutions.known())) {
       // As the slides have it, in elements of another width.
       const double intensity = roofline.intensity(gemm) * 4 / element;
@@ -177,7 +187,7 @@ RooflineTimes::~RooflineTimes() = default;
 const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
   if (const auto found = sums_.find(samples); found != sums_.end()) return found->second;
   Sums sums;
-  for (auto& phase : sums) phase.push_back(0);
+  for (std::size_t phase = 0; phase < 3; ++phase) sums.all[phase].push_back(0), sums.idle[phase].push_back(0);
   const Network& network = *network_;
   bool first = true;  // nobody needs the gradient of the samples
   for (const graph::Unit& unit : network.units) {
@@ -189,8 +199,11 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
       for (std::size_t phase = 0; phase < 3; ++phase)
         cost.seconds[phase] += layer.seconds[phase], cost.launches[phase] += layer.launches[phase];
     }
-    for (std::size_t phase = 0; phase < 3; ++phase)
-      sums[phase].push_back(sums[phase].back() + std::max(cost.seconds[phase], cost.launches[phase] * device_.launch.value));
+    for (std::size_t phase = 0; phase < 3; ++phase) {
+      const double idle = std::max(0.0, cost.launches[phase] * device_.launch.value - cost.seconds[phase]);
+      sums.all[phase].push_back(sums.all[phase].back() + cost.seconds[phase] + idle);
+      sums.idle[phase].push_back(sums.idle[phase].back() + idle);
+    }
   }
   return sums_.emplace(samples, std::move(sums)).first->second;
 }
@@ -211,13 +224,17 @@ double RooflineTimes::seconds(const schedule::Action& action, std::int64_t sampl
     case Work::decode: return decode_seconds(settings_.compression, elements, device_.memory_bandwidth.value);
     default: break;
   }
-  const Sums& sums = sums_for(samples);
-  const auto of = [&](std::size_t phase) {
-    return sums[phase].at(static_cast<std::size_t>(action.last)) - sums[phase].at(static_cast<std::size_t>(action.first));
-  };
-  if (action.work == Work::forward) return of(0);
-  if (action.work == Work::input_gradients) return of(1);
-  return action.work == Work::weight_gradients ? of(2) : of(1) + of(2);
+  return in_phases(sums_for(samples).all, action);
+}
+
+double RooflineTimes::idle_seconds(const schedule::Action& action, std::int64_t samples) const {
+  switch (action.work) {
+    case Work::forward:
+    case Work::backward:
+    case Work::input_gradients:
+    case Work::weight_gradients: return in_phases(sums_for(samples).idle, action);
+    default: return 0;
+  }
 }
 
 double RooflineTimes::uncertainty() const {

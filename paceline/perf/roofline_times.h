@@ -32,12 +32,15 @@ class RooflineTimes final : public ComputeTimes {
   ~RooflineTimes() override;
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override;
+  double idle_seconds(const schedule::Action& action, std::int64_t samples) const override;
   double uncertainty() const override;
   std::vector<std::string> notes() const override;
 
  private:
-  /// Seconds of units [0, i), by phase.
-  using Sums = std::array<std::vector<double>, 3>;
+  /// Seconds of units [0, i), by phase; and of these, those in which the device waits for the host.
+  struct Sums {
+    std::array<std::vector<double>, 3> all, idle;
+  };
   const Sums& sums_for(std::int64_t samples) const;
   double update_seconds(double elements) const;
 
