@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "paceline/perf/cost.h"
 #include "paceline/perf/placement.h"
 #include "tests/perf/hand_programs.h"
@@ -42,6 +44,30 @@ TEST(CollectiveCosts, AreThoseOfTheLists) {
           EXPECT_EQ(cost.algorithm, row.key);
           EXPECT_NEAR(cost.seconds, lists, 1e-3 * lists) << row.key << " " << name_of(collective) << " " << size << " by " << per_host;
         }
+}
+
+// The formulas of the literature for n bytes among p ranks that are hosts of their own.
+TEST(CollectiveCosts, AreTheLiteraturesFormulas) {
+  constexpr double kAlpha = 5e-6, kBandwidth = 2e9, kReduce = 0.1e-9, kBytes = 64e6;
+  schedule::Costs costs = schedule::Costs::uniform({.alpha_s = kAlpha, .gap_s = 0, .bytes_per_s = kBandwidth}, kReduce);
+  costs.held_s_per_byte = 0;
+  CollectiveCosts kept;
+  for (const int ranks : {8, 64, 256}) {
+    const double p = ranks, share = (p - 1) / p * kBytes, rounds = p - 1, lg = std::log2(p);
+    const auto expect = [&](Collective collective, const char* algorithm, double seconds, double within = 1e-9) {
+      EXPECT_NEAR(kept.of(costs, collective, algorithm, ranks, kBytes).seconds, seconds, within * seconds)
+          << algorithm << " " << name_of(collective) << " of " << ranks;
+    };
+    expect(Collective::reduce_scatter, "ring", rounds * kAlpha + share * (1 / kBandwidth + kReduce));
+    expect(Collective::all_gather, "ring", rounds * kAlpha + share / kBandwidth);
+    expect(Collective::allreduce, "ring", 2 * rounds * kAlpha + share * (2 / kBandwidth + kReduce));
+    expect(Collective::allreduce, "recursive_doubling", lg * (kAlpha + kBytes / kBandwidth + kBytes * kReduce));
+    expect(Collective::allreduce, "butterfly", 2 * lg * kAlpha + share * (2 / kBandwidth + kReduce));
+    expect(Collective::all_to_all, "ring", rounds * (kAlpha + kBytes / p / kBandwidth));
+    // 2·log₂N·α + 2n/B, and as much again for each chunk that fills the tree as it has levels; NCCL's trees reach 92% of the bandwidth.
+    const double fill = 1 + 2 * lg / 64;
+    expect(Collective::allreduce, "double_binary_tree", (2 * kBytes / kBandwidth + kBytes * kReduce) * fill, 0.15);
+  }
 }
 
 TEST(CollectiveCosts, OfOneRankOrNothingAreNone) {
