@@ -8,6 +8,7 @@
 #include "paceline/base/error.h"
 #include "paceline/graph/tensor_split.h"
 #include "paceline/graph/units.h"
+#include "paceline/perf/coding.h"
 #include "paceline/perf/roofline.h"
 #include "paceline/perf/uncertainty.h"
 
@@ -80,28 +81,6 @@ void cut_work(LayerWork& work, const graph::LayerSplit& how, Kind kind, int part
   for (const std::size_t phase : {0, 1})  // heads
     for (std::size_t i = 2; i < work.products[phase].size(); ++i)
       work.products[phase][i].count = share(work.products[phase][i].count, parts);
-}
-
-/// Encoding and decoding speeds as shares of a copy's, measured (docs/compressors.md).
-struct CodingShare {
-  std::string_view key;
-  double encode, decode;
-};
-constexpr double kCopy = 19.5;
-constexpr CodingShare kCoding[] = {
-    {"fp16", 6.2 / kCopy, 4.4 / kCopy},      {"bf16", 12.1 / kCopy, 6.8 / kCopy},      {"int8", 4.3 / kCopy, 16.6 / kCopy},
-    {"dynamic8", 2.7 / kCopy, 10.4 / kCopy}, {"onebit", 6.8 / kCopy, 18.0 / kCopy},    {"ternary", 3.0 / kCopy, 12.0 / kCopy},
-    {"sign", 5.3 / kCopy, 18.1 / kCopy},     {"threshold", 6.9 / kCopy, 31.2 / kCopy}, {"topk", 4.4 / kCopy, 31.0 / kCopy},
-    {"dgc", 4.4 / kCopy, 31.1 / kCopy},      {"powersgd", 6.9 / kCopy, 8.7 / kCopy},
-};
-
-double coding_seconds(const std::string& compression, double elements, double memory_bytes_per_s, double CodingShare::*share) {
-  std::vector<std::string_view> keys;
-  for (const CodingShare& row : kCoding) {
-    keys.push_back(row.key);
-    if (row.key == compression) return 4 * elements / (row.*share * memory_bytes_per_s / 2);  // a copy reads and writes
-  }
-  throw ConfigError(unknown_message("compressor", compression, keys));
 }
 
 /// Of sums over units [0, i), the part of the action's units and phases.
@@ -253,13 +232,6 @@ std::vector<std::string> RooflineTimes::notes() const {
 double update_bytes(double storage_bytes, int moments) {
   const double state = 4.0 * 2 * moments;  // read and written
   return storage_bytes < 4 ? 2 * storage_bytes + 8 + state : 12 + state;
-}
-
-double encode_seconds(const std::string& compression, double elements, double memory_bytes_per_s) {
-  return coding_seconds(compression, elements, memory_bytes_per_s, &CodingShare::encode);
-}
-double decode_seconds(const std::string& compression, double elements, double memory_bytes_per_s) {
-  return coding_seconds(compression, elements, memory_bytes_per_s, &CodingShare::decode);
 }
 
 }  // namespace paceline::perf

@@ -53,8 +53,5 @@ class RooflineTimes final : public ComputeTimes {
 
 /// Bytes that an update of one element reads and writes: parameter, gradient and moments, and the fp32 master where storage is shorter.
 double update_bytes(double storage_bytes, int moments);
-/// Seconds of a compressor for so many fp32 elements, by the bandwidth of a memory; ConfigError for an unknown one.
-double encode_seconds(const std::string& compression, double elements, double memory_bytes_per_s);
-double decode_seconds(const std::string& compression, double elements, double memory_bytes_per_s);
 
 }  // namespace paceline::perf

@@ -236,6 +236,17 @@ TEST(StepCost, SynchronousWorkersCrowdTheirServers) {
   EXPECT_DOUBLE_EQ(cost_of(std::array{visitor()}, settings, times, cluster).seconds, 2 + 2 * (40.0 / 4)) << "its own link";
 }
 
+TEST(StepCost, ServersUpdateTheirParts) {
+  HandTimes times;
+  const Cluster cluster = even_cluster(10, 0, 4);
+  const ProgramSettings settings{.data = 6, .samples = 2, .servers = 2};
+  const double without = cost_of(std::array{visitor()}, settings, times, cluster).seconds;
+  times.update = 3;
+  EXPECT_DOUBLE_EQ(cost_of(std::array{visitor()}, settings, times, cluster).seconds, without + 3 * 5) << "once for all six workers";
+  const StepCost queued = cost_of(std::array{visitor()}, settings, times, cluster, {.asynchronous = true});
+  EXPECT_DOUBLE_EQ(queued.steps_per_s, 1 / (40.0 / 2 / 4 + 3 * 5)) << "once for each push, which keeps the next one out";
+}
+
 TEST(StepCost, AsynchronousWorkersShareTheServersRate) {
   const HandTimes times;
   const Cluster cluster = even_cluster(1000, 0, 4);

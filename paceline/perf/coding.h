@@ -1,0 +1,12 @@
+// How long compressors take to encode and decode.
+#pragma once
+
+#include <string>
+
+namespace paceline::perf {
+
+/// Seconds of a compressor for so many fp32 elements, by the bandwidth of a memory; ConfigError for an unknown one.
+double encode_seconds(const std::string& compression, double elements, double memory_bytes_per_s);
+double decode_seconds(const std::string& compression, double elements, double memory_bytes_per_s);
+
+}  // namespace paceline::perf

@@ -1,0 +1,64 @@
+// What the communication of one step costs: collectives, messages between stages and replicas, visits to parameter servers.
+#pragma once
+
+#include <array>
+#include <string>
+#include <unordered_map>
+
+#include "paceline/perf/collective_costs.h"
+#include "paceline/perf/cost.h"
+#include "paceline/perf/placement.h"
+#include "paceline/perf/servers.h"
+
+namespace paceline::perf {
+
+/// What one action takes, and sends.
+struct Price {
+  double seconds = 0, bytes = 0;
+};
+
+/// Programs repeat the same few exchanges, so each is looked up once. What it is made from outlives it.
+class Prices {
+ public:
+  Prices(const Cluster& cluster, const schedule::ProgramSettings& settings, const CostOptions& options, CollectiveCosts& collectives);
+
+  /// Of a communicate action in the program of a stage. A receive costs nothing beside its send. `times`: what updates cost a server.
+  Price of(const schedule::Action& action, int stage, const ComputeTimes& times);
+  const CollectiveCost& collective(const schedule::Action& action);
+
+  /// How long one worker's visit keeps the servers from the next, by push or pull.
+  double visit(const schedule::Action& action, const ComputeTimes& times) const;
+
+  const Placement& place() const { return place_; }
+
+ private:
+  struct Key {
+    schedule::Action::Exchange exchange;
+    schedule::Action::Axis axis;
+    std::int64_t elements;
+    double element_bytes;
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Key& key) const;
+  };
+  struct Known {
+    std::string algorithm;
+    Price price;
+  };
+
+  double send_seconds(const schedule::Action& action, int stage) const;
+  double server_seconds(const schedule::Action& action, const ComputeTimes& times) const;
+  /// A server's update of its part of the parameters, where the action brings it a gradient.
+  double update_seconds(const schedule::Action& action, const ComputeTimes& times) const;
+  ServerLoad load(double bytes) const;
+
+  Placement place_;
+  const schedule::ProgramSettings& settings_;
+  CostOptions options_;
+  CollectiveCosts& collectives_;
+  std::array<schedule::Costs, kProgramAxes> costs_;
+  std::unordered_map<Key, Known, Hash> known_;
+};
+
+}  // namespace paceline::perf
