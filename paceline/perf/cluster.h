@@ -88,9 +88,9 @@ struct Device {
 struct Link {
   std::string name;      // of its class: "nvlink"
   Quantity latency;      // α
-  Quantity bandwidth;    // β, in each direction
+  Quantity bandwidth;    // β, in each direction while the other is busy as well
   Quantity gap = {};     // of each further message that a rank sends at the same time; 0: none
-  Quantity duplex = {};  // how many times β both directions carry together: 2 where each has wires of its own. 0: 2
+  Quantity duplex = {};  // how much more both directions carry than one alone: 2 where each has wires of its own. 0: 2
 
   double duplex_factor() const { return duplex.value > 0 ? duplex.value : 2; }
   bool operator==(const Link&) const = default;

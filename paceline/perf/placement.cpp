@@ -23,6 +23,12 @@ schedule::Costs costs_with_gaps(const Cluster& cluster) {
   return costs;
 }
 
+/// β is what one direction carries while the other is busy as well. A message that comes alone has more where both share the wires.
+schedule::Link one_way(schedule::Link link, const Link& of) {
+  link.bytes_per_s *= 2 / of.duplex_factor();
+  return link;
+}
+
 }  // namespace
 
 Placement::Placement(const Cluster& cluster, const schedule::ProgramSettings& mesh)
@@ -79,7 +85,8 @@ schedule::Link Placement::between_stages(int stage, int peer) const {
   bool leaves = false;
   for (const std::int64_t rank : {std::int64_t{0}, step - 1})
     leaves = leaves || (stage * step + rank) / used_ != (peer * step + rank) / used_;
-  return leaves ? rails(static_cast<double>(std::min(used_, step))) : costs_with_gaps(cluster_).inside;
+  return leaves ? one_way(rails(static_cast<double>(std::min(used_, step))), cluster_.between)
+                : one_way(costs_with_gaps(cluster_).inside, cluster_.inside);
 }
 
 schedule::Link Placement::to_neighbour(Axis axis, int places) const {
@@ -91,10 +98,12 @@ schedule::Link Placement::to_neighbour(Axis axis, int places) const {
 }
 
 schedule::Link Placement::to_server() const {
-  return cluster_.hosts > 1 ? rails(static_cast<double>(used_)) : costs_with_gaps(cluster_).inside;
+  return cluster_.hosts > 1 ? one_way(rails(static_cast<double>(used_)), cluster_.between) : server_link();
 }
 
-schedule::Link Placement::server_link() const { return cluster_.hosts > 1 ? rails(1) : costs_with_gaps(cluster_).inside; }
+schedule::Link Placement::server_link() const {
+  return cluster_.hosts > 1 ? one_way(rails(1), cluster_.between) : one_way(costs_with_gaps(cluster_).inside, cluster_.inside);
+}
 
 Source Placement::source(Axis axis) const {
   const Link& link = crosses_hosts(axis) ? cluster_.between : cluster_.inside;

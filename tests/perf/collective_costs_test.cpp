@@ -133,6 +133,15 @@ TEST(Placement, StagesInsideAHostUseItsLinks) {
   EXPECT_FALSE(place.crosses_hosts(Axis::data));
 }
 
+TEST(Placement, AMessageAloneHasASharedWireToItself) {
+  Cluster cluster = hosts_of_eight(2);
+  cluster.inside.duplex = {1.25, Source::measured};
+  const Placement place(cluster, {.data = 4, .pipeline = 4, .tensor = 1});
+  EXPECT_DOUBLE_EQ(place.between_stages(0, 1).bytes_per_s, 160);
+  EXPECT_DOUBLE_EQ(place.between_stages(1, 2).bytes_per_s, 10) << "another wire";
+  EXPECT_DOUBLE_EQ(place.costs(Axis::data).inside.bytes_per_s, 100) << "collectives send and receive at once";
+}
+
 TEST(Placement, ADataAxisOfWholeHostsHasAllTheirRails) {
   Cluster cluster = hosts_of_eight(2);
   const Placement place(cluster, {.data = 16});
