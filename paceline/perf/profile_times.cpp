@@ -53,7 +53,7 @@ double ProfileTimes::seconds(const schedule::Action& action, std::int64_t sample
 
 double ProfileTimes::uncertainty() const {
   const double measured = uncertainty_of(Source::measured);
-  return notes_.empty() ? measured : measured + kOutsideProfile;
+  return notes_.empty() ? measured : measured + kOutside;
 }
 
 }  // namespace paceline::perf

@@ -102,6 +102,7 @@ struct RooflineTimes::Network {
   Roofline roofline;
   Speed speed;
   double element;
+  mutable double within_s = 0, outside_s = 0;  // of products whose sizes were measured, or not
 
   /// Seconds of the device, forward, gradients of inputs, gradients of weights; and launches of each.
   struct Cost {
@@ -117,8 +118,13 @@ struct RooflineTimes::Network {
     }
     const double rate = convolution ? speed.convolution_flops_per_s(size) : speed.product_flops_per_s(size);
     const double bytes = element * amount(gemm.count) * (amount(gemm.m * gemm.n) + amount(gemm.m * gemm.k) + amount(gemm.k * gemm.n));
-    return std::max(gemm.flops() / rate, convolution ? 0 : bytes / roofline.bytes_per_s);
+    const double seconds = std::max(gemm.flops() / rate, convolution ? 0 : bytes / roofline.bytes_per_s);
+    const Efficiency& table = convolution && speed.convolutions.known() ? speed.convolutions : speed.products;
+    (table.covers(size) ? within_s : outside_s) += seconds;
+    return seconds;
   }
+  /// The share of the products' time so far that sizes have which nobody measured.
+  double outside() const { return outside_s > 0 ? outside_s / (within_s + outside_s) : 0; }
 
   Cost layer(std::size_t index, std::int64_t samples, bool first) const {
     const graph::Layer& whole = graph.layers()[index];
@@ -219,11 +225,15 @@ double RooflineTimes::idle_seconds(const schedule::Action& action, std::int64_t 
 double RooflineTimes::uncertainty() const {
   const Speed& speed = network_->speed;
   const bool measured = speed.products.known() || speed.convolutions.known();
-  return std::max(uncertainty_of(speed.flops.source), measured ? 0 : kUnmeasuredProducts);
+  return std::max(uncertainty_of(speed.flops.source), measured ? 0 : kUnmeasuredProducts) + kOutside * network_->outside();
 }
 
 std::vector<std::string> RooflineTimes::notes() const {
   const Speed& speed = network_->speed;
+  constexpr double kMuch = 0.1;
+  if (network_->outside() > kMuch)
+    return {fmt::format("products of sizes that nobody measured on {} take {:.0f}% of the products' time", device_.name,
+                        100 * network_->outside())};
   if (speed.products.known() || speed.convolutions.known()) return {};
   return {fmt::format("nobody measured how fast {} multiplies: peak speeds are taken for reached ones (paceline probe measures them)",
                       device_.name)};

@@ -8,6 +8,6 @@ namespace paceline::perf {
 /// What was measured comes back within some percent; a data sheet gives peaks; a rule of thumb, the order of magnitude.
 constexpr double uncertainty_of(Source source) { return source == Source::measured ? 0.05 : source == Source::spec ? 0.15 : 0.3; }
 inline constexpr double kUnmeasuredProducts = 0.3;  // a peak speed that was taken for the reached one
-inline constexpr double kOutsideProfile = 0.25;     // seconds beyond the batches that were measured
+inline constexpr double kOutside = 0.25;            // beyond the batches or sizes that were measured
 
 }  // namespace paceline::perf
