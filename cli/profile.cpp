@@ -1,0 +1,212 @@
+// paceline profile NETWORK|RECIPE: what the units of a network cost on this device, by batch size, measured with the passes of a run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "measured_file.h"
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/text.h"
+#include "paceline/comm/engine.h"
+#include "paceline/measure/network.h"
+#include "paceline/observe/measuring_line.h"
+#include "paceline/tensor/recorded.h"
+#include "paceline/train/from_recipe.h"
+
+namespace paceline::cli {
+namespace {
+
+struct ProfileFlags {
+  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::string batches = "8,32,128", workers = "1", precisions, optimizers = "sgd,adamw", out;
+  double seconds = 1;
+  bool json = false;
+};
+
+bool names_network(const std::string& word) {
+  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
+}
+
+/// The recipe; a network's key instead of a file stands for that network, as it is.
+train::Recipe profiled_recipe(ProfileFlags flags) {
+  if (flags.words.empty()) throw ConfigError("name a network or a recipe; `paceline list networks` shows which networks there are");
+  train::Recipe recipe;
+  const std::string first = flags.words.front();
+  const bool network = names_network(first);
+  if (network) recipe.model.network = first, flags.words.erase(flags.words.begin());
+  else if (first.find('=') == std::string::npos && !std::filesystem::exists(first)) find(graph::networks(), "network", first);
+  Config config = recipe.config();
+  read_settings(config, flags.words);
+  recipe.parallel = {};  // every worker has the whole network
+  recipe.strategy.name = "single";
+  return recipe;
+}
+
+/// The form of samples: of the recipe's data where a recipe was given, else as the network takes them.
+data::Info info_of(const train::Recipe& recipe, const ProfileFlags& flags) {
+  const auto says = [&](std::string_view key) {
+    return std::ranges::any_of(flags.words, [&](const std::string& word) { return word.starts_with(key); });
+  };
+  if (!names_network(flags.words.front()) || says("data.name=")) return train::make_datasets(recipe).training->info();
+  const graph::Graph graph = graph::make_graph(recipe.model);
+  const auto is_embedding = [](const graph::Layer& layer) { return layer.kind == graph::Kind::embedding; };
+  return {.key = "network",
+          .input = graph.input(),
+          .classes = graph.output().back(),
+          .tokens = std::ranges::any_of(graph.layers(), is_embedding),
+          .mean = {},
+          .deviation = {}};
+}
+
+/// What is measured once everything was read and nothing refused.
+struct Measurement {
+  train::Recipe recipe;
+  data::Info info;
+  std::vector<std::int64_t> workers;
+  std::vector<perf::Precision> precisions;
+  measure::NetworkOptions options;
+};
+
+Measurement measurement_of(const ProfileFlags& flags, const comm::World& world) {
+  Measurement made;
+  made.recipe = profiled_recipe(flags);
+  made.info = info_of(made.recipe, flags);
+  made.options = {.batches = whole_list(flags.batches, "--batch", 1 << 20), .seconds = flags.seconds};
+  made.workers = world.size > 1 ? std::vector<std::int64_t>{1} : whole_list(flags.workers, "--workers", 1024);
+  const c10::Device device = tensor::parse_device(made.recipe.train.device);
+  for (const std::string& name : items_of(flags.precisions.empty() ? made.recipe.train.precision : flags.precisions)) {
+    made.precisions.push_back(perf::precision_named(name));
+    tensor::parse_precision(name, device);
+  }
+  for (const std::string& name : items_of(flags.optimizers)) {
+    made.options.optimizers.push_back(made.recipe.optim);
+    made.options.optimizers.back().name = std::string(find(optim::optimizers(), "optimizer", name).key);
+    validate(made.options.optimizers.back());
+  }
+  if (made.precisions.empty() || made.options.optimizers.empty()) throw ConfigError("--precision and --optimizers must name one at least");
+  return made;
+}
+
+perf::ProfileTable profile_once(const Measurement& of, perf::Precision precision, const measure::Rank& rank) {
+  train::Recipe recipe = of.recipe;
+  recipe.train.precision = std::string(name_of(precision));
+  train::configure_libtorch(recipe, rank.threads);
+  const SteadyClock clock;
+  const auto alone = std::move(comm::local_group(1).front());
+  const comm::Mesh mesh(*alone);
+  const tensor::OwnStream stream(tensor::parse_device(recipe.train.device));
+  const auto model = train::make_model(recipe, {}, of.info, mesh, "", clock).model;
+  const graph::Graph graph = train::graph_for(recipe.model, of.info);
+  perf::ProfileTable table = measure::profile_network(
+      *model, nn::SoftmaxLoss(recipe.train.label_smoothing),
+      [&](std::int64_t samples) { return measure::random_batch(graph, samples, model->device()); }, of.options, rank, clock);
+  table.precision = precision;
+  return table;
+}
+
+/// Tables of the same precision and workers are replaced, others stay.
+perf::Profile merged(perf::Profile fresh, const std::string& file) {
+  std::error_code code;
+  if (file == "-" || !std::filesystem::exists(file, code)) return fresh;
+  perf::Profile known = perf::find_profile(file);
+  if (known.network != fresh.network || known.device != fresh.device)
+    throw ConfigError(fmt::format("{} is a profile of {} on {}, not of {} on {}; use -o to name another file", file, known.network,
+                                  known.device, fresh.network, fresh.device));
+  for (perf::ProfileTable& table : fresh.tables) {
+    std::erase_if(known.tables, [&](const auto& other) { return other.precision == table.precision && other.workers == table.workers; });
+    known.tables.push_back(std::move(table));
+  }
+  return known;
+}
+
+double total(const perf::ProfileTable& table, double perf::UnitSeconds::*pass, std::int64_t samples) {
+  double sum = 0;
+  for (const perf::UnitProfile& unit : table.units) sum += unit.seconds.at(samples).*pass;
+  return sum;
+}
+
+std::string table_text(const perf::ProfileTable& table) {
+  std::string text = fmt::format("\n  {}, {} with {} each; milliseconds of forward + backward\n    {:<20}{:>12}", name_of(table.precision),
+                                 plural(table.workers, "worker"), plural(table.threads, "thread"), "unit", "parameters");
+  const auto& batches = table.units.front().seconds;
+  for (const auto& [samples, seconds] : batches) text += fmt::format("{:>20}", fmt::format("batch {}", samples));
+  const auto cell = [](double forward, double backward) { return fmt::format("{:.3f} + {:.3f}", forward * 1e3, backward * 1e3); };
+  std::int64_t parameters = 0;
+  for (const perf::UnitProfile& unit : table.units) {
+    text += fmt::format("\n    {:<20}{:>12}", unit.name, show_count(unit.parameters));
+    for (const auto& [samples, seconds] : unit.seconds) text += fmt::format("{:>20}", cell(seconds.forward, seconds.backward));
+    parameters += unit.parameters;
+  }
+  text += fmt::format("\n    {:<20}{:>12}", "all", show_count(parameters));
+  for (const auto& [samples, seconds] : batches)
+    text += fmt::format("{:>20}",
+                        cell(total(table, &perf::UnitSeconds::forward, samples), total(table, &perf::UnitSeconds::backward, samples)));
+  for (const auto& [optimizer, seconds] : table.update_s)
+    text += fmt::format("\n    update by {}: {:.3f} ms", optimizer, seconds * static_cast<double>(parameters) * 1e3);
+  return text + "\n";
+}
+
+int run_profile(const ProfileFlags& flags) {
+  const comm::World world = comm::discover();
+  const Measurement measurement = measurement_of(flags, world);
+  const std::string network = measurement.recipe.model.network, file = flags.out.empty() ? network + ".profile.json" : flags.out;
+  perf::Profile profile{
+      .network = network, .device = plain_name(tensor::device_name(tensor::parse_device(measurement.recipe.train.device))), .tables = {}};
+  if (world.rank == 0) {
+    merged(profile, file);  // refused now rather than after minutes
+    if (file != "-") ensure_writable_folder(std::filesystem::absolute(file).parent_path());
+  }
+  {
+    observe::MeasuringLine line;
+    for (const std::int64_t workers : measurement.workers)
+      for (const perf::Precision precision : measurement.precisions) {
+        const auto say = [&](const std::string& what) {
+          line.say(fmt::format("{}, {}, {}, {}", network, name_of(precision), plural(workers, "worker"), what));
+        };
+        perf::ProfileTable first;
+        measure::play(world, static_cast<int>(workers), measurement.recipe.comm, say, [&](measure::Rank& rank) {
+          perf::ProfileTable table = profile_once(measurement, precision, rank);
+          if (rank.leads()) first = std::move(table);
+        });
+        profile.tables.push_back(std::move(first));
+      }
+  }
+  if (world.rank != 0) return kDone;
+  const std::vector<perf::ProfileTable> fresh = profile.tables;
+  profile = merged(std::move(profile), file);
+  if (file != "-") write_atomically(file, to_json(profile));
+  if (flags.json || file == "-") {
+    std::cout << to_json(profile);
+    return kDone;
+  }
+  std::cout << fmt::format("{} on {}, measured\n", network, profile.device);
+  for (const perf::ProfileTable& table : fresh) std::cout << table_text(table);
+  std::cout << fmt::format("\n  written to {}\n", file);
+  return kDone;
+}
+
+}  // namespace
+
+Action add_profile(CLI::App& app) {
+  auto flags = std::make_shared<ProfileFlags>();
+  app.add_option("NETWORK", flags->words, "a network or a recipe file, and any settings as section.key=value");
+  app.add_option("--batch", flags->batches, "samples of a pass, separated by commas (default 8,32,128)");
+  app.add_option("--workers", flags->workers,
+                 "workers of this host that compute at the same time, each with its share of the cores: 1,2,4 (default 1)");
+  app.add_option("--precision", flags->precisions, "separated by commas; left out: the recipe's (fp32)");
+  app.add_option("--optimizers", flags->optimizers, "whose updates to measure (default sgd,adamw)");
+  app.add_option("--seconds", flags->seconds, "that each batch size is measured for (default 1)")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("-o,--out", flags->out, "file to write, or to add to (default NETWORK.profile.json; - prints it)");
+  add_json_flag(app, flags->json);
+  add_examples(app,
+               {"paceline profile lenet5", "paceline profile resnet18 model.input=[3,32,32] model.classes=10 --batch 16,64 --workers 1,2",
+                "paceline profile gpt train.device=cuda --precision bf16,tf32 -o gpt.json", "paceline run -np 2 paceline profile mlp"});
+  return [flags] { return run_profile(*flags); };
+}
+
+}  // namespace paceline::cli

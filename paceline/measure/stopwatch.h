@@ -1,0 +1,38 @@
+// Seconds between marks in a device's work: by a clock on the CPU, by events of the GPU's queue there.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <vector>
+
+#include "paceline/base/clock.h"
+
+namespace paceline::measure {
+
+class Stopwatch {
+ public:
+  Stopwatch(const c10::Device& device, const Clock& clock);
+  ~Stopwatch();
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+  /// Forgets earlier marks and makes the first one. A GPU is kept busy for `ahead` seconds before it, so that the host has enqueued what is
+  /// measured by the time it begins, and gaps between launches do not count: a run replays recorded steps, which have none.
+  void start(double ahead = 0);
+  void mark();
+  /// Seconds from each mark to the next. Waits for the device.
+  std::vector<double> read();
+
+ private:
+  struct Events;  // of a GPU
+
+  c10::Device device_;
+  const Clock& clock_;
+  std::vector<Nanoseconds> marks_;
+  std::unique_ptr<Events> events_;
+};
+
+double median(std::vector<double> values);
+
+}  // namespace paceline::measure
