@@ -4,8 +4,8 @@
 #include <torch/types.h>
 
 #include "benchmark.h"
-#include "memory_bandwidth.h"
 #include "paceline/graph/registry.h"
+#include "paceline/measure/memory_bandwidth.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/step/updater.h"
 
@@ -53,7 +53,7 @@ std::vector<Row> bench_optim(const Options& options, const Say& say) {
     theirs.back().mutable_grad() = at::randn(entry.shape).mul_(1e-3);
   }
   say("the memory's speed");
-  const double memory = memory_bandwidth_gb_per_s();
+  const double memory = measure::memory_bandwidth_gb_per_s();
   std::vector<Row> rows;
   for (const Streams& streams : kStreams) {
     step::Updater updater(module.arena(), config_of(streams.optimizer));

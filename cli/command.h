@@ -19,6 +19,7 @@ Action add_graph(CLI::App& app);
 Action add_memory(CLI::App& app);
 Action add_algorithm(CLI::App& app);
 Action add_study(CLI::App& app);
+Action add_probe(CLI::App& app);
 Action add_profile(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_doctor(CLI::App& app);

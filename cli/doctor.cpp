@@ -11,11 +11,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "bench/memory_bandwidth.h"
 #include "command.h"
 #include "paceline/base/affinity.h"
 #include "paceline/base/clock.h"
 #include "paceline/comm/engine.h"
+#include "paceline/measure/memory_bandwidth.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::cli {
@@ -89,7 +89,7 @@ int run_doctor(bool json) {
   const c10::Device cpu(c10::kCPU);
   tensor::configure_libtorch(cpu, tensor::Precision::fp32, 0, true);
   const std::string blas = blas_library();
-  const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = bench::memory_bandwidth_gb_per_s();
+  const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = measure::memory_bandwidth_gb_per_s();
   const bool has_cuda = tensor::cuda_available();
 
   std::vector<std::string> advice;

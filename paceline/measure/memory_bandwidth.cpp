@@ -1,4 +1,4 @@
-#include "memory_bandwidth.h"
+#include "paceline/measure/memory_bandwidth.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "paceline/base/simd.h"
 #include "paceline/optim/parallel.h"
 
-namespace paceline::bench {
+namespace paceline::measure {
 namespace {
 
 struct Triad {
@@ -49,4 +49,4 @@ double memory_bandwidth_gb_per_s(std::int64_t bytes) {
   return 3.0 * sizeof(float) * static_cast<double>(whole.count) / best / 1e9;
 }
 
-}  // namespace paceline::bench
+}  // namespace paceline::measure

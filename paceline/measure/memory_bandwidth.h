@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-namespace paceline::bench {
+namespace paceline::measure {
 
 /// Bytes read and written per second, in GB/s (10⁹), by the triad a ← b + s · c on all OpenMP threads; the best of several rounds.
 /// `bytes` is the size of each of the three buffers and should be several times the last cache.
 double memory_bandwidth_gb_per_s(std::int64_t bytes = std::int64_t{128} << 20);
 
-}  // namespace paceline::bench
+}  // namespace paceline::measure

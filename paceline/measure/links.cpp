@@ -1,0 +1,180 @@
+#include "paceline/measure/links.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <map>
+#include <thread>
+
+#include "paceline/measure/squares.h"
+#include "paceline/schedule/path.h"
+#include "paceline/tensor/device.h"
+
+namespace paceline::measure {
+namespace {
+
+constexpr std::int64_t kRingSizes[] = {1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
+constexpr std::int64_t kLargeMessage = 4 << 20;
+constexpr int kTag = 1;
+
+perf::Quantity measured_value(double value) { return {value, perf::Source::measured}; }
+
+/// A buffer of floats where the group's collectives are fastest.
+struct Values {
+  Values(comm::Communicator& group, const c10::Device& device, std::int64_t bytes)
+      : memory(device.is_cuda() ? comm::Memory() : group.allocate(bytes)),
+        tensor(device.is_cuda() ? at::zeros({bytes / 4}, at::TensorOptions().device(device)) : at::from_blob(memory.get(), {bytes / 4})) {}
+
+  comm::Memory memory;
+  at::Tensor tensor;
+};
+
+double collective_seconds(const Timing& timing, comm::Communicator& group, schedule::Collective kind, const std::string& algorithm,
+                          std::int64_t bytes) {
+  const Values values(group, timing.device, bytes);
+  const comm::Options options{.op = comm::ReduceOp::sum, .root = 0, .algorithm = algorithm == "auto" ? "" : algorithm};
+  const comm::Operation operation = [&] {
+    switch (kind) {
+      case schedule::Collective::reduce_scatter: return comm::reduce_scatter(values.tensor, options);
+      case schedule::Collective::all_gather: return comm::all_gather(values.tensor, options);
+      case schedule::Collective::broadcast: return comm::broadcast(values.tensor, options);
+      default: return comm::allreduce(values.tensor, options);
+    }
+  }();
+  return timing.of([&] { group.run(operation); });
+}
+
+/// How many times the bytes of one message pass between the first two ranks where another comes the other way at the same time. Others
+/// wait.
+double duplex_factor(const Timing& timing, comm::Communicator& group) {
+  const Values out(group, timing.device, kLargeMessage), in(group, timing.device, kLargeMessage);
+  const int rank = group.rank();
+  const double one = timing.of([&] {
+    if (rank == 0) group.run(comm::send(out.tensor, 1, kTag));
+    if (rank == 1) group.run(comm::receive(in.tensor, 0, kTag));
+    group.run(comm::barrier());
+  });
+  const double both = timing.of([&] {
+    if (rank < 2) {
+      const comm::Work coming = group.start(comm::receive(in.tensor, 1 - rank, kTag));
+      group.run(comm::send(out.tensor, 1 - rank, kTag));
+      coming.wait();
+    }
+    group.run(comm::barrier());
+  });
+  const double meeting = timing.of([&] { group.run(comm::barrier()); });
+  const auto message = [&](double with_meeting) { return std::max(with_meeting - meeting, with_meeting / 100); };
+  return 2 * message(one) / message(both);
+}
+
+std::vector<std::string> algorithms_for(schedule::Collective kind) {
+  std::vector<std::string> names = {"auto"};
+  if (kind != schedule::Collective::allreduce) return names;
+  for (const auto& row : schedule::algorithms())
+    if (row.make.offer(kind)) names.emplace_back(row.key);
+  return names;
+}
+
+}  // namespace
+
+std::optional<MessageCosts> fit_ring(int ranks, const std::map<std::int64_t, double>& seconds) {
+  struct Row {
+    double rounds, moved, time;
+  };
+  std::vector<Row> rows;
+  Squares squares;
+  const schedule::Algorithm& ring = schedule::algorithm_for("ring", schedule::Collective::all_gather).make;
+  for (const auto& [bytes, time] : seconds) {
+    schedule::Problem problem{.collective = schedule::Collective::all_gather, .size = ranks, .count = bytes / 4};
+    problem.chunks = ring.chunks(problem, bytes);
+    const schedule::Path path = schedule::critical_path(ring, problem);
+    rows.push_back({static_cast<double>(path.rounds), static_cast<double>(path.moved) * 4, time});
+    squares.add(rows.back().rounds / time, rows.back().moved / time, 1);
+  }
+  const auto answer = squares.solve();
+  if (!answer || answer->alpha <= 0 || answer->beta <= 0) return std::nullopt;
+  std::vector<double> errors;
+  for (const Row& row : rows) errors.push_back(std::abs(row.rounds * answer->alpha + row.moved * answer->beta - row.time) / row.time);
+  return MessageCosts{.latency_s = answer->alpha, .bytes_per_s = 1 / answer->beta, .error = median(std::move(errors))};
+}
+
+perf::Link measure_link(const Timing& timing, comm::Communicator& group, const std::string& name) {
+  std::map<std::int64_t, double> seconds;
+  for (const std::int64_t bytes : kRingSizes) {
+    timing.rank.tell(fmt::format("link {}: {} KiB", name, bytes >> 10));
+    seconds[bytes] = collective_seconds(timing, group, schedule::Collective::all_gather, "ring", bytes);
+  }
+  const auto fit = fit_ring(group.size(), seconds);
+  // Where the fit leaves one of them out, the shortest message is all latency and the longest all bandwidth.
+  const double rounds = group.size() - 1, share = rounds / group.size();
+  const MessageCosts costs =
+      fit.value_or(MessageCosts{.latency_s = seconds.begin()->second / rounds,
+                                .bytes_per_s = static_cast<double>(seconds.rbegin()->first) * share / seconds.rbegin()->second});
+  perf::Link link{.name = name, .latency = measured_value(costs.latency_s), .bandwidth = measured_value(costs.bytes_per_s)};
+  if (group.size() > 2) {  // one round of all messages, against as many rounds of one
+    const double at_once = collective_seconds(timing, group, schedule::Collective::all_gather, "direct", 1 << 10);
+    const double gap = std::min((at_once - costs.latency_s) / (group.size() - 2), costs.latency_s);
+    if (gap > 0) link.gap = measured_value(gap);
+  }
+  timing.rank.tell(fmt::format("link {}: both directions", name));
+  link.duplex = measured_value(std::round(std::clamp(duplex_factor(timing, group), 1.0, 2.0) * 1000) / 1000);
+  return link;
+}
+
+std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std::int64_t largest) {
+  std::vector<perf::CollectiveTimes> all;
+  comm::Communicator& comm = timing.rank.comm;
+  for (const schedule::Collective kind : {schedule::Collective::allreduce, schedule::Collective::reduce_scatter,
+                                          schedule::Collective::all_gather, schedule::Collective::broadcast})
+    for (const std::string& algorithm : algorithms_for(kind)) {
+      timing.rank.tell(fmt::format("{} by {}", schedule::name_of(kind), algorithm));
+      perf::CollectiveTimes& times = all.emplace_back(perf::CollectiveTimes{.collective = std::string(schedule::name_of(kind)),
+                                                                            .algorithm = algorithm,
+                                                                            .ranks = comm.size(),
+                                                                            .per_host = comm.topology().per_host,
+                                                                            .points = {},
+                                                                            .source = perf::Source::measured});
+      for (std::int64_t bytes = 1 << 10; bytes <= largest; bytes *= 8)
+        times.points.push_back({static_cast<double>(bytes), collective_seconds(timing, comm, kind, algorithm, bytes)});
+    }
+  return all;
+}
+
+double measure_slowdown(const Timing& timing) {
+  constexpr std::int64_t kSide = 192, kBytes = 4 << 20;
+  timing.rank.tell("products beside an allreduce");
+  const auto options = at::TensorOptions().device(timing.device);
+  const at::Tensor a = at::randn({kSide, kSide}, options), b = at::randn({kSide, kSide}, options);
+  at::Tensor c = at::empty({kSide, kSide}, options);
+  const double alone = timing.of([&] { at::mm_out(c, a, b); });
+  comm::Communicator& comm = timing.rank.comm;
+  const Values values(comm, timing.device, kBytes);
+  const comm::Operation operation = comm::allreduce(values.tensor);
+  const double exchange = timing.of([&] { comm.run(operation); });
+  // All ranks make as many exchanges, and multiply until their own are done.
+  const std::int64_t exchanges = timing.rank.agreed(static_cast<std::int64_t>(std::clamp(4 * timing.seconds / exchange, 3.0, 1000.0)));
+  timing.rank.meet();
+  std::atomic<bool> over = false;
+  std::exception_ptr problem;
+  std::thread lane([&] {
+    try {
+      for (std::int64_t i = 0; i < exchanges; ++i) comm.run(operation);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+    over = true;
+  });
+  std::int64_t products = 0;
+  const Nanoseconds began = timing.clock.now();
+  while (!over || products == 0) at::mm_out(c, a, b), tensor::synchronize(timing.device), ++products;
+  const double beside = seconds(timing.clock.now() - began) / static_cast<double>(products);
+  lane.join();
+  if (problem) std::rethrow_exception(problem);
+  return std::clamp(timing.rank.mean(beside) / alone, 1.0, 100.0);
+}
+
+}  // namespace paceline::measure

@@ -1,0 +1,68 @@
+#include "paceline/measure/probe.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string>
+
+#include "paceline/measure/device.h"
+#include "paceline/measure/links.h"
+
+namespace paceline::measure {
+namespace {
+
+/// What a link is taken for that joins nobody here.
+perf::Link standard_link(const std::string& name) {
+  return {.name = name, .latency = {5e-6, perf::Source::standard}, .bandwidth = {10e9, perf::Source::standard}};
+}
+
+/// Four digits: more than measurements repeat to, and a file that people can read.
+void round_off(double& value) {
+  const std::string text = fmt::format("{:.4g}", value);
+  std::from_chars(text.data(), text.data() + text.size(), value);
+}
+
+}  // namespace
+
+perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& clock) {
+  const Timing timing{.rank = rank, .device = options.device, .clock = clock, .seconds = options.seconds};
+  const comm::Topology topology = rank.comm.topology();
+  perf::Cluster cluster{
+      .name = options.name, .hosts = topology.hosts, .devices = topology.per_host, .sides = {}, .device = {}, .inside = {}, .between = {}};
+  cluster.device = measure_device(timing, options.precisions, options.largest_product);
+  const std::string inside_name = options.device.is_cuda() ? "gpus" : "memory";
+  cluster.inside = standard_link(inside_name), cluster.between = standard_link("network");
+  if (topology.per_host > 1) {
+    const auto host = rank.comm.split(rank.comm.rank() / topology.per_host, rank.comm.rank());
+    // The last host may have fewer ranks than the others; one alone has nobody to send to, and the others do not wait for it.
+    const Rank member{.comm = *host, .threads = rank.threads, .say = rank.say};
+    const Timing among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
+    if (host->size() > 1) cluster.inside = measure_link(among, *host, inside_name);
+    rank.meet();
+  }
+  if (topology.hosts > 1) {
+    const bool first = rank.comm.rank() % topology.per_host == 0;
+    const auto across = rank.comm.split(first ? 0 : 1, rank.comm.rank());
+    const Rank member{.comm = *across, .threads = rank.threads, .say = rank.say};
+    const Timing among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
+    if (first) cluster.between = measure_link(among, *across, "network");
+    rank.meet();
+  }
+  if (rank.comm.size() > 1) {
+    cluster.collectives = measure_collectives(timing, options.largest_message);
+    cluster.device.slowdown = {measure_slowdown(timing), perf::Source::measured};
+  }
+  if (topology.per_host == 1) cluster.inside = cluster.between;
+  if (topology.hosts == 1 && topology.per_host > 1) cluster.between = cluster.inside;
+  perf::Device& device = cluster.device;
+  for (perf::Quantity* quantity :
+       {&device.flops, &device.memory_bandwidth, &device.launch, &device.update_bandwidth, &device.reduce_bandwidth, &device.slowdown,
+        &device.tf32.flops, &device.bf16.flops, &device.fp16.flops, &cluster.inside.latency, &cluster.inside.bandwidth, &cluster.inside.gap,
+        &cluster.between.latency, &cluster.between.bandwidth, &cluster.between.gap})
+    round_off(quantity->value);
+  for (perf::CollectiveTimes& times : cluster.collectives)
+    for (perf::CollectiveTimes::Point& point : times.points) round_off(point.seconds);
+  return cluster;
+}
+
+}  // namespace paceline::measure

@@ -1,0 +1,31 @@
+#include "paceline/measure/timing.h"
+
+#include <algorithm>
+
+#include "paceline/tensor/device.h"
+
+namespace paceline::measure {
+namespace {
+
+constexpr int kBatches = 7;
+constexpr double kMostCalls = 1e5;
+
+}  // namespace
+
+double Timing::of(const std::function<void()>& work) const {
+  const auto batch = [&](std::int64_t calls) {
+    rank.meet();
+    const Nanoseconds began = clock.now();
+    for (std::int64_t call = 0; call < calls; ++call) work();
+    tensor::synchronize(device);
+    return paceline::seconds(clock.now() - began) / static_cast<double>(calls);
+  };
+  batch(1);  // memory and caches come
+  const double once = std::max(batch(1), 1e-9);
+  const std::int64_t calls = rank.agreed(static_cast<std::int64_t>(std::clamp(seconds / kBatches / once, 1.0, kMostCalls)));
+  std::vector<double> times;
+  for (int i = 0; i < kBatches; ++i) times.push_back(batch(calls));
+  return rank.mean(median(std::move(times)));
+}
+
+}  // namespace paceline::measure
