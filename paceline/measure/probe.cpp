@@ -16,10 +16,23 @@ perf::Link standard_link(const std::string& name) {
   return {.name = name, .latency = {5e-6, perf::Source::standard}, .bandwidth = {10e9, perf::Source::standard}};
 }
 
-/// Four digits: more than measurements repeat to, and a file that people can read.
+/// Four digits: more than measurements repeat to, and a file that people can read. Of the unit that the file will show, so that it reads
+/// back to the same bits.
 void round_off(double& value) {
-  const std::string text = fmt::format("{:.4g}", value);
+  double units = 1;
+  while (value > 0 && value * units < 1 && units < 1e9) units *= 1000;
+  const std::string text = fmt::format("{:.4g}", value * units);
   std::from_chars(text.data(), text.data() + text.size(), value);
+  value /= units;
+}
+
+/// What rank 0 measured, told to all: hosts measure links of their own, and some ranks none.
+void take_from_first(const Rank& rank, perf::Link& link) {
+  perf::Quantity* const quantities[] = {&link.latency, &link.bandwidth, &link.gap, &link.duplex};
+  std::vector<double> values;
+  for (const perf::Quantity* quantity : quantities) values.insert(values.end(), {quantity->value, static_cast<double>(quantity->source)});
+  rank.comm.run(comm::broadcast(values, {.deadline = comm::kUntilTheEnd}));
+  for (std::size_t i = 0; i < std::size(quantities); ++i) *quantities[i] = {values[2 * i], static_cast<perf::Source>(values[2 * i + 1])};
 }
 
 }  // namespace
@@ -38,7 +51,7 @@ perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& 
     const Rank member{.comm = *host, .threads = rank.threads, .say = rank.say};
     const Timing among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
     if (host->size() > 1) cluster.inside = measure_link(among, *host, inside_name);
-    rank.meet();
+    take_from_first(rank, cluster.inside);
   }
   if (topology.hosts > 1) {
     const bool first = rank.comm.rank() % topology.per_host == 0;
@@ -46,7 +59,7 @@ perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& 
     const Rank member{.comm = *across, .threads = rank.threads, .say = rank.say};
     const Timing among{.rank = member, .device = options.device, .clock = clock, .seconds = options.seconds};
     if (first) cluster.between = measure_link(among, *across, "network");
-    rank.meet();
+    take_from_first(rank, cluster.between);
   }
   if (rank.comm.size() > 1) {
     cluster.collectives = measure_collectives(timing, options.largest_message);

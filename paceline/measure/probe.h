@@ -12,7 +12,7 @@ struct ProbeOptions {
   std::vector<perf::Precision> precisions = {perf::Precision::fp32};
   double seconds = 0.05;                    // of one point
   double largest_product = 2.2e9;           // flops
-  std::int64_t largest_message = 16 << 20;  // bytes
+  std::int64_t largest_message = 32 << 20;  // bytes
 };
 
 /// Every rank measures at the same time, so a device is what each of them has of its host. Links that no two ranks are joined by are

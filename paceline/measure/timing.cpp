@@ -7,7 +7,7 @@
 namespace paceline::measure {
 namespace {
 
-constexpr int kBatches = 7;
+constexpr int kBatches = 9;
 constexpr double kMostCalls = 1e5;
 
 }  // namespace
@@ -25,7 +25,10 @@ double Timing::of(const std::function<void()>& work) const {
   const std::int64_t calls = rank.agreed(static_cast<std::int64_t>(std::clamp(seconds / kBatches / once, 1.0, kMostCalls)));
   std::vector<double> times;
   for (int i = 0; i < kBatches; ++i) times.push_back(batch(calls));
-  return rank.mean(median(std::move(times)));
+  // A quarter of the batches are faster: what others do on the machine makes some of them slower, and nothing makes them faster.
+  const auto quartile = times.begin() + kBatches / 4;
+  std::nth_element(times.begin(), quartile, times.end());
+  return rank.mean(*quartile);
 }
 
 }  // namespace paceline::measure

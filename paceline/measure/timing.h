@@ -1,4 +1,4 @@
-// How long a piece of work takes: batches of calls, of which the median counts.
+// How long a piece of work takes: batches of calls, of which the lower quartile counts.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ struct Timing {
   const Clock& clock;
   double seconds = 0.05;  // of all batches together, unless one call each takes longer
 
-  /// Seconds of one call, while all ranks make it at the same time: the mean of their medians. `work` may meet the other ranks, since all
+  /// Seconds of one call, while all ranks make it at the same time: the mean over the ranks. `work` may meet the other ranks, since all
   /// make as many calls. Collective.
   double of(const std::function<void()>& work) const;
 };
