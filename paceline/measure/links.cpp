@@ -10,7 +10,6 @@
 #include <map>
 #include <thread>
 
-#include "paceline/measure/squares.h"
 #include "paceline/schedule/path.h"
 #include "paceline/tensor/device.h"
 
@@ -81,25 +80,28 @@ std::vector<std::string> algorithms_for(schedule::Collective kind) {
 
 }  // namespace
 
-std::optional<MessageCosts> fit_ring(int ranks, const std::map<std::int64_t, double>& seconds) {
+MessageCosts fit_ring(int ranks, const std::map<std::int64_t, double>& seconds) {
   struct Row {
     double rounds, moved, time;
   };
   std::vector<Row> rows;
-  Squares squares;
   const schedule::Algorithm& ring = schedule::algorithm_for("ring", schedule::Collective::all_gather).make;
   for (const auto& [bytes, time] : seconds) {
     schedule::Problem problem{.collective = schedule::Collective::all_gather, .size = ranks, .count = bytes / 4};
     problem.chunks = ring.chunks(problem, bytes);
     const schedule::Path path = schedule::critical_path(ring, problem);
     rows.push_back({static_cast<double>(path.rounds), static_cast<double>(path.moved) * 4, time});
-    squares.add(rows.back().rounds / time, rows.back().moved / time, 1);
   }
-  const auto answer = squares.solve();
-  if (!answer || answer->alpha <= 0 || answer->beta <= 0) return std::nullopt;
-  std::vector<double> errors;
-  for (const Row& row : rows) errors.push_back(std::abs(row.rounds * answer->alpha + row.moved * answer->beta - row.time) / row.time);
-  return MessageCosts{.latency_s = answer->alpha, .bytes_per_s = 1 / answer->beta, .error = median(std::move(errors))};
+  const Row &shortest = rows.front(), &longest = rows.back();
+  const double rounds_of_longest = longest.rounds * shortest.time / shortest.rounds;
+  const double per_byte = std::max(longest.time - rounds_of_longest, longest.time / 10) / longest.moved;
+  double product = 0, square = 0;  // least squares of relative errors, so that every size counts as much as any other
+  for (const Row& row : rows) {
+    product += row.rounds / row.time * (1 - row.moved * per_byte / row.time);
+    square += row.rounds / row.time * row.rounds / row.time;
+  }
+  const double latency = product > 0 ? product / square : shortest.time / shortest.rounds;
+  return {.latency_s = latency, .bytes_per_s = 1 / per_byte};
 }
 
 perf::Link measure_link(const Timing& timing, comm::Communicator& group, const std::string& name) {
@@ -108,12 +110,7 @@ perf::Link measure_link(const Timing& timing, comm::Communicator& group, const s
     timing.rank.tell(fmt::format("link {}: {} KiB", name, bytes >> 10));
     seconds[bytes] = collective_seconds(timing, group, schedule::Collective::all_gather, "ring", bytes);
   }
-  const auto fit = fit_ring(group.size(), seconds);
-  // Where the fit leaves one of them out, the shortest message is all latency and the longest all bandwidth.
-  const double rounds = group.size() - 1, share = rounds / group.size();
-  const MessageCosts costs =
-      fit.value_or(MessageCosts{.latency_s = seconds.begin()->second / rounds,
-                                .bytes_per_s = static_cast<double>(seconds.rbegin()->first) * share / seconds.rbegin()->second});
+  const MessageCosts costs = fit_ring(group.size(), seconds);
   perf::Link link{.name = name, .latency = measured_value(costs.latency_s), .bandwidth = measured_value(costs.bytes_per_s)};
   if (group.size() > 2) {  // one round of all messages, against as many rounds of one
     const double at_once = collective_seconds(timing, group, schedule::Collective::all_gather, "direct", 1 << 10);

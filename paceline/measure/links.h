@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 
 #include "paceline/measure/timing.h"
 #include "paceline/perf/cluster.h"
@@ -14,11 +13,11 @@ namespace paceline::measure {
 perf::Link measure_link(const Timing& timing, comm::Communicator& group, const std::string& name);
 
 /// α and β of t = rounds·α + moved/β, where `seconds` are those of a ring's all-gather among so many ranks, by bytes of the whole buffer.
+/// β is that of the longest message, since short ones fit into buffers on their way; α is what then fits all of them best.
 struct MessageCosts {
   double latency_s = 0, bytes_per_s = 0;
-  double error = 0;  // median of |fitted − measured| / measured
 };
-std::optional<MessageCosts> fit_ring(int ranks, const std::map<std::int64_t, double>& seconds);
+MessageCosts fit_ring(int ranks, const std::map<std::int64_t, double>& seconds);
 
 /// Times of collectives by size among all ranks: every algorithm of an allreduce, and the one that comm chooses of the others.
 std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std::int64_t largest);

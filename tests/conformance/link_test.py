@@ -5,6 +5,7 @@ where they are not allowed this says so and is skipped (exit code 77).
     python3 link_test.py FOLDER_OF_PROGRAMS
 """
 
+import json
 import os
 import pathlib
 import shutil
@@ -46,21 +47,31 @@ def sent_bytes(host):
     return int(subprocess.run(["ip", "netns", "exec", NAMES[host], "cat", path], check=True, capture_output=True, text=True).stdout)
 
 
-def run_ranks(per_host, algorithm, size):
-    """Seconds of one allreduce, as rank 0 measured it, and the bytes that host 0 sent meanwhile for each call."""
+def start_ranks(per_host, *words, seconds=120):
+    """What the ranks of a program on both hosts wrote to standard output, by rank."""
     port, processes = "29611", []
-    before = sent_bytes(0)
     for rank in range(2 * per_host):
         host = rank // per_host
         variables = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(2 * per_host), LOCAL_RANK=str(rank % per_host), LOCAL_WORLD_SIZE=str(per_host),
                          MASTER_ADDR=ADDRESSES[0], MASTER_PORT=port, PACELINE_JOB=f"hosts of process {os.getpid()}")
-        words = ["ip", "netns", "exec", NAMES[host], PROGRAMS / "bench_rank", "gloo", str(2 * per_host), "allreduce", algorithm, str(size)]
-        processes.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    outputs = [process.communicate(timeout=120) for process in processes]
+        processes.append(subprocess.Popen(["ip", "netns", "exec", NAMES[host], *words], env=variables, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, text=True))
+    try:
+        outputs = [process.communicate(timeout=seconds) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     for process, (_, errors) in zip(processes, outputs):
         assert process.returncode == 0, errors
+    return [output for output, _ in outputs]
+
+
+def run_ranks(per_host, algorithm, size):
+    """Seconds of one allreduce, as rank 0 measured it, and the bytes that host 0 sent meanwhile for each call."""
+    before = sent_bytes(0)
+    outputs = start_ranks(per_host, PROGRAMS / "bench_rank", "gloo", str(2 * per_host), "allreduce", algorithm, str(size))
     calls = 1 + 2 + 7  # as bench/ranks/timing.h counts them: over this link one takes longer than a batch may
-    return float(outputs[0][0].split()[1]), (sent_bytes(0) - before) / calls
+    return float(outputs[0].split()[1]), (sent_bytes(0) - before) / calls
 
 
 class TwoHosts(unittest.TestCase):
@@ -76,6 +87,19 @@ class TwoHosts(unittest.TestCase):
         share = MESSAGE / LINK_BYTES_PER_S / seconds
         print(f"4 ranks on 2 hosts: {seconds:.3f} s, {share:.1%} of what the link allows; host 0 sent {sent / 2**20:.1f} MiB a call of 64 MiB")
         self.assertTrue(MESSAGE < sent < MESSAGE * 1.10, sent)  # n bytes, and the headers of its packets
+
+    def test_a_probe_finds_the_link(self):
+        for per_host in (1, 2):
+            outputs = start_ranks(per_host, PROGRAMS / "paceline", "probe", "--device", "cpu", "--seconds", "0", "-o", "-", "--json", seconds=240)
+            self.assertEqual(outputs[1:], [""] * (2 * per_host - 1))  # rank 0 alone speaks
+            cluster = json.loads(outputs[0])["cluster"]
+            self.assertEqual((cluster["hosts"], cluster["devices"]), (2, per_host))
+            between, inside = (cluster[link]["bandwidth"] for link in ("between", "inside"))
+            print(f"probe: {between['value'] / LINK_BYTES_PER_S:.1%} of the link's bandwidth, latency {cluster['between']['latency']['value'] * 1e6:.0f} us")
+            self.assertEqual((between["source"], inside["source"]), ("measured", "measured"))
+            self.assertLess(between["value"], 1.2 * LINK_BYTES_PER_S)  # a busy machine makes it less, nothing makes it more
+            if per_host > 1:
+                self.assertNotEqual(cluster["inside"]["name"], cluster["between"]["name"])
 
 
 if __name__ == "__main__":
