@@ -8,6 +8,7 @@
 
 #include "paceline/measure/stopwatch.h"
 #include "paceline/step/updater.h"
+#include "paceline/tensor/device.h"
 
 namespace paceline::measure {
 namespace {
@@ -26,22 +27,21 @@ class TimedSteps {
     updates_.resize(updaters.size());
   }
 
-  /// Everything once. Returns the seconds that it took.
-  double step() {
-    const Nanoseconds began = clock_.now();
-    if (model_.uses_chance()) {
-      pass_.chance = nn::chance_of(0, static_cast<std::uint64_t>(steps_));
-      if (!pass_.generator.defined()) {
-        at::Generator generator = at::globalContext().defaultGenerator(model_.device());
-        generator.set_current_seed(*pass_.chance);
+  /// Everything as often as told, each kind of step in a row as in a run: what lies in the caches, and which memory the allocator hands
+  /// out, follows from the step before. Returns the seconds of a training step.
+  double steps(std::int64_t count) {
+    const auto repeat = [&](void (TimedSteps::*step)()) {
+      const Nanoseconds began = clock_.now();
+      for (std::int64_t i = 0; i < count; ++i) {
+        (this->*step)();
+        tensor::synchronize(model_.device());
       }
-    }
-    train_step();
-    split_step();
-    evaluation_step();
-    ++steps_;
-    const double took = seconds(clock_.now() - began);
-    ahead_ = model_.device().is_cuda() ? took / 2 : 0;  // each of the three takes the host less than that to enqueue
+      return seconds(clock_.now() - began) / static_cast<double>(count);
+    };
+    const double took = repeat(&TimedSteps::train_step);
+    ahead_ = model_.device().is_cuda() ? took : 0;  // longer than the host takes to enqueue any of the three
+    repeat(&TimedSteps::split_step);
+    repeat(&TimedSteps::evaluation_step);
     return took;
   }
 
@@ -75,8 +75,17 @@ class TimedSteps {
     watch_.mark();
   }
 
+  void draw() {
+    if (!model_.uses_chance()) return;
+    pass_.chance = nn::chance_of(0, static_cast<std::uint64_t>(steps_));
+    if (pass_.generator.defined()) return;
+    at::Generator generator = at::globalContext().defaultGenerator(model_.device());
+    generator.set_current_seed(*pass_.chance);
+  }
+
   /// The step of a run.
   void train_step() {
+    draw();
     nn::Trace trace;
     nn::Scored scored;
     watch_.start(ahead_);
@@ -96,6 +105,7 @@ class TimedSteps {
       times_[unit].of[backward].push_back(between[2 * units - 1 - unit]);
     }
     updates_[optimizer].push_back(between[2 * units]);
+    ++steps_;
   }
 
   /// Gradients of inputs first and those of weights apart, as schedules without bubbles have them.
@@ -178,17 +188,17 @@ perf::ProfileTable profile_network(nn::Model& model, const nn::Loss& loss,
   const auto elements = static_cast<double>(std::max<std::int64_t>(model.arena().length(), 1));
   for (const std::int64_t samples : options.batches) {
     rank.tell(fmt::format("batch {}", samples));
-    TimedSteps steps(model, loss, make_batch(samples), updaters, clock);
+    TimedSteps timed(model, loss, make_batch(samples), updaters, clock);
     rank.meet();
-    steps.step();  // memory and caches come
+    timed.steps(1);  // memory and caches come
     rank.meet();
-    const double once = steps.step();
-    steps.forget();
+    const double once = timed.steps(1);
+    timed.forget();
     const auto wanted = static_cast<std::int64_t>(options.seconds / std::max(once, 1e-9));
     const std::int64_t count = rank.agreed(std::clamp(wanted, std::max<std::int64_t>(kLeastSteps, std::ssize(updaters)), kMostSteps));
     rank.meet();
-    for (std::int64_t i = 0; i < count; ++i) steps.step();
-    const std::vector<double> means = rank.mean(steps.medians());
+    timed.steps(count);
+    const std::vector<double> means = rank.mean(timed.medians());
     auto next = means.begin();
     for (perf::UnitProfile& unit : table.units)
       unit.seconds[samples] = {.forward = next[0],
