@@ -166,11 +166,24 @@ class AdPsgd final : public data_parallel::Meeting {
   std::thread answering_;
 };
 
+/// Of a worker that asks: the answer comes after the question has gone. Those that answer do so beside their steps. Whom a worker asks
+/// changes; here everybody hears from one neighbour what another one is told.
+void write_question(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
+  using schedule::Action;
+  const auto bytes = static_cast<double>(settings.storage_bytes);
+  writer.message(Action::Lane::compute, Action::Exchange::send, Action::Axis::data, 1, kQuestion, elements + 1, bytes);
+  writer.message(Action::Lane::compute, Action::Exchange::receive, Action::Axis::data, -1, kQuestion, elements, bytes);
+}
+
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_ad_psgd(const StrategyConfig& config, const step::Context& context) {
   return std::make_unique<Replicas>(config, context,
                                     std::make_unique<AdPsgd>(meeting_setup(config, context, "workers exchange messages in host memory")));
+}
+
+std::vector<schedule::Program> ad_psgd_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  return replicas_program(model, settings, write_question);
 }
 
 }  // namespace paceline::strategies

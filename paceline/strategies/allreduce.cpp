@@ -15,9 +15,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
-#include "paceline/base/error.h"
 #include "paceline/data_parallel/bucket_tuner.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/exchange.h"
@@ -31,30 +28,27 @@
 #include "paceline/step/momentum.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/step/updater.h"
-#include "paceline/strategies/registry.h"
+#include "paceline/strategies/allreduce_choices.h"
 
 namespace paceline::strategies {
 namespace {
 
-constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kBucketBytes = 8 * kMiB;  // where nothing is measured
-
 class Allreduce final : public step::Strategy {
  public:
   Allreduce(const StrategyConfig& config, const step::Context& context)
-      : config_(config),
-        context_(context),
+      : context_(context),
         pass_(pipeline::make_pass(context_)),
         updater_(shared_out_arena(), context.workers() > 1 ? step::optimizer_behind(context.compression, context.optim) : context.optim,
                  &context.mesh, context.offload),
         scale_(context_),
         exchange_(data_parallel::make_exchange(context_)),
         statistics_(context_, config.batch_norm, config.statistics),
-        sharded_(wants_sharded()),
+        choices_(choose(config, facts())),
+        sharded_(choices_.sharded),
         private_(arena().ranges(/*are_private=*/true)),
         backward_(context.model.device(), records()),
         update_(context.model.device(), records()),
-        tuner_(cuts(), context.comm()),
+        tuner_(choices_.cuts, context.comm()),
         lane_(arena(), context.comm(), context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }) {
     statistics_.synchronise(*pass_);
     if (stage() >= 2) pass_->hand_over([this] { finish_part(); });
@@ -118,67 +112,28 @@ class Allreduce final : public step::Strategy {
     return context_.record_steps && !statistics_.synchronised() && !sharded_ && !updater_.meets() && !scale_.on() && private_.empty() &&
            !context_.offload;
   }
-  bool updates_at_the_end() const {
-    return updater_.clips() || !on_cpu() || scale_.on() || ((sharded_ || !private_.empty()) && !updater_.elementwise());
-  }
+  bool updates_at_the_end() const { return choices_.updates_at_end; }
   int stage() const { return context_.workers() > 1 ? context_.zero : 0; }
   bool hands_round() const { return sharded_ && stage() < 3; }
 
-  /// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
-  /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses. Squares for norms are added
-  /// owner by owner, and the owners follow the cut.
-  bool cut_keeps_bits() const { return context_.workers() <= 2 && !(sharded_ && (updater_.clips() || !updater_.elementwise())); }
-
-  /// Whether a reduce-scatter adds in the order of an allreduce: there is one order of two summands, and one algorithm for both where ranks
-  /// share memory.
-  bool scatter_keeps_bits() const {
-    const bool direct = context_.comm().topology().hosts == 1 && context_.comm().engine() != "gloo" &&
-                        (context_.algorithm == "auto" || context_.algorithm == "direct");
-    return context_.workers() <= 2 || direct;
-  }
-
-  bool wants_sharded() {
-    if (context_.workers() == 1) return false;
-    const bool asked = stage() > 0 || config_.update == "sharded";
-    if (asked && context_.compression != "none")
-      throw ConfigError(
-          fmt::format("{} and comm.compression={}: a part of a bucket cannot be compressed by itself; use comm.compression=none, "
-                      "or parallel.zero=0 and strategy.update=whole",
-                      stage() > 0 ? fmt::format("parallel.zero={}", stage()) : "strategy.update=sharded", context_.compression));
-    if (stage() > 0 && config_.update == "whole")
-      throw ConfigError(
-          fmt::format("parallel.zero={} shares updates out, and strategy.update=whole does not; leave one of them out", stage()));
-    if (arena().has_private() && context_.compression != "none")
-      throw ConfigError(
-          fmt::format("comm.compression={} keeps for every worker what the mean gradient still lacks, and '{}' is spread over the workers; "
-                      "use comm.compression=none",
-                      context_.compression, std::ranges::find_if(arena().entries(), &tensor::Entry::is_private)->name));
-    if ((asked || arena().has_private()) && !on_cpu() && !updater_.elementwise())
-      throw ConfigError(
-          fmt::format("optim.name={} needs norms of whole tensors, which workers that share them do not have on a GPU yet; use "
-                      "sgd, adam or adamw, or train.device=cpu",
-                      context_.optim.name));
-    // Where nobody asked: as long as it costs nothing and changes no bit.
-    const bool free = updater_.elementwise() && !updater_.clips() && on_cpu() && context_.compression == "none" &&
-                      !context_.bf16_gradients && context_.comm().topology().hosts == 1 && scatter_keeps_bits();
-    return asked || (config_.update == "auto" && free);
-  }
-
-  /// The cuts to be tried; one where there is nothing to choose.
-  std::vector<data_parallel::Cut> cuts() const {
-    if (!on_cpu() || context_.workers() == 1) return {{0, false}};
-    const bool many_hosts = context_.comm().topology().hosts > 1 || context_.shaped;
-    const bool may_measure = stage() < 2 && context_.compression == "none" && (cut_keeps_bits() || !context_.repeatable);
-    if (config_.bucket_mb > 0 || !may_measure) {
-      const auto bytes = config_.bucket_mb > 0 ? static_cast<std::int64_t>(config_.bucket_mb * kMiB) : kBucketBytes;
-      return {{bytes, config_.overlap == "on" || (config_.overlap == "auto" && many_hosts)}};
-    }
-    std::vector<data_parallel::Cut> tried;
-    if (config_.overlap != "on") tried.insert(tried.end(), {{2 * kMiB, false}, {0, false}});
-    if (config_.overlap != "off") tried.insert(tried.end(), {{2 * kMiB, true}, {8 * kMiB, true}, {25 * kMiB, true}});
-    std::erase_if(tried, [&](const data_parallel::Cut& cut) { return cut.bytes >= context_.model.arena().length() * 4; });
-    if (tried.empty()) tried.push_back({0, config_.overlap == "on"});
-    return tried;
+  AllreduceFacts facts() {
+    const auto& entries = arena().entries();
+    const auto found = std::ranges::find_if(entries, &tensor::Entry::is_private);
+    return {.workers = context_.workers(),
+            .hosts = context_.comm().topology().hosts,
+            .on_cpu = on_cpu(),
+            .direct_sums = context_.comm().engine() != "gloo" && (context_.algorithm == "auto" || context_.algorithm == "direct"),
+            .shaped = context_.shaped,
+            .repeatable = context_.repeatable,
+            .elementwise = updater_.elementwise(),
+            .clips = updater_.clips(),
+            .scales_loss = scale_.on(),
+            .zero = stage(),
+            .optimizer = context_.optim.name,
+            .compression = context_.compression,
+            .bf16_gradients = context_.bf16_gradients,
+            .private_entry = found == entries.end() ? "" : found->name,
+            .bytes = arena().length() * 4};
   }
 
   void apply_cut() {
@@ -253,13 +208,13 @@ class Allreduce final : public step::Strategy {
     sharded_bytes_ += sharded::scatter_bytes(parameters.bytes(), context_.workers());
   }
 
-  StrategyConfig config_;
   step::Context context_;
   std::unique_ptr<step::BatchPass> pass_;
   step::Updater updater_;
   step::LossScale scale_;
   std::unique_ptr<data_parallel::Exchange> exchange_;
   data_parallel::WorkerStatistics statistics_;
+  AllreduceChoices choices_;
   bool sharded_;
   std::vector<tensor::OwnedRange> private_;  // entries that this worker alone has
   step::RecordedStep backward_, update_;

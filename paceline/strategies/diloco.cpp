@@ -12,4 +12,8 @@ std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config, const 
           {.period = config.period, .outer_rate = config.outer_rate, .outer_momentum = config.outer_momentum}));
 }
 
+std::vector<schedule::Program> diloco_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  return replicas_program(model, settings, write_average);
+}
+
 }  // namespace paceline::strategies

@@ -10,4 +10,8 @@ std::unique_ptr<step::Strategy> make_easgd(const StrategyConfig& config, const s
       data_parallel::make_elastic_meeting(meeting_setup(config, context), {.period = config.period, .elasticity = config.elasticity}));
 }
 
+std::vector<schedule::Program> easgd_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  return replicas_program(model, settings, write_average);
+}
+
 }  // namespace paceline::strategies

@@ -9,4 +9,8 @@ std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config, const 
                                     data_parallel::make_gossip_meeting(meeting_setup(config, context, data_parallel::kGossipNeedsHost)));
 }
 
+std::vector<schedule::Program> gossip_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  return replicas_program(model, settings, write_swap);
+}
+
 }  // namespace paceline::strategies

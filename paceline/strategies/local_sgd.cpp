@@ -11,4 +11,8 @@ std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config, con
                                             {.period = config.period, .post_local_epoch = config.post_local_epoch}));
 }
 
+std::vector<schedule::Program> local_sgd_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  return replicas_program(model, settings, write_average);
+}
+
 }  // namespace paceline::strategies

@@ -24,24 +24,35 @@ std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const ste
 using Programs = std::vector<schedule::Program>;
 Programs single_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
 Programs allreduce_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs stale_sync_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs local_sgd_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs sparknet_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs easgd_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs diloco_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs gossip_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs ad_psgd_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs sgp_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
+Programs served_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings);
 
 namespace {
 
-constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, nullptr, rule, consistency}; }
+constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, served_program, rule, consistency}; }
 
 constexpr Entry<StrategyKind> kStrategies[] = {
     {"single", "one worker; no communication", {make_single, single_program}},
     {"allreduce",
      "synchronous: the mean of all workers' gradients, sent while the backward pass goes on",
      {make_allreduce, allreduce_program}},
-    {"stale_sync", "the mean of all workers' gradients of some steps ago, sent while later steps are computed", {make_stale_sync}},
-    {"local_sgd", "replicas that become their mean every few steps; post-local too", {make_local_sgd}},
-    {"sparknet", "replicas that a master averages every few steps", {make_sparknet}},
-    {"easgd", "replicas and a centre that attract each other (elastic averaging, DeepSpark)", {make_easgd}},
-    {"diloco", "replicas whose progress over many steps is the gradient of an outer Nesterov step", {make_diloco}},
-    {"gossip", "replicas that average with one random neighbour after every step", {make_gossip}},
-    {"ad_psgd", "the same without waiting: every worker at its own pace", {make_ad_psgd}},
-    {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", {make_sgp}},
+    {"stale_sync",
+     "the mean of all workers' gradients of some steps ago, sent while later steps are computed",
+     {make_stale_sync, stale_sync_program}},
+    {"local_sgd", "replicas that become their mean every few steps; post-local too", {make_local_sgd, local_sgd_program}},
+    {"sparknet", "replicas that a master averages every few steps", {make_sparknet, sparknet_program}},
+    {"easgd", "replicas and a centre that attract each other (elastic averaging, DeepSpark)", {make_easgd, easgd_program}},
+    {"diloco", "replicas whose progress over many steps is the gradient of an outer Nesterov step", {make_diloco, diloco_program}},
+    {"gossip", "replicas that average with one random neighbour after every step", {make_gossip, gossip_program}},
+    {"ad_psgd", "the same without waiting: every worker at its own pace", {make_ad_psgd, ad_psgd_program}},
+    {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", {make_sgp, sgp_program}},
     {"ssgd", "parameter server: the mean of all workers' gradients (average × bsp)", served("average", "bsp")},
     {"asgd", "parameter server: every gradient as it comes, however stale (asgd × asp)", served("asgd", "asp")},
     {"ssp", "parameter server: as asgd, but nobody runs further ahead than ps.staleness (asgd × ssp)", served("asgd", "ssp")},

@@ -30,6 +30,31 @@ data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const st
   return {.arena = context.model.arena(), .comm = context.comm(), .seed = context.seed};
 }
 
+std::vector<schedule::Program> replicas_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings,
+                                                WriteMeeting meeting) {
+  if (settings.pipeline > 1 || settings.zero > 0)
+    throw ConfigError("replicas are whole models, which their workers update by themselves; use parallel.pipeline=1 and parallel.zero=0");
+  schedule::ProgramWriter writer(model, settings, 0);
+  writer.passes();
+  writer.update_all(writer.elements());
+  if (settings.data > 1) meeting(writer, settings, writer.elements());
+  return {writer.take()};
+}
+
+void write_average(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
+  writer.communicate(schedule::Action::Lane::compute, schedule::Action::Exchange::allreduce, schedule::Action::Axis::data, elements,
+                     static_cast<double>(settings.storage_bytes));
+}
+
+void write_swap(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
+  using schedule::Action;
+  const auto bytes = static_cast<double>(settings.storage_bytes);
+  const std::vector<int> updated = writer.last(Action::Lane::compute);
+  const int sent = writer.message(Action::Lane::send, Action::Exchange::send, Action::Axis::data, 1, 0, elements, bytes, updated);
+  writer.message(Action::Lane::compute, Action::Exchange::receive, Action::Axis::data, -1, 0, elements, bytes);
+  writer.wait({sent});
+}
+
 Replicas::Replicas(const StrategyConfig& config, const step::Context& context, std::unique_ptr<data_parallel::Meeting> meeting)
     : context_(context),
       pass_(context_),

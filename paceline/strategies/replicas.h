@@ -7,6 +7,7 @@
 
 #include "paceline/data_parallel/meeting.h"
 #include "paceline/data_parallel/statistics.h"
+#include "paceline/schedule/program_writer.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/step/updater.h"
@@ -17,6 +18,17 @@ namespace paceline::strategies {
 /// What a meeting of this run's workers works with. `needs_host`: why replicas must lie in host memory; empty where they need not.
 /// ConfigError where replicas cannot be trained like that, before anything is made.
 data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const step::Context& context, const std::string& needs_host = {});
+
+/// Adds what happens in a meeting of replicas with so many elements.
+using WriteMeeting = void (*)(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
+/// The program of a step at which replicas meet.
+std::vector<schedule::Program> replicas_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings,
+                                                WriteMeeting meeting);
+/// Meetings in which so many elements go to a neighbour while others come from one. Who that is changes from step to step; it is the next
+/// worker here.
+void write_swap(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
+/// Meetings that make the mean of a buffer as long as the replica.
+void write_average(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
 
 class Replicas final : public step::Strategy {
  public:

@@ -61,11 +61,20 @@ class Sgp final : public data_parallel::Meeting {
   at::Tensor weight_, pushed_, arrived_;  // [1], [length + 1]
 };
 
+/// With the weight behind the parameters.
+void write_push(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
+  write_swap(writer, settings, elements + 1);
+}
+
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context) {
   return std::make_unique<Replicas>(config, context,
                                     std::make_unique<Sgp>(meeting_setup(config, context, "workers push messages in host memory")));
+}
+
+std::vector<schedule::Program> sgp_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  return replicas_program(model, settings, write_push);
 }
 
 }  // namespace paceline::strategies

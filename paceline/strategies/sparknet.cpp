@@ -24,10 +24,20 @@ class SparkNet final : public data_parallel::Meeting {
   std::int64_t period_;
 };
 
+void write_sparknet(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements) {
+  for (const auto exchange : {schedule::Action::Exchange::reduce, schedule::Action::Exchange::broadcast})
+    writer.communicate(schedule::Action::Lane::compute, exchange, schedule::Action::Axis::data, elements,
+                       static_cast<double>(settings.storage_bytes));
+}
+
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config, const step::Context& context) {
   return std::make_unique<Replicas>(config, context, std::make_unique<SparkNet>(meeting_setup(config, context), config.period));
+}
+
+std::vector<schedule::Program> sparknet_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  return replicas_program(model, settings, write_sparknet);
 }
 
 }  // namespace paceline::strategies

@@ -12,6 +12,7 @@
 #include "paceline/base/error.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/statistics.h"
+#include "paceline/schedule/program_writer.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/updater.h"
 #include "paceline/strategies/registry.h"
@@ -162,6 +163,25 @@ class StaleSync final : public step::Strategy {
 
 std::unique_ptr<step::Strategy> make_stale_sync(const StrategyConfig& config, const step::Context& context) {
   return std::make_unique<StaleSync>(config, context);
+}
+
+// A step in the middle of a run: what goes on beside its passes is the allreduce of an earlier step's gradients.
+std::vector<schedule::Program> stale_sync_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  if (settings.pipeline > 1 || settings.zero > 0)
+    throw ConfigError("strategy 'stale_sync' reduces the gradients of whole models; use parallel.pipeline=1 and parallel.zero=0");
+  using schedule::Action;
+  schedule::ProgramWriter writer(model, settings, 0);
+  const auto reduce = [&](std::vector<int> after) {
+    if (settings.data == 1) return;
+    writer.communicate(Action::Lane::exchange, Action::Exchange::allreduce, Action::Axis::data, writer.elements(), settings.wire_bytes,
+                       std::move(after));
+  };
+  if (settings.staleness > 0) reduce({});
+  writer.passes();
+  if (settings.staleness == 0) reduce(writer.last(Action::Lane::compute));
+  writer.wait(writer.last(Action::Lane::exchange));
+  writer.update_all(writer.elements());
+  return {writer.take()};
 }
 
 }  // namespace paceline::strategies

@@ -1,0 +1,37 @@
+// What `allreduce` chooses where a recipe leaves it open: whether workers share updates out, which cuts into buckets it tries, and when it
+// updates. From facts alone, so that a prediction made before a run chooses alike.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "paceline/data_parallel/bucket_tuner.h"
+#include "paceline/strategies/registry.h"
+
+namespace paceline::strategies {
+
+struct AllreduceFacts {
+  int workers = 1, hosts = 1;  // along the data axis
+  bool on_cpu = true;
+  bool direct_sums = true;  // ranks of a host add up in shared memory, so that one algorithm serves all collectives
+  bool shaped = false;      // links are made slower than they are
+  bool repeatable = true;
+  bool elementwise = true;  // the optimizer needs no norms of tensors
+  bool clips = false, scales_loss = false;
+  int zero = 0;
+  std::string optimizer = "sgd", compression = "none";
+  bool bf16_gradients = false;
+  std::string private_entry = {};  // the name of one; empty: there is none
+  std::int64_t bytes = 0;          // of all parameters in fp32
+};
+
+struct AllreduceChoices {
+  bool sharded = false;                       // each worker updates a part of every bucket
+  bool updates_at_end = false;                // of all parameters at once
+  std::vector<data_parallel::Cut> cuts = {};  // to be tried; one where there is nothing to choose
+};
+
+/// ConfigError where the recipe asks for what cannot be.
+AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts);
+
+}  // namespace paceline::strategies

@@ -1,0 +1,23 @@
+// The step of a worker of a parameter server, whatever the rule and the consistency (central/): it pulls the parameters, makes the gradient
+// of its minibatch and pushes that. Who waits for whom is the consistency's affair, and the update the server's.
+#include "paceline/base/error.h"
+#include "paceline/schedule/program_writer.h"
+#include "paceline/strategies/registry.h"
+
+namespace paceline::strategies {
+
+std::vector<schedule::Program> served_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  if (settings.pipeline > 1 || settings.tensor > 1 || settings.zero > 0)
+    throw ConfigError("workers of a parameter server train whole models; use parallel.pipeline=1, parallel.tensor=1 and parallel.zero=0");
+  using schedule::Action;
+  schedule::ProgramWriter writer(model, settings, 0);
+  const std::int64_t elements = writer.elements();
+  writer.communicate(Action::Lane::compute, Action::Exchange::pull, Action::Axis::server, elements,
+                     static_cast<double>(settings.storage_bytes));
+  writer.passes();
+  if (settings.compressed != schedule::CompressedTraffic::none) writer.compute(Action::Lane::compute, Action::Work::encode, elements);
+  writer.communicate(Action::Lane::compute, Action::Exchange::push, Action::Axis::server, elements, settings.wire_bytes);
+  return {writer.take()};
+}
+
+}  // namespace paceline::strategies
