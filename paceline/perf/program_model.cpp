@@ -1,0 +1,74 @@
+#include "paceline/perf/program_model.h"
+
+#include <algorithm>
+
+#include "paceline/graph/hybrid.h"
+#include "paceline/graph/tensor_split.h"
+#include "paceline/graph/units.h"
+
+namespace paceline::perf {
+namespace {
+
+using schedule::Action;
+using Meeting = schedule::ProgramModel::Meeting;
+
+constexpr std::int64_t kLine = 16;  // elements of a cache line, which entries of the arena fill up (tensor/arena.h)
+
+Action::Exchange exchange_of(graph::Exchange exchange) {
+  switch (exchange) {
+    case graph::Exchange::all_gather: return Action::Exchange::all_gather;
+    case graph::Exchange::reduce_scatter: return Action::Exchange::reduce_scatter;
+    case graph::Exchange::all_to_all: return Action::Exchange::all_to_all;
+    default: return Action::Exchange::allreduce;
+  }
+}
+
+void add_meetings(std::vector<Meeting>& meetings, const std::vector<graph::Traffic>& traffic, Action::Axis axis) {
+  for (const graph::Traffic& each : traffic)
+    meetings.push_back({.exchange = exchange_of(each.exchange), .axis = axis, .elements = each.bytes / 4, .fixed = 0});
+}
+
+/// Positions travel to their experts, and what these made of them travels back.
+void add_experts(std::vector<Meeting>& meetings, const graph::Layer& layer) {
+  const Meeting there{.exchange = Action::Exchange::all_to_all,
+                      .axis = Action::Axis::data,
+                      .elements = layer.experts * graph::expert_slots(layer) * layer.output[1],
+                      .fixed = 0};
+  meetings.insert(meetings.end(), 2, there);
+}
+
+}  // namespace
+
+schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& sharing) {
+  const bool hybrid = sharing.hybrid != "none" && sharing.data > 1;
+  const graph::TensorSplit split = hybrid ? graph::hybrid_split(graph, sharing.hybrid, sharing.data, sharing.batch)
+                                          : graph::tensor_split(graph, sharing.tensor, sharing.sequence && sharing.tensor > 1);
+  const std::vector<graph::Unit> units = graph::units_of(graph);
+  const Action::Axis axis = hybrid ? Action::Axis::data : Action::Axis::tensor;
+  schedule::ProgramModel model;
+  for (const graph::Unit& unit : units) {
+    schedule::ProgramModel::Unit& made = model.units.emplace_back();
+    const graph::Layer last = hybrid ? graph.layers()[unit.last - 1] : graph::local_layer(graph, split, unit.last - 1, 0);
+    made.border = graph::elements(last.output);
+    for (std::size_t i = unit.first; i < unit.last; ++i) {
+      add_meetings(made.forward, split.layers[i].forward, axis);
+      if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.forward, graph.layers()[i]);
+    }
+    for (std::size_t i = unit.last; i-- > unit.first;) {
+      if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.backward, graph.layers()[i]);
+      add_meetings(made.backward, split.layers[i].backward, axis);
+    }
+  }
+  for (const graph::LocalTensor& tensor : graph::local_tensors(graph, split, 0)) {
+    if (!tensor.whole.trainable) continue;
+    const auto layer = static_cast<std::size_t>(tensor.whole.layer);
+    const auto unit = std::ranges::find_if(units, [&](const graph::Unit& each) { return layer < each.last; });
+    const bool experts = tensor.whole.spread && sharing.data > 1;
+    const std::int64_t held = graph::elements(tensor.shape) / (experts ? sharing.data : 1);
+    model.units[static_cast<std::size_t>(unit - units.begin())].tensors.push_back(
+        {.elements = (held + kLine - 1) / kLine * kLine, .is_private = experts || (hybrid && tensor.slice)});
+  }
+  return model;
+}
+
+}  // namespace paceline::perf

@@ -1,0 +1,22 @@
+// A network as step programs see it (schedule/program.h): for every unit what one rank of a mesh holds of it, and what crosses its border.
+#pragma once
+
+#include <string>
+
+#include "paceline/graph/graph.h"
+#include "paceline/schedule/program.h"
+
+namespace paceline::perf {
+
+/// What decides which part of a network a rank holds.
+struct Sharing {
+  int data = 1, tensor = 1;
+  bool sequence = false;        // the tensor axis shares positions, too
+  std::string hybrid = "none";  // layers that data-parallel ranks share (graph/hybrid.h)
+  std::int64_t batch = 1;       // samples of a step on all ranks, by which "auto" chooses those layers
+};
+
+/// ConfigError where so many ranks cannot share the network (graph/tensor_split.h, graph/hybrid.h).
+schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& sharing);
+
+}  // namespace paceline::perf
