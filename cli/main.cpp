@@ -33,6 +33,7 @@ constexpr Row kCommands[] = {
     {"study", "recompute a published scalability study, with figures", cli::add_study},
     {"probe", "measure this machine, or the ranks of a job, and write a cluster file", cli::add_probe},
     {"profile", "measure what the layers of a network cost on this device, by batch size", cli::add_profile},
+    {"verify", "compare the predictions of runs with what was measured", cli::add_verify},
     {"list", "list networks, datasets, optimizers and everything else a recipe can name", cli::add_list},
     {"doctor", "check this machine: versions, BLAS, devices", cli::add_doctor},
     {"bench", "measure Paceline against its peers on this machine", cli::add_bench},

@@ -23,6 +23,17 @@ namespace paceline::observe {
 
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
+/// What a step was expected to take, before the run began.
+struct Prediction {
+  double step_s = kUnknown;                    // of what StepDone::duration says
+  double low_s = kUnknown, high_s = kUnknown;  // the interval that it should lie in
+  double compute_s = 0, optimizer_s = 0, encoding_s = 0, exposed_s = 0, bubble_s = 0, straggling_s = 0;  // of it
+  double bytes = 0;                                                                                      // that worker 0 sends
+  std::string bottleneck;        // the largest part: "compute", "data communication"
+  std::string cluster, profile;  // where its numbers are from; profile may be empty
+  std::vector<std::string> notes = {};
+};
+
 struct RunStarted {
   std::string run;  // folder of the run
   std::string network, dataset, optimizer, strategy, device, precision;
@@ -36,6 +47,8 @@ struct RunStarted {
   bool per_token = false;                     // a language model: show the loss a character rather than the accuracy
   bool counts_right = true;                   // false: a user's loss without accuracy, which is not known then
   std::vector<std::string> class_names = {};  // of the dataset, by label; empty: it has none
+
+  std::optional<Prediction> prediction = {};  // nothing for a user's module
 
   bool shows_accuracy() const { return counts_right && !per_token; }
 };
@@ -134,6 +147,7 @@ struct RunEnded {
   std::vector<Measured> test_metrics = {};
   std::optional<Checkpointing> checkpoints = {};  // where any are written
   std::int64_t skipped_steps = 0;                 // since gradients in fp16 overflowed
+  double step_s = kUnknown;                       // median of the last steps' durations
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

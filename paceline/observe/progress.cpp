@@ -85,6 +85,9 @@ void Progress::see(const RunStarted& event) {
   const std::string over = event.engine.empty() ? "" : " over " + event.engine;
   rows.push_back({"workers", fmt::format("{} on {}, {}, {}{}", event.workers, event.device, event.precision, event.strategy, over)});
   for (const std::string& line : event.mesh) rows.push_back({&line == &event.mesh.front() ? "mesh" : "", line});
+  if (const auto& expected = event.prediction)
+    rows.push_back({"predicted", fmt::format("{} a step ({} to {}), most of it {}", show_moment(expected->step_s),
+                                             show_moment(expected->low_s), show_moment(expected->high_s), expected->bottleneck)});
   rows.push_back({"run", event.run});
   if (event.first_step > 0) rows.push_back({"resumes", fmt::format("behind step {}", show_count(event.first_step))});
   print(box(terminal_, "paceline", Ink::bold, rows));
@@ -132,6 +135,12 @@ void Progress::see(const RunEnded& event) {
       {"trained", fmt::format("{}, {}, {}", plural(event.epochs, "epoch"), plural(event.steps, "step"), plural(event.samples, "sample"))});
   rows.push_back({"time", fmt::format("{}, {} samples/s on {}", show_duration(event.seconds), show_rate(event.samples_per_s),
                                       plural(event.workers, "worker"))});
+  if (std::isfinite(event.step_s)) {
+    rows.push_back({"step", show_moment(event.step_s)});
+    if (const auto& expected = run_.prediction)
+      rows.back().value +=
+          fmt::format(", predicted {} ({:+.0f}%)", show_moment(expected->step_s), 100 * (expected->step_s / event.step_s - 1));
+  }
   if (const auto& talk = event.communication)
     rows.push_back({"communication", fmt::format("{} exposed, {} hidden; {} a step{}", show_percent(talk->exposed, 0),
                                                  show_percent(talk->hidden, 0), show_bytes(static_cast<std::int64_t>(talk->bytes_per_step)),

@@ -14,6 +14,7 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
                                  {"samples", e.samples},
                                  {"seconds", e.seconds},
                                  {"samples_per_s", e.samples_per_s},
+                                 {"step_s", e.step_s},
                                  {"train_loss", e.train_loss},
                                  {"test_loss", e.test_loss},
                                  {"test_accuracy", e.test_accuracy},
@@ -51,6 +52,30 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
   return json;
 }
 
+nlohmann::ordered_json to_json(const Prediction& p, const RunEnded& end) {
+  const auto& talk = end.communication;
+  const double exposed = talk ? talk->exposed * end.step_s : 0;
+  return {
+      {"cluster", p.cluster},
+      {"profile", p.profile},
+      {"predicted",
+       {{"step_s", p.step_s},
+        {"low_s", p.low_s},
+        {"high_s", p.high_s},
+        {"compute_s", p.compute_s},
+        {"optimizer_s", p.optimizer_s},
+        {"encoding_s", p.encoding_s},
+        {"exposed_s", p.exposed_s},
+        {"bubble_s", p.bubble_s},
+        {"straggling_s", p.straggling_s},
+        {"bytes", p.bytes},
+        {"bottleneck", p.bottleneck}}},
+      {"measured",
+       {{"step_s", end.step_s}, {"computing_s", end.step_s - exposed}, {"exposed_s", exposed}, {"bytes", talk ? talk->bytes_per_step : 0}}},
+      {"error", p.step_s / end.step_s - 1},
+      {"notes", p.notes}};
+}
+
 nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start) {
   nlohmann::ordered_json json = to_json(end);
   json.update({{"network", start.network},
@@ -67,6 +92,8 @@ nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start) {
                {"batch", start.batch},
                {"first_step", start.first_step}});
   if (!start.class_names.empty()) json["class_names"] = start.class_names;
+  if (!start.mesh.empty()) json["mesh"] = start.mesh;
+  if (start.prediction) json["prediction"] = to_json(*start.prediction, end);
   return json;
 }
 

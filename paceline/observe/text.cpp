@@ -56,6 +56,13 @@ std::string show_duration(double seconds) {
   return fmt::format("{}d {}h", days, hours % 24);
 }
 
+std::string show_moment(double seconds) {
+  if (!std::isfinite(seconds)) return "-";
+  const auto [factor, unit] = seconds < 1e-3 ? std::pair(1e6, "µs") : seconds < 1 ? std::pair(1e3, "ms") : std::pair(1.0, "s");
+  const double value = seconds * factor;
+  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, unit);
+}
+
 std::string show_wait(double seconds) {
   const double whole = std::round(seconds);
   return whole >= 0 && whole < 60 ? fmt::format("{:.0f}s", whole) : show_duration(whole);

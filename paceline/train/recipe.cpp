@@ -91,6 +91,11 @@ void TrainConfig::describe(Section& section) {
   section.field("runs", runs, "folder that holds the runs");
   section.field("name", name, "of the run's folder; empty: made from network, dataset and time");
   section.field("trace", trace, "write a trace that opens in Perfetto");
+  section.field(
+      "cluster", cluster,
+      "cluster, or its file, by which the run's step is predicted; empty: cluster.toml here (paceline probe), else rules of thumb");
+  section.field("profile", profile,
+                "measured times of the network for it; empty: NETWORK.profile.json here (paceline profile), where there is one");
   section.field("record_steps", record_steps, "CUDA: record the step in a CUDA graph");
   section.field("repeatable", repeatable,
                 "the same bits in every run: nothing that changes them is chosen by measurement, neither CUDA's algorithms nor those of "

@@ -39,6 +39,7 @@ struct TrainConfig {
   bool trace = false;                 // write a Chrome trace
   bool record_steps = true;           // CUDA: record the step in a graph
   bool repeatable = true;             // choose no algorithm by measurement that would change the bits
+  std::string cluster, profile;       // by which the run's step is predicted (prediction.h); empty: what lies in the current folder
 
   void describe(Section& section);
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <mutex>
@@ -71,6 +72,7 @@ class Trainer {
   bool leads() const { return comm_->rank() == 0; }
   /// Whether the sums of this worker's passes count: of those that computed the same samples one does, on the stage that has the loss.
   bool counts() const;
+  std::optional<observe::Prediction> predicted() const;  // nothing where it cannot be
   observe::RunStarted started() const;
   observe::RunEnded ended(bool stopped);  // what the run came to; collective
   observe::Communication communication();
@@ -141,7 +143,9 @@ class Trainer {
   double compute_s_ = 0;             // of this worker: in steps, without waiting for others
   step::Traffic traffic_before_;     // at the last report
   Nanoseconds reported_at_{0};
-  double training_seconds_ = 0;  // of this process
+  double training_seconds_ = 0;                    // of this process
+  std::deque<double> step_seconds_;                // of the last steps
+  std::optional<observe::Prediction> prediction_;  // made before the first step; worker 0's
   std::mutex fault_mutex_;
   std::optional<Fault> fault_;  // that this worker saw, before anything was updated with it
 };

@@ -11,15 +11,34 @@
 #include "paceline/base/log.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/mesh_picture.h"
+#include "paceline/train/prediction.h"
 #include "paceline/train/trainer.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
 namespace {
 
+constexpr std::size_t kStepsKept = 1024;   // whose durations a median is made of
 constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, whose gradients were refused: the run has diverged
 
 }  // namespace
+
+// A prediction is worth less than the run: where none can be made, the run goes on without, unless the recipe asks for it.
+std::optional<observe::Prediction> Trainer::predicted() const {
+  if (around_.workload.model) return std::nullopt;
+  const comm::Topology here = comm_->topology();
+  const int ranks = static_cast<int>(recipe_.parallel.workers);
+  const RunHosts hosts{.hosts = here.hosts,
+                       .workers_per_host = (ranks + here.hosts - 1) / here.hosts,
+                       .place = {.hosts = mesh_->data().topology().hosts, .shares_memory = comm_->engine() != "gloo"}};
+  try {
+    return predict(recipe_, graph_for(recipe_.model, datasets_->training->info()), hosts, context_->pipeline.stages);
+  } catch (const ConfigError& problem) {
+    if (!recipe_.train.cluster.empty() || !recipe_.train.profile.empty()) throw;
+    log::info("no prediction of this run's step: {}", problem.what());
+    return std::nullopt;
+  }
+}
 
 observe::RunStarted Trainer::started() const {
   const data::Info& info = datasets_->training->info();
@@ -45,6 +64,7 @@ observe::RunStarted Trainer::started() const {
   event.mesh = describe_mesh(*mesh_, *module_, context_->pipeline.stages, context_->zero);
   event.engine = comm_->size() > 1 ? comm_->engine() : minibatches() > 1 ? recipe_.ps.executor : "";
   event.first_step = position_.step;
+  event.prediction = prediction_;
   return event;
 }
 
@@ -69,6 +89,11 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.run = folder_.string();
   if (recipe_.train.checkpoints) event.checkpoints = checkpointer_->total();
   event.skipped_steps = strategy_->skipped_steps();
+  if (!step_seconds_.empty()) {
+    std::vector<double> settled(step_seconds_.begin() + std::ssize(step_seconds_) / 4, step_seconds_.end());  // without the first ones
+    std::ranges::nth_element(settled, settled.begin() + std::ssize(settled) / 2);
+    event.step_s = settled[settled.size() / 2];
+  }
   if (stopped) event.stopped = "on request";
   if (comm_->size() > 1) event.communication = communication();
   if (centralised_) event.served = centralised_->served();
@@ -170,6 +195,8 @@ void Trainer::report() {
     done.epoch_step = step.epoch_step, done.epoch_steps = steps_in(position_.epoch);
     done.loss = loss / targets, done.accuracy = loss_->counts_right() ? right / targets : observe::kUnknown, done.rate = step.rate,
     done.duration = each;
+    if (step_seconds_.size() == kStepsKept) step_seconds_.pop_front();
+    step_seconds_.push_back(seconds(each));
     if (elapsed > 0) done.communication_share = exposed / elapsed, done.hidden_share = hidden / elapsed;
     done.bytes_sent = sent / static_cast<double>(count);
     if (leads()) around_.bus.emit(done);

@@ -28,6 +28,11 @@ TEST(Text, NumbersReadWell) {
 }
 
 TEST(Text, DurationsChangeTheirUnit) {
+  EXPECT_EQ(show_moment(0.00042), "420 µs");
+  EXPECT_EQ(show_moment(0.002337), "2.34 ms");
+  EXPECT_EQ(show_moment(0.0451), "45.1 ms");
+  EXPECT_EQ(show_moment(12.34), "12.3 s");
+  EXPECT_EQ(show_moment(NAN), "-");
   EXPECT_EQ(show_duration(0.0451), "45 ms");
   EXPECT_EQ(show_duration(12.34), "12.3 s");
   EXPECT_EQ(show_duration(59.97), "1m 00s");

@@ -1,0 +1,77 @@
+// paceline verify [RUN|FOLDER …]: how far the predictions of runs were off, from their summaries.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/observe/text.h"
+#include "paceline/observe/verification.h"
+
+namespace paceline::cli {
+namespace {
+
+using observe::Verification, observe::VerifiedRun;
+
+struct VerifyFlags {
+  std::vector<std::string> folders = {"runs"};
+  bool json = false;
+};
+
+Verification read_runs(const VerifyFlags& flags) {
+  std::vector<VerifiedRun> runs;
+  std::size_t found = 0;
+  for (const std::string& folder : flags.folders)
+    for (const std::filesystem::path& summary : observe::find_summaries(folder)) {
+      ++found;
+      if (const auto run = observe::read_verified(summary)) runs.push_back(*run);
+    }
+  if (runs.empty())
+    throw ConfigError(
+        fmt::format("none of {} in {} has a prediction to verify; train first, after `paceline probe` and `paceline profile "
+                    "NETWORK` for a close one",
+                    observe::plural(static_cast<std::int64_t>(found), "run"), fmt::join(flags.folders, ", ")));
+  return observe::verify(std::move(runs));
+}
+
+std::string signed_percent(double share) { return fmt::format("{:+.1f}%", 100 * share); }
+
+std::string report(const Verification& v) {
+  std::string text = fmt::format("{:<44} {:<12} {:<14} {:>7} {:>6} {:>10} {:>10} {:>8}\n", "run", "network", "strategy", "workers", "batch",
+                                 "predicted", "measured", "error");
+  for (const VerifiedRun& run : v.runs)
+    text += fmt::format("{} {} {} {:>7} {:>6} {} {} {:>8}\n", observe::fit(observe::shorten(run.run, 44), 44),
+                        observe::fit(run.network, 12), observe::fit(run.strategy, 14), run.workers, run.batch,
+                        observe::fit(observe::show_moment(run.predicted_s), 10, observe::Align::right),
+                        observe::fit(observe::show_moment(run.measured_s), 10, observe::Align::right), signed_percent(run.error()));
+  text += fmt::format("\nerror of {}: mean {:.1f}%, 90th percentile {:.1f}%, worst {:.1f}%; {:.0f}% lie in their interval\n",
+                      observe::plural(std::ssize(v.runs), "run"), 100 * v.mean, 100 * v.percentile_90, 100 * v.worst, 100 * v.inside);
+  text += "bias:";
+  for (const observe::Bias& bias : v.bias)
+    text += fmt::format("{} {} {}", &bias == &v.bias.front() ? "" : ",", bias.part, signed_percent(bias.share));
+  text += " (shares of the measured step; of bytes, of those sent)\n";
+  for (const observe::Regret& regret : v.regrets)
+    text += fmt::format("{}: regret {:.1f}% among {}; predicted fastest {}, measured fastest {}\n", regret.question, 100 * regret.share,
+                        observe::plural(static_cast<std::int64_t>(regret.runs), "run"), regret.chosen, regret.best);
+  return text;
+}
+
+}  // namespace
+
+Action add_verify(CLI::App& app) {
+  auto flags = std::make_shared<VerifyFlags>();
+  app.add_option("runs", flags->folders, "runs, or folders of runs")->capture_default_str();
+  app.add_flag("--json", flags->json, "print the figures as JSON");
+  add_examples(app, {"paceline verify", "paceline verify runs/mlp-shapes-20260101-120000 --json"});
+  return [flags] {
+    const Verification verification = read_runs(*flags);
+    if (flags->json) print_json(observe::to_json(verification));
+    else std::cout << report(verification);
+    return kDone;
+  };
+}
+
+}  // namespace paceline::cli

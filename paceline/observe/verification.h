@@ -1,0 +1,57 @@
+// Predictions against measurements: what the summary.json of some runs say together. `paceline verify` prints it.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace paceline::observe {
+
+/// A run whose summary has a prediction.
+struct VerifiedRun {
+  std::string run;  // folder
+  std::string network, strategy, device, precision;
+  std::int64_t workers = 1, batch = 0;
+  std::int64_t samples = 0;                                       // of a step: a worker's minibatch, where there is a parameter server
+  double predicted_s = 0, low_s = 0, high_s = 0, measured_s = 0;  // of a step
+  double predicted_exposed_s = 0, measured_exposed_s = 0;         // of it, waiting for communication
+  double predicted_bytes = 0, measured_bytes = 0;                 // sent by worker 0
+
+  double error() const { return predicted_s / measured_s - 1; }
+  bool inside() const { return low_s <= measured_s && measured_s <= high_s; }
+};
+
+/// How far predictions of one part of a step lie off, on average: above measured ones where positive.
+struct Bias {
+  std::string part;  // "step", "computing", "exposed communication", "bytes"
+  double share = 0;  // of the measured step; of bytes, of the measured bytes
+};
+
+/// Runs that train the same with equally many workers, and differ in how: what it costs to trust the predictions.
+struct Regret {
+  std::string question;      // "resnet18, batch 64, 2 workers"
+  std::string chosen, best;  // run with the fastest prediction, and the fastest run
+  std::size_t runs = 0;
+  double share = 0;  // by which the chosen one is slower
+};
+
+struct Verification {
+  std::vector<VerifiedRun> runs;
+  double mean = 0, percentile_90 = 0, worst = 0;  // of absolute errors
+  double inside = 0;                              // share of runs that lie in their interval
+  std::vector<Bias> bias;
+  std::vector<Regret> regrets;
+};
+
+/// Nothing where the run ended without a prediction, or before a step. DataError where the file is no summary.
+std::optional<VerifiedRun> read_verified(const std::filesystem::path& summary);
+/// The summaries in `folder`: its own, or those of the folders in it. ConfigError where there is no such folder.
+std::vector<std::filesystem::path> find_summaries(const std::filesystem::path& folder);
+
+/// `runs` are not empty.
+Verification verify(std::vector<VerifiedRun> runs);
+nlohmann::ordered_json to_json(const Verification& verification);
+
+}  // namespace paceline::observe

@@ -1,0 +1,107 @@
+#include "paceline/train/prediction.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "paceline/graph/registry.h"
+#include "paceline/perf/cost.h"
+#include "paceline/perf/profile_times.h"
+#include "paceline/perf/roofline_times.h"
+#include "paceline/tensor/device.h"
+#include "paceline/train/memory_plan.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr const char* kProbed = "cluster.toml";  // where `paceline probe` writes
+
+bool on_cpu(const Recipe& recipe) { return tensor::parse_device(recipe.train.device).is_cpu(); }
+
+/// What to take the cluster from: what the recipe says, what `paceline probe` left here, or rules of thumb.
+std::string cluster_source(const Recipe& recipe) {
+  if (!recipe.train.cluster.empty()) return recipe.train.cluster;
+  if (std::filesystem::exists(kProbed)) return kProbed;
+  return on_cpu(recipe) ? "two_cores" : "h200";
+}
+
+std::string profile_source(const Recipe& recipe) {
+  if (!recipe.train.profile.empty()) return recipe.train.profile;
+  const std::string usual = recipe.model.network + ".profile.json";
+  return std::filesystem::exists(usual) ? usual : "";
+}
+
+/// As many hosts and devices as the run has. On a CPU a device of the file is its share of the cores, and so is a worker's of the run.
+perf::Cluster cluster_for(const Recipe& recipe, const std::string& source, const RunHosts& hosts) {
+  perf::Cluster cluster = perf::find_cluster(source);
+  const double crowd = static_cast<double>(hosts.workers_per_host) / static_cast<double>(std::max<std::int64_t>(cluster.devices, 1));
+  if (on_cpu(recipe)) {
+    for (perf::Quantity* value : {&cluster.device.flops, &cluster.device.tf32.flops, &cluster.device.bf16.flops, &cluster.device.fp16.flops,
+                                  &cluster.device.memory_bandwidth, &cluster.device.update_bandwidth})
+      value->value /= crowd;
+  }
+  cluster.hosts = hosts.hosts, cluster.devices = hosts.workers_per_host;
+  cluster.sides.clear();
+  return cluster;
+}
+
+perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::ProgramSettings& settings) {
+  perf::RooflineSettings made;
+  made.tensor = settings.tensor, made.sequence = recipe.parallel.sequence;
+  made.precision = perf::precision_named(recipe.train.precision);
+  made.storage_bytes = static_cast<double>(settings.storage_bytes);
+  made.moments = plan_of(recipe).moments;
+  made.offload = recipe.parallel.offload;
+  made.compression = recipe.comm.compression;
+  return made;
+}
+
+observe::Prediction said(const perf::StepCost& cost) {
+  observe::Prediction prediction;
+  prediction.step_s = cost.seconds, prediction.low_s = cost.low, prediction.high_s = cost.high;
+  prediction.compute_s = cost.split.compute, prediction.optimizer_s = cost.split.optimizer, prediction.encoding_s = cost.split.encoding;
+  prediction.exposed_s = cost.split.exposed.sum(), prediction.bubble_s = cost.split.bubble;
+  prediction.straggling_s = cost.split.straggling;
+  if (!cost.stages.empty()) prediction.bytes = cost.stages.front().bytes.sum();  // worker 0's
+  prediction.bottleneck = cost.bottleneck;
+  prediction.notes = cost.notes;
+  return prediction;
+}
+
+}  // namespace
+
+std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
+                                           const std::vector<graph::Units>& stages) {
+  const auto servers = recipe.servers();
+  if (servers && recipe.ps.executor != "threads" && recipe.ps.executor != "processes") return std::nullopt;
+  const RecipeStep step = step_of(recipe, graph, hosts.place, stages);
+  const std::string source = cluster_source(recipe), profiled = profile_source(recipe);
+  const perf::Cluster cluster = cluster_for(recipe, source, hosts);
+  const perf::RooflineSettings settings = roofline_settings(recipe, step.settings.front());
+  std::optional<perf::Profile> profile;
+  std::unique_ptr<perf::ComputeTimes> times;
+  if (!profiled.empty()) {
+    profile = perf::find_profile(profiled);
+    times = std::make_unique<perf::ProfileTimes>(graph, profile->table(settings.precision, hosts.workers_per_host), recipe.optim.name,
+                                                 cluster.device, settings);
+  } else {
+    times = std::make_unique<perf::RooflineTimes>(graph, cluster.device, settings);
+  }
+  const perf::CostModel model(cluster);
+  std::optional<perf::StepCost> best;
+  for (const schedule::ProgramSettings& chosen : step.settings) {
+    const bool together = servers && strategies::paired(step.strategy, recipe.ps).consistency == "bsp";
+    perf::StepCost cost = model.cost(step.programs(chosen), chosen, *times, {.asynchronous = servers && !together});
+    // A step of a run with a parameter server is one worker's minibatch.
+    if (servers && cost.steps_per_s > 0) {
+      const double each = 1 / cost.steps_per_s / (together ? static_cast<double>(chosen.data) : 1);
+      cost.low *= each / cost.seconds, cost.high *= each / cost.seconds, cost.seconds = each;
+    }
+    if (!best || cost.seconds < best->seconds) best = std::move(cost);
+  }
+  observe::Prediction prediction = said(*best);
+  prediction.cluster = source, prediction.profile = profiled;
+  return prediction;
+}
+
+}  // namespace paceline::train

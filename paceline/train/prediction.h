@@ -1,0 +1,24 @@
+// What a step of a run will take, said before it: the recipe's step programs (step_settings.h), costed on a cluster by perf/. The run's
+// summary.json keeps it beside what was measured, and `paceline verify` compares them.
+#pragma once
+
+#include <optional>
+
+#include "paceline/observe/event.h"
+#include "paceline/train/step_settings.h"
+
+namespace paceline::train {
+
+/// The processes of a run.
+struct RunHosts {
+  int hosts = 1, workers_per_host = 1;
+  RunPlace place = {};
+};
+
+/// On the cluster of train.cluster, with the profile of train.profile where there is one. Of several cuts into buckets the fastest counts,
+/// as in a run. Nothing where no step takes time by the clock: a parameter server whose workers are played by a virtual one. ConfigError
+/// where a file cannot be read, or the cluster cannot hold such a run.
+std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
+                                           const std::vector<graph::Units>& stages = {});
+
+}  // namespace paceline::train

@@ -1,0 +1,136 @@
+#include "paceline/train/step_settings.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "paceline/graph/tensor_split.h"
+#include "paceline/optim/optimizer.h"
+#include "paceline/perf/program_model.h"
+#include "paceline/schedule/pipeline.h"
+#include "paceline/strategies/allreduce_choices.h"
+#include "paceline/tensor/device.h"
+#include "paceline/train/memory_plan.h"
+
+namespace paceline::train {
+namespace {
+
+using schedule::CompressedTraffic;
+using schedule::ProgramSettings;
+
+/// The arena as one range: what compressors make of a bucket, they make of it in proportion.
+compress::Layout layout_of(const graph::Graph& graph) {
+  compress::Layout layout;
+  for (const graph::Parameter& parameter : graph.parameters()) {
+    if (!parameter.trainable) continue;
+    const std::int64_t count = graph::elements(parameter.shape);
+    const std::int64_t rows = parameter.shape.size() >= 2 ? parameter.shape[0] : 1;
+    layout.parts.push_back({layout.length, count, rows, count / std::max<std::int64_t>(rows, 1)});
+    layout.length += count;
+  }
+  return layout;
+}
+
+std::int64_t round_bytes(const compress::Round& round) { return round.count * (round.type == compress::Round::Type::f32 ? 4 : 2); }
+
+void set_compression(const Recipe& recipe, const graph::Graph& graph, ProgramSettings& settings) {
+  if (settings.data == 1 || recipe.comm.compression == "none") {
+    if (settings.data > 1 && recipe.comm.gradient_dtype == "bf16")
+      settings.compressed = CompressedTraffic::rounded, settings.wire_bytes = 2;
+    return;
+  }
+  const compress::Compressor& row = find(compress::compressors(), "comm.compression", recipe.comm.compression).make;
+  const compress::Layout layout = layout_of(graph);
+  std::int64_t bytes = 0;
+  if (row.linear) {
+    const auto linear = row.linear(recipe.compress, layout, 0);
+    const std::vector<float> nothing(static_cast<std::size_t>(layout.length));
+    settings.compressed = CompressedTraffic::averaged, settings.compressed_rounds = linear->rounds();
+    for (int round = 0; round < linear->rounds(); ++round) bytes += round_bytes(linear->round(round, nothing.data()));
+  } else {
+    const auto coder = row.coder(recipe.compress);
+    const bool dense = coder->traffic() == compress::Coder::Traffic::dense;
+    settings.compressed = dense ? CompressedTraffic::dense : CompressedTraffic::sparse;
+    bytes = coder->bound(layout);
+  }
+  settings.wire_bytes = static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(layout.length, 1));
+}
+
+/// By rank of the pipeline: first and last unit of its chunks.
+std::vector<std::vector<int>> held_units(const graph::Graph& graph, const memory::Plan& plan, std::vector<graph::Units> stages) {
+  if (plan.pipeline == 1) return {};
+  if (stages.empty()) stages = memory::cut_stages(graph, plan);
+  std::vector<std::vector<int>> held(static_cast<std::size_t>(plan.pipeline));
+  for (std::size_t stage = 0; stage < stages.size(); ++stage)
+    held[stage % held.size()].insert(held[stage % held.size()].end(),
+                                     {static_cast<int>(stages[stage].first), static_cast<int>(stages[stage].last)});
+  return held;
+}
+
+/// What allreduce would choose.
+strategies::AllreduceFacts facts_of(const Recipe& recipe, const ProgramSettings& settings, const RunPlace& place,
+                                    const schedule::ProgramModel& model) {
+  const auto optimizer = optim::make_optimizer(recipe.optim);
+  const auto has_private = [](const schedule::ProgramModel::Unit& unit) { return unit.private_parameters() > 0; };
+  const std::string& algorithm = recipe.comm.algorithm;
+  return {.workers = settings.data,
+          .hosts = place.hosts,
+          .on_cpu = tensor::parse_device(recipe.train.device).is_cpu(),
+          .direct_sums = place.shares_memory && (algorithm == "auto" || algorithm == "direct"),
+          .shaped = recipe.comm.shapes(),
+          .repeatable = recipe.train.repeatable,
+          .elementwise = optimizer->elementwise(),
+          .clips = recipe.optim.clip_norm > 0,
+          .scales_loss = recipe.train.storage == "fp16",
+          .zero = settings.zero,
+          .optimizer = recipe.optim.name,
+          .compression = recipe.comm.compression,
+          .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
+          .private_entry = std::ranges::any_of(model.units, has_private) ? "experts" : "",
+          .bytes = model.parameters() * 4};
+}
+
+}  // namespace
+
+std::vector<schedule::Program> RecipeStep::programs(const ProgramSettings& chosen) const {
+  return find(strategies::strategies(), "strategy", strategy).make.program(model, chosen);
+}
+
+RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place, const std::vector<graph::Units>& stages) {
+  const bool served = recipe.servers().has_value();
+  Recipe shaped = recipe;
+  if (served) shaped.parallel.data = shaped.parallel.workers, shaped.parallel.pipeline = shaped.parallel.tensor = 1;
+  const memory::Plan plan = plan_of(shaped);
+  ProgramSettings settings;
+  settings.data = plan.data, settings.pipeline = plan.pipeline, settings.tensor = plan.tensor;
+  settings.zero = plan.data > 1 ? plan.zero : 0;
+  settings.samples = plan.samples, settings.micro_batches = plan.micro_batches;
+  settings.schedule = plan.schedule, settings.chunks = plan.chunks, settings.stages = held_units(graph, plan, stages);
+  settings.recompute = plan.recompute;
+  settings.clips = recipe.optim.clip_norm > 0;
+  settings.storage_bytes = plan.storage, settings.activation_bytes = plan.product;
+  settings.wire_bytes = static_cast<double>(plan.storage);
+  settings.algorithm = recipe.comm.algorithm;
+  settings.staleness = recipe.strategy.staleness, settings.servers = static_cast<int>(recipe.ps.servers);
+  set_compression(recipe, graph, settings);
+
+  RecipeStep step;
+  step.strategy = strategies::resolve(recipe.strategy.name, plan.data);
+  step.model = perf::program_model(graph, {.data = served ? 1 : plan.data,
+                                           .tensor = plan.tensor,
+                                           .sequence = plan.sequence,
+                                           .hybrid = plan.hybrid,
+                                           .batch = recipe.data.batch});
+  if (step.strategy != "allreduce") {
+    step.settings = {settings};
+    return step;
+  }
+  const strategies::AllreduceChoices choices = choose(recipe.strategy, facts_of(recipe, settings, place, step.model));
+  settings.sharded_update = choices.sharded, settings.update_at_end = choices.updates_at_end;
+  for (const data_parallel::Cut& cut : choices.cuts) {
+    settings.bucket_bytes = cut.bytes, settings.overlap = cut.overlap;
+    step.settings.push_back(settings);
+  }
+  return step;
+}
+
+}  // namespace paceline::train

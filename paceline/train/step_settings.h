@@ -1,0 +1,36 @@
+// A recipe's step as programs are made from it (schedule/program.h), by the same choices that a run makes: mesh, stages, buckets, sharded
+// updates, compression. For the networks that Paceline builds; of a user's module nobody knows the units before it is made.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "paceline/graph/graph.h"
+#include "paceline/graph/stages.h"
+#include "paceline/schedule/program.h"
+#include "paceline/train/recipe.h"
+
+namespace paceline::train {
+
+/// Where a run will be, as far as its choices depend on it.
+struct RunPlace {
+  int hosts = 1;              // along the data axis
+  bool shares_memory = true;  // ranks of a host, as all engines but gloo have it
+};
+
+struct RecipeStep {
+  std::string strategy;  // key
+  schedule::ProgramModel model;
+  /// One for each cut into buckets that the run tries before it keeps the fastest; usually one.
+  std::vector<schedule::ProgramSettings> settings;
+
+  /// One for each rank of the pipeline.
+  std::vector<schedule::Program> programs(const schedule::ProgramSettings& chosen) const;
+};
+
+/// `recipe` knows its workers (resolve_for). `stages`: by virtual stage; where they are empty, they are cut by counted costs. ConfigError
+/// where such a run would be refused.
+RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place = {},
+                   const std::vector<graph::Units>& stages = {});
+
+}  // namespace paceline::train
