@@ -1,6 +1,7 @@
 #include "paceline/perf/program_model.h"
 
 #include <algorithm>
+#include <span>
 
 #include "paceline/graph/hybrid.h"
 #include "paceline/graph/tensor_split.h"
@@ -23,9 +24,31 @@ Action::Exchange exchange_of(graph::Exchange exchange) {
   }
 }
 
-void add_meetings(std::vector<Meeting>& meetings, const std::vector<graph::Traffic>& traffic, Action::Axis axis) {
-  for (const graph::Traffic& each : traffic)
-    meetings.push_back({.exchange = exchange_of(each.exchange), .axis = axis, .elements = each.bytes / 4, .fixed = 0});
+/// `ranks`: whose samples lie in one buffer, where data-parallel ranks put a batch together.
+void add_meetings(std::vector<Meeting>& meetings, std::span<const graph::Traffic> traffic, Action::Axis axis, std::int64_t ranks) {
+  for (const graph::Traffic& each : traffic) {
+    const bool whole = each.exchange != graph::Exchange::all_to_all;
+    meetings.push_back(
+        {.exchange = exchange_of(each.exchange), .axis = axis, .elements = each.bytes / 4 * (whole ? ranks : 1), .fixed = 0});
+  }
+}
+
+/// Gradients of weights that ranks add up, each having seen some positions: one tensor after the other, whatever the samples.
+void add_gradient_sums(std::vector<Meeting>& meetings, const graph::Graph& graph, std::size_t layer) {
+  for (const graph::Parameter& parameter : graph.parameters())
+    if (parameter.trainable && static_cast<std::size_t>(parameter.layer) == layer)
+      meetings.push_back({.exchange = Action::Exchange::allreduce,
+                          .axis = Action::Axis::tensor,
+                          .elements = 0,
+                          .fixed = graph::elements(parameter.shape)});
+}
+
+/// Softmax over classes that ranks share (nn/split_loss.cpp): the largest logit of every row, three sums, and the place of the best one,
+/// which has eight bytes.
+void add_loss(std::vector<Meeting>& meetings, const graph::Graph& graph) {
+  const std::int64_t rows = graph::elements(graph.output()) / graph.classes();
+  for (const std::int64_t each : {1, 3, 2})
+    meetings.push_back({.exchange = Action::Exchange::allreduce, .axis = Action::Axis::tensor, .elements = each * rows, .fixed = 0});
 }
 
 /// Positions travel to their experts, and what these made of them travels back.
@@ -45,18 +68,23 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
                                           : graph::tensor_split(graph, sharing.tensor, sharing.sequence && sharing.tensor > 1);
   const std::vector<graph::Unit> units = graph::units_of(graph);
   const Action::Axis axis = hybrid ? Action::Axis::data : Action::Axis::tensor;
+  const std::int64_t ranks = hybrid ? sharing.data : 1;
   schedule::ProgramModel model;
+  if (split.splits_logits(graph) && !hybrid) add_loss(model.loss, graph);
   for (const graph::Unit& unit : units) {
     schedule::ProgramModel::Unit& made = model.units.emplace_back();
     const graph::Layer last = hybrid ? graph.layers()[unit.last - 1] : graph::local_layer(graph, split, unit.last - 1, 0);
     made.border = graph::elements(last.output);
     for (std::size_t i = unit.first; i < unit.last; ++i) {
-      add_meetings(made.forward, split.layers[i].forward, axis);
+      add_meetings(made.forward, split.layers[i].forward, axis, ranks);
       if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.forward, graph.layers()[i]);
     }
     for (std::size_t i = unit.last; i-- > unit.first;) {
       if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.backward, graph.layers()[i]);
-      add_meetings(made.backward, split.layers[i].backward, axis);
+      std::span<const graph::Traffic> backward = split.layers[i].backward;
+      if (split.layers[i].sums_gradients) backward = backward.first(backward.size() - 1);
+      add_meetings(made.backward, backward, axis, ranks);
+      if (split.layers[i].sums_gradients) add_gradient_sums(made.backward, graph, i);
     }
   }
   for (const graph::LocalTensor& tensor : graph::local_tensors(graph, split, 0)) {

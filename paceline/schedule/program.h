@@ -101,6 +101,7 @@ struct ProgramModel {
     std::int64_t private_parameters() const;
   };
   std::vector<Unit> units;
+  std::vector<Meeting> loss = {};  // behind the last unit's forward pass, where ranks share the logits
   std::int64_t parameters() const;
 };
 

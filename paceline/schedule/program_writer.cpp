@@ -137,6 +137,7 @@ void ProgramWriter::forward(UnitRange range, int micro_batch) {
     meet(meetings, micro_batch);
     if (gathers() && unit + 1 < range.last) drop(unit);
   }
+  if (range.last == static_cast<int>(model_.units.size())) meet(model_.loss, micro_batch);
 }
 
 /// A unit once more, from what was kept of its input.
