@@ -22,7 +22,7 @@ using schedule::Action;
 /// Operations of one group of ranks, in the order in which they were called.
 struct GroupLog {
   std::vector<int> ranks;                // of the run
-  std::vector<std::string> beside = {};  // by other threads than the step's own
+  std::vector<std::string> beside = {};  // by other threads than the step's own, or started and left to itself
 };
 /// Of one rank: its groups, in the order in which they were made.
 struct RankLog {
@@ -44,11 +44,11 @@ class Recorder final : public comm::Decorator {
     log_.groups.push_back(group_);
   }
   comm::Work start(const comm::Operation& operation) override {
-    note(operation);
+    note(operation, /*beside=*/operation.is_collective());
     return inner().start(operation);
   }
   void run(const comm::Operation& operation) override {
-    note(operation);
+    note(operation, std::this_thread::get_id() != log_.thread);
     inner().run(operation);
   }
   std::unique_ptr<comm::Communicator> split(int color, int key) override {
@@ -56,12 +56,12 @@ class Recorder final : public comm::Decorator {
   }
 
  private:
-  void note(const comm::Operation& operation) {
+  void note(const comm::Operation& operation, bool beside) {
     const std::lock_guard lock(log_.mutex);
     if (!log_.on || size() == 1) return;
     const std::string text = spell(comm::name_of(operation.kind), operation.buffer.bytes());
-    if (std::this_thread::get_id() == log_.thread) log_.own.push_back({group_->ranks, text});
-    else group_->beside.push_back(text);
+    if (beside) group_->beside.push_back(text);
+    else log_.own.push_back({group_->ranks, text});
   }
   RankLog& log_;
   std::shared_ptr<GroupLog> group_;
@@ -140,18 +140,19 @@ std::vector<std::map<std::string, std::vector<std::string>>> recorded(const Reci
       everyone.run(comm::barrier());  // nobody leaves while others still send to it
       const std::lock_guard lock(log.mutex);
       auto& where = made[static_cast<std::size_t>(rank)];
-      const auto axis_of = [&mesh](const std::vector<int>& group) {
-        const comm::MeshPlace first = mesh.place_of(group[0]), second = mesh.place_of(group[1]);
+      const auto axis_of = [&mesh](const std::vector<int>& members) {
+        const comm::MeshPlace first = mesh.place_of(members[0]), second = mesh.place_of(members[1]);
         return first.data != second.data ? "data" : first.pipeline != second.pipeline ? "pipeline" : "tensor";
       };
-      for (const auto& [group, operation] : log.own) where[axis_of(group)].push_back(operation);
+      for (const auto& [members, operation] : log.own) where[axis_of(members)].push_back(operation);
       // Buckets that leave beside the pass go over the mesh's own axis, parameters that are gathered over one split off from it.
       std::set<std::string> seen;
-      for (const auto& each : log.groups)
-        if (each->ranks.size() > 1)
-          if (const std::string axis = axis_of(each->ranks), lane = seen.insert(axis).second ? " exchange" : " gather";
-              !each->beside.empty())
-            where[axis + lane] = each->beside;
+      for (const auto& each : log.groups) {
+        const bool everybody = std::ssize(each->ranks) == ranks && mesh.data().size() < ranks;  // of whom an axis is a part
+        if (each->ranks.size() < 2 || everybody) continue;
+        const std::string axis = axis_of(each->ranks), lane = seen.insert(axis).second ? " exchange" : " gather";
+        if (!each->beside.empty()) where[axis + lane] = each->beside;
+      }
     });
   for (std::thread& thread : threads) thread.join();
   return made;

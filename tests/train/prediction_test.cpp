@@ -1,0 +1,112 @@
+// A run says before its first step how long one will take, from a cluster and, where there is one, a profile.
+#include "paceline/train/prediction.h"
+
+#include <cmath>
+
+#include "paceline/perf/cluster.h"
+#include "paceline/perf/profile.h"
+#include "runs.h"
+
+namespace paceline::train {
+namespace {
+
+using testing::HasSubstr;
+
+Recipe predicted_recipe(int workers) {
+  Recipe recipe = tiny_recipe();
+  recipe.parallel.workers = workers;
+  recipe.strategy.name = strategies::resolve("auto", workers);
+  recipe.train.cluster = "two_cores";
+  recipe.train.steps = 8;
+  return recipe;
+}
+
+graph::Graph graph_of(const Recipe& recipe) { return graph_for(recipe.model, make_datasets(recipe).training->info()); }
+
+TEST(Prediction, PartsAddUpToTheStep) {
+  const Recipe recipe = predicted_recipe(2);
+  const auto made = predict(recipe, graph_of(recipe), {.hosts = 1, .workers_per_host = 2});
+  ASSERT_TRUE(made.has_value());
+  EXPECT_GT(made->step_s, 0);
+  EXPECT_LE(made->low_s, made->step_s);
+  EXPECT_GE(made->high_s, made->step_s);
+  EXPECT_NEAR(made->compute_s + made->optimizer_s + made->encoding_s + made->exposed_s + made->bubble_s + made->straggling_s, made->step_s,
+              1e-9);
+  EXPECT_GT(made->compute_s, 0);
+  EXPECT_GT(made->bytes, 0);
+  EXPECT_EQ(made->cluster, "two_cores");
+}
+
+TEST(Prediction, TakesTheSecondsOfAProfile) {
+  const Folder folder;
+  const Recipe plain = predicted_recipe(1);
+  const graph::Graph graph = graph_of(plain);
+  perf::Profile profile;
+  profile.network = "mlp", profile.device = "cpu";
+  perf::ProfileTable& table = profile.tables.emplace_back();
+  for (const graph::UnitCost& unit : graph::counted_costs(graph))
+    table.units.push_back({.name = unit.name,
+                           .parameters = 0,
+                           .seconds = {{16, {.forward = 2, .backward = 3, .input_gradients = 1, .weight_gradients = 2, .evaluation = 2}}}});
+  table.update_s["sgd"] = 0;
+  put_bytes(folder / "mlp.json", perf::to_json(profile));
+  Recipe recipe = plain;
+  recipe.train.profile = (folder / "mlp.json").string();
+  const auto made = predict(recipe, graph, {});
+  ASSERT_TRUE(made.has_value());
+  EXPECT_NEAR(made->step_s, 5.0 * static_cast<double>(table.units.size()), 1e-6);
+  EXPECT_EQ(made->profile, recipe.train.profile);
+}
+
+TEST(Prediction, StandsInEveryRunBesideWhatWasMeasured) {
+  const Folder folder;
+  observe::Bus bus;
+  std::optional<observe::RunStarted> started;
+  bus.add(std::make_unique<On<observe::RunStarted>>([&](const observe::RunStarted& event) { started = event; }));
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  Workers workers(predicted_recipe(2), {}, {.bus = bus, .clock = clock, .stop = stop});
+  const observe::RunEnded ended = workers.run(folder.path());
+  ASSERT_TRUE(started && started->prediction);
+  EXPECT_GT(started->prediction->step_s, 0);
+  EXPECT_TRUE(std::isfinite(ended.step_s));
+  EXPECT_GT(ended.step_s, 0);
+}
+
+TEST(Prediction, RefusesAClusterThatIsNone) {
+  Recipe recipe = predicted_recipe(1);
+  recipe.train.cluster = "two_corse";
+  const Folder folder;
+  EXPECT_THAT(message_of<ConfigError>([&] { run_in(folder.path(), recipe); }), HasSubstr("two_corse"));
+}
+
+TEST(Prediction, AVirtualClockHasNone) {
+  Recipe recipe = predicted_recipe(2);
+  recipe.strategy.name = "asgd", recipe.ps.executor = "virtual";
+  EXPECT_FALSE(predict(recipe, graph_of(recipe), {.hosts = 1, .workers_per_host = 2}).has_value());
+  recipe.ps.executor = "threads";
+  const auto made = predict(recipe, graph_of(recipe), {.hosts = 1, .workers_per_host = 2});
+  ASSERT_TRUE(made.has_value());
+  EXPECT_GT(made->step_s, 0);
+}
+
+/// A worker of a parameter server pulls once and pushes once in a step.
+TEST(ServedProgram, PushesAsOftenAsTheServerHears) {
+  Recipe recipe = predicted_recipe(2);
+  recipe.strategy.name = "asgd", recipe.ps.executor = "threads", recipe.train.steps = 0, recipe.train.epochs = 1;
+  const RecipeStep step = step_of(recipe, graph_of(recipe));
+  const std::vector<schedule::Program> programs = step.programs(step.settings.at(0));
+  ASSERT_EQ(programs.size(), 1U);
+  using Exchange = schedule::Action::Exchange;
+  const auto count = [&](Exchange exchange) { return std::ranges::count(programs[0], exchange, &schedule::Action::exchange); };
+  EXPECT_EQ(programs[0].front().exchange, Exchange::pull);
+  EXPECT_EQ(programs[0].back().exchange, Exchange::push);
+  EXPECT_EQ(programs[0].back().elements, step.model.parameters());
+  const Folder folder;
+  const observe::RunEnded ended = run_in(folder.path(), recipe);
+  ASSERT_TRUE(ended.served.has_value());
+  EXPECT_EQ(ended.served->gradients, ended.steps * count(Exchange::push));
+}
+
+}  // namespace
+}  // namespace paceline::train
