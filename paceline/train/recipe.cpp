@@ -1,7 +1,6 @@
 #include "paceline/train/recipe.h"
 
 #include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -91,11 +90,8 @@ void TrainConfig::describe(Section& section) {
   section.field("runs", runs, "folder that holds the runs");
   section.field("name", name, "of the run's folder; empty: made from network, dataset and time");
   section.field("trace", trace, "write a trace that opens in Perfetto");
-  section.field(
-      "cluster", cluster,
-      "cluster, or its file, by which the run's step is predicted; empty: cluster.toml here (paceline probe), else rules of thumb");
-  section.field("profile", profile,
-                "measured times of the network for it; empty: NETWORK.profile.json here (paceline profile), where there is one");
+  section.field("cluster", cluster, "by which a step's time is predicted; empty: cluster.toml here, else rules of thumb");
+  section.field("profile", profile, "layers' times for that; empty: NETWORK.profile.json here, else the cluster's speed");
   section.field("record_steps", record_steps, "CUDA: record the step in a CUDA graph");
   section.field("repeatable", repeatable,
                 "the same bits in every run: nothing that changes them is chosen by measurement, neither CUDA's algorithms nor those of "
