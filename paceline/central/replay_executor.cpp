@@ -80,17 +80,16 @@ class ReplayExecutor final : public VirtualExecutor {
     if (at_ == events_.size()) return false;
     const std::int64_t number = static_cast<std::int64_t>(at_) + 1;
     const Minibatch& one = minibatches_[events_[at_]];
-    Player& worker = player(one.worker);
     if (number == one.visit.pulled ? !one.dealt : !one.computed) return false;
     ++at_;
     if (number == one.visit.pulled) {
-      if (server().in_vain(one.worker)) worker.local.pushed();  // it left off
+      if (server().in_vain(one.worker)) player(one.worker).local.pushed();  // it left off
       auto& own = own_[static_cast<std::size_t>(one.worker)];
       if (!server().may_pull(one.worker) || own.front() != events_[at_ - 1]) refuse(one);
       compute_next(own);
       return true;
     }
-    clock().advance_to(std::max(clock().now(), worker.due));
+    loop().advance_to(std::max(loop().now(), loop().event(static_cast<std::size_t>(one.worker)).due));
     if (number == one.visit.reported) report(one.worker);
     else push(one.worker);
     return true;

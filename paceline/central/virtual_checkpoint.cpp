@@ -26,9 +26,10 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     if (p.phase == Phase::computing) values[i][3] = p.sums.wait()[0], values[i][5] = p.sums.wait()[2];
     const auto place = std::ranges::find(ready_, static_cast<std::size_t>(i));
     const std::int64_t turn = place == ready_.end() ? -1 : place - ready_.begin();
+    const sim::EventLoop::Event& event = loop_.event(static_cast<std::size_t>(i));
     const std::int64_t row[kNumbers] = {static_cast<std::int64_t>(p.phase),
-                                        p.due.count(),
-                                        p.planned,
+                                        event.due.count(),
+                                        event.order,
                                         p.local.iteration(),
                                         p.local.since_visit(),
                                         p.times.pull.count(),
@@ -53,7 +54,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     state.push_back({"ps.consistency", at::tensor(at::ArrayRef<std::int64_t>(waiting))});
   state.push_back({"ps.workers.numbers", numbers});
   state.push_back({"ps.workers.values", values});
-  state.push_back({"ps.clock", at::tensor(at::ArrayRef<std::int64_t>({clock_.now().count(), planned_, busy_.count(), iterations_}))});
+  state.push_back({"ps.clock", at::tensor(at::ArrayRef<std::int64_t>({loop_.now().count(), loop_.planned(), busy_.count(), iterations_}))});
   const auto keep = [&](const char* name, const std::vector<at::Tensor>& rows) {
     if (!rows.empty()) state.push_back({name, at::stack(rows)});
   };
@@ -73,10 +74,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
     throw ConfigError("the checkpoint's virtual clock was written by another version of Paceline; resume with that one");
   tensors().load(state, "ps.");
   const at::Tensor clock = step::find_saved(state, "ps.clock");
-  clock_ = VirtualClock();
-  clock_.advance_to(Nanoseconds(clock[0].item<std::int64_t>()));
-  planned_ = clock[1].item<std::int64_t>(), busy_ = Nanoseconds(clock[2].item<std::int64_t>());
-  iterations_ = clock[3].item<std::int64_t>();
+  busy_ = Nanoseconds(clock[2].item<std::int64_t>()), iterations_ = clock[3].item<std::int64_t>();
   const auto rows = [&](const char* name, auto member) {
     const at::Tensor saved = step::find_saved(state, name);
     for (std::size_t i = 0; i < players_.size(); ++i) (players_[i].local.memory().*member).copy_(saved[static_cast<std::int64_t>(i)]);
@@ -89,10 +87,12 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
   const at::Tensor skipped = step::saved_or_none(state, kSkipped);
   if (apart_) tensors().parameters().copy_(step::find_saved(state, "ps.parameters"));
   std::vector<std::pair<std::int64_t, std::size_t>> turns;
+  std::vector<sim::EventLoop::Event> events;
   for (std::size_t i = 0; i < players_.size(); ++i) {
     Player& p = players_[i];
     const auto* row = numbers[static_cast<std::int64_t>(i)].data_ptr<std::int64_t>();
-    p.phase = static_cast<Phase>(row[0]), p.due = Nanoseconds(row[1]), p.planned = row[2];
+    p.phase = static_cast<Phase>(row[0]);
+    events.push_back({Nanoseconds(row[1]), row[2], p.phase != Phase::waiting});
     p.local.resume_at(row[3], row[4], skipped.defined() ? skipped[static_cast<std::int64_t>(i)].item<std::int64_t>() : 0);
     p.times = {.pull = Nanoseconds(row[5]),
                .forward = Nanoseconds(row[6]),
@@ -107,6 +107,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
     p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble), finite}));
     if (row[10] >= 0) turns.emplace_back(row[10], i);
   }
+  loop_.restore(Nanoseconds(clock[0].item<std::int64_t>()), clock[1].item<std::int64_t>(), std::move(events));
   std::ranges::sort(turns);
   ready_.clear();
   for (const auto& [turn, i] : turns) ready_.push_back(i);

@@ -29,7 +29,8 @@ VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& giv
       timing_(ps::make_timing(settings().timing, workers(), context().seed)),
       apart_(duties_.departs() || duties_.sent_own),
       server_(ps(), context().optim, setup_of(context(), settings(), apart_ ? nullptr : parameters().data_ptr<float>())),
-      updater_(make_updater(duties_, module().arena(), context().optim)) {
+      updater_(make_updater(duties_, module().arena(), context().optim)),
+      loop_(static_cast<std::size_t>(workers())) {
   if (apart_) tensors().parameters().copy_(parameters());
   if (norms_.any()) tensors().statistics().copy_(norms_.initial());
   for (int i = 0; i < workers(); ++i) {
@@ -68,7 +69,7 @@ void VirtualExecutor::resume_training() {
 
 observe::Served VirtualExecutor::served() const {
   observe::Served served = served_by(server_);
-  served.virtual_s = seconds(clock_.now());
+  served.virtual_s = seconds(loop_.now());
   served.predictor_ms = 1e3 * seconds(predictors());
   served.iteration_ms = iterations_ > 0 ? 1e3 * seconds(busy_) / static_cast<double>(iterations_) : observe::kUnknown;
   return served;
@@ -80,29 +81,20 @@ void VirtualExecutor::show_statistics(const std::string& view) {
 }
 
 /// On a GPU: whether the next event needs a loss that is still being computed.
-bool VirtualExecutor::loss_pending() const { return !on_cpu() && newest_ >= 0 && next_player() == newest_; }
+bool VirtualExecutor::loss_pending() const { return !on_cpu() && newest_ >= 0 && loop_.next() == static_cast<std::size_t>(newest_); }
 
-std::int64_t VirtualExecutor::next_player() const {
-  std::int64_t best = -1;
-  for (std::size_t i = 0; i < players_.size(); ++i) {
-    const Player& p = players_[i];
-    if (p.phase == Phase::waiting) continue;
-    if (best < 0 || std::pair(p.due, p.planned) <
-                        std::pair(players_[static_cast<std::size_t>(best)].due, players_[static_cast<std::size_t>(best)].planned))
-      best = static_cast<std::int64_t>(i);
-  }
-  return best;
+void VirtualExecutor::plan(int worker, Phase phase, Nanoseconds after) {
+  player(worker).phase = phase;
+  loop_.plan(static_cast<std::size_t>(worker), after);
 }
 
-void VirtualExecutor::plan(Player& player, Phase phase, Nanoseconds after) {
-  player.phase = phase, player.due = clock_.now() + after, player.planned = planned_++;
+void VirtualExecutor::wait(int worker) {
+  player(worker).phase = Phase::waiting, player(worker).local.pushed();
+  loop_.cancel(static_cast<std::size_t>(worker));
 }
 
 void VirtualExecutor::next_event() {
-  const std::int64_t index = next_player();
-  ensure(index >= 0, "some worker of a parameter server can always go on");
-  const int worker = static_cast<int>(index);
-  clock_.advance_to(player(worker).due);
+  const int worker = static_cast<int>(loop_.advance());
   if (player(worker).phase == Phase::computing) return report(worker);  // the forward pass is done
   push(worker);
   grant_after(worker);
@@ -117,7 +109,7 @@ void VirtualExecutor::report(int worker) {
       server_.report(worker, {.loss = player.loss, .t_comm_s = seconds(player.times.pull), .t_comp_s = player.t_comp_s},
                      norms_.any() ? player.local.statistics().data_ptr<float>() : nullptr);
   player.scale = static_cast<float>(advice.scale);
-  plan(player, Phase::pushing, answer(player.times) + player.times.backward + player.times.push);
+  plan(worker, Phase::pushing, answer(player.times) + player.times.backward + player.times.push);
 }
 
 void VirtualExecutor::push(int worker) {
@@ -129,7 +121,7 @@ void VirtualExecutor::push(int worker) {
     server_.push(worker, sent, push);
   else server_.refuse(worker);
   if (!apart_) module().refresh();
-  player.phase = Phase::waiting, player.local.pushed();
+  wait(worker);
 }
 
 void VirtualExecutor::grant_after(int worker) {
@@ -137,7 +129,7 @@ void VirtualExecutor::grant_after(int worker) {
     if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it leaves off, and its push will not come
       server_.push(static_cast<int>(i), players_[i].local.memory().pushed.data_ptr<float>(),
                    {.rate = players_[i].rate, .loss = players_[i].loss});
-      players_[i].phase = Phase::waiting, players_[i].local.pushed();
+      wait(static_cast<int>(i));
     }
   // Whoever waits is granted in the order of numbers, beginning after the one that pushed last.
   for (std::size_t k = 1; k <= players_.size(); ++k) {
@@ -170,13 +162,14 @@ bool VirtualExecutor::compute(int worker, const step::Batch& batch, const step::
 
   player.t_comp_s = seconds(player.times.backward);
   player.times = timing_->draw(worker, local.iteration() - 1, bytes());
-  plan_visit(player, reports, visits);
+  plan_visit(worker, reports, visits);
   return visits;
 }
 
 /// What the minibatch took, and when the worker will visit the server. One that was refused in the middle of a period has nothing to
 /// report.
-void VirtualExecutor::plan_visit(Player& player, bool reports, bool visits) {
+void VirtualExecutor::plan_visit(int worker, bool reports, bool visits) {
+  Player& player = players_[static_cast<std::size_t>(worker)];
   const ps::Iteration& t = player.times;
   const Nanoseconds way = t.pull + (reports ? answer(t) : Nanoseconds(0)) + t.push;
   busy_ += t.forward + t.backward + (visits ? way : Nanoseconds(0)), ++iterations_;
@@ -184,8 +177,8 @@ void VirtualExecutor::plan_visit(Player& player, bool reports, bool visits) {
     player.ahead += t.forward + t.backward;
     return;
   }
-  if (reports) plan(player, Phase::computing, player.ahead + t.pull + t.forward);
-  else plan(player, Phase::pushing, player.ahead + t.pull + t.forward + t.backward + t.push);
+  if (reports) plan(worker, Phase::computing, player.ahead + t.pull + t.forward);
+  else plan(worker, Phase::pushing, player.ahead + t.pull + t.forward + t.backward + t.push);
   player.ahead = Nanoseconds(0);
 }
 

@@ -19,6 +19,7 @@
 #include "paceline/central/central.h"
 #include "paceline/central/local_worker.h"
 #include "paceline/central/server_tensors.h"
+#include "paceline/sim/event_loop.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/recorded_step.h"
 #include "paceline/tensor/read_back.h"
@@ -32,8 +33,6 @@ struct Player {
   explicit Player(LocalWorker worker) : local(std::move(worker)) {}
 
   Phase phase = Phase::waiting;
-  Nanoseconds due{0};
-  std::int64_t planned = 0;  // order of planning
   std::int64_t targets = 1;  // of its batch
   ps::Iteration times;
   Nanoseconds ahead{0};  // spent on steps of its own since its last visit
@@ -59,7 +58,8 @@ class VirtualExecutor : public Central {
  protected:
   ps::Server& server() { return server_; }
   Player& player(int worker) { return players_[static_cast<std::size_t>(worker)]; }
-  VirtualClock& clock() { return clock_; }
+  /// One actor for each worker: its next report or push.
+  sim::EventLoop& loop() { return loop_; }
   const at::Tensor& sums() const { return sums_; }  // of the last minibatch
 
   /// One minibatch of a worker, with the pull before it where that is due. True: it reports and pushes next.
@@ -82,9 +82,10 @@ class VirtualExecutor : public Central {
 
   void show_statistics(const std::string& view);
   bool loss_pending() const;
-  std::int64_t next_player() const;
-  void plan(Player& player, Phase phase, Nanoseconds after);
-  void plan_visit(Player& player, bool reports, bool visits);
+  void plan(int worker, Phase phase, Nanoseconds after);
+  void plan_visit(int worker, bool reports, bool visits);
+  /// Nothing is planned for it.
+  void wait(int worker);
   void next_event();
   void grant_after(int worker);
 
@@ -98,10 +99,10 @@ class VirtualExecutor : public Central {
   std::unique_ptr<step::Updater> updater_;  // null unless duties_.optimizes()
   std::vector<Player> players_;
   std::deque<std::size_t> ready_;  // may pull now
-  VirtualClock clock_;
+  sim::EventLoop loop_;
   Nanoseconds busy_{0};
   std::int64_t iterations_ = 0;  // of all workers; `busy_` is their time
-  std::int64_t planned_ = 0, newest_ = -1;
+  std::int64_t newest_ = -1;
   bool shown_ = false;
   at::Tensor sums_, own_parameters_;
 };
