@@ -1,0 +1,52 @@
+// What the collectives of a simulated job take, group by group: played message by message where the lists are short enough, and by the
+// performance model where they are not.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "paceline/sim/collective_play.h"
+
+namespace paceline::sim {
+
+/// What `perf` says of a collective among ranks that are all alike.
+struct CollectiveModel {
+  std::function<std::string(const schedule::Action&)> algorithm;  // that "auto" stands for
+  std::function<double(const schedule::Action&)> seconds;
+};
+
+class Collectives {
+ public:
+  Collectives(const Layout& layout, CollectiveModel model) : layout_(layout), model_(std::move(model)) {}
+
+  /// Up to so many messages a collective is played each time, from the moments at which its ranks came. Up to the second number it is
+  /// played once, for ranks that come together. Above it the model says what it takes, times the factor of the slowest host.
+  static constexpr std::int64_t kPlayedEachTime = 50'000, kPlayedOnce = 6'000'000;
+
+  /// `arrivals`: seconds since any moment, by member of the group.
+  Played cost(const schedule::Action& action, int group, std::span<const double> arrivals);
+
+ private:
+  struct Shape {
+    std::shared_ptr<const CollectiveLists> lists;  // null: too long
+    std::int64_t messages = 0;
+  };
+  const Shape& shape_of(const schedule::Action& action, const std::string& algorithm, int size, int per_host);
+  Played modelled(const schedule::Action& action, std::span<const int> members) const;
+  const std::string& algorithm_of(const schedule::Action& action);
+
+  const Layout& layout_;
+  CollectiveModel model_;
+  std::map<std::tuple<int, std::string, int, int, std::int64_t>, Shape> shapes_;  // collective, algorithm, size, per host, chunks
+  std::map<std::tuple<int, int, int, std::string, double>, Played> together_;     // axis, group, collective, algorithm, bytes
+  std::map<std::tuple<int, int, std::int64_t, double>, std::string> chosen_;      // collective, axis, elements, their bytes
+};
+
+/// ConfigError for an exchange that is no collective.
+schedule::Collective collective_of(schedule::Action::Exchange exchange);
+bool is_collective(schedule::Action::Exchange exchange);
+
+}  // namespace paceline::sim

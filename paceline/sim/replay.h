@@ -1,0 +1,81 @@
+// Replays the step programs of a job (schedule/program.h) for all its ranks, event by event: each rank goes through its own lanes, computes
+// at its own pace, meets others in collectives and messages, and visits parameter servers; links are shared by all that moves.
+//
+// A collective is over for all its ranks at the same time. It begins when the last of them has come; what the others could do before that
+// is taken off (collective_play.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "paceline/perf/compute_times.h"
+#include "paceline/ps/consistency.h"
+#include "paceline/ps/timing.h"
+#include "paceline/sim/collectives.h"
+
+namespace paceline::sim {
+
+/// What one rank did, for a trace.
+struct Span {
+  int rank = 0;
+  std::string_view lane = {};
+  std::string name = {};
+  Nanoseconds begin{0}, end{0};
+};
+
+/// Servers that workers pull from and push to.
+struct ServerOptions {
+  std::string consistency = "bsp";
+  ps::ConsistencyConfig settings = {};
+};
+
+struct Job {
+  std::vector<schedule::Program> stages;  // by rank of the pipeline
+  schedule::ProgramSettings settings;     // that they were made with: its mesh, its samples, its servers
+  perf::Cluster cluster;
+  ServerOptions servers = {};
+  ps::TimingConfig timing = {.distribution =
+                                 "constant"};  // stragglers, pauses, slow links; compute_ms, latency and bandwidth are the model's
+  Faults faults = {};
+  std::int64_t hosts_per_switch = 0;
+  std::int64_t steps = 20;
+  std::uint64_t seed = 1;
+  int traced = 0;  // the first ranks, of which spans are told
+  std::function<void(const Span&)> trace = {};
+};
+
+/// Where a rank's time went, in seconds.
+struct Spent {
+  double computing = 0;
+  double communicating = 0;  // something of its own was moving, and it did not compute
+  double waiting = 0;        // for others: stragglers, another stage, a server
+  double sum() const { return computing + communicating + waiting; }
+};
+
+/// How busy the links of a kind were.
+struct LinkUse {
+  std::string kind;  // "ports", "hosts", "servers", "switches"
+  double mean = 0, most = 0;
+  std::string busiest = {};  // "host 3, in"
+};
+
+struct Replayed {
+  double seconds = 0;
+  std::vector<double> steps =
+      {};  // seconds of each: synchronous jobs' from the end of one to the end of the next, others' of each worker's
+  bool synchronous = true;
+  double steps_per_s = 0;  // synchronous jobs make one together, others each their own
+  double samples_per_s = 0;
+  std::vector<Spent> ranks = {};
+  std::vector<LinkUse> links = {};
+  std::vector<std::int64_t> staleness = {};  // by updates that others made: of how many gradients; empty without servers
+  std::int64_t updates = 0, dropped = 0;
+  std::int64_t events = 0, transfers = 0;
+};
+
+/// ConfigError where the job does not fit on its cluster, or its programs wait for what never comes.
+Replayed replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel collectives);
+
+}  // namespace paceline::sim

@@ -1,0 +1,196 @@
+// What goes between the ranks of a replay: collectives, messages, visits to the servers.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/sim/replay_state.h"
+
+namespace paceline::sim {
+namespace {
+
+using schedule::Action;
+
+double bytes_of(const Action& action) { return static_cast<double>(action.elements) * action.element_bytes; }
+
+std::uint64_t channel_of(int from, int to, int tag) {
+  return (static_cast<std::uint64_t>(from) << 42) ^ (static_cast<std::uint64_t>(to) << 21) ^ static_cast<std::uint32_t>(tag);
+}
+
+}  // namespace
+
+std::size_t Replay::add(Move move) {
+  if (free_.empty()) {
+    moves_.push_back(std::move(move));
+    return moves_.size() - 1;
+  }
+  const std::size_t index = free_.back();
+  free_.pop_back();
+  moves_[index] = std::move(move);
+  return index;
+}
+
+bool Replay::begin_collective(const Move::Side& side) {
+  const Action& action = action_of(side);
+  const int size = layout_.size(action.axis);
+  if (size == 1) return true;
+  const int group = layout_.group_of(action.axis, side.rank);
+  const auto match = static_cast<std::uint64_t>(stage_of(side.rank).matches[static_cast<std::size_t>(side.action)]);
+  const std::uint64_t key =
+      (((static_cast<std::uint64_t>(state(side.rank).step) << 20 | match) << 20 | static_cast<std::uint64_t>(group)) << 2) |
+      static_cast<std::uint64_t>(action.axis);
+  Meeting& meeting = meetings_[key];
+  if (meeting.arrivals.empty()) meeting.arrivals.resize(static_cast<std::size_t>(size));
+  const Place place = layout_.place_of(side.rank);
+  const int index = action.axis == Action::Axis::data ? place.data : action.axis == Action::Axis::pipeline ? place.pipeline : place.tensor;
+  meeting.arrivals[static_cast<std::size_t>(index)] = seconds(loop_.now());
+  meeting.sides.push_back(side);
+  if (std::ssize(meeting.sides) < size) return false;
+  const Played played = collectives_.cost(action, group, meeting.arrivals);
+  double factor = 1;
+  for (const Move::Side& one : meeting.sides) {
+    factor = std::max(factor, state(one.rank).network);
+    set_collectives(one.rank, 1);
+  }
+  const std::size_t move = add({.kind = Move::Kind::collective, .sides = std::move(meeting.sides)});
+  meetings_.erase(key);
+  network_.start(Nanoseconds(0), played.seconds * factor, played.uses, static_cast<std::int64_t>(move));
+  return false;
+}
+
+bool Replay::begin_send(const Move::Side& side) {
+  const Action& action = action_of(side);
+  Place to = layout_.place_of(side.rank);
+  if (action.axis == Action::Axis::pipeline) to.pipeline = action.peer;
+  else if (action.axis == Action::Axis::data)
+    to.data = ((to.data + action.peer) % job_.settings.data + job_.settings.data) % job_.settings.data;
+  else to.tensor = ((to.tensor + action.peer) % job_.settings.tensor + job_.settings.tensor) % job_.settings.tensor;
+  const int peer = layout_.rank_at(to);
+  const Layout::Way way = layout_.between_ranks(side.rank, peer);
+  const double factor = state(side.rank).network;
+  account(side.rank), account(peer);
+  ++state(side.rank).moving, ++state(peer).moving;
+  const std::size_t move = add({.kind = Move::Kind::message, .sides = {side}, .to = peer, .tag = action.tag});
+  network_.start(nanoseconds(way.latency_s * factor), bytes_of(action) / way.bytes_per_s * factor, way.uses,
+                 static_cast<std::int64_t>(move));
+  return false;
+}
+
+bool Replay::begin_receive(const Move::Side& side) {
+  const Action& action = action_of(side);
+  Place from = layout_.place_of(side.rank);
+  if (action.axis == Action::Axis::pipeline) from.pipeline = action.peer;
+  else if (action.axis == Action::Axis::data)
+    from.data = ((from.data + action.peer) % job_.settings.data + job_.settings.data) % job_.settings.data;
+  else from.tensor = ((from.tensor + action.peer) % job_.settings.tensor + job_.settings.tensor) % job_.settings.tensor;
+  Channel& channel = channels_[channel_of(layout_.rank_at(from), side.rank, action.tag)];
+  if (channel.arrived > 0) return --channel.arrived, true;
+  channel.waiting.push_back(side);
+  return false;
+}
+
+bool Replay::begin_pull(const Move::Side& side) {
+  const bool first = side.action == stage_of(side.rank).first_pull;
+  if (!first || servers_->pull(side.rank)) start_pull(side);
+  return false;
+}
+
+void Replay::start_pull(const Move::Side& side) { start_visit(side, Move::Kind::pull); }
+
+/// A part from each server, or to each.
+void Replay::start_visit(const Move::Side& side, Move::Kind kind) {
+  const double bytes = bytes_of(action_of(side)) / layout_.servers(), factor = state(side.rank).network;
+  account(side.rank);
+  ++state(side.rank).moving;
+  const std::size_t move = add({.kind = kind, .sides = {side}, .parts = layout_.servers()});
+  for (int server = 0; server < layout_.servers(); ++server) {
+    const int there = layout_.host_of_server(server), here = layout_.host_of(side.rank);
+    const Layout::Way way = kind == Move::Kind::pull ? layout_.between_hosts(there, here) : layout_.between_hosts(here, there);
+    network_.start(nanoseconds(way.latency_s * factor), bytes / way.bytes_per_s * factor, way.uses, static_cast<std::int64_t>(move));
+  }
+}
+
+void Replay::on_network(EventLoop::Actor actor) {
+  const std::int64_t token = network_.on_event(actor);
+  if (token < 0 || --moves_[static_cast<std::size_t>(token)].parts > 0) return;
+  const Move move = std::move(moves_[static_cast<std::size_t>(token)]);
+  free_.push_back(static_cast<std::size_t>(token));
+  if (move.kind == Move::Kind::collective) {
+    for (const Move::Side& side : move.sides) set_collectives(side.rank, -1);
+    for (const Move::Side& side : move.sides) complete(side);
+    return;
+  }
+  const Move::Side& side = move.sides.front();
+  if (!is_current(side)) return;  // the worker has left off
+  account(side.rank);
+  --state(side.rank).moving;
+  if (move.kind == Move::Kind::message) {
+    account(move.to);
+    --state(move.to).moving;
+    Channel& channel = channels_[channel_of(side.rank, move.to, move.tag)];
+    if (channel.waiting.empty()) {
+      ++channel.arrived;
+    } else {
+      const Move::Side receiver = channel.waiting.front();
+      channel.waiting.pop_front();
+      complete(receiver);
+    }
+  } else if (move.kind == Move::Kind::push) {
+    const Action& action = action_of(side);
+    servers_->push(side.rank, side.action == stage_of(side.rank).last_push, {server_part_s(action, false), server_part_s(action, true)});
+  }
+  complete(side);
+}
+
+/// Of the part of a push that one server has.
+double Replay::server_part_s(const Action& push, bool update) const {
+  Action part{.kind = Action::Kind::compute, .work = Action::Work::update, .elements = push.elements / layout_.servers()};
+  if (update) return times_.seconds(part, 1);
+  return bytes_of(push) / layout_.servers() / job_.cluster.device.reduce_bytes_per_s();
+}
+
+void Replay::on_servers() {
+  const ServerQueue::Outcome outcome = servers_->on_event();
+  for (const int rank : outcome.in_vain) begin_anew(rank);
+  for (const int rank : outcome.granted) {
+    const Stage& stage = stage_of(rank);
+    const auto lane = static_cast<int>((*stage.program)[static_cast<std::size_t>(stage.first_pull)].lane);
+    start_pull({rank, lane, stage.first_pull, state(rank).attempt});
+  }
+}
+
+/// What it computes will not be used.
+void Replay::begin_anew(int rank) {
+  RankState& at = state(rank);
+  account(rank);
+  for (std::size_t lane = 0; lane < kLanes; ++lane) loop_.cancel(lane_actor(rank, lane));
+  at.computing = at.moving = at.collectives = 0;
+  ++at.attempt;
+  begin_step(rank);
+  go_on(rank);
+}
+
+std::vector<LinkUse> Replay::links() const {
+  const double total = seconds(loop_.now());
+  std::vector<LinkUse> uses;
+  const auto add_kind = [&](const char* kind, const char* one, int begin, int end, auto link_of) {
+    if (end <= begin || total <= 0) return;
+    LinkUse use{.kind = kind};
+    for (int i = begin; i < end; ++i)
+      for (const bool out : {false, true}) {
+        const double busy = network_.busy_s(link_of(i, out)) / total;
+        use.mean += busy / (2.0 * (end - begin));
+        if (busy > use.most) use.most = busy, use.busiest = fmt::format("{} {}, {}", one, i - begin, out ? "out" : "in");
+      }
+    uses.push_back(std::move(use));
+  };
+  const int workers = layout_.hosts() - layout_.servers();
+  add_kind("ports inside hosts", "rank", 0, layout_.ranks(), [&](int i, bool out) { return layout_.port_link(i, out); });
+  add_kind("hosts' links", "host", 0, workers, [&](int i, bool out) { return layout_.host_link(i, out); });
+  add_kind("servers' links", "server", workers, layout_.hosts(), [&](int i, bool out) { return layout_.host_link(i, out); });
+  if (layout_.has_switches())
+    add_kind("switches", "switch", 0, layout_.switches(), [&](int i, bool out) { return layout_.switch_link(i, out); });
+  return uses;
+}
+
+}  // namespace paceline::sim
