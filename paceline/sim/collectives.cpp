@@ -1,6 +1,7 @@
 #include "paceline/sim/collectives.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "paceline/base/error.h"
@@ -10,6 +11,8 @@ namespace {
 
 using schedule::Action;
 using schedule::Collective;
+
+constexpr int kManyRanks = 32;
 
 /// Bytes that cross a host's link, where its ranks do what they can inside: a ring's, of hosts.
 double crossing(Collective collective, double bytes, double hosts) {
@@ -30,8 +33,8 @@ static_assert(static_cast<int>(Action::Exchange::allreduce) == static_cast<int>(
               static_cast<int>(Action::Exchange::barrier) == static_cast<int>(Collective::barrier));
 
 const std::string& Collectives::algorithm_of(const Action& action) {
-  if (action.algorithm != "auto") return action.algorithm;
-  std::string& chosen = chosen_[{static_cast<int>(action.exchange), static_cast<int>(action.axis), action.elements, action.element_bytes}];
+  std::string& chosen =
+      chosen_[{static_cast<int>(action.exchange), static_cast<int>(action.axis), action.elements, action.element_bytes, action.algorithm}];
   if (chosen.empty()) chosen = model_.algorithm(action);
   return chosen;
 }
@@ -45,7 +48,10 @@ const Collectives::Shape& Collectives::shape_of(const Action& action, const std:
                             .count = collective == Collective::barrier ? 0 : action.elements,
                             .per_host = per_host};
   if (problem.count > 0)
-    problem.chunks = row.make.chunks(problem, static_cast<std::int64_t>(static_cast<double>(action.elements) * action.element_bytes));
+    problem.chunks = std::min(
+        row.make.chunks(problem, static_cast<std::int64_t>(static_cast<double>(action.elements) * action.element_bytes)), problem.count);
+  // As perf does, among many ranks: the next number of chunks costs nearly the same.
+  if (size >= kManyRanks) problem.chunks = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(problem.chunks)));
   const auto [at, fresh] = shapes_.try_emplace({static_cast<int>(collective), algorithm, size, per_host, problem.chunks}, Shape{});
   Shape& shape = at->second;
   if (!fresh) return shape;

@@ -14,7 +14,7 @@ namespace paceline::sim {
 
 /// What `perf` says of a collective among ranks that are all alike.
 struct CollectiveModel {
-  std::function<std::string(const schedule::Action&)> algorithm;  // that "auto" stands for
+  std::function<std::string(const schedule::Action&)> algorithm;  // by which `comm` would do it
   std::function<double(const schedule::Action&)> seconds;
 };
 
@@ -40,9 +40,9 @@ class Collectives {
 
   const Layout& layout_;
   CollectiveModel model_;
-  std::map<std::tuple<int, std::string, int, int, std::int64_t>, Shape> shapes_;  // collective, algorithm, size, per host, chunks
-  std::map<std::tuple<int, int, int, std::string, double>, Played> together_;     // axis, group, collective, algorithm, bytes
-  std::map<std::tuple<int, int, std::int64_t, double>, std::string> chosen_;      // collective, axis, elements, their bytes
+  std::map<std::tuple<int, std::string, int, int, std::int64_t>, Shape> shapes_;           // collective, algorithm, size, per host, chunks
+  std::map<std::tuple<int, int, int, std::string, double>, Played> together_;              // axis, group, collective, algorithm, bytes
+  std::map<std::tuple<int, int, std::int64_t, double, std::string>, std::string> chosen_;  // by what an action says of it
 };
 
 /// ConfigError for an exchange that is no collective.

@@ -141,7 +141,9 @@ bool Replay::begin(int rank, std::size_t lane, int action) {
     RankState& at = state(rank);
     account(rank);
     ++at.computing;
-    loop_.plan(lane_actor(rank, lane), nanoseconds(stage_of(rank).seconds[static_cast<std::size_t>(action)] * at.pace / speed(at)));
+    const double alone_s = stage_of(rank).seconds[static_cast<std::size_t>(action)] * at.pace;
+    loop_.plan(lane_actor(rank, lane), nanoseconds(lane == 0 ? alone_s / speed(at) : alone_s));
+    if (disturbs(lane)) disturb(rank, 1);
     return false;
   }
   switch (what.exchange) {
@@ -154,26 +156,23 @@ bool Replay::begin(int rank, std::size_t lane, int action) {
   }
 }
 
-/// Computing beside a collective is slower.
-double Replay::speed(const RankState& rank) const { return rank.collectives > 0 ? 1 / slowdown_ : 1; }
+double Replay::speed(const RankState& rank) const { return rank.disturbing > 0 ? 1 / slowdown_ : 1; }
 
-void Replay::set_collectives(int rank, int change) {
+/// Something begins or ends on a lane beside the one that computes, which has another speed then.
+void Replay::disturb(int rank, int change) {
   RankState& at = state(rank);
-  account(rank);
   const double before = speed(at);
-  at.collectives += change, at.moving += change;
-  const double now = speed(at);
-  if (before == now) return;
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    const EventLoop::Event& event = loop_.event(lane_actor(rank, lane));
-    if (event.pending) loop_.plan(lane_actor(rank, lane), nanoseconds(seconds(event.due - loop_.now()) * before / now));
-  }
+  at.disturbing += change;
+  const EventLoop::Actor computing = lane_actor(rank, 0);
+  const EventLoop::Event& event = loop_.event(computing);
+  if (before != speed(at) && event.pending) loop_.plan(computing, nanoseconds(seconds(event.due - loop_.now()) * before / speed(at)));
 }
 
 void Replay::on_lane(EventLoop::Actor actor) {
   const int rank = static_cast<int>(actor / kLanes);
   account(rank);
   --state(rank).computing;
+  if (disturbs(actor % kLanes)) disturb(rank, -1);
   end_action(rank, actor % kLanes, state(rank).lanes[actor % kLanes].begun);
   go_on(rank);
 }

@@ -30,6 +30,13 @@ std::size_t Replay::add(Move move) {
   return index;
 }
 
+/// Something of this side's begins to move, or has ended.
+void Replay::move_on(const Move::Side& side, int change) {
+  account(side.rank);
+  state(side.rank).moving += change;
+  if (disturbs(static_cast<std::size_t>(side.lane))) disturb(side.rank, change);
+}
+
 bool Replay::begin_collective(const Move::Side& side) {
   const Action& action = action_of(side);
   const int size = layout_.size(action.axis);
@@ -50,7 +57,7 @@ bool Replay::begin_collective(const Move::Side& side) {
   double factor = 1;
   for (const Move::Side& one : meeting.sides) {
     factor = std::max(factor, state(one.rank).network);
-    set_collectives(one.rank, 1);
+    move_on(one, 1);
   }
   const std::size_t move = add({.kind = Move::Kind::collective, .sides = std::move(meeting.sides)});
   meetings_.erase(key);
@@ -58,18 +65,28 @@ bool Replay::begin_collective(const Move::Side& side) {
   return false;
 }
 
+/// Whom a message goes to, or comes from.
+int Replay::peer_of(const Move::Side& side) const {
+  const Action& action = action_of(side);
+  Place place = layout_.place_of(side.rank);
+  const auto places_on = [&](int from, int size) { return ((from + action.peer) % size + size) % size; };
+  if (action.axis == Action::Axis::pipeline) place.pipeline = action.peer;
+  else if (action.axis == Action::Axis::data) place.data = places_on(place.data, job_.settings.data);
+  else place.tensor = places_on(place.tensor, job_.settings.tensor);
+  if (place.pipeline < 0 || place.pipeline >= job_.settings.pipeline)
+    throw ConfigError(fmt::format("action {} of stage {} names stage {} of a pipeline of {}", side.action,
+                                  layout_.place_of(side.rank).pipeline, place.pipeline, job_.settings.pipeline));
+  return layout_.rank_at(place);
+}
+
 bool Replay::begin_send(const Move::Side& side) {
   const Action& action = action_of(side);
-  Place to = layout_.place_of(side.rank);
-  if (action.axis == Action::Axis::pipeline) to.pipeline = action.peer;
-  else if (action.axis == Action::Axis::data)
-    to.data = ((to.data + action.peer) % job_.settings.data + job_.settings.data) % job_.settings.data;
-  else to.tensor = ((to.tensor + action.peer) % job_.settings.tensor + job_.settings.tensor) % job_.settings.tensor;
-  const int peer = layout_.rank_at(to);
+  const int peer = peer_of(side);
   const Layout::Way way = layout_.between_ranks(side.rank, peer);
   const double factor = state(side.rank).network;
-  account(side.rank), account(peer);
-  ++state(side.rank).moving, ++state(peer).moving;
+  move_on(side, 1);
+  account(peer);
+  ++state(peer).moving;
   const std::size_t move = add({.kind = Move::Kind::message, .sides = {side}, .to = peer, .tag = action.tag});
   network_.start(nanoseconds(way.latency_s * factor), bytes_of(action) / way.bytes_per_s * factor, way.uses,
                  static_cast<std::int64_t>(move));
@@ -77,13 +94,7 @@ bool Replay::begin_send(const Move::Side& side) {
 }
 
 bool Replay::begin_receive(const Move::Side& side) {
-  const Action& action = action_of(side);
-  Place from = layout_.place_of(side.rank);
-  if (action.axis == Action::Axis::pipeline) from.pipeline = action.peer;
-  else if (action.axis == Action::Axis::data)
-    from.data = ((from.data + action.peer) % job_.settings.data + job_.settings.data) % job_.settings.data;
-  else from.tensor = ((from.tensor + action.peer) % job_.settings.tensor + job_.settings.tensor) % job_.settings.tensor;
-  Channel& channel = channels_[channel_of(layout_.rank_at(from), side.rank, action.tag)];
+  Channel& channel = channels_[channel_of(peer_of(side), side.rank, action_of(side).tag)];
   if (channel.arrived > 0) return --channel.arrived, true;
   channel.waiting.push_back(side);
   return false;
@@ -100,8 +111,7 @@ void Replay::start_pull(const Move::Side& side) { start_visit(side, Move::Kind::
 /// A part from each server, or to each.
 void Replay::start_visit(const Move::Side& side, Move::Kind kind) {
   const double bytes = bytes_of(action_of(side)) / layout_.servers(), factor = state(side.rank).network;
-  account(side.rank);
-  ++state(side.rank).moving;
+  move_on(side, 1);
   const std::size_t move = add({.kind = kind, .sides = {side}, .parts = layout_.servers()});
   for (int server = 0; server < layout_.servers(); ++server) {
     const int there = layout_.host_of_server(server), here = layout_.host_of(side.rank);
@@ -116,14 +126,13 @@ void Replay::on_network(EventLoop::Actor actor) {
   const Move move = std::move(moves_[static_cast<std::size_t>(token)]);
   free_.push_back(static_cast<std::size_t>(token));
   if (move.kind == Move::Kind::collective) {
-    for (const Move::Side& side : move.sides) set_collectives(side.rank, -1);
+    for (const Move::Side& side : move.sides) move_on(side, -1);
     for (const Move::Side& side : move.sides) complete(side);
     return;
   }
   const Move::Side& side = move.sides.front();
   if (!is_current(side)) return;  // the worker has left off
-  account(side.rank);
-  --state(side.rank).moving;
+  move_on(side, -1);
   if (move.kind == Move::Kind::message) {
     account(move.to);
     --state(move.to).moving;
@@ -164,7 +173,7 @@ void Replay::begin_anew(int rank) {
   RankState& at = state(rank);
   account(rank);
   for (std::size_t lane = 0; lane < kLanes; ++lane) loop_.cancel(lane_actor(rank, lane));
-  at.computing = at.moving = at.collectives = 0;
+  at.computing = at.moving = at.disturbing = 0;
   ++at.attempt;
   begin_step(rank);
   go_on(rank);

@@ -11,6 +11,12 @@
 namespace paceline::sim {
 
 inline constexpr std::size_t kLanes = 5;
+/// Whether what runs on a lane takes cycles and memory from the compute lane.
+constexpr bool disturbs(std::size_t lane) {
+  return lane == static_cast<std::size_t>(schedule::Action::Lane::exchange) ||
+         lane == static_cast<std::size_t>(schedule::Action::Lane::gather);
+}
+static_assert(static_cast<int>(schedule::Action::Lane::compute) == 0 && static_cast<int>(schedule::Action::Lane::receive) + 1 == kLanes);
 
 /// What all ranks of a stage share.
 struct Stage {
@@ -36,7 +42,8 @@ struct RankState {
   std::int64_t attempt = 0;  // counts those that were left off as well
   double pace = 1;           // seconds for a second of computing, drawn for each step
   double network = 1;        // likewise, of messages
-  int computing = 0, moving = 0, collectives = 0;
+  int computing = 0, moving = 0;
+  int disturbing = 0;  // actions under way beside the compute lane, which slow it down
   bool over = false;
   Nanoseconds since{0}, step_begun{0};
   Spent spent;
@@ -71,13 +78,15 @@ class Replay {
   void end_step(int rank);
   void on_lane(EventLoop::Actor actor);
   void account(int rank);
-  void set_collectives(int rank, int change);
+  void disturb(int rank, int change);
   double speed(const RankState& rank) const;
   void tell(int rank, std::size_t lane, int action, Nanoseconds begun) const;
   [[noreturn]] void refuse_deadlock() const;
   Replayed result() const;
 
   // replay_exchange.cpp: what goes between them.
+  void move_on(const Move::Side& side, int change);
+  int peer_of(const Move::Side& side) const;
   bool begin_collective(const Move::Side& side);
   bool begin_send(const Move::Side& side);
   bool begin_receive(const Move::Side& side);
