@@ -22,7 +22,8 @@ enum class Purpose : std::uint32_t {
   delay = 6,
   compress = 7,
   test = 8,
-  gossip = 9
+  gossip = 9,
+  failure = 10
 };
 
 /// One Philox block: four 32-bit words from a 128-bit counter and a 64-bit key.

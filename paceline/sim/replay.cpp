@@ -90,7 +90,7 @@ void Replay::prepare_servers() {
 Replayed Replay::run() {
   for (int rank = 0; rank < layout_.ranks(); ++rank) begin_step(rank);
   for (int rank = 0; rank < layout_.ranks(); ++rank) go_on(rank);
-  while (finished_ < wanted_) {
+  while (finished_ < wanted_ || (servers_ && servers_->synchronous() && servers_->busy())) {
     network_.settle();
     if (!loop_.next()) refuse_deadlock();
     const EventLoop::Actor actor = loop_.advance();
@@ -106,7 +106,7 @@ Replayed Replay::run() {
 void Replay::begin_step(int rank) {
   RankState& at = state(rank);
   const Stage& stage = stage_of(rank);
-  const ps::Iteration drawn = timing_->draw(rank, at.step, 0);
+  const ps::Iteration drawn = timing_->draw(rank, at.attempt, 0);
   at.pace = seconds(drawn.forward + drawn.backward) / timed_s_, at.network = seconds(drawn.push) * 1e3;
   at.done.assign(stage.program->size(), false);
   at.left = stage.program->size();
@@ -192,7 +192,7 @@ void Replay::end_action(int rank, std::size_t lane, Nanoseconds begun) {
 
 void Replay::end_step(int rank) {
   RankState& at = state(rank);
-  if (at.step < job_.steps) {
+  if (at.step < job_.steps && !servers_) {
     Nanoseconds& end = step_ends_[static_cast<std::size_t>(at.step)];
     end = std::max(end, loop_.now());
   }
@@ -208,7 +208,6 @@ void Replay::account(int rank) {
   RankState& at = state(rank);
   const double passed = seconds(loop_.now() - at.since);
   at.since = loop_.now();
-  if (at.over) return;
   (at.computing > 0 ? at.spent.computing : at.moving > 0 ? at.spent.communicating : at.spent.waiting) += passed;
 }
 

@@ -45,6 +45,7 @@ ServerQueue::Outcome ServerQueue::on_event() {
   const Push push = queue_.front();
   if (updating_ || push.in_vain || !push.last) {  // nothing is left to decide
     queue_.pop_front();
+    outcome.updated = updating_;
     if (updating_) grant(push.worker, outcome);
     next();
     return outcome;

@@ -28,7 +28,10 @@ class ServerQueue {
   /// A gradient has arrived; `last`: of the worker's step, which is over for the consistency when it has been added.
   void push(int worker, bool last, const Work& work);
 
+  bool busy() const { return !queue_.empty(); }
+
   struct Outcome {
+    bool updated = false;           // an update has been made
     std::vector<int> granted = {};  // may go on with their pull, which has happened
     std::vector<int> in_vain = {};  // leave off, and begin their step anew
   };
