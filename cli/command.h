@@ -22,6 +22,7 @@ Action add_study(CLI::App& app);
 Action add_probe(CLI::App& app);
 Action add_profile(CLI::App& app);
 Action add_verify(CLI::App& app);
+Action add_simulate(CLI::App& app);
 Action add_list(CLI::App& app);
 Action add_doctor(CLI::App& app);
 Action add_bench(CLI::App& app);

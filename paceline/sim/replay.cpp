@@ -13,6 +13,7 @@ namespace {
 using schedule::Action;
 
 Faults with_slow_links(const Job& job) {
+  ps::validate(job.timing, job.settings.data * job.settings.pipeline * job.settings.tensor);
   Faults faults = job.faults;
   for (const std::int64_t worker : job.timing.slow_links)
     faults.hosts.push_back({worker / job.cluster.devices, job.timing.slow_link_factor});
@@ -221,6 +222,18 @@ void Replay::tell(int rank, std::size_t lane, int action, Nanoseconds begun) con
     span.name = fmt::format("{} along {}, {:.4g} MB", name_of(what.exchange), name_of(what.axis),
                             static_cast<double>(what.elements) * what.element_bytes / 1e6);
   job_.trace(span);
+}
+
+/// A traced rank's wait ends where what it waited for begins.
+void Replay::tell_wait(const Move::Side& side) {
+  RankState::Lane& lane = state(side.rank).lanes[static_cast<std::size_t>(side.lane)];
+  if (side.rank >= job_.traced || lane.begun == loop_.now()) return;
+  job_.trace({.rank = side.rank,
+              .lane = schedule::name_of(static_cast<Action::Lane>(side.lane)),
+              .name = fmt::format("wait for others: {}", name_of(action_of(side).exchange)),
+              .begin = lane.begun,
+              .end = loop_.now()});
+  lane.begun = loop_.now();
 }
 
 void Replay::refuse_deadlock() const {

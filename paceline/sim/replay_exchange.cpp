@@ -13,10 +13,6 @@ using schedule::Action;
 
 double bytes_of(const Action& action) { return static_cast<double>(action.elements) * action.element_bytes; }
 
-std::uint64_t channel_of(int from, int to, int tag) {
-  return (static_cast<std::uint64_t>(from) << 42) ^ (static_cast<std::uint64_t>(to) << 21) ^ static_cast<std::uint32_t>(tag);
-}
-
 }  // namespace
 
 std::size_t Replay::add(Move move) {
@@ -57,6 +53,7 @@ bool Replay::begin_collective(const Move::Side& side) {
   double factor = 1;
   for (const Move::Side& one : meeting.sides) {
     factor = std::max(factor, state(one.rank).network);
+    tell_wait(one);
     move_on(one, 1);
   }
   const std::size_t move = add({.kind = Move::Kind::collective, .sides = std::move(meeting.sides)});
@@ -94,7 +91,7 @@ bool Replay::begin_send(const Move::Side& side) {
 }
 
 bool Replay::begin_receive(const Move::Side& side) {
-  Channel& channel = channels_[channel_of(peer_of(side), side.rank, action_of(side).tag)];
+  Channel& channel = channels_[{peer_of(side), side.rank, action_of(side).tag}];
   if (channel.arrived > 0) return --channel.arrived, true;
   channel.waiting.push_back(side);
   return false;
@@ -102,11 +99,9 @@ bool Replay::begin_receive(const Move::Side& side) {
 
 bool Replay::begin_pull(const Move::Side& side) {
   const bool first = side.action == stage_of(side.rank).first_pull;
-  if (!first || servers_->pull(side.rank)) start_pull(side);
+  if (!first || servers_->pull(side.rank)) start_visit(side, Move::Kind::pull);
   return false;
 }
-
-void Replay::start_pull(const Move::Side& side) { start_visit(side, Move::Kind::pull); }
 
 /// A part from each server, or to each.
 void Replay::start_visit(const Move::Side& side, Move::Kind kind) {
@@ -136,7 +131,7 @@ void Replay::on_network(EventLoop::Actor actor) {
   if (move.kind == Move::Kind::message) {
     account(move.to);
     --state(move.to).moving;
-    Channel& channel = channels_[channel_of(side.rank, move.to, move.tag)];
+    Channel& channel = channels_[{side.rank, move.to, move.tag}];
     if (channel.waiting.empty()) {
       ++channel.arrived;
     } else {
@@ -166,7 +161,9 @@ void Replay::on_servers() {
   for (const int rank : outcome.granted) {
     const Stage& stage = stage_of(rank);
     const auto lane = static_cast<int>((*stage.program)[static_cast<std::size_t>(stage.first_pull)].lane);
-    start_pull({rank, lane, stage.first_pull, state(rank).attempt});
+    const Move::Side side{rank, lane, stage.first_pull, state(rank).attempt};
+    tell_wait(side);
+    start_visit(side, Move::Kind::pull);
   }
 }
 

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 
 #include "paceline/sim/server_queue.h"
@@ -81,6 +83,7 @@ class Replay {
   void disturb(int rank, int change);
   double speed(const RankState& rank) const;
   void tell(int rank, std::size_t lane, int action, Nanoseconds begun) const;
+  void tell_wait(const Move::Side& side);
   [[noreturn]] void refuse_deadlock() const;
   Replayed result() const;
 
@@ -91,7 +94,6 @@ class Replay {
   bool begin_send(const Move::Side& side);
   bool begin_receive(const Move::Side& side);
   bool begin_pull(const Move::Side& side);
-  void start_pull(const Move::Side& side);
   void start_visit(const Move::Side& side, Move::Kind kind);
   void on_network(EventLoop::Actor actor);
   void on_servers();
@@ -131,7 +133,7 @@ class Replay {
     int arrived = 0;
     std::deque<Move::Side> waiting;
   };
-  std::unordered_map<std::uint64_t, Channel> channels_;  // messages by sender, receiver and tag
+  std::map<std::tuple<int, int, int>, Channel> channels_;  // messages by sender, receiver and tag
   std::vector<Move> moves_;
   std::vector<std::size_t> free_;
 

@@ -143,6 +143,12 @@ TEST(Replay, ASlowWorkerHoldsUpAllAndAPauseTakesItsTime) {
   EXPECT_NEAR(run(job).steps.front(), 11e-3 + ring_s(8, 4000), 1e-6);
 }
 
+TEST(Replay, ASlowLinkOfAWorkerIsThatOfItsHost) {
+  Job job = plain_job(8, 1'000'000);
+  job.timing.slow_links = {5}, job.timing.slow_link_factor = 3;
+  EXPECT_NEAR(run(job).steps.front(), 4e-3 + 14 * (kAlpha + 3 * 0.5e6 / kBytesPerS), 1e-7);
+}
+
 TEST(Replay, ASlowSwitchHoldsUpTheRingThatCrossesIt) {
   Job job = plain_job(8, 8'000'000);
   job.hosts_per_switch = 4;
@@ -174,6 +180,18 @@ TEST(Replay, TellsSpansOfTheFirstRanksAlone) {
   EXPECT_EQ(seconds(spans.front().end - spans.front().begin), 2e-3);
 }
 
+TEST(Replay, ATraceTellsWaitingFromMoving) {
+  Job job = plain_job(2, 1'000'000);
+  std::vector<Span> spans;
+  job.timing.slow_workers = {1}, job.timing.slow_factor = 2;
+  job.traced = 2, job.steps = 1, job.trace = [&](const Span& span) { spans.push_back(span); };
+  run(job);
+  const auto wait = std::ranges::find(spans, "wait for others: allreduce", &Span::name);
+  ASSERT_NE(wait, spans.end());
+  EXPECT_EQ(wait->rank, 0);
+  EXPECT_NEAR(seconds(wait->end - wait->begin), 4e-3, 1e-8);
+}
+
 TEST(Replay, RefusesWhatNeverEndsAndWhatDoesNotFit) {
   Job job{.stages = {}, .settings = {}, .cluster = hosts(2, kAlpha, kBytesPerS)};
   job.settings.pipeline = 2;
@@ -183,6 +201,9 @@ TEST(Replay, RefusesWhatNeverEndsAndWhatDoesNotFit) {
   Job large = plain_job(4, 1);
   large.cluster = hosts(3, kAlpha, kBytesPerS);
   EXPECT_THAT([&] { run(large); }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr("3 devices")));
+  large = plain_job(4, 1);
+  large.timing.slow_links = {4};
+  EXPECT_THAT([&] { run(large); }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr("timing.slow_links")));
   large = plain_job(4, 1);
   large.faults.hosts = {{4, 2}};
   EXPECT_THAT([&] { run(large); }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr("no host 4")));

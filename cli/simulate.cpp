@@ -1,0 +1,266 @@
+// paceline simulate NETWORK|RECIPE: replays the steps of a job on a cluster that nobody has to own.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/base/suggest.h"
+#include "paceline/base/text.h"
+#include "paceline/graph/registry.h"
+#include "paceline/observe/trace.h"
+#include "paceline/perf/cost.h"
+#include "paceline/perf/goodput.h"
+#include "paceline/perf/profile_times.h"
+#include "paceline/train/from_recipe.h"
+#include "paceline/train/memory_plan.h"
+#include "paceline/train/step_settings.h"
+#include "simulate_report.h"
+
+namespace paceline::cli {
+namespace {
+
+constexpr std::int64_t kSamples = 32;  // of a worker, where only a network is named
+
+struct SimulateFlags {
+  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::string cluster = "skylake", profile, jitter, mtbf, checkpoint_every, checkpoint_time, restart_time = "5m", trace, picture;
+  std::vector<std::string> slow_hosts, slow_switches;
+  std::int64_t workers = 0, batch = 0, steps = 20, switch_hosts = 0, traced = 16;
+  bool json = false;
+};
+
+bool names_network(const std::string& word) {
+  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
+}
+
+double number_before(std::string_view text, std::string_view& rest, const char* flag) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  rest = text.substr(static_cast<std::size_t>(end - text.data()));
+  if (error != std::errc() || !(value >= 0))
+    throw ConfigError(fmt::format("{}: '{}' does not begin with a number of 0 or more", flag, text));
+  return value;
+}
+
+/// "90s", "5m", "1.5h", "30d", "4y"; seconds.
+double duration_of(const std::string& text, const char* flag) {
+  std::string_view unit;
+  const double value = number_before(text, unit, flag);
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"ms", 1e-3}, {"s", 1},     {"m", 60},
+                                                            {"h", 3600},  {"d", 86400}, {"y", 365.25 * 86400}};
+  for (const auto& [name, seconds] : kUnits)
+    if (unit == name) return value * seconds;
+  throw ConfigError(fmt::format("{}: '{}' needs a unit, one of ms, s, m, h, d, y: {} 30m", flag, text, flag));
+}
+
+/// "3:10": number 3 is ten times slower.
+std::vector<sim::Faults::Slow> slow_of(const std::vector<std::string>& texts, const char* flag) {
+  std::vector<sim::Faults::Slow> slow;
+  for (const std::string& text : texts) {
+    std::string_view rest;
+    const double number = number_before(text, rest, flag);
+    if (!rest.starts_with(':') || number != std::floor(number))
+      throw ConfigError(fmt::format("{}: '{}' is not a number and a factor: {} 3:10", flag, text, flag));
+    const double factor = number_before(rest.substr(1), rest, flag);
+    if (!rest.empty() || factor < 1) throw ConfigError(fmt::format("{}: '{}' has no factor of 1 or more: {} 3:10", flag, text, flag));
+    slow.push_back({static_cast<std::int64_t>(number), factor});
+  }
+  return slow;
+}
+
+/// --jitter gamma:25, exponential_tail:0.2 or constant; without it timing.distribution, where a word sets that, else constant.
+void set_jitter(ps::TimingConfig& timing, const SimulateFlags& flags) {
+  const auto sets = [](const std::string& word) {
+    return word.starts_with("timing.distribution=") || word.starts_with("timing.shape=") || word.starts_with("timing.tail=");
+  };
+  if (flags.jitter.empty()) {
+    if (std::ranges::none_of(flags.words, sets)) timing.distribution = "constant";
+    return;
+  }
+  const std::size_t colon = flags.jitter.find(':');
+  timing.distribution = flags.jitter.substr(0, colon);
+  constexpr std::string_view kChoices[] = {"constant", "gamma", "exponential_tail"};
+  if (std::ranges::find(kChoices, timing.distribution) == std::end(kChoices))
+    throw ConfigError("--jitter: " + unknown_message("distribution", timing.distribution, kChoices));
+  if (colon == std::string::npos) return;
+  std::string_view rest;
+  const std::string parameter = flags.jitter.substr(colon + 1);
+  (timing.distribution == "gamma" ? timing.shape : timing.tail) = number_before(parameter, rest, "--jitter");
+  if (!rest.empty() || timing.distribution == "constant")
+    throw ConfigError(fmt::format("--jitter: '{}' is none of constant, gamma:SHAPE, exponential_tail:SHARE", flags.jitter));
+}
+
+std::string jitter_text(const ps::TimingConfig& timing) {
+  if (timing.distribution == "gamma") return fmt::format("gamma:{:.4g}", timing.shape);
+  return timing.distribution == "exponential_tail" ? fmt::format("exponential_tail:{:.4g}", timing.tail) : timing.distribution;
+}
+
+train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluster) {
+  train::Recipe recipe;
+  const auto network = std::ranges::find_if(flags.words, names_network);
+  const bool alone = network != flags.words.end();
+  if (alone) {
+    recipe.model.network = *network, recipe.data.name = "random";
+    flags.words.erase(network);
+  }
+  Config config = recipe.config();
+  read_settings(config, flags.words);
+  if (flags.workers == 0) flags.workers = recipe.parallel.workers > 0 ? recipe.parallel.workers : cluster.processes();
+  if (flags.workers > cluster.processes())
+    throw ConfigError(
+        fmt::format("--workers {}: cluster {} has {} devices; choose at most as many", flags.workers, cluster.name, cluster.processes()));
+  recipe.parallel.workers = flags.workers;
+  const bool says_batch = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("data.batch="); });
+  if (flags.batch > 0) recipe.data.batch = flags.batch;
+  else if (alone && !says_batch) recipe.data.batch = kSamples * recipe.parallel.data_workers();
+  set_jitter(recipe.timing, flags);
+  if (recipe.ps.executor == "auto") recipe.ps.executor = "processes";  // on hosts of their own, as they are simulated
+  train::validate(recipe);
+  return recipe;
+}
+
+graph::Graph simulated_graph(const train::Recipe& recipe) {
+  if (recipe.data.name == "random" || !recipe.model.input.empty()) return graph::make_graph(recipe.model);
+  return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
+}
+
+perf::RooflineSettings device_settings(const train::Recipe& recipe, const schedule::ProgramSettings& settings) {
+  perf::RooflineSettings made;
+  made.tensor = settings.tensor, made.sequence = recipe.parallel.sequence;
+  made.precision = perf::precision_named(recipe.train.precision);
+  made.storage_bytes = static_cast<double>(settings.storage_bytes), made.moments = train::plan_of(recipe).moments;
+  made.offload = recipe.parallel.offload, made.compression = recipe.comm.compression;
+  return made;
+}
+
+/// Bytes of a checkpoint over one host's link, where nobody says how long writing one takes.
+double checkpoint_seconds(const SimulateFlags& flags, const graph::Graph& graph, int moments, const perf::Cluster& cluster) {
+  if (!flags.checkpoint_time.empty()) return duration_of(flags.checkpoint_time, "--checkpoint-time");
+  return 4.0 * (1 + moments) * static_cast<double>(graph.parameter_count()) / cluster.between.bandwidth.value;
+}
+
+void add_failures(Simulation& simulation, const SimulateFlags& flags, double checkpoint_s, std::uint64_t seed) {
+  sim::FailureSettings failing{.mtbf_s = duration_of(flags.mtbf, "--mtbf"), .checkpoint_s = checkpoint_s, .seed = seed};
+  if (!(failing.mtbf_s > 0)) throw ConfigError("--mtbf: a mean time between failures is above 0: --mtbf 4y");
+  const schedule::ProgramSettings& s = simulation.settings;
+  const std::int64_t ranks = static_cast<std::int64_t>(s.data) * s.pipeline * s.tensor;
+  const bool served = !simulation.replayed.staleness.empty();
+  failing.devices = served && !simulation.replayed.synchronous ? s.servers : ranks + (served ? s.servers : 0);
+  failing.workers = served && !simulation.replayed.synchronous ? ranks : 0;
+  failing.restart_s = duration_of(flags.restart_time, "--restart-time");
+  perf::Failures model{.mtbf_s = failing.mtbf_s, .devices = failing.devices, .checkpoint_s = checkpoint_s, .restart_s = failing.restart_s};
+  failing.interval_s =
+      flags.checkpoint_every.empty() ? perf::best_interval(model) : duration_of(flags.checkpoint_every, "--checkpoint-every");
+  model.interval_s = failing.interval_s;
+  const double job_mtbf = failing.mtbf_s / static_cast<double>(failing.devices);
+  failing.failures = static_cast<std::int64_t>(std::clamp(1e6 * (failing.interval_s + checkpoint_s) / job_mtbf, 50.0, 5000.0));
+  simulation.expected_share =
+      perf::goodput(model).share * (failing.workers > 0 ? failing.mtbf_s / (failing.mtbf_s + failing.restart_s) : 1);
+  simulation.failing = failing;
+  simulation.survival = sim::survive(failing, simulation.replayed.steps);
+}
+
+int run_simulate(SimulateFlags flags) {
+  const perf::Cluster cluster = perf::find_cluster(flags.cluster);
+  const train::Recipe recipe = simulated_recipe(flags, cluster);
+  const graph::Graph graph = simulated_graph(recipe);
+  const train::RecipeStep step = train::step_of(
+      recipe, graph, {.hosts = static_cast<int>((flags.workers + cluster.devices - 1) / cluster.devices), .shares_memory = true});
+  if (!flags.trace.empty()) ensure_writable_folder(std::filesystem::absolute(flags.trace).parent_path());
+  if (!flags.picture.empty()) ensure_writable_folder(std::filesystem::absolute(flags.picture).parent_path());
+
+  const perf::RooflineSettings device = device_settings(recipe, step.settings.front());
+  std::optional<perf::Profile> profile;
+  std::unique_ptr<perf::ComputeTimes> times;
+  if (flags.profile.empty()) {
+    times = std::make_unique<perf::RooflineTimes>(graph, cluster.device, device);
+  } else {
+    profile = perf::find_profile(flags.profile);
+    times = std::make_unique<perf::ProfileTimes>(
+        graph, profile->table(device.precision, static_cast<int>(std::min(flags.workers, cluster.devices))), recipe.optim.name,
+        cluster.device, device);
+  }
+
+  // Of several cuts into buckets a run keeps the fastest.
+  const perf::CostModel model(cluster);
+  const auto servers = recipe.servers();
+  const std::string consistency = servers ? strategies::paired(step.strategy, recipe.ps).consistency : "bsp";
+  Simulation simulation{
+      .network = graph.network(), .cluster = cluster.name, .strategy = step.strategy, .jitter = jitter_text(recipe.timing)};
+  for (const schedule::ProgramSettings& settings : step.settings) {
+    const perf::StepCost cost = model.cost(step.programs(settings), settings, *times, {.asynchronous = servers && consistency != "bsp"});
+    if (simulation.modelled_s > 0 && cost.seconds >= simulation.modelled_s) continue;
+    simulation.modelled_s = cost.seconds, simulation.settings = settings, simulation.notes = cost.notes;
+  }
+
+  sim::Job job{.stages = step.programs(simulation.settings), .settings = simulation.settings, .cluster = cluster};
+  if (servers) job.servers = {consistency, recipe.ps};
+  job.timing = recipe.timing;
+  job.faults = {slow_of(flags.slow_hosts, "--slow-host"), slow_of(flags.slow_switches, "--slow-switch")};
+  job.hosts_per_switch = flags.switch_hosts;
+  job.steps = flags.steps, job.seed = static_cast<std::uint64_t>(recipe.train.seed);
+  observe::Bus bus;
+  if (!flags.trace.empty()) {
+    bus.add(std::make_unique<observe::Trace>(flags.trace, bus));
+    job.traced = static_cast<int>(std::min<std::int64_t>(flags.traced, flags.workers));
+    job.trace = [&](const sim::Span& span) {
+      bus.emit(observe::Span{.name = span.name, .lane = std::string(span.lane), .rank = span.rank, .begin = span.begin, .end = span.end});
+    };
+  }
+  const SteadyClock clock;
+  const Nanoseconds begun = clock.now();
+  simulation.replayed =
+      sim::replay(job, *times,
+                  {.algorithm = [&](const schedule::Action& action) { return model.algorithm_of(action, simulation.settings); },
+                   .seconds = [&](const schedule::Action& action) { return model.collective_seconds(action, simulation.settings); }});
+  simulation.simulated_in_s = seconds(clock.now() - begun);
+  if (!flags.mtbf.empty()) add_failures(simulation, flags, checkpoint_seconds(flags, graph, device.moments, cluster), job.seed);
+
+  if (!flags.picture.empty()) write_atomically(flags.picture, simulation_picture(simulation));
+  if (flags.json) return print_json(simulation_json(simulation)), kDone;
+  std::cout << simulation_text(simulation);
+  if (!flags.picture.empty()) std::cout << fmt::format("  picture: {}\n", flags.picture);
+  if (!flags.trace.empty()) std::cout << fmt::format("  trace of {} ranks: {}, for ui.perfetto.dev\n", job.traced, flags.trace);
+  return kDone;
+}
+
+}  // namespace
+
+Action add_simulate(CLI::App& app) {
+  auto flags = std::make_shared<SimulateFlags>();
+  app.add_option("NETWORK|RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value")->required();
+  app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)");
+  app.add_option("--workers", flags->workers, "ranks (default: all devices of the cluster)")->check(whole_number(1, 100'000));
+  app.add_option("--batch", flags->batch, "samples of a step over all workers (default: the recipe's; of a network 32 a worker)")
+      ->check(whole_number(1));
+  app.add_option("--steps", flags->steps, "steps to replay (default 20)")->check(whole_number(1, 1'000'000));
+  app.add_option("--profile", flags->profile, "times of `paceline profile`, instead of the device's roofline");
+  app.add_option("--jitter", flags->jitter,
+                 "how a worker's time varies from step to step: constant, gamma:SHAPE, exponential_tail:SHARE (default constant)");
+  app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by so much; may be repeated");
+  app.add_option("--slow-switch", flags->slow_switches, "N:FACTOR: the same of a switch");
+  app.add_option("--switch-hosts", flags->switch_hosts, "hosts below a switch (default: 16 in a fat tree that is oversubscribed, else all)")
+      ->check(whole_number(1));
+  app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device: 4y, 2000h");
+  app.add_option("--checkpoint-every", flags->checkpoint_every, "30m: computation between checkpoints (default: the best interval)");
+  app.add_option("--checkpoint-time", flags->checkpoint_time, "20s: to write one (default: its bytes over one host's link)");
+  app.add_option("--restart-time", flags->restart_time, "from a failure until the job runs again (default 5m)");
+  app.add_option("--trace", flags->trace, "write the spans of the first ranks to this file, which ui.perfetto.dev opens");
+  app.add_option("--trace-ranks", flags->traced, "so many of them (default 16)")->check(whole_number(1, 10'000));
+  app.add_option("--svg", flags->picture, "draw step times, ranks and links to this file");
+  add_json_flag(app, flags->json);
+  add_examples(app,
+               {"paceline simulate resnet50 --cluster p100 --workers 512 --jitter gamma:100 --svg picture.svg",
+                "paceline simulate resnet50 --cluster skylake --workers 1000 --slow-host 17:10 comm.algorithm=ring",
+                "paceline simulate resnet50 --cluster p100 --workers 64 strategy.name=asgd ps.servers=4 --jitter gamma:25",
+                "paceline simulate gpt --cluster h100 --workers 1024 parallel.tensor=8 parallel.pipeline=4 train.micro_batches=8 --mtbf 4y",
+                "paceline simulate recipes/mnist_lenet5.toml data.root=DIR --cluster laptop --workers 4 --trace trace.json --json"});
+  return [flags] { return run_simulate(*flags); };
+}
+
+}  // namespace paceline::cli
