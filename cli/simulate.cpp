@@ -138,10 +138,10 @@ perf::RooflineSettings device_settings(const train::Recipe& recipe, const schedu
   return made;
 }
 
-/// Bytes of a checkpoint over one host's link, where nobody says how long writing one takes.
-double checkpoint_seconds(const SimulateFlags& flags, const graph::Graph& graph, int moments, const perf::Cluster& cluster) {
+/// By a rule of thumb where nobody says it: parameters and moments, at a gigabyte a second.
+double checkpoint_seconds(const SimulateFlags& flags, const graph::Graph& graph, int moments) {
   if (!flags.checkpoint_time.empty()) return duration_of(flags.checkpoint_time, "--checkpoint-time");
-  return 4.0 * (1 + moments) * static_cast<double>(graph.parameter_count()) / cluster.between.bandwidth.value;
+  return 4.0 * (1 + moments) * static_cast<double>(graph.parameter_count()) / 1e9;
 }
 
 void add_failures(Simulation& simulation, const SimulateFlags& flags, double checkpoint_s, std::uint64_t seed) {
@@ -219,7 +219,7 @@ int run_simulate(SimulateFlags flags) {
                   {.algorithm = [&](const schedule::Action& action) { return model.algorithm_of(action, simulation.settings); },
                    .seconds = [&](const schedule::Action& action) { return model.collective_seconds(action, simulation.settings); }});
   simulation.simulated_in_s = seconds(clock.now() - begun);
-  if (!flags.mtbf.empty()) add_failures(simulation, flags, checkpoint_seconds(flags, graph, device.moments, cluster), job.seed);
+  if (!flags.mtbf.empty()) add_failures(simulation, flags, checkpoint_seconds(flags, graph, device.moments), job.seed);
 
   if (!flags.picture.empty()) write_atomically(flags.picture, simulation_picture(simulation));
   if (flags.json) return print_json(simulation_json(simulation)), kDone;
@@ -242,13 +242,13 @@ Action add_simulate(CLI::App& app) {
   app.add_option("--profile", flags->profile, "times of `paceline profile`, instead of the device's roofline");
   app.add_option("--jitter", flags->jitter,
                  "how a worker's time varies from step to step: constant, gamma:SHAPE, exponential_tail:SHARE (default constant)");
-  app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by so much; may be repeated");
-  app.add_option("--slow-switch", flags->slow_switches, "N:FACTOR: the same of a switch");
+  app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by so much; may be repeated")->allow_extra_args(false);
+  app.add_option("--slow-switch", flags->slow_switches, "N:FACTOR: the same of a switch")->allow_extra_args(false);
   app.add_option("--switch-hosts", flags->switch_hosts, "hosts below a switch (default: 16 in a fat tree that is oversubscribed, else all)")
       ->check(whole_number(1));
   app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device: 4y, 2000h");
   app.add_option("--checkpoint-every", flags->checkpoint_every, "30m: computation between checkpoints (default: the best interval)");
-  app.add_option("--checkpoint-time", flags->checkpoint_time, "20s: to write one (default: its bytes over one host's link)");
+  app.add_option("--checkpoint-time", flags->checkpoint_time, "20s: to write one (default: its bytes at 1 GB/s)");
   app.add_option("--restart-time", flags->restart_time, "from a failure until the job runs again (default 5m)");
   app.add_option("--trace", flags->trace, "write the spans of the first ranks to this file, which ui.perfetto.dev opens");
   app.add_option("--trace-ranks", flags->traced, "so many of them (default 16)")->check(whole_number(1, 10'000));

@@ -59,7 +59,7 @@ double mean_staleness(const std::vector<std::int64_t>& counts) {
 
 std::string share_bar(double share) { return observe::repeat("█", static_cast<int>(std::lround(40 * std::clamp(share, 0.0, 1.0)))); }
 
-std::string line(const char* name, const std::string& text) { return fmt::format("  {:<16}{}\n", name, text); }
+std::string line(const char* name, const std::string& text) { return fmt::format("  {:<20}{}\n", name, text); }
 std::string bar_line(const char* name, double share) { return line(name, fmt::format("{:>6}  {}", percent_of(share), share_bar(share))); }
 
 const char* step_word(const Simulation& simulation) { return simulation.replayed.synchronous ? "step" : "iteration"; }
@@ -92,8 +92,9 @@ Panel distribution_panel(const Simulation& simulation) {
               .x = {.label = fmt::format("{}, ms", step_word(simulation))},
               .y = {.label = fmt::format("{}s that took no longer", step_word(simulation)), .unit = observe::Axis::Unit::percent},
               .series = {std::move(found)}};
-  panel.y.least = 0, panel.y.most = 1, panel.x.least = 0;
-  panel.x.most = 1.15e3 * std::max(steps.back(), simulation.modelled_s);
+  panel.y.least = 0, panel.y.most = 1;
+  panel.x.least = 0.8e3 * std::min(steps.front(), simulation.modelled_s > 0 ? simulation.modelled_s : steps.front());
+  panel.x.most = 1.1e3 * std::max(steps.back(), simulation.modelled_s);
   if (simulation.modelled_s > 0)
     panel.series.push_back({.name = "closed form, nothing varies",
                             .x = {simulation.modelled_s * 1e3, simulation.modelled_s * 1e3},
@@ -188,8 +189,8 @@ std::string simulation_text(const Simulation& simulation) {
     text += line(link.kind.c_str(), fmt::format("  {:>6} busy on average{}", percent_of(link.mean),
                                                 link.most > 0 ? fmt::format("; {}: {}", link.busiest, percent_of(link.most)) : ""));
   for (const std::string& note : simulation.notes) text += line("note", note);
-  return text + fmt::format("\n  {} {}s, {} events, simulated in {}\n", r.synchronous ? r.steps.size() : r.steps.size(),
-                            step_word(simulation), observe::show_count(r.events), observe::show_duration(simulation.simulated_in_s));
+  return text + fmt::format("\n  {}, {} events, simulated in {}\n", observe::plural(std::ssize(r.steps), step_word(simulation)),
+                            observe::show_count(r.events), observe::show_duration(simulation.simulated_in_s));
 }
 
 Json simulation_json(const Simulation& simulation) {

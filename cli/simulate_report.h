@@ -14,12 +14,12 @@ namespace paceline::cli {
 /// One simulated job and all that is said of it.
 struct Simulation {
   std::string network, cluster, strategy, jitter;
-  schedule::ProgramSettings settings;
-  sim::Replayed replayed;
-  double modelled_s = 0;           // a step by the closed forms: no jitter, nothing slow, no contention but that of the model
-  std::vector<std::string> notes;  // of the model
-  std::optional<sim::FailureSettings> failing;
-  std::optional<sim::Survival> survival;
+  schedule::ProgramSettings settings = {};
+  sim::Replayed replayed = {};
+  double modelled_s = 0;                // a step by the closed forms: no jitter, nothing slow, no contention but that of the model
+  std::vector<std::string> notes = {};  // of the model
+  std::optional<sim::FailureSettings> failing = {};
+  std::optional<sim::Survival> survival = {};
   double expected_share = 1;  // of goodput, by Daly's model
   double simulated_in_s = 0;  // by the clock on the wall
 };

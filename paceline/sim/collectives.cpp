@@ -1,7 +1,7 @@
 #include "paceline/sim/collectives.h"
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <set>
 
 #include "paceline/base/error.h"
@@ -12,7 +12,7 @@ namespace {
 using schedule::Action;
 using schedule::Collective;
 
-constexpr int kManyRanks = 32;
+constexpr int kVeryMany = 128;
 
 /// Bytes that cross a host's link, where its ranks do what they can inside: a ring's, of hosts.
 double crossing(Collective collective, double bytes, double hosts) {
@@ -51,14 +51,15 @@ const Collectives::Shape& Collectives::shape_of(const Action& action, const std:
     problem.chunks = std::min(
         row.make.chunks(problem, static_cast<std::int64_t>(static_cast<double>(action.elements) * action.element_bytes)), problem.count);
   // As perf does, among many ranks: the next number of chunks costs nearly the same.
-  if (size >= kManyRanks) problem.chunks = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(problem.chunks)));
+  if (size >= kVeryMany) problem.chunks = std::int64_t{1} << std::lround(std::log2(static_cast<double>(problem.chunks)));
   const auto [at, fresh] = shapes_.try_emplace({static_cast<int>(collective), algorithm, size, per_host, problem.chunks}, Shape{});
   Shape& shape = at->second;
   if (!fresh) return shape;
   // Parts of equal size, whatever the buffer's: lengths then share their lists.
   if (problem.count > 0) problem.count = static_cast<std::int64_t>(size) * size * problem.chunks;
   shape.messages = static_cast<std::int64_t>(row.make.steps(problem).size()) * size / 2;
-  if (shape.messages <= kPlayedOnce) shape.lists = std::make_shared<const CollectiveLists>(row.make, problem);
+  if (shape.messages <= (layout_.is_even() ? kPlayedEachTime : kPlayedOnce))
+    shape.lists = std::make_shared<const CollectiveLists>(row.make, problem);
   return shape;
 }
 

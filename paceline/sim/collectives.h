@@ -22,8 +22,9 @@ class Collectives {
  public:
   Collectives(const Layout& layout, CollectiveModel model) : layout_(layout), model_(std::move(model)) {}
 
-  /// Up to so many messages a collective is played each time, from the moments at which its ranks came. Up to the second number it is
-  /// played once, for ranks that come together. Above it the model says what it takes, times the factor of the slowest host.
+  /// Up to so many messages a collective is played each time, from the moments at which its ranks came. Where hosts differ, it is played
+  /// once for ranks that come together, up to the second number. Otherwise the model says what it takes, times the factor of the slowest
+  /// host.
   static constexpr std::int64_t kPlayedEachTime = 50'000, kPlayedOnce = 6'000'000;
 
   /// `arrivals`: seconds since any moment, by member of the group.

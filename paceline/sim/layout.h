@@ -56,6 +56,8 @@ class Layout {
   double host_bytes_per_s(int host) const;
   double switch_bytes_per_s(int number) const;  // of what goes up, or comes down
   bool has_switches() const { return switches() > 1; }
+  /// Whether all hosts are alike, with nothing above them that could be too narrow.
+  bool is_even() const { return even_ && !has_switches(); }
 
   /// The links that a network is made of, in the order of their numbers there.
   void add_links(Network& network) const;
@@ -76,6 +78,7 @@ class Layout {
   int data_, pipeline_, tensor_, servers_, devices_, workers_hosts_ = 1;
   std::int64_t per_switch_ = 1;
   std::vector<double> host_factor_, switch_factor_;  // by which they are slower
+  bool even_;                                        // none is
 };
 
 }  // namespace paceline::sim
