@@ -242,7 +242,8 @@ Action add_simulate(CLI::App& app) {
   app.add_option("--profile", flags->profile, "times of `paceline profile`, instead of the device's roofline");
   app.add_option("--jitter", flags->jitter,
                  "how a worker's time varies from step to step: constant, gamma:SHAPE, exponential_tail:SHARE (default constant)");
-  app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by so much; may be repeated")->allow_extra_args(false);
+  app.add_option("--slow-host", flags->slow_hosts, "N:FACTOR: the link of host N is slower by so much; may be repeated")
+      ->allow_extra_args(false);
   app.add_option("--slow-switch", flags->slow_switches, "N:FACTOR: the same of a switch")->allow_extra_args(false);
   app.add_option("--switch-hosts", flags->switch_hosts, "hosts below a switch (default: 16 in a fat tree that is oversubscribed, else all)")
       ->check(whole_number(1));

@@ -63,6 +63,17 @@ const Collectives::Shape& Collectives::shape_of(const Action& action, const std:
   return shape;
 }
 
+/// Whether the model has more than links of hosts: what was measured, or the wires of a mesh.
+bool Collectives::is_known_better(const Action& action, const std::string& algorithm, int size, int per_host) const {
+  const perf::Cluster& cluster = layout_.cluster();
+  if (cluster.topology == perf::Topology::mesh || cluster.topology == perf::Topology::torus) return true;
+  const std::string_view collective = name_of(collective_of(action.exchange));
+  const double bytes = static_cast<double>(action.elements) * action.element_bytes;
+  for (const std::string& by : {action.algorithm, algorithm})
+    if (perf::measured_seconds(cluster, collective, by, size, per_host, bytes)) return true;
+  return false;
+}
+
 Played Collectives::modelled(const Action& action, std::span<const int> members) const {
   std::set<int> hosts;
   for (const int rank : members) hosts.insert(layout_.host_of(rank));
@@ -83,8 +94,10 @@ Played Collectives::cost(const Action& action, int group, std::span<const double
   const std::string& algorithm = algorithm_of(action);
   const auto per_host =
       static_cast<int>(std::ranges::count(members, layout_.host_of(members.front()), [&](int rank) { return layout_.host_of(rank); }));
-  const Shape& shape = shape_of(action, algorithm, static_cast<int>(members.size()), per_host);
   const double bytes = static_cast<double>(action.elements) * action.element_bytes;
+  const int size = static_cast<int>(members.size());
+  const bool by_model = is_known_better(action, algorithm, size, per_host);
+  const Shape shape = by_model ? Shape{} : shape_of(action, algorithm, size, per_host);
   const auto [least, most] = std::ranges::minmax_element(arrivals);
   if (shape.lists && shape.messages <= kPlayedEachTime && *least < *most) return play(*shape.lists, layout_, members, arrivals, bytes);
   const auto [at, fresh] =

@@ -36,6 +36,7 @@ class Collectives {
     std::int64_t messages = 0;
   };
   const Shape& shape_of(const schedule::Action& action, const std::string& algorithm, int size, int per_host);
+  bool is_known_better(const schedule::Action& action, const std::string& algorithm, int size, int per_host) const;
   Played modelled(const schedule::Action& action, std::span<const int> members) const;
   const std::string& algorithm_of(const schedule::Action& action);
 

@@ -25,7 +25,12 @@ void slow_down(std::vector<double>& factors, const std::vector<Faults::Slow>& sl
 
 Layout::Layout(const perf::Cluster& cluster, int data, int pipeline, int tensor, int servers, std::int64_t hosts_per_switch,
                const Faults& faults)
-    : cluster_(cluster), data_(data), pipeline_(pipeline), tensor_(tensor), servers_(servers), devices_(static_cast<int>(cluster.devices)),
+    : cluster_(cluster),
+      data_(data),
+      pipeline_(pipeline),
+      tensor_(tensor),
+      servers_(servers),
+      devices_(static_cast<int>(cluster.devices)),
       even_(faults.hosts.empty() && faults.switches.empty()) {
   if (ranks() > cluster.processes())
     throw ConfigError(fmt::format("{} ranks (data {} × pipeline {} × tensor {}) do not fit on cluster {}, which has {} devices", ranks(),

@@ -124,6 +124,18 @@ TEST(Replay, AgreesWithThePerformanceModelOnAMeshWhoseGroupsShareRails) {
   EXPECT_GT(done.links[1].most, 0.2);
 }
 
+TEST(Replay, WhatWasMeasuredGoesBeforeTheLinks) {
+  Job job = plain_job(8, 1'000'000);
+  job.cluster.collectives = {
+      {.collective = "allreduce", .algorithm = "ring", .ranks = 8, .per_host = 1, .points = {{1e6, 0.1}, {1e7, 0.1}}}};
+  const perf::CostModel model(job.cluster);
+  const PlainTimes times;
+  const Replayed done = replay(job, times,
+                               {.algorithm = [&](const auto& action) { return model.algorithm_of(action, job.settings); },
+                                .seconds = [&](const auto& action) { return model.collective_seconds(action, job.settings); }});
+  EXPECT_NEAR(done.steps.front(), 4e-3 + 0.1, 1e-6);
+}
+
 TEST(Replay, StragglersCostTheExpectedMaximum) {
   Job job = plain_job(64, 1);
   job.cluster = hosts(64, 0, 1e30);
