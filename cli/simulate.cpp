@@ -165,67 +165,91 @@ void add_failures(Simulation& simulation, const SimulateFlags& flags, double che
   simulation.survival = sim::survive(failing, simulation.replayed.steps);
 }
 
-int run_simulate(SimulateFlags flags) {
-  const perf::Cluster cluster = perf::find_cluster(flags.cluster);
-  const train::Recipe recipe = simulated_recipe(flags, cluster);
-  const graph::Graph graph = simulated_graph(recipe);
-  const train::RecipeStep step = train::step_of(
-      recipe, graph, {.hosts = static_cast<int>((flags.workers + cluster.devices - 1) / cluster.devices), .shares_memory = true});
-  if (!flags.trace.empty()) ensure_writable_folder(std::filesystem::absolute(flags.trace).parent_path());
-  if (!flags.picture.empty()) ensure_writable_folder(std::filesystem::absolute(flags.picture).parent_path());
-
-  const perf::RooflineSettings device = device_settings(recipe, step.settings.front());
+/// Seconds of compute actions, by the device's roofline or as they were measured.
+struct DeviceTimes {
   std::optional<perf::Profile> profile;
   std::unique_ptr<perf::ComputeTimes> times;
-  if (flags.profile.empty()) {
-    times = std::make_unique<perf::RooflineTimes>(graph, cluster.device, device);
-  } else {
-    profile = perf::find_profile(flags.profile);
-    times = std::make_unique<perf::ProfileTimes>(
-        graph, profile->table(device.precision, static_cast<int>(std::min(flags.workers, cluster.devices))), recipe.optim.name,
-        cluster.device, device);
-  }
 
-  // Of several cuts into buckets a run keeps the fastest.
-  const perf::CostModel model(cluster);
-  const auto servers = recipe.servers();
-  const std::string consistency = servers ? strategies::paired(step.strategy, recipe.ps).consistency : "bsp";
-  Simulation simulation{
-      .network = graph.network(), .cluster = cluster.name, .strategy = step.strategy, .jitter = jitter_text(recipe.timing)};
+  DeviceTimes(const SimulateFlags& flags, const train::Recipe& recipe, const graph::Graph& graph, const perf::Cluster& cluster,
+              const perf::RooflineSettings& settings) {
+    if (flags.profile.empty()) {
+      times = std::make_unique<perf::RooflineTimes>(graph, cluster.device, settings);
+      return;
+    }
+    profile = perf::find_profile(flags.profile);
+    const int per_host = static_cast<int>(std::min(flags.workers, cluster.devices));
+    times = std::make_unique<perf::ProfileTimes>(graph, profile->table(settings.precision, per_host), recipe.optim.name, cluster.device,
+                                                 settings);
+  }
+};
+
+/// Of several cuts into buckets a run keeps the fastest.
+void choose_settings(Simulation& simulation, const train::RecipeStep& step, const perf::CostModel& model, const perf::ComputeTimes& times,
+                     bool asynchronous) {
   for (const schedule::ProgramSettings& settings : step.settings) {
-    const perf::StepCost cost = model.cost(step.programs(settings), settings, *times, {.asynchronous = servers && consistency != "bsp"});
+    const perf::StepCost cost = model.cost(step.programs(settings), settings, times, {.asynchronous = asynchronous});
     if (simulation.modelled_s > 0 && cost.seconds >= simulation.modelled_s) continue;
     simulation.modelled_s = cost.seconds, simulation.settings = settings, simulation.notes = cost.notes;
   }
+}
 
-  sim::Job job{.stages = step.programs(simulation.settings), .settings = simulation.settings, .cluster = cluster};
-  if (servers) job.servers = {consistency, recipe.ps};
+sim::Job job_of(const SimulateFlags& flags, const train::Recipe& recipe, const perf::Cluster& cluster, const std::string& consistency) {
+  sim::Job job{.stages = {}, .settings = {}, .cluster = cluster};
+  job.servers = {consistency, recipe.ps};
   job.timing = recipe.timing;
   job.faults = {slow_of(flags.slow_hosts, "--slow-host"), slow_of(flags.slow_switches, "--slow-switch")};
   job.hosts_per_switch = flags.switch_hosts;
   job.steps = flags.steps, job.seed = static_cast<std::uint64_t>(recipe.train.seed);
-  observe::Bus bus;
-  if (!flags.trace.empty()) {
-    bus.add(std::make_unique<observe::Trace>(flags.trace, bus));
-    job.traced = static_cast<int>(std::min<std::int64_t>(flags.traced, flags.workers));
-    job.trace = [&](const sim::Span& span) {
-      bus.emit(observe::Span{.name = span.name, .lane = std::string(span.lane), .rank = span.rank, .begin = span.begin, .end = span.end});
-    };
-  }
-  const SteadyClock clock;
-  const Nanoseconds begun = clock.now();
-  simulation.replayed =
-      sim::replay(job, *times,
-                  {.algorithm = [&](const schedule::Action& action) { return model.algorithm_of(action, simulation.settings); },
-                   .seconds = [&](const schedule::Action& action) { return model.collective_seconds(action, simulation.settings); }});
-  simulation.simulated_in_s = seconds(clock.now() - begun);
-  if (!flags.mtbf.empty()) add_failures(simulation, flags, checkpoint_seconds(flags, graph, device.moments), job.seed);
+  return job;
+}
 
-  if (!flags.picture.empty()) write_atomically(flags.picture, simulation_picture(simulation));
-  if (flags.json) return print_json(simulation_json(simulation)), kDone;
+/// Spans of the first ranks go to the file of --trace.
+void add_trace(sim::Job& job, observe::Bus& bus, const SimulateFlags& flags) {
+  bus.add(std::make_unique<observe::Trace>(flags.trace, bus));
+  job.traced = static_cast<int>(std::min<std::int64_t>(flags.traced, flags.workers));
+  job.trace = [&bus](const sim::Span& span) {
+    bus.emit(observe::Span{.name = span.name, .lane = std::string(span.lane), .rank = span.rank, .begin = span.begin, .end = span.end});
+  };
+}
+
+void print_simulation(const Simulation& simulation, const SimulateFlags& flags, int traced) {
+  if (flags.json) return print_json(simulation_json(simulation));
   std::cout << simulation_text(simulation);
   if (!flags.picture.empty()) std::cout << fmt::format("  picture: {}\n", flags.picture);
-  if (!flags.trace.empty()) std::cout << fmt::format("  trace of {} ranks: {}, for ui.perfetto.dev\n", job.traced, flags.trace);
+  if (!flags.trace.empty()) std::cout << fmt::format("  trace of {}: {}, for ui.perfetto.dev\n", plural(traced, "rank"), flags.trace);
+}
+
+int run_simulate(SimulateFlags flags) {
+  const perf::Cluster cluster = perf::find_cluster(flags.cluster);
+  const train::Recipe recipe = simulated_recipe(flags, cluster);
+  const graph::Graph graph = simulated_graph(recipe);
+  const auto hosts = static_cast<int>((flags.workers + cluster.devices - 1) / cluster.devices);
+  const train::RecipeStep step = train::step_of(recipe, graph, {.hosts = hosts, .shares_memory = true});
+  const std::string consistency = recipe.servers() ? strategies::paired(step.strategy, recipe.ps).consistency : "bsp";
+  sim::Job job = job_of(flags, recipe, cluster, consistency);
+  for (const std::string& file : {flags.trace, flags.picture})
+    if (!file.empty()) ensure_writable_folder(std::filesystem::absolute(file).parent_path());
+
+  const perf::RooflineSettings device = device_settings(recipe, step.settings.front());
+  const DeviceTimes device_times(flags, recipe, graph, cluster, device);
+  const perf::CostModel model(cluster);
+  Simulation simulation{
+      .network = graph.network(), .cluster = cluster.name, .strategy = step.strategy, .jitter = jitter_text(recipe.timing)};
+  choose_settings(simulation, step, model, *device_times.times, consistency != "bsp");
+  job.stages = step.programs(simulation.settings), job.settings = simulation.settings;
+
+  observe::Bus bus;
+  if (!flags.trace.empty()) add_trace(job, bus, flags);
+  const SteadyClock clock;
+  const Nanoseconds begun = clock.now();
+  const sim::CollectiveModel collectives{
+      .algorithm = [&](const schedule::Action& action) { return model.algorithm_of(action, job.settings); },
+      .seconds = [&](const schedule::Action& action) { return model.collective_seconds(action, job.settings); }};
+  simulation.replayed = sim::replay(job, *device_times.times, collectives);
+  simulation.simulated_in_s = seconds(clock.now() - begun);
+  if (!flags.mtbf.empty()) add_failures(simulation, flags, checkpoint_seconds(flags, graph, device.moments), job.seed);
+  if (!flags.picture.empty()) write_atomically(flags.picture, simulation_picture(simulation));
+  print_simulation(simulation, flags, job.traced);
   return kDone;
 }
 
