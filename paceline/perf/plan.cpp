@@ -1,0 +1,190 @@
+#include "paceline/perf/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "paceline/base/error.h"
+#include "paceline/memory/fit.h"
+#include "paceline/perf/plan_costs.h"
+#include "paceline/perf/plan_fit.h"
+#include "paceline/perf/plan_space.h"
+
+namespace paceline::perf {
+namespace {
+
+void check(const PlanQuestion& question) {
+  if (question.workers > question.cluster.processes())
+    throw ConfigError(fmt::format("{} workers, but cluster '{}' has {} devices ({} hosts of {}); use at most {}, or another cluster",
+                                  question.workers, question.cluster.name, question.cluster.processes(), question.cluster.hosts,
+                                  question.cluster.devices, question.cluster.processes()));
+  ensure(question.strategies.single != nullptr && question.strategies.allreduce != nullptr, "the strategies state their programs");
+}
+
+/// The choices of one group differ in micro-batches, recomputation and buckets alone; a table shows the best of each group.
+using Group = std::tuple<int, int, int, int, std::string, bool, std::string>;
+Group group_of(const Choice& choice) {
+  const schedule::ProgramSettings& program = choice.program;
+  return {program.data, program.pipeline, program.tensor, program.zero, program.schedule, choice.sequence, choice.hybrid};
+}
+
+struct Bounded {
+  double seconds = 0;
+  Choice choice;
+};
+
+/// Best first by a lower bound of the seconds, until nothing that is left can be among the best groups.
+class Search {
+ public:
+  Search(const PlanQuestion& question, const PlanCosts& costs) : question_(question), costs_(costs) {}
+
+  Plans run() {
+    for (const Bounded& each : candidates()) {
+      if (each.seconds > cutoff()) break;
+      consider(each.choice);
+    }
+    for (auto& [group, plan] : best_) {
+      improve(plan);
+      plans_.exact.push_back(plan);
+    }
+    sort_and_cut(plans_.exact);
+    for (Plan& plan : plans_.exact) costs_.add_gains(plan);
+    return std::move(plans_);
+  }
+
+ private:
+  std::vector<Bounded> candidates() {
+    std::vector<Bounded> made;
+    for (const Choice& mesh : meshes(question_))
+      for (Choice& choice : choices_on(question_, mesh)) {
+        ++plans_.considered;
+        for (const char* recompute : kRecompute) {
+          choice.program.recompute = recompute;
+          made.push_back({costs_.bound(choice), choice});
+        }
+      }
+    std::ranges::stable_sort(made, {}, &Bounded::seconds);
+    return made;
+  }
+
+  double cutoff() const {
+    if (best_.size() < question_.rows) return std::numeric_limits<double>::infinity();
+    std::vector<double> seconds;
+    for (const auto& [group, plan] : best_) seconds.push_back(plan.cost.seconds);
+    const auto last = seconds.begin() + static_cast<std::ptrdiff_t>(question_.rows) - 1;
+    std::ranges::nth_element(seconds, last);
+    return *last;
+  }
+
+  void consider(const Choice& choice) {
+    const Group group = group_of(choice);
+    // Once something fits, recomputing more of it is slower. The bounds have less recomputation first.
+    if (fitting_.contains({group, choice.program.micro_batches})) return;
+    std::optional<Plan> plan = costs_.fitted(choice);
+    if (!plan) {
+      ++plans_.too_large;
+      return;
+    }
+    fitting_.insert({group, choice.program.micro_batches});
+    try {
+      costs_.add_cost(*plan);
+    } catch (const ConfigError&) {  // the strategy cannot do it
+      return;
+    }
+    ++plans_.costed;
+    const auto [found, first] = best_.try_emplace(group, *plan);
+    if (!first && plan->cost.seconds < found->second.cost.seconds) found->second = std::move(*plan);
+  }
+
+  void improve(Plan& plan) {
+    for (const Choice& other : with_buckets(plan.choice)) {
+      std::optional<Plan> better = costs_.fitted(other);
+      if (!better) continue;
+      costs_.add_cost(*better);
+      ++plans_.costed;
+      if (better->cost.seconds < plan.cost.seconds) plan = std::move(*better);
+    }
+  }
+
+  void sort_and_cut(std::vector<Plan>& plans) const {
+    std::ranges::stable_sort(plans, {}, [](const Plan& plan) { return plan.cost.seconds; });
+    if (plans.size() > question_.rows) plans.resize(question_.rows);
+  }
+
+  const PlanQuestion& question_;
+  const PlanCosts& costs_;
+  Plans plans_;
+  std::map<Group, Plan> best_;
+  std::set<std::pair<Group, std::int64_t>> fitting_;
+};
+
+/// One replica of the whole network for each worker.
+std::optional<Choice> data_alone(const PlanQuestion& question) {
+  if (question.workers < 2 || question.batch % question.workers != 0) return std::nullopt;
+  for (const Choice& mesh : meshes(question))
+    if (mesh.program.data == question.workers) return mesh;
+  return std::nullopt;
+}
+
+std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& costs, std::vector<std::string>& notes) {
+  std::vector<Plan> made;
+  const std::optional<Choice> alone = data_alone(question);
+  if (!alone) return made;
+  bool fits = true;
+  const auto add = [&](const Choice& choice, const std::string& remark) {
+    std::optional<Plan> plan = costs.fitted(choice);
+    fits = fits && plan;
+    if (plan) try {
+        costs.add_cost(*plan);
+        plan->remark = remark;
+        made.push_back(std::move(*plan));
+      } catch (const ConfigError&) {  // the strategy cannot do it
+      }
+  };
+  for (const OtherWire& wire : question.strategies.wires) {
+    if (question.storage != 4) break;  // compressors take fp32
+    Choice choice = *alone;
+    choice.compression = wire.compression;
+    choice.program.wire_bytes = wire.bytes, choice.program.compressed = wire.traffic;
+    add(choice, fmt::format("{:.3g} bytes per gradient", wire.bytes));
+  }
+  for (const OtherStrategy& strategy : question.strategies.others) {
+    Choice choice = *alone;
+    choice.strategy = strategy.key, choice.program.overlap = false;
+    add(choice, strategy.remark);
+  }
+  if (!fits) notes.emplace_back("some lossy or asynchronous plans do not fit: each worker has the whole network there");
+  for (Plan& plan : made)
+    if (plan.cost.staleness > 0) plan.remark += fmt::format("; staleness {:.3g}", plan.cost.staleness);
+  std::ranges::stable_sort(made, std::greater{}, &Plan::samples_per_s);
+  return made;
+}
+
+}  // namespace
+
+Plans make_plans(const PlanQuestion& question) {
+  check(question);
+  const PlanCosts costs(question);
+  Plans plans = Search(question, costs).run();
+  if (plans.considered == 0) throw ConfigError(no_mesh_message(question));
+  if (plans.exact.empty()) throw ConfigError(no_fit_message(question));
+  plans.others = other_plans(question, costs, plans.notes);
+  for (const std::string& note : plans.exact.front().cost.notes) plans.notes.push_back(note);
+  return plans;
+}
+
+Plan cost_choice(const PlanQuestion& question, const Choice& choice) {
+  check(question);
+  const PlanCosts costs(question);
+  std::optional<Plan> plan = costs.fitted(choice);
+  if (!plan) throw ConfigError(fmt::format("{} does not fit into {}", title_of(choice), memory::readable(memory_limit(question))));
+  costs.add_cost(*plan), costs.add_gains(*plan);
+  return *plan;
+}
+
+std::vector<schedule::Program> programs_of(const PlanQuestion& question, const Choice& choice) {
+  return PlanCosts(question).programs(choice);
+}
+
+}  // namespace paceline::perf

@@ -1,0 +1,207 @@
+#include "paceline/perf/plan_costs.h"
+
+#include <algorithm>
+
+#include "paceline/base/error.h"
+#include "paceline/graph/units.h"
+#include "paceline/memory/fit.h"
+#include "paceline/perf/plan_space.h"
+#include "paceline/perf/program_model.h"
+#include "paceline/perf/roofline_times.h"
+#include "paceline/schedule/pipeline.h"
+
+namespace paceline::perf {
+namespace {
+
+using schedule::Action;
+
+constexpr double kSamples = 1e6;  // for which device-hours and money are given
+
+void twice(Quantity& quantity) { quantity.value *= 2; }
+
+/// The cluster with one part twice as fast, by the part's name; the first is the cluster itself.
+std::vector<std::pair<std::string, Cluster>> faster_clusters(const Cluster& cluster) {
+  std::vector<std::pair<std::string, Cluster>> made = {{"", cluster}};
+  const auto add = [&](const std::string& name) -> Cluster& { return made.emplace_back(name, cluster).second; };
+  Device& processor = add("processor").device;
+  twice(processor.flops), twice(processor.tf32.flops), twice(processor.bf16.flops), twice(processor.fp16.flops);
+  Device& memory = add("memory bandwidth").device;
+  twice(memory.memory_bandwidth), twice(memory.update_bandwidth), twice(memory.reduce_bandwidth);
+  if (cluster.devices > 1) twice(add(cluster.hosts > 1 ? "links inside hosts" : "links").inside.bandwidth);
+  if (cluster.hosts > 1) twice(add(cluster.devices > 1 ? "links between hosts" : "links").between.bandwidth);
+  if (cluster.hosts == 1 || cluster.devices == 1)  // then both are the same class
+    for (auto& [name, each] : made)
+      if (name == "links") (cluster.devices > 1 ? each.between : each.inside) = cluster.devices > 1 ? each.inside : each.between;
+  return made;
+}
+
+RooflineSettings roofline_settings(const PlanQuestion& question, const Choice& choice) {
+  return {.tensor = choice.program.tensor,
+          .sequence = choice.sequence,
+          .product_bytes = static_cast<double>(question.product),
+          .storage_bytes = static_cast<double>(question.storage),
+          .moments = question.moments,
+          .compression = choice.compression};
+}
+
+/// By rank of the pipeline: first and last unit of its chunks, in pairs.
+std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, int ranks) {
+  std::vector<std::vector<int>> made;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<int>& pairs = made.emplace_back();
+    for (const graph::Units& units : graph::held_by(stages, ranks, rank))
+      pairs.insert(pairs.end(), {static_cast<int>(units.first), static_cast<int>(units.last)});
+  }
+  return made;
+}
+
+}  // namespace
+
+struct PlanCosts::Variant {
+  Variant(std::string part, const Cluster& cluster) : name(std::move(part)), model(cluster) {}
+
+  std::string name;
+  CostModel model;
+  mutable std::map<std::tuple<int, bool, std::string>, std::unique_ptr<ComputeTimes>> times = {};
+
+  const ComputeTimes& times_of(const PlanQuestion& question, const Choice& choice) const {
+    auto& found = times[{choice.program.tensor, choice.sequence, choice.compression}];
+    if (!found)
+      found = question.times
+                  ? question.times(model.cluster().device, choice)
+                  : std::make_unique<RooflineTimes>(*question.graph, model.cluster().device, roofline_settings(question, choice));
+    return *found;
+  }
+};
+
+PlanCosts::PlanCosts(const PlanQuestion& question)
+    : question_(question), units_(static_cast<int>(graph::units_of(*question.graph).size())) {
+  for (auto& [name, cluster] : faster_clusters(question.cluster)) variants_.push_back(std::make_unique<Variant>(name, cluster));
+}
+PlanCosts::~PlanCosts() = default;
+
+const schedule::ProgramModel& PlanCosts::model_of(const Choice& choice) const {
+  const auto [found, missing] =
+      models_.try_emplace({choice.program.tensor, choice.sequence, choice.hybrid, choice.hybrid == "none" ? 1 : choice.program.data});
+  if (missing)
+    found->second = program_model(*question_.graph, {.data = choice.program.data,
+                                                     .tensor = choice.program.tensor,
+                                                     .sequence = choice.sequence,
+                                                     .hybrid = choice.hybrid,
+                                                     .batch = question_.batch});
+  return found->second;
+}
+
+const std::vector<graph::Units>& PlanCosts::cut_of(const Choice& choice) const {
+  const auto [found, missing] = cuts_.try_emplace({choice.program.pipeline, choice.program.chunks});
+  if (missing) found->second = graph::cut_stages(graph::counted_costs(*question_.graph), {choice.program.pipeline, choice.program.chunks});
+  return found->second;
+}
+
+std::optional<Plan> PlanCosts::fitted(Choice choice) const {
+  memory::Plan plan = memory_plan(question_, choice);
+  const std::int64_t limit = memory_limit(question_);
+  std::vector<graph::Units> stages = cut_of(choice);
+  std::vector<memory::RankKind> kinds = memory::estimate(*question_.graph, plan, stages);
+  if (memory::largest(kinds).bytes.total() > limit && choice.program.pipeline > 1) {
+    plan.limit = limit;
+    stages = memory::cut_stages(*question_.graph, plan);
+    kinds = memory::estimate(*question_.graph, plan, stages);
+    choice.cut_gb = static_cast<double>(limit) / 1e9;
+  }
+  const memory::RankKind& most = memory::largest(kinds);
+  if (most.bytes.total() > limit) return std::nullopt;
+  if (choice.program.pipeline > 1) choice.program.stages = by_rank(stages, choice.program.pipeline);
+  Plan made;
+  made.choice = std::move(choice), made.rank = most.name, made.bytes = most.bytes;
+  return made;
+}
+
+double PlanCosts::pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const {
+  const ComputeTimes& times = variants_.front()->times_of(question_, choice);
+  Action action{.kind = Action::Kind::compute, .work = Action::Work::forward, .first = 0, .last = units_};
+  double seconds = times.seconds(action, samples) * (recomputes ? 2 : 1);
+  action.work = Action::Work::backward;
+  return seconds + times.seconds(action, samples);
+}
+
+double PlanCosts::bound(const Choice& choice) const {
+  const schedule::ProgramSettings& program = choice.program;
+  const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
+  const double pass = pass_seconds(choice, samples, program.recompute != "none") / program.pipeline;
+  double idle = 0;
+  if (program.pipeline > 1) {
+    const auto& schedule = find(schedule::pipelines(), "parallel.schedule", program.schedule).make;
+    // Equal thirds: the bubble of uneven ones is no smaller.
+    idle = schedule.idle({program.pipeline, static_cast<int>(program.micro_batches), program.chunks}, {pass / 3, pass / 3, pass / 3});
+  }
+  return static_cast<double>(program.micro_batches) * pass + idle;
+}
+
+std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
+  Programs state = choice.strategy == "single" ? question_.strategies.single : question_.strategies.allreduce;
+  for (const OtherStrategy& other : question_.strategies.others)
+    if (other.key == choice.strategy) state = other.programs;
+  return state(model_of(choice), choice.program);
+}
+
+StepCost PlanCosts::cost(const Variant& variant, const Choice& choice) const {
+  const ComputeTimes& times = variant.times_of(question_, choice);
+  const auto other = std::ranges::find(question_.strategies.others, choice.strategy, &OtherStrategy::key);
+  if (other == question_.strategies.others.end()) return variant.model.cost(programs(choice), choice.program, times);
+  StepCost cost = variant.model.cost(programs(choice), choice.program, times, {.asynchronous = other->asynchronous});
+  if (other->period <= 1) return cost;
+  // Between meetings every worker is alone.
+  const StepCost alone = variant.model.cost(question_.strategies.single(model_of(choice), choice.program), choice.program, times);
+  const auto mean = [&](double meeting, double without) {
+    return (meeting + static_cast<double>(other->period - 1) * without) / static_cast<double>(other->period);
+  };
+  cost.seconds = mean(cost.seconds, alone.seconds), cost.low = mean(cost.low, alone.low), cost.high = mean(cost.high, alone.high);
+  cost.split.compute = mean(cost.split.compute, alone.split.compute);
+  cost.split.optimizer = mean(cost.split.optimizer, alone.split.optimizer);
+  cost.split.encoding = mean(cost.split.encoding, alone.split.encoding);
+  cost.split.bubble = mean(cost.split.bubble, alone.split.bubble);
+  cost.split.straggling = mean(cost.split.straggling, 0);
+  for (std::size_t axis = 0; axis < kProgramAxes; ++axis)
+    cost.split.exposed.of[axis] = mean(cost.split.exposed.of[axis], alone.split.exposed.of[axis]);
+  cost.steps_per_s = 1 / cost.seconds;
+  return cost;
+}
+
+void PlanCosts::add_cost(Plan& plan) const {
+  const Variant& cluster = *variants_.front();
+  const schedule::ProgramSettings& program = plan.choice.program;
+  plan.cost = cost(cluster, plan.choice);
+  const auto workers = static_cast<double>(plan.choice.workers());
+  const auto other = std::ranges::find(question_.strategies.others, plan.choice.strategy, &OtherStrategy::key);
+  const bool asynchronous = other != question_.strategies.others.end() && other->asynchronous;
+  plan.samples_per_s = asynchronous ? plan.cost.steps_per_s * static_cast<double>(program.samples)
+                                    : static_cast<double>(question_.batch) / plan.cost.seconds;
+  // The same work on as many devices that only compute, in parts as large as there are or as here, whichever is faster.
+  Choice alone;
+  alone.program.storage_bytes = program.storage_bytes;
+  const auto per_sample = [&](std::int64_t samples) {
+    const std::int64_t whole = std::max<std::int64_t>(samples, 1);
+    return pass_seconds(alone, whole, false) / static_cast<double>(whole);
+  };
+  const double best =
+      std::min(per_sample(program.samples / program.micro_batches), per_sample(question_.batch / static_cast<std::int64_t>(workers)));
+  plan.efficiency = best * plan.samples_per_s / workers;
+  plan.device_hours = workers * kSamples / plan.samples_per_s / 3600;
+  plan.money = plan.device_hours * question_.price;
+  std::int64_t largest = 0;
+  for (const schedule::Program& stage : programs(plan.choice))
+    for (const Action& action : stage)
+      if (action.kind == Action::Kind::communicate && action.axis == Action::Axis::data && action.elements > largest &&
+          action.exchange < Action::Exchange::barrier) {
+        largest = action.elements;
+        plan.algorithm = cluster.model.algorithm_of(action, program);
+      }
+}
+
+void PlanCosts::add_gains(Plan& plan) const {
+  plan.gains.clear();
+  for (std::size_t i = 1; i < variants_.size(); ++i) plan.gains.push_back({variants_[i]->name, cost(*variants_[i], plan.choice).seconds});
+}
+
+}  // namespace paceline::perf

@@ -1,0 +1,41 @@
+// What choices cost on a cluster, and on the same cluster with one part twice as fast. Keeps what many choices have in common: the times
+// of passes, the network as programs see it, the cuts into stages, the costs of collectives.
+#pragma once
+
+#include <map>
+#include <tuple>
+
+#include "paceline/perf/plan.h"
+
+namespace paceline::perf {
+
+class PlanCosts {
+ public:
+  explicit PlanCosts(const PlanQuestion& question);
+  ~PlanCosts();
+
+  /// With the stages of its pipeline filled in, and the memory of the rank that needs most; nothing where it does not fit.
+  std::optional<Plan> fitted(Choice choice) const;
+  /// Seconds that no choice of this kind can fall below: computation, and the bubble of equal stages.
+  double bound(const Choice& choice) const;
+  /// Fills in what follows from the cost. ConfigError where the strategy cannot do it.
+  void add_cost(Plan& plan) const;
+  void add_gains(Plan& plan) const;
+
+  std::vector<schedule::Program> programs(const Choice& choice) const;
+
+ private:
+  struct Variant;  // the cluster, or the cluster with one part twice as fast
+  StepCost cost(const Variant& variant, const Choice& choice) const;
+  const schedule::ProgramModel& model_of(const Choice& choice) const;
+  const std::vector<graph::Units>& cut_of(const Choice& choice) const;
+  double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
+
+  const PlanQuestion& question_;
+  std::vector<std::unique_ptr<Variant>> variants_;  // the first is the cluster itself
+  int units_ = 0;
+  mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
+  mutable std::map<std::pair<int, int>, std::vector<graph::Units>> cuts_;  // by stages and chunks
+};
+
+}  // namespace paceline::perf

@@ -1,0 +1,149 @@
+#include "paceline/perf/plan_space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "paceline/base/error.h"
+#include "paceline/graph/hybrid.h"
+#include "paceline/graph/units.h"
+#include "paceline/schedule/pipeline.h"
+
+namespace paceline::perf {
+namespace {
+
+constexpr std::int64_t kMostMicroBatches = 256;  // of a pipeline: its bubble is small long before
+constexpr std::int64_t kMostTensor = 8;          // where hosts have one device each
+
+bool shares_layers(const graph::Graph& graph, int tensor, bool sequence) {
+  try {
+    return graph::tensor_split(graph, tensor, sequence).splits_anything();
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+bool shares_connected(const PlanQuestion& question, const Choice& mesh) {
+  try {
+    return graph::hybrid_split(*question.graph, "auto", mesh.program.data, question.batch).splits_anything();
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+/// The value that the question fixes, or nothing.
+std::optional<std::int64_t> fixed(const PlanQuestion& question, const std::string& key) {
+  const auto found = question.fixed.find(key);
+  return found == question.fixed.end() ? std::nullopt : std::optional(found->second);
+}
+bool allows(const PlanQuestion& question, const std::string& key, std::int64_t value) {
+  const auto only = fixed(question, key);
+  return !only || *only == value;
+}
+
+/// Powers of two, and all samples one by one.
+std::vector<std::int64_t> micro_batches(const PlanQuestion& question, const Choice& mesh) {
+  const std::int64_t samples = mesh.program.samples;
+  const std::int64_t most = mesh.program.pipeline > 1 ? std::min(samples, kMostMicroBatches) : samples;
+  std::vector<std::int64_t> counts;
+  for (std::int64_t count = 1; count <= most; count *= 2)
+    if (samples % count == 0 && allows(question, "micro_batches", count)) counts.push_back(count);
+  if (const auto only = fixed(question, "micro_batches"); only && counts.empty() && *only <= samples) counts.push_back(*only);
+  return counts;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> divisors_of(std::int64_t number) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t i = 1; i * i <= number; ++i) {
+    if (number % i != 0) continue;
+    low.push_back(i);
+    if (i != number / i) high.push_back(number / i);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+std::vector<Choice> meshes(const PlanQuestion& question) {
+  const auto units = static_cast<std::int64_t>(graph::units_of(*question.graph).size());
+  const std::int64_t widest = question.cluster.devices > 1 ? question.cluster.devices : kMostTensor;
+  std::vector<Choice> found;
+  for (const std::int64_t tensor : divisors_of(question.workers)) {
+    if (tensor > widest || !allows(question, "tensor", tensor)) continue;
+    for (const bool sequence : {false, true}) {
+      if (tensor == 1 ? sequence : !shares_layers(*question.graph, static_cast<int>(tensor), sequence)) continue;
+      for (const std::int64_t pipeline : divisors_of(question.workers / tensor)) {
+        const std::int64_t data = question.workers / tensor / pipeline;
+        if (pipeline > units || question.batch % data != 0 || !allows(question, "pipeline", pipeline) || !allows(question, "data", data))
+          continue;
+        Choice& mesh = found.emplace_back();
+        mesh.strategy = question.workers == 1 ? "single" : "allreduce", mesh.sequence = sequence;
+        mesh.program.data = static_cast<int>(data), mesh.program.pipeline = static_cast<int>(pipeline);
+        mesh.program.tensor = static_cast<int>(tensor), mesh.program.samples = question.batch / data;
+        mesh.program.overlap = data > 1;
+        mesh.program.storage_bytes = question.storage, mesh.program.wire_bytes = static_cast<double>(question.storage);
+        mesh.program.activation_bytes = question.product;
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh) {
+  std::vector<Choice> choices;
+  const auto add = [&](std::int64_t count, int zero, std::string_view schedule, int chunks) {
+    Choice& choice = choices.emplace_back(mesh);
+    choice.program.micro_batches = count, choice.program.zero = zero, choice.program.sharded_update = zero > 0;
+    choice.program.schedule = schedule, choice.program.chunks = chunks;
+  };
+  const auto units = static_cast<int>(graph::units_of(*question.graph).size());
+  for (const std::int64_t count : micro_batches(question, mesh))
+    for (int zero = 0; zero <= (mesh.program.data > 1 ? 3 : 0); ++zero) {
+      if (!allows(question, "zero", zero)) continue;
+      if (mesh.program.pipeline == 1) {
+        add(count, zero, "1f1b", 1);
+        continue;
+      }
+      for (const auto& entry : schedule::pipelines()) {
+        const int chunks = schedule::resolve_chunks(entry, 0);
+        const schedule::PipelineProblem problem{mesh.program.pipeline, static_cast<int>(count), chunks};
+        if (problem.virtual_stages() > units || (chunks > 1 && count % mesh.program.pipeline != 0)) continue;
+        add(count, zero, entry.key, chunks);
+      }
+    }
+  const bool data_alone = mesh.program.tensor == 1 && mesh.program.pipeline == 1 && mesh.program.data > 1;
+  if (data_alone && allows(question, "zero", 0) && allows(question, "micro_batches", 1) && shares_connected(question, mesh)) {
+    add(1, 0, "1f1b", 1);
+    choices.back().hybrid = "auto";
+  }
+  return choices;
+}
+
+std::vector<Choice> with_buckets(const Choice& choice) {
+  std::vector<Choice> choices;
+  if (choice.program.data == 1 || choice.program.zero == 3) return choices;  // nothing travels, or it travels by units
+  for (const std::int64_t mebibytes : {1, 4, 25, 100, 400}) {
+    Choice& other = choices.emplace_back(choice);
+    other.program.bucket_bytes = mebibytes << 20;
+  }
+  return choices;
+}
+
+memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice) {
+  const schedule::ProgramSettings& program = choice.program;
+  memory::Plan plan;
+  plan.data = program.data, plan.pipeline = program.pipeline, plan.tensor = program.tensor, plan.zero = program.zero;
+  plan.samples = program.samples, plan.micro_batches = program.micro_batches;
+  plan.schedule = program.schedule, plan.chunks = program.chunks;
+  plan.sequence = choice.sequence, plan.hybrid = choice.hybrid, plan.recompute = program.recompute;
+  plan.storage = question.storage, plan.product = question.product, plan.moments = question.moments;
+  plan.bucket = program.bucket_bytes;
+  return plan;
+}
+
+std::int64_t memory_limit(const PlanQuestion& question) {
+  return question.memory > 0 ? question.memory : static_cast<std::int64_t>(question.cluster.device.memory.value);
+}
+
+}  // namespace paceline::perf

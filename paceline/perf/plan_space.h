@@ -1,0 +1,26 @@
+// What the planner looks at: every way to lay so many workers out, and the settings that go with it.
+#pragma once
+
+#include "paceline/perf/plan.h"
+
+namespace paceline::perf {
+
+/// Divisors, ascending.
+std::vector<std::int64_t> divisors_of(std::int64_t number);
+
+/// Meshes on which the workers share the network and divide the batch; `program` has data, pipeline and tensor alone.
+std::vector<Choice> meshes(const PlanQuestion& question);
+
+/// What is tried on a mesh: stages of ZeRO's, micro-batches, pipeline schedules, shared layers. Recomputation is left out: it costs time
+/// and nothing else, so the least of it that fits is best (kRecompute).
+std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh);
+inline constexpr const char* kRecompute[] = {"none", "units", "all"};
+
+/// The same with other buckets.
+std::vector<Choice> with_buckets(const Choice& choice);
+
+memory::Plan memory_plan(const PlanQuestion& question, const Choice& choice);
+/// Of a device.
+std::int64_t memory_limit(const PlanQuestion& question);
+
+}  // namespace paceline::perf
