@@ -1,0 +1,116 @@
+#include "paceline/perf/step_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "paceline/base/error.h"
+#include "paceline/base/text.h"
+
+namespace paceline::perf {
+namespace {
+
+struct Column {
+  std::string_view name;
+  std::int64_t MeasuredStep::* field = nullptr;  // nullptr: the seconds, in ms
+  bool needed = true;
+};
+constexpr Column kColumns[] = {
+    {"# GPUs", &MeasuredStep::gpus},
+    {"global batch", &MeasuredStep::global_batch},
+    {"micro batch", &MeasuredStep::micro_batch},
+    {"hidden size", &MeasuredStep::hidden},
+    {"attention heads", &MeasuredStep::heads},
+    {"# layers", &MeasuredStep::layers},
+    {"sequence length", &MeasuredStep::sequence},
+    {"vocabulary", &MeasuredStep::vocabulary, false},
+    {"tensor parallelism", &MeasuredStep::tensor},
+    {"data parallelism", &MeasuredStep::data},
+    {"pipeline parallelism", &MeasuredStep::pipeline},
+    {"iteration time (ms)", nullptr},
+};
+constexpr std::int64_t kMost = 1 << 24;  // of any count: sizes stay far from the ends of 64 bits
+
+class Reader {
+ public:
+  explicit Reader(const std::string& source) : source_(source) {}
+
+  void read_names(const std::string& line) {
+    const std::vector<std::string> names = split(line, ',');
+    for (const Column& column : kColumns) {
+      const auto found = std::ranges::find_if(names, [&](const std::string& name) { return trimmed(name) == column.name; });
+      places_.push_back(found == names.end() ? -1 : found - names.begin());
+      if (found == names.end() && column.needed)
+        throw DataError(fmt::format("{}:1: has no column '{}'; the line of names is that of vTrain's tables (docs/planner.md)", source_,
+                                    column.name));
+    }
+    width_ = names.size();
+  }
+
+  MeasuredStep read(const std::string& text, std::int64_t line) const {
+    const std::vector<std::string> values = split(text, ',');
+    if (values.size() != width_) throw DataError(fmt::format("{}:{}: has {} values for {} names", source_, line, values.size(), width_));
+    MeasuredStep step;
+    step.line = line;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      if (places_[i] < 0) continue;
+      const double value = number(values[static_cast<std::size_t>(places_[i])], line, kColumns[i]);
+      if (kColumns[i].field == nullptr) step.seconds = value / 1e3;
+      else step.*kColumns[i].field = static_cast<std::int64_t>(value);
+    }
+    check(step);
+    return step;
+  }
+
+ private:
+  double number(std::string_view text, std::int64_t line, const Column& column) const {
+    text = trimmed(text);
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = column.field == nullptr || (value == std::floor(value) && value <= static_cast<double>(kMost));
+    if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || !std::isfinite(value) || !whole)
+      throw DataError(fmt::format("{}:{}: {} is '{}', and must be a {} above 0", source_, line, column.name, text,
+                                  column.field != nullptr ? "whole number" : "number"));
+    return value;
+  }
+
+  void check(const MeasuredStep& step) const {
+    const auto refuse = [&](const std::string& why) { throw DataError(fmt::format("{}:{}: {}", source_, step.line, why)); };
+    if (step.tensor * step.data * step.pipeline != step.gpus)
+      refuse(fmt::format("tensor {} × data {} × pipeline {} are not {} GPUs", step.tensor, step.data, step.pipeline, step.gpus));
+    if (step.global_batch % (step.micro_batch * step.data) != 0)
+      refuse(fmt::format("a global batch of {} does not divide into micro-batches of {} on {} replicas", step.global_batch,
+                         step.micro_batch, step.data));
+    if (step.layers % step.pipeline != 0) refuse(fmt::format("{} layers do not divide into {} stages", step.layers, step.pipeline));
+    if (step.hidden % step.heads != 0) refuse(fmt::format("a hidden size of {} does not divide into {} heads", step.hidden, step.heads));
+    if (step.heads % step.tensor != 0) refuse(fmt::format("{} heads do not divide among {} ranks", step.heads, step.tensor));
+  }
+
+  const std::string& source_;
+  std::vector<std::ptrdiff_t> places_;  // by column; −1: not there
+  std::size_t width_ = 0;
+};
+
+}  // namespace
+
+std::string MeasuredStep::title() const {
+  return fmt::format("hidden {}, {} layers, tensor {} × data {} × pipeline {}, {} micro-batches of {}", hidden, layers, tensor, data,
+                     pipeline, micro_batches(), micro_batch);
+}
+
+std::vector<MeasuredStep> read_step_table(const std::string& text, const std::string& source) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  std::vector<std::string> lines = split(text, '\n');
+  if (lines.front().starts_with(kByteOrderMark)) lines.front().erase(0, kByteOrderMark.size());
+  Reader reader(source);
+  reader.read_names(lines.front());
+  std::vector<MeasuredStep> steps;
+  for (std::size_t i = 1; i < lines.size(); ++i)
+    if (!trimmed(lines[i]).empty()) steps.push_back(reader.read(lines[i], static_cast<std::int64_t>(i) + 1));
+  if (steps.empty()) throw DataError(fmt::format("{}: has names and no steps", source));
+  return steps;
+}
+
+}  // namespace paceline::perf
