@@ -1,5 +1,6 @@
 // Fits a few positive numbers to measurements: Levenberg–Marquardt on their logarithms. Each is drawn towards where it starts as far as its
-// spread says, so that what the measurements do not show stays where it was; single measurements that fit nothing count less (pseudo-Huber).
+// spread says, so that what the measurements do not show stays where it was; single measurements that fit nothing count less
+// (pseudo-Huber).
 #pragma once
 
 #include <functional>

@@ -14,7 +14,7 @@ namespace {
 
 struct Column {
   std::string_view name;
-  std::int64_t MeasuredStep::* field = nullptr;  // nullptr: the seconds, in ms
+  std::int64_t MeasuredStep::*field = nullptr;  // nullptr: the seconds, in ms
   bool needed = true;
 };
 constexpr Column kColumns[] = {
@@ -43,15 +43,14 @@ class Reader {
       const auto found = std::ranges::find_if(names, [&](const std::string& name) { return trimmed(name) == column.name; });
       places_.push_back(found == names.end() ? -1 : found - names.begin());
       if (found == names.end() && column.needed)
-        throw DataError(fmt::format("{}:1: has no column '{}'; the line of names is that of vTrain's tables (docs/planner.md)", source_,
-                                    column.name));
+        refuse(1, fmt::format("no column '{}'; the names are those of vTrain's tables (docs/planner.md)", column.name));
     }
     width_ = names.size();
   }
 
   MeasuredStep read(const std::string& text, std::int64_t line) const {
     const std::vector<std::string> values = split(text, ',');
-    if (values.size() != width_) throw DataError(fmt::format("{}:{}: has {} values for {} names", source_, line, values.size(), width_));
+    if (values.size() != width_) refuse(line, fmt::format("{} values for {} names", values.size(), width_));
     MeasuredStep step;
     step.line = line;
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -65,27 +64,32 @@ class Reader {
   }
 
  private:
+  [[noreturn]] void refuse(std::int64_t line, const std::string& why) const {
+    throw DataError(source_, fmt::format("line {}: {}", line, why));
+  }
+
   double number(std::string_view text, std::int64_t line, const Column& column) const {
     text = trimmed(text);
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool whole = column.field == nullptr || (value == std::floor(value) && value <= static_cast<double>(kMost));
     if (error != std::errc() || end != text.data() + text.size() || !(value > 0) || !std::isfinite(value) || !whole)
-      throw DataError(fmt::format("{}:{}: {} is '{}', and must be a {} above 0", source_, line, column.name, text,
-                                  column.field != nullptr ? "whole number" : "number"));
+      refuse(line,
+             fmt::format("{} is '{}', and must be a {} above 0", column.name, text, column.field != nullptr ? "whole number" : "number"));
     return value;
   }
 
   void check(const MeasuredStep& step) const {
-    const auto refuse = [&](const std::string& why) { throw DataError(fmt::format("{}:{}: {}", source_, step.line, why)); };
+    const std::int64_t line = step.line;
     if (step.tensor * step.data * step.pipeline != step.gpus)
-      refuse(fmt::format("tensor {} × data {} × pipeline {} are not {} GPUs", step.tensor, step.data, step.pipeline, step.gpus));
+      refuse(line, fmt::format("tensor {} × data {} × pipeline {} are not {} GPUs", step.tensor, step.data, step.pipeline, step.gpus));
     if (step.global_batch % (step.micro_batch * step.data) != 0)
-      refuse(fmt::format("a global batch of {} does not divide into micro-batches of {} on {} replicas", step.global_batch,
-                         step.micro_batch, step.data));
-    if (step.layers % step.pipeline != 0) refuse(fmt::format("{} layers do not divide into {} stages", step.layers, step.pipeline));
-    if (step.hidden % step.heads != 0) refuse(fmt::format("a hidden size of {} does not divide into {} heads", step.hidden, step.heads));
-    if (step.heads % step.tensor != 0) refuse(fmt::format("{} heads do not divide among {} ranks", step.heads, step.tensor));
+      refuse(line, fmt::format("a global batch of {} does not divide into micro-batches of {} on {} replicas", step.global_batch,
+                               step.micro_batch, step.data));
+    if (step.layers % step.pipeline != 0) refuse(line, fmt::format("{} layers do not divide into {} stages", step.layers, step.pipeline));
+    if (step.hidden % step.heads != 0)
+      refuse(line, fmt::format("a hidden size of {} does not divide into {} heads", step.hidden, step.heads));
+    if (step.heads % step.tensor != 0) refuse(line, fmt::format("{} heads do not divide among {} ranks", step.heads, step.tensor));
   }
 
   const std::string& source_;
@@ -109,7 +113,7 @@ std::vector<MeasuredStep> read_step_table(const std::string& text, const std::st
   std::vector<MeasuredStep> steps;
   for (std::size_t i = 1; i < lines.size(); ++i)
     if (!trimmed(lines[i]).empty()) steps.push_back(reader.read(lines[i], static_cast<std::int64_t>(i) + 1));
-  if (steps.empty()) throw DataError(fmt::format("{}: has names and no steps", source));
+  if (steps.empty()) throw DataError(source, "has names and no steps");
   return steps;
 }
 
