@@ -18,10 +18,16 @@ struct CalibratedValue {
   std::string unit;
 };
 
+/// What a framework adds to the work of a device, whatever the network's description says.
+struct Overheads {
+  double step_s = 0;      // of every step
+  double vocabulary = 1;  // how many times longer the logits' products take than others of their size
+};
+
 struct Calibration {
-  Cluster cluster;    // its device and links are fitted
-  double step_s = 0;  // that every step has on top
-  int rounds = 0;     // of the fit
+  Cluster cluster;  // its device and links are fitted
+  Overheads overheads;
+  int rounds = 0;  // of the fit
   std::vector<CalibratedValue> values;
 };
 

@@ -112,7 +112,7 @@ Fitted fit(const std::vector<FitParameter>& parameters, const Residuals& residua
       break;
     }
   }
-  return {problem.values(at), rounds};
+  return {problem.values(at), rounds, cost};
 }
 
 }  // namespace paceline::perf

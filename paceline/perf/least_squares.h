@@ -21,6 +21,7 @@ using Residuals = std::function<std::vector<double>(const std::vector<double>& v
 struct Fitted {
   std::vector<double> values;  // by parameter
   int rounds = 0;
+  double cost = 0;  // of the errors that are left; of two fits to the same measurements the better one has less
 };
 
 /// `noise`: the relative error that a good model has left.

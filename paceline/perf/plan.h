@@ -67,11 +67,12 @@ struct PlanQuestion {
   const graph::Graph* graph = nullptr;
   Cluster cluster;
   std::int64_t workers = 1;
-  std::int64_t batch = 1;    // samples of a step, all workers together
-  std::int64_t memory = 0;   // bytes of a device; 0: what the cluster says
-  std::int64_t storage = 4;  // bytes of a stored parameter
-  std::int64_t product = 4;  // bytes of an operand of the products
-  int moments = 2;           // fp32 tensors of the optimizer
+  std::int64_t batch = 1;                 // samples of a step, all workers together
+  std::int64_t memory = 0;                // bytes of a device; 0: what the cluster says
+  std::int64_t storage = 4;               // bytes of a stored parameter
+  std::int64_t product = 4;               // bytes of an operand of the products
+  int moments = 2;                        // fp32 tensors of the optimizer
+  Precision precision = Precision::fp32;  // of the products
   /// Sizes that the search must not change: data, tensor, pipeline, zero, micro_batches.
   std::map<std::string, std::int64_t> fixed = {};
   double price = 0;       // of a device for an hour; 0: not asked

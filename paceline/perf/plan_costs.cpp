@@ -38,7 +38,7 @@ std::vector<std::pair<std::string, Cluster>> faster_clusters(const Cluster& clus
 RooflineSettings roofline_settings(const PlanQuestion& question, const Choice& choice) {
   return {.tensor = choice.program.tensor,
           .sequence = choice.sequence,
-          .product_bytes = static_cast<double>(question.product),
+          .precision = question.precision,
           .storage_bytes = static_cast<double>(question.storage),
           .moments = question.moments,
           .compression = choice.compression};

@@ -12,12 +12,12 @@
 namespace paceline::perf {
 namespace {
 
-struct Column {
+struct TableColumn {
   std::string_view name;
   std::int64_t MeasuredStep::*field = nullptr;  // nullptr: the seconds, in ms
   bool needed = true;
 };
-constexpr Column kColumns[] = {
+constexpr TableColumn kTableColumns[] = {
     {"# GPUs", &MeasuredStep::gpus},
     {"global batch", &MeasuredStep::global_batch},
     {"micro batch", &MeasuredStep::micro_batch},
@@ -33,13 +33,13 @@ constexpr Column kColumns[] = {
 };
 constexpr std::int64_t kMost = 1 << 24;  // of any count: sizes stay far from the ends of 64 bits
 
-class Reader {
+class TableReader {
  public:
-  explicit Reader(const std::string& source) : source_(source) {}
+  explicit TableReader(const std::string& source) : source_(source) {}
 
   void read_names(const std::string& line) {
     const std::vector<std::string> names = split(line, ',');
-    for (const Column& column : kColumns) {
+    for (const TableColumn& column : kTableColumns) {
       const auto found = std::ranges::find_if(names, [&](const std::string& name) { return trimmed(name) == column.name; });
       places_.push_back(found == names.end() ? -1 : found - names.begin());
       if (found == names.end() && column.needed)
@@ -55,9 +55,9 @@ class Reader {
     step.line = line;
     for (std::size_t i = 0; i < places_.size(); ++i) {
       if (places_[i] < 0) continue;
-      const double value = number(values[static_cast<std::size_t>(places_[i])], line, kColumns[i]);
-      if (kColumns[i].field == nullptr) step.seconds = value / 1e3;
-      else step.*kColumns[i].field = static_cast<std::int64_t>(value);
+      const double value = number(values[static_cast<std::size_t>(places_[i])], line, kTableColumns[i]);
+      if (kTableColumns[i].field == nullptr) step.seconds = value / 1e3;
+      else step.*kTableColumns[i].field = static_cast<std::int64_t>(value);
     }
     check(step);
     return step;
@@ -68,7 +68,7 @@ class Reader {
     throw DataError(source_, fmt::format("line {}: {}", line, why));
   }
 
-  double number(std::string_view text, std::int64_t line, const Column& column) const {
+  double number(std::string_view text, std::int64_t line, const TableColumn& column) const {
     text = trimmed(text);
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -108,7 +108,7 @@ std::vector<MeasuredStep> read_step_table(const std::string& text, const std::st
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   std::vector<std::string> lines = split(text, '\n');
   if (lines.front().starts_with(kByteOrderMark)) lines.front().erase(0, kByteOrderMark.size());
-  Reader reader(source);
+  TableReader reader(source);
   reader.read_names(lines.front());
   std::vector<MeasuredStep> steps;
   for (std::size_t i = 1; i < lines.size(); ++i)

@@ -49,13 +49,36 @@ std::vector<std::vector<int>> even_stages(int units, std::int64_t blocks, std::i
   return stages;
 }
 
+/// The roofline, and on top of it what the logits' products take longer.
+class FrameworkTimes final : public ComputeTimes {
+ public:
+  /// `logits_s`: on top, of a sample's forward pass.
+  FrameworkTimes(const RooflineTimes& roofline, int units, double logits_s) : roofline_(roofline), units_(units), logits_s_(logits_s) {}
+
+  double seconds(const schedule::Action& action, std::int64_t samples) const override {
+    const double seconds = roofline_.seconds(action, samples);
+    if (action.last != units_) return seconds;
+    const bool forward = action.work == schedule::Action::Work::forward, backward = action.work == schedule::Action::Work::backward;
+    return seconds + (forward ? 1 : backward ? 2 : 0) * logits_s_ * static_cast<double>(samples);
+  }
+  double idle_seconds(const schedule::Action& action, std::int64_t samples) const override {
+    return roofline_.idle_seconds(action, samples);
+  }
+  double uncertainty() const override { return roofline_.uncertainty(); }
+
+ private:
+  const RooflineTimes& roofline_;
+  int units_;
+  double logits_s_;
+};
+
 /// As Megatron-LM runs them: gradients are reduced in one piece when the passes are over.
 schedule::ProgramSettings program_of(const MeasuredStep& step, int units) {
   schedule::ProgramSettings settings;
   settings.data = static_cast<int>(step.data), settings.pipeline = static_cast<int>(step.pipeline);
   settings.tensor = static_cast<int>(step.tensor);
   settings.samples = step.global_batch / step.data, settings.micro_batches = step.micro_batches();
-  settings.bucket_bytes = 0, settings.update_at_end = true;
+  settings.bucket_bytes = 0, settings.update_at_end = true, settings.algorithm = "ring";
   settings.wire_bytes = kHalf, settings.storage_bytes = kHalf, settings.activation_bytes = kHalf;
   if (step.pipeline > 1) settings.stages = even_stages(units, step.layers, step.pipeline);
   return settings;
@@ -69,7 +92,7 @@ TableModel::TableModel(const std::vector<MeasuredStep>& steps, Programs allreduc
     if (!network) {
       network = std::make_unique<Network>(graph_of(step));
       network->settings.tensor = static_cast<int>(step.tensor);
-      network->settings.product_bytes = kHalf, network->settings.storage_bytes = kHalf;
+      network->settings.precision = Precision::fp16, network->settings.storage_bytes = kHalf;
       network->model = program_model(network->graph, {.tensor = network->settings.tensor});
       network->units = static_cast<int>(graph::units_of(network->graph).size());
     }
@@ -81,14 +104,19 @@ TableModel::TableModel(const std::vector<MeasuredStep>& steps, Programs allreduc
 }
 TableModel::~TableModel() = default;
 
-std::vector<double> TableModel::predict(const Cluster& cluster, const std::vector<std::size_t>& rows) const {
+std::vector<double> TableModel::predict(const Cluster& cluster, const Overheads& overheads, const std::vector<std::size_t>& rows) const {
   const CostModel model(cluster);
-  std::map<const Network*, RooflineTimes> times;
+  std::map<const Network*, RooflineTimes> rooflines;
   std::vector<double> seconds;
   for (const std::size_t i : rows) {
     const Row& row = rows_[i];
-    const auto found = times.try_emplace(row.network, row.network->graph, cluster.device, row.network->settings).first;
-    seconds.push_back(model.cost(row.programs, row.settings, found->second).seconds);
+    const MeasuredStep& step = steps_[i];
+    const Network& network = *row.network;
+    const auto roofline = rooflines.try_emplace(&network, network.graph, cluster.device, network.settings).first;
+    const double logits = 2 * static_cast<double>(step.sequence * step.vocabulary) * static_cast<double>(step.hidden) /
+                          static_cast<double>(step.tensor) / cluster.device.fp16.flops.value;
+    const FrameworkTimes times(roofline->second, network.units, (overheads.vocabulary - 1) * logits);
+    seconds.push_back(model.cost(row.programs, row.settings, times).seconds + overheads.step_s);
   }
   return seconds;
 }

@@ -14,8 +14,8 @@ class TableModel {
   TableModel(const std::vector<MeasuredStep>& steps, Programs allreduce);
   ~TableModel();
 
-  /// Seconds of these rows on the cluster, in their order.
-  std::vector<double> predict(const Cluster& cluster, const std::vector<std::size_t>& rows) const;
+  /// Seconds of these rows, in their order.
+  std::vector<double> predict(const Cluster& cluster, const Overheads& overheads, const std::vector<std::size_t>& rows) const;
 
  private:
   struct Network;
