@@ -20,6 +20,7 @@ Action add_memory(CLI::App& app);
 Action add_algorithm(CLI::App& app);
 Action add_study(CLI::App& app);
 Action add_probe(CLI::App& app);
+Action add_plan(CLI::App& app);
 Action add_profile(CLI::App& app);
 Action add_verify(CLI::App& app);
 Action add_simulate(CLI::App& app);

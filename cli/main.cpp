@@ -31,6 +31,7 @@ constexpr Row kCommands[] = {
     {"memory", "print where the memory of a run goes, by formulas and measured", cli::add_memory},
     {"algorithm", "print a collective algorithm's steps and cost, and draw it", cli::add_algorithm},
     {"simulate", "replay a job's steps on a cluster: stragglers, shared links, failures", cli::add_simulate},
+    {"plan", "find the fastest way to train on a cluster: parallelism, ZeRO, micro-batches, compression", cli::add_plan},
     {"study", "recompute a published scalability study, with figures", cli::add_study},
     {"probe", "measure this machine, or the ranks of a job, and write a cluster file", cli::add_probe},
     {"profile", "measure what the layers of a network cost on this device, by batch size", cli::add_profile},

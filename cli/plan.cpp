@@ -1,0 +1,174 @@
+// paceline plan NETWORK|RECIPE --cluster C --workers N: which way of training is the fastest there.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "bench/trial.h"
+#include "command.h"
+#include "paceline/base/error.h"
+#include "paceline/base/files.h"
+#include "paceline/graph/registry.h"
+#include "paceline/observe/measuring_line.h"
+#include "paceline/train/from_recipe.h"
+#include "paceline/train/planned.h"
+#include "plan_report.h"
+
+namespace paceline::cli {
+namespace {
+
+struct PlanFlags {
+  std::vector<std::string> words;  // a network or a recipe, and assignments
+  std::string cluster, profile, recipe;
+  std::int64_t workers = 0, batch = 0, explain = 0, rows = 10, probe_top = 0;
+  double memory_gb = 0, price = 0;
+  bool json = false;
+};
+
+constexpr std::int64_t kSamplesPerWorker = 32;          // where neither a recipe nor --batch says how many
+constexpr const char* kProbedCluster = "cluster.toml";  // what `paceline probe` writes
+
+bool names_network(const std::string& word) {
+  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
+}
+bool says(const std::vector<std::string>& words, const std::string& key) {
+  return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(key + "="); });
+}
+
+/// A network's key stands for a recipe of it with Adam, for data that are drawn at random.
+std::vector<std::string> words_of(const PlanFlags& flags) {
+  std::vector<std::string> words;
+  for (const std::string& word : flags.words)
+    if (names_network(word)) words.insert(words.end(), {"model.network=" + word, "optim.name=adamw", "data.name=random"});
+  for (const std::string& word : flags.words)
+    if (!names_network(word)) words.push_back(word);
+  return words;
+}
+
+train::Recipe read_plan_recipe(const std::vector<std::string>& words) {
+  train::Recipe recipe;
+  Config config = recipe.config();
+  read_settings(config, words);
+  return recipe;
+}
+
+graph::Graph plan_graph(const train::Recipe& recipe) {
+  if (recipe.data.name == "random") return graph::make_graph(recipe.model);
+  return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
+}
+
+perf::Cluster plan_cluster(const PlanFlags& flags) {
+  if (!flags.cluster.empty()) return perf::find_cluster(flags.cluster);
+  if (std::filesystem::exists(kProbedCluster)) return perf::find_cluster(kProbedCluster);
+  throw ConfigError(
+      "--cluster is missing, and there is no cluster.toml here; name one of `paceline list clusters`, or run `paceline probe`");
+}
+
+/// Sizes that the command line fixes, as parallel.tensor=1; a recipe's own mesh is what is being asked for.
+std::map<std::string, std::int64_t> fixed_sizes(const PlanFlags& flags, const train::Recipe& recipe) {
+  std::map<std::string, std::int64_t> sizes;
+  const auto add = [&](const std::string& key, const std::string& name, std::int64_t value) {
+    if (says(flags.words, key) && value > 0) sizes[name] = value;
+  };
+  add("parallel.data", "data", recipe.parallel.data), add("parallel.pipeline", "pipeline", recipe.parallel.pipeline);
+  add("parallel.tensor", "tensor", recipe.parallel.tensor), add("train.micro_batches", "micro_batches", recipe.train.micro_batches);
+  if (says(flags.words, "parallel.zero")) sizes["zero"] = recipe.parallel.zero;
+  return sizes;
+}
+
+/// Trains the first plans for some steps, and puts the fastest first.
+MeasuredSteps probe_top(const PlanFlags& flags, const std::vector<std::string>& words, const perf::PlanQuestion& question,
+                        perf::Plans& plans) {
+  const auto count = std::min<std::size_t>(static_cast<std::size_t>(flags.probe_top), plans.exact.size());
+  std::vector<std::pair<double, perf::Plan>> tried;
+  catch_signals();
+  {
+    observe::MeasuringLine line;
+    for (std::size_t i = 0; i < count; ++i) {
+      const perf::Plan& plan = plans.exact[i];
+      line.say(fmt::format("plan {} of {}: {}", i + 1, count, perf::title_of(plan.choice)));
+      std::vector<std::string> all = words;
+      for (const std::string& word : perf::settings_of(plan.choice)) all.push_back(word);
+      const bench::Measured measured = bench::run_trial(
+          {.words = all, .workers = question.workers, .batch = question.batch, .threads = 1, .warm_up = 5, .steps = 15}, stop_requested);
+      tried.emplace_back(measured.step_s, plan);
+    }
+  }
+  std::ranges::stable_sort(tried, {}, &std::pair<double, perf::Plan>::first);
+  MeasuredSteps seconds;
+  for (std::size_t i = 0; i < count; ++i) seconds.push_back(tried[i].first), plans.exact[i] = tried[i].second;
+  return seconds;
+}
+
+void write_plan_recipe(const PlanFlags& flags, const train::Recipe& recipe, const perf::Plan& plan) {
+  train::Recipe made = train::with_choice(recipe, plan.choice);
+  write_atomically(flags.recipe, fmt::format("# {}: a step of {} predicted\n{}", perf::title_of(plan.choice), show_step(plan.cost.seconds),
+                                             made.config().toml()));
+}
+
+int run_plan(const PlanFlags& flags) {
+  if (flags.words.empty()) throw ConfigError("names neither a network nor a recipe; `paceline list networks` shows which there are");
+  const std::vector<std::string> words = words_of(flags);
+  train::Recipe recipe = read_plan_recipe(words);
+  train::PlanInputs inputs{.cluster = plan_cluster(flags), .profile = {}, .workers = flags.workers};
+  if (inputs.workers == 0) inputs.workers = inputs.cluster.processes();
+  const bool says_batch = says(words, "data.batch") || names_recipe(words);
+  if (flags.batch > 0) recipe.data.batch = flags.batch;
+  else if (!says_batch) recipe.data.batch = kSamplesPerWorker * inputs.workers;
+  if (flags.memory_gb > 0) recipe.train.memory_gb = flags.memory_gb;
+  const graph::Graph graph = plan_graph(recipe);
+  if (!flags.profile.empty()) inputs.profile = perf::find_profile(flags.profile);
+  perf::PlanQuestion question = train::plan_question(recipe, graph, inputs);
+  question.price = flags.price, question.rows = static_cast<std::size_t>(flags.rows), question.fixed = fixed_sizes(flags, recipe);
+  perf::Plans plans = perf::make_plans(question);
+  const auto found = static_cast<std::int64_t>(plans.exact.size());
+  if (flags.explain > found)
+    throw ConfigError(fmt::format("--explain {}: there {} {}; use 1 to {}", flags.explain, found == 1 ? "is" : "are", found, found));
+  const MeasuredSteps measured = flags.probe_top > 0 ? probe_top(flags, words, question, plans) : MeasuredSteps();
+  if (!flags.recipe.empty())
+    write_plan_recipe(flags, recipe, plans.exact[static_cast<std::size_t>(std::max<std::int64_t>(flags.explain, 1)) - 1]);
+  if (flags.json) {
+    print_json(plans_json(question, plans, measured));
+    return kDone;
+  }
+  std::cout << plans_text(question, plans, measured);
+  if (flags.explain > 0)
+    std::cout << explain_text(question, plans.exact[static_cast<std::size_t>(flags.explain) - 1], static_cast<std::size_t>(flags.explain));
+  if (!flags.recipe.empty()) std::cout << fmt::format("\n  wrote {}; train with: paceline train {}\n", flags.recipe, flags.recipe);
+  return kDone;
+}
+
+}  // namespace
+
+Action add_plan(CLI::App& app) {
+  auto flags = std::make_shared<PlanFlags>();
+  app.add_option("RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value; sizes in [parallel] are kept");
+  app.add_option("--cluster", flags->cluster,
+                 "one of `paceline list clusters`, or a cluster file (default cluster.toml, which probe writes)");
+  app.add_option("--workers", flags->workers, "devices that train together (default: all of the cluster)")->check(whole_number(1, 1 << 20));
+  app.add_option("--batch", flags->batch, "samples of a step, all workers together (default: the recipe's; of a network 32 a worker)")
+      ->check(whole_number(1));
+  app.add_option("--memory", flags->memory_gb, "GB that a device may use (default: what the cluster says)")->check(CLI::PositiveNumber);
+  app.add_option("--price", flags->price, "of a device for an hour, in any currency: prices a million samples")->check(CLI::PositiveNumber);
+  app.add_option("--profile", flags->profile, "seconds of the network's units, which `paceline profile` measured (default: the roofline)");
+  app.add_option("--rows", flags->rows, "plans to show")->check(whole_number(1, 1000))->capture_default_str();
+  app.add_option("--explain", flags->explain, "show plan K in full: time, memory, what would make it faster, its step program")
+      ->check(whole_number(1));
+  app.add_option("--probe-top", flags->probe_top, "train the first K plans here for some steps, as threads, and rank them by the clock")
+      ->check(whole_number(1, 100));
+  app.add_option("--write-recipe", flags->recipe, "write the first plan, or the one that --explain names, as a recipe");
+  add_json_flag(app, flags->json);
+  add_examples(
+      app,
+      {"paceline plan resnet50 --cluster skylake --workers 1000",
+       "paceline plan gpt model.layers=24 model.width=2048 model.heads=16 train.precision=bf16 --cluster h100 --workers 64 --explain 1",
+       "paceline plan recipes/cifar10_resnet18.toml data.root=DIR --cluster cluster.toml --workers 2 --probe-top 3",
+       "paceline plan vgg16 --cluster p100 --workers 16 --price 2.5 --write-recipe vgg16.toml",
+       "paceline plan alexnet --cluster h200 --workers 8 parallel.tensor=1 --json"});
+  return [flags] { return run_plan(*flags); };
+}
+
+}  // namespace paceline::cli

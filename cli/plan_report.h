@@ -1,0 +1,23 @@
+// How plans are shown: tables, one plan in full, JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "paceline/perf/plan.h"
+
+namespace paceline::cli {
+
+/// What `--probe-top` found out of the first plans; empty: nothing was run.
+using MeasuredSteps = std::vector<double>;  // seconds
+
+std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& plans, const MeasuredSteps& measured);
+/// One plan: where its time and memory go, what would make it faster, its settings, and its step program.
+std::string explain_text(const perf::PlanQuestion& question, const perf::Plan& plan, std::size_t number);
+nlohmann::ordered_json plans_json(const perf::PlanQuestion& question, const perf::Plans& plans, const MeasuredSteps& measured);
+
+/// A duration of a step: "231 ms", "1.25 s".
+std::string show_step(double seconds);
+
+}  // namespace paceline::cli

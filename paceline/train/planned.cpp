@@ -1,0 +1,117 @@
+#include "paceline/train/planned.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "paceline/base/error.h"
+#include "paceline/perf/profile_times.h"
+#include "paceline/train/memory_plan.h"
+
+namespace paceline::train {
+namespace {
+
+/// Strategies that train otherwise than one worker with the whole batch, and what each gives up.
+struct OtherRow {
+  std::string_view key;
+  bool asynchronous;
+  std::string_view remark;
+};
+constexpr OtherRow kOthers[] = {
+    {"stale_sync", false, "gradients of the step before"},
+    {"local_sgd", false, "replicas differ between meetings"},
+    {"diloco", false, "replicas differ between meetings"},
+    {"gossip", false, "replicas differ"},
+    {"sgp", false, "replicas differ"},
+    {"ad_psgd", true, "replicas differ, stale neighbours"},
+    {"asgd", true, "stale gradients"},
+    {"ssp", true, "stale gradients, bounded"},
+};
+constexpr std::string_view kMeets[] = {"local_sgd", "diloco"};
+
+perf::PlanStrategies strategies_of(const Recipe& recipe) {
+  const auto program = [](std::string_view key) { return find(strategies::strategies(), "strategy", key).make.program; };
+  perf::PlanStrategies made{.single = program("single"), .allreduce = program("allreduce")};
+  for (const OtherRow& row : kOthers) {
+    if (program(row.key) == nullptr) continue;
+    const bool meets = std::ranges::find(kMeets, row.key) != std::end(kMeets);
+    made.others.push_back({.key = std::string(row.key),
+                           .programs = program(row.key),
+                           .asynchronous = row.asynchronous,
+                           .period = meets ? recipe.strategy.period : 1,
+                           .remark = std::string(row.remark)});
+  }
+  return made;
+}
+
+perf::Precision precision_of(const Recipe& recipe) { return perf::precision_named(recipe.train.precision); }
+
+/// Measured seconds, changed as the roofline changes with the device.
+class ScaledTimes final : public perf::ComputeTimes {
+ public:
+  ScaledTimes(std::unique_ptr<perf::ComputeTimes> measured, std::unique_ptr<perf::ComputeTimes> before,
+              std::unique_ptr<perf::ComputeTimes> after)
+      : measured_(std::move(measured)), before_(std::move(before)), after_(std::move(after)) {}
+
+  double seconds(const schedule::Action& action, std::int64_t samples) const override {
+    const double before = before_->seconds(action, samples);
+    return measured_->seconds(action, samples) * (before > 0 ? after_->seconds(action, samples) / before : 1);
+  }
+  double uncertainty() const override { return before_->uncertainty(); }
+
+ private:
+  std::unique_ptr<perf::ComputeTimes> measured_, before_, after_;
+};
+
+perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs) {
+  if (!inputs.profile) return nullptr;
+  const perf::Precision precision = precision_of(recipe);
+  const double storage = recipe.train.storage == "fp32" ? 4 : 2;
+  const auto moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
+  return [&recipe, &graph, &inputs, precision, storage, moments](const perf::Device& device,
+                                                                 const perf::Choice& choice) -> std::unique_ptr<perf::ComputeTimes> {
+    const perf::RooflineSettings settings{.tensor = choice.program.tensor,
+                                          .sequence = choice.sequence,
+                                          .precision = precision,
+                                          .storage_bytes = storage,
+                                          .moments = moments,
+                                          .compression = choice.compression};
+    const perf::ProfileTable& table = inputs.profile->table(precision, std::min(inputs.workers, inputs.cluster.devices));
+    auto measured = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, inputs.cluster.device, settings);
+    if (device == inputs.cluster.device) return measured;
+    return std::make_unique<ScaledTimes>(std::move(measured), std::make_unique<perf::RooflineTimes>(graph, inputs.cluster.device, settings),
+                                         std::make_unique<perf::RooflineTimes>(graph, device, settings));
+  };
+}
+
+}  // namespace
+
+perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs) {
+  Recipe one = recipe;
+  one.parallel = {}, one.strategy = {};
+  const memory::Plan plan = plan_of(one);
+  perf::PlanQuestion question;
+  question.graph = &graph;
+  question.cluster = inputs.cluster;
+  question.workers = inputs.workers > 0 ? inputs.workers : inputs.cluster.processes();
+  question.batch = recipe.data.batch;
+  question.memory = plan.limit;
+  question.storage = plan.storage, question.product = plan.product, question.moments = plan.moments;
+  question.precision = precision_of(recipe);
+  question.strategies = strategies_of(recipe);
+  question.times = times_of(recipe, graph, inputs);
+  return question;
+}
+
+Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
+  Recipe made = recipe;
+  made.parallel = {}, made.strategy.name = "auto";
+  Config config = made.config();
+  for (const std::string& word : perf::settings_of(choice)) config.set(word);
+  made.parallel.workers = choice.workers();
+  validate(made);
+  return made;
+}
+
+}  // namespace paceline::train
