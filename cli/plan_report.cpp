@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using observe::Align, observe::fit;
 
-constexpr int kPlanTitle = 48;
+constexpr int kPlanTitle = 58;
 constexpr double kWorthSaying = 0.005;  // of a step
 
 /// The parts of a step by their names, as seconds.

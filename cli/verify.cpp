@@ -1,4 +1,5 @@
-// paceline verify [RUN|FOLDER …]: how far the predictions of runs were off, from their summaries.
+// paceline verify [RUN|FOLDER …]: how far the predictions of runs were off, from their summaries; or, with --table, those of the planner's
+// model from a table of measured steps.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,6 +11,7 @@
 #include "paceline/base/error.h"
 #include "paceline/observe/text.h"
 #include "paceline/observe/verification.h"
+#include "verify_table.h"
 
 namespace paceline::cli {
 namespace {
@@ -18,6 +20,7 @@ using observe::Verification, observe::VerifiedRun;
 
 struct VerifyFlags {
   std::vector<std::string> folders = {"runs"};
+  TableFlags table;
   bool json = false;
 };
 
@@ -65,12 +68,15 @@ Action add_verify(CLI::App& app) {
   auto flags = std::make_shared<VerifyFlags>();
   app.add_option("runs", flags->folders, "runs, or folders of runs")->capture_default_str();
   app.add_flag("--json", flags->json, "print the figures as JSON");
-  add_examples(app, {"paceline verify", "paceline verify runs/mlp-shapes-20260101-120000 --json"});
+  add_table_flags(app, flags->table);
+  add_examples(app, {"paceline verify", "paceline verify --table vtrain_single_node.csv --calibrate 0.1",
+                     "paceline verify runs/mlp-shapes-20260101-120000 --json"});
   return [flags] {
+    if (!flags->table.table.empty()) return static_cast<int>(run_verify_table(flags->table, flags->json));
     const Verification verification = read_runs(*flags);
     if (flags->json) print_json(observe::to_json(verification));
     else std::cout << report(verification);
-    return kDone;
+    return static_cast<int>(kDone);
   };
 }
 

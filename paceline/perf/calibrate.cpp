@@ -51,8 +51,11 @@ Efficiency efficiency_of(double half) {
   return made;
 }
 
-Model start_of(const Cluster& cluster) {
-  Model model{.cluster = cluster, .half_flops = 5e9, .overheads = {.step_s = 2e-3, .vocabulary = 2}};
+/// As many hosts as the largest row needs.
+Model start_of(const TableQuestion& question) {
+  Model model{.cluster = question.cluster, .half_flops = 5e9, .overheads = {.step_s = 2e-3, .vocabulary = 2}};
+  const std::int64_t gpus = std::ranges::max(question.steps, {}, &MeasuredStep::gpus).gpus;
+  model.cluster.hosts = (gpus + model.cluster.devices - 1) / model.cluster.devices;
   Device& device = model.cluster.device;
   const auto otherwise = [](Quantity& quantity, double value) {
     if (quantity.value <= 0) quantity.value = value;
@@ -164,7 +167,7 @@ std::vector<std::size_t> drawn(const TableQuestion& question) {
 TableVerification verify_table(const TableQuestion& question) {
   const std::vector<std::size_t> rows = drawn(question);
   const TableModel table(question.steps, question.allreduce);
-  const Model start = start_of(question.cluster);
+  const Model start = start_of(question);
   std::vector<FitParameter> parameters;
   for (const Knob& knob : kKnobs) {
     Model copy = start;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "paceline/base/error.h"
@@ -22,11 +23,18 @@ void check(const PlanQuestion& question) {
   ensure(question.strategies.single != nullptr && question.strategies.allreduce != nullptr, "the strategies state their programs");
 }
 
-/// The choices of one group differ in micro-batches, recomputation and buckets alone; a table shows the best of each group.
-using Group = std::tuple<int, int, int, int, std::string, bool, std::string>;
+constexpr double kWorthShowing = 2;  // times the best: slower plans are not looked for
+
+/// Choices of one group have the same mesh and stage of ZeRO's; a table shows the best of each group.
+using Group = std::tuple<int, int, int, int, std::string>;
 Group group_of(const Choice& choice) {
   const schedule::ProgramSettings& program = choice.program;
-  return {program.data, program.pipeline, program.tensor, program.zero, program.schedule, choice.sequence, choice.hybrid};
+  return {program.data, program.pipeline, program.tensor, program.zero, choice.hybrid};
+}
+/// Choices that differ in recomputation alone.
+using Family = std::tuple<Group, std::int64_t, std::string, bool>;
+Family family_of(const Choice& choice) {
+  return {group_of(choice), choice.program.micro_batches, choice.program.schedule, choice.sequence};
 }
 
 struct Bounded {
@@ -41,13 +49,12 @@ class Search {
 
   Plans run() {
     for (const Bounded& each : candidates()) {
-      if (each.seconds > cutoff()) break;
-      consider(each.choice);
+      if (each.seconds > cutoff_) break;
+      consider(each);
     }
-    for (auto& [group, plan] : best_) {
-      improve(plan);
-      plans_.exact.push_back(plan);
-    }
+    for (auto& [group, plan] : best_) plans_.exact.push_back(plan);
+    sort_and_cut(plans_.exact);
+    for (Plan& plan : plans_.exact) improve(plan);
     sort_and_cut(plans_.exact);
     for (Plan& plan : plans_.exact) costs_.add_gains(plan);
     return std::move(plans_);
@@ -68,33 +75,35 @@ class Search {
     return made;
   }
 
-  double cutoff() const {
-    if (best_.size() < question_.rows) return std::numeric_limits<double>::infinity();
+  void set_cutoff() {
     std::vector<double> seconds;
     for (const auto& [group, plan] : best_) seconds.push_back(plan.cost.seconds);
-    const auto last = seconds.begin() + static_cast<std::ptrdiff_t>(question_.rows) - 1;
-    std::ranges::nth_element(seconds, last);
-    return *last;
+    std::ranges::sort(seconds);
+    cutoff_ = kWorthShowing * seconds.front();
+    if (seconds.size() >= question_.rows) cutoff_ = std::min(cutoff_, seconds[question_.rows - 1]);
   }
 
-  void consider(const Choice& choice) {
-    const Group group = group_of(choice);
+  void consider(const Bounded& candidate) {
+    const Choice& choice = candidate.choice;
+    const auto known = best_.find(group_of(choice));
+    if (known != best_.end() && candidate.seconds >= known->second.cost.seconds) return;
     // Once something fits, recomputing more of it is slower. The bounds have less recomputation first.
-    if (fitting_.contains({group, choice.program.micro_batches})) return;
+    if (fitting_.contains(family_of(choice))) return;
     std::optional<Plan> plan = costs_.fitted(choice);
     if (!plan) {
       ++plans_.too_large;
       return;
     }
-    fitting_.insert({group, choice.program.micro_batches});
+    fitting_.insert(family_of(choice));
     try {
       costs_.add_cost(*plan);
     } catch (const ConfigError&) {  // the strategy cannot do it
       return;
     }
     ++plans_.costed;
-    const auto [found, first] = best_.try_emplace(group, *plan);
-    if (!first && plan->cost.seconds < found->second.cost.seconds) found->second = std::move(*plan);
+    if (known == best_.end()) best_.emplace(group_of(choice), std::move(*plan));
+    else if (plan->cost.seconds < known->second.cost.seconds) known->second = std::move(*plan);
+    set_cutoff();
   }
 
   void improve(Plan& plan) {
@@ -116,7 +125,8 @@ class Search {
   const PlanCosts& costs_;
   Plans plans_;
   std::map<Group, Plan> best_;
-  std::set<std::pair<Group, std::int64_t>> fitting_;
+  std::set<Family> fitting_;
+  double cutoff_ = std::numeric_limits<double>::infinity();
 };
 
 /// One replica of the whole network for each worker.
@@ -147,6 +157,7 @@ std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& cos
     Choice choice = *alone;
     choice.compression = wire.compression;
     choice.program.wire_bytes = wire.bytes, choice.program.compressed = wire.traffic;
+    choice.program.compressed_rounds = wire.rounds;
     add(choice, fmt::format("{:.3g} bytes per gradient", wire.bytes));
   }
   for (const OtherStrategy& strategy : question.strategies.others) {

@@ -37,6 +37,7 @@ struct OtherWire {
   std::string compression = "none";
   double bytes = 2;  // of an element
   schedule::CompressedTraffic traffic = schedule::CompressedTraffic::averaged;
+  int rounds = 1;
 };
 
 struct PlanStrategies {

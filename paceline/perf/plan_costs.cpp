@@ -125,15 +125,38 @@ double PlanCosts::pass_seconds(const Choice& choice, std::int64_t samples, bool 
   return seconds + times.seconds(action, samples);
 }
 
+double PlanCosts::tensor_seconds(const Choice& choice, std::int64_t samples) const {
+  if (choice.program.tensor == 1) return 0;
+  const auto [found, missing] = exchanges_.try_emplace({choice.program.tensor, choice.sequence, samples});
+  if (!missing) return found->second;
+  const Variant& cluster = *variants_.front();
+  const ComputeTimes& times = cluster.times_of(question_, choice);
+  double seconds = 0;
+  for (const schedule::ProgramModel::Unit& unit : model_of(choice).units)
+    for (const auto* meetings : {&unit.forward, &unit.backward})
+      for (const auto& meeting : *meetings) {
+        if (meeting.axis != Action::Axis::tensor) continue;
+        Action action{.kind = Action::Kind::communicate, .exchange = meeting.exchange, .axis = meeting.axis};
+        action.elements = meeting.elements * samples + meeting.fixed;
+        action.element_bytes = static_cast<double>(choice.program.activation_bytes);
+        seconds += cluster.model.collective_seconds(action, choice.program);
+      }
+  Action pass{.kind = Action::Kind::compute, .work = Action::Work::forward, .first = 0, .last = units_};
+  double idle = times.idle_seconds(pass, samples);
+  pass.work = Action::Work::backward;
+  idle += times.idle_seconds(pass, samples);
+  return found->second = std::max(0.0, seconds - idle);
+}
+
 double PlanCosts::bound(const Choice& choice) const {
   const schedule::ProgramSettings& program = choice.program;
   const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
-  const double pass = pass_seconds(choice, samples, program.recompute != "none") / program.pipeline;
+  const double pass = (pass_seconds(choice, samples, program.recompute != "none") + tensor_seconds(choice, samples)) / program.pipeline;
   double idle = 0;
   if (program.pipeline > 1) {
     const auto& schedule = find(schedule::pipelines(), "parallel.schedule", program.schedule).make;
-    // Equal thirds: the bubble of uneven ones is no smaller.
-    idle = schedule.idle({program.pipeline, static_cast<int>(program.micro_batches), program.chunks}, {pass / 3, pass / 3, pass / 3});
+    // Half of what equal stages idle: uneven ones may idle less on average.
+    idle = 0.5 * schedule.idle({program.pipeline, static_cast<int>(program.micro_batches), program.chunks}, {pass / 3, pass / 3, pass / 3});
   }
   return static_cast<double>(program.micro_batches) * pass + idle;
 }

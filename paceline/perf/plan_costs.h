@@ -16,7 +16,7 @@ class PlanCosts {
 
   /// With the stages of its pipeline filled in, and the memory of the rank that needs most; nothing where it does not fit.
   std::optional<Plan> fitted(Choice choice) const;
-  /// Seconds that no choice of this kind can fall below: computation, and the bubble of equal stages.
+  /// Seconds that no choice of this kind can fall below: computation, exchanges of the tensor axis, and half the bubble of equal stages.
   double bound(const Choice& choice) const;
   /// Fills in what follows from the cost. ConfigError where the strategy cannot do it.
   void add_cost(Plan& plan) const;
@@ -30,12 +30,15 @@ class PlanCosts {
   const schedule::ProgramModel& model_of(const Choice& choice) const;
   const std::vector<graph::Units>& cut_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
+  /// Of a pass of all units, forward and back, those that no waiting for launches hides.
+  double tensor_seconds(const Choice& choice, std::int64_t samples) const;
 
   const PlanQuestion& question_;
   std::vector<std::unique_ptr<Variant>> variants_;  // the first is the cluster itself
   int units_ = 0;
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
   mutable std::map<std::pair<int, int>, std::vector<graph::Units>> cuts_;  // by stages and chunks
+  mutable std::map<std::tuple<int, bool, std::int64_t>, double> exchanges_;
 };
 
 }  // namespace paceline::perf

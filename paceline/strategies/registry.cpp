@@ -86,7 +86,7 @@ ps::PsConfig paired(const std::string& name, ps::PsConfig ps) {
 }
 
 std::string resolve(const std::string& name, int workers) {
-  if (name != "auto") return name;
+  if (name != "auto" && name != "plan") return name;
   return workers > 1 ? "allreduce" : "single";
 }
 
@@ -104,9 +104,13 @@ std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, cons
 }
 
 void StrategyConfig::describe(Section& section) {
-  std::vector<std::string_view> keys = {"auto"};
+  std::vector<std::string_view> keys = {"auto", "plan"};
   for (const auto& entry : strategies()) keys.push_back(entry.key);
-  section.field("name", name, "how workers train together; auto: allreduce where there are several, else single").one_of(keys);
+  section
+      .field("name", name,
+             "how workers train together; auto: allreduce where there are several, else single; plan: what `paceline plan` puts first for "
+             "these workers, mesh and micro-batches included")
+      .one_of(keys);
   section
       .field("bucket_mb", bucket_mb,
              "MiB of gradients that travel together; 0: measured on the CPU, uncompressed, with two workers or train.repeatable=false; "

@@ -15,7 +15,7 @@ namespace paceline::strategies {
 
 /// [strategy] of a recipe.
 struct StrategyConfig {
-  std::string name = "auto";         // allreduce where there are several workers, else single
+  std::string name = "auto";         // allreduce where there are several workers, else single; or plan (train/planned.h)
   double bucket_mb = 0;              // gradients that travel together; 0: chosen by measurement where that changes no bit
   std::string overlap = "auto";      // on, off, auto: send gradients while the backward pass goes on
   std::string update = "auto";       // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
@@ -47,7 +47,7 @@ std::span<const Entry<StrategyKind>> strategies();
 /// ConfigError where it cannot be.
 std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
                                               const central::Settings& servers = {});
-/// The key that "auto" stands for.
+/// The key that "auto" stands for, and "plan" where nobody has planned.
 std::string resolve(const std::string& name, int workers);
 /// Whether the strategy has a parameter server, and plays all workers of a run by itself. "auto" has none.
 bool is_centralised(const std::string& name);

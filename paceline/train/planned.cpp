@@ -1,13 +1,16 @@
 #include "paceline/train/planned.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "paceline/base/error.h"
 #include "paceline/perf/profile_times.h"
+#include "paceline/tensor/device.h"
+#include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
+#include "paceline/train/step_settings.h"
 
 namespace paceline::train {
 namespace {
@@ -45,7 +48,33 @@ perf::PlanStrategies strategies_of(const Recipe& recipe) {
   return made;
 }
 
+/// Every compressor that goes with such a run, and what it sends.
+std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& graph, std::int64_t workers) {
+  std::vector<perf::OtherWire> wires;
+  if (workers < 2) return wires;
+  Recipe tried = recipe;
+  tried.parallel = {}, tried.strategy = {}, tried.train.micro_batches = 1;
+  tried.strategy.name = "allreduce", tried.parallel.workers = workers, tried.data.batch = std::max(tried.data.batch, workers);
+  for (const auto& entry : compress::compressors()) try {
+      tried.comm.compression = entry.key;
+      validate(tried);
+      const schedule::ProgramSettings settings = step_of(tried, graph).settings.front();
+      wires.push_back({.compression = std::string(entry.key),
+                       .bytes = settings.wire_bytes,
+                       .traffic = settings.compressed,
+                       .rounds = settings.compressed_rounds});
+    } catch (const ConfigError&) {  // it does not go with the recipe
+    }
+  return wires;
+}
+
 perf::Precision precision_of(const Recipe& recipe) { return perf::precision_named(recipe.train.precision); }
+
+/// Of a worker where they share the memory of a host; 0: what the cluster says of its devices.
+std::int64_t machine_memory(const Recipe& recipe, const RunHosts& hosts) {
+  if (!tensor::parse_device(recipe.train.device).is_cpu()) return 0;
+  return static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / std::max(hosts.workers_per_host, 1);
+}
 
 /// Measured seconds, changed as the roofline changes with the device.
 class ScaledTimes final : public perf::ComputeTimes {
@@ -100,6 +129,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   question.storage = plan.storage, question.product = plan.product, question.moments = plan.moments;
   question.precision = precision_of(recipe);
   question.strategies = strategies_of(recipe);
+  question.strategies.wires = wires_of(recipe, graph, question.workers);
   question.times = times_of(recipe, graph, inputs);
   return question;
 }
@@ -112,6 +142,21 @@ Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
   made.parallel.workers = choice.workers();
   validate(made);
   return made;
+}
+
+PlannedRecipe planned(const Recipe& recipe, const RunHosts& hosts) {
+  const graph::Graph graph = graph_for(recipe.model, make_datasets(recipe).training->info());
+  PlanInputs inputs{.cluster = predicted_cluster(recipe, hosts), .profile = predicted_profile(recipe), .workers = 0};
+  inputs.workers = inputs.cluster.processes();
+  perf::PlanQuestion question = plan_question(recipe, graph, inputs);
+  if (recipe.train.memory_gb <= 0) question.memory = machine_memory(recipe, hosts);
+  std::string refused;
+  for (const perf::Plan& plan : perf::make_plans(question).exact) try {
+      return {with_choice(recipe, plan.choice), plan};
+    } catch (const ConfigError& error) {  // the recipe has something that this plan cannot do
+      if (refused.empty()) refused = error.what();
+    }
+  throw ConfigError(fmt::format("strategy.name=plan: no plan goes with this recipe; the first was refused: {}", refused));
 }
 
 }  // namespace paceline::train

@@ -7,6 +7,7 @@
 
 #include "paceline/perf/plan.h"
 #include "paceline/perf/profile.h"
+#include "paceline/train/prediction.h"
 #include "paceline/train/recipe.h"
 
 namespace paceline::train {
@@ -24,5 +25,13 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
 
 /// The recipe with the choice's settings. ConfigError where the choice and the rest of the recipe cannot be together.
 Recipe with_choice(const Recipe& recipe, const perf::Choice& choice);
+
+/// What strategy.name=plan stands for: the recipe of the first plan for the run's workers that a run takes, on the cluster by which it is
+/// predicted. All processes of a run come to the same.
+struct PlannedRecipe {
+  Recipe recipe;
+  perf::Plan plan;
+};
+PlannedRecipe planned(const Recipe& recipe, const RunHosts& hosts);
 
 }  // namespace paceline::train

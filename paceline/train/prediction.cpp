@@ -104,4 +104,11 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   return prediction;
 }
 
+perf::Cluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) { return cluster_for(recipe, cluster_source(recipe), hosts); }
+
+std::optional<perf::Profile> predicted_profile(const Recipe& recipe) {
+  const std::string source = profile_source(recipe);
+  return source.empty() ? std::nullopt : std::optional(perf::find_profile(source));
+}
+
 }  // namespace paceline::train

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "paceline/observe/event.h"
+#include "paceline/perf/profile.h"
 #include "paceline/train/step_settings.h"
 
 namespace paceline::train {
@@ -20,5 +21,9 @@ struct RunHosts {
 /// where a file cannot be read, or the cluster cannot hold such a run.
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages = {});
+
+/// What predictions are made from: the cluster of train.cluster as such a run has it, and the profile of train.profile, if there is one.
+perf::Cluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts);
+std::optional<perf::Profile> predicted_profile(const Recipe& recipe);
 
 }  // namespace paceline::train

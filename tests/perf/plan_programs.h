@@ -24,4 +24,12 @@ inline std::vector<schedule::Program> plain_programs(const schedule::ProgramMode
   return programs;
 }
 
+/// Of a worker that talks to nobody.
+inline std::vector<schedule::Program> lonely_programs(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+  schedule::ProgramWriter writer(model, settings, 0);
+  writer.passes();
+  writer.update_all(writer.elements());
+  return {writer.take()};
+}
+
 }  // namespace paceline::perf

@@ -1,0 +1,17 @@
+// paceline verify --table FILE.csv --calibrate FRACTION: the planner's model against a table of measured steps.
+#pragma once
+
+#include "command.h"
+
+namespace paceline::cli {
+
+struct TableFlags {
+  std::string table, cluster = "v100", write_cluster, out;
+  double calibrate = 0.1;
+  std::int64_t seed = 1;
+};
+
+void add_table_flags(CLI::App& app, TableFlags& flags);
+int run_verify_table(const TableFlags& flags, bool json);
+
+}  // namespace paceline::cli

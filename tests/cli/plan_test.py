@@ -1,0 +1,97 @@
+"""`paceline plan` and `paceline verify --table`: ranked plans that can be trained as they are, and tables of measured steps."""
+
+import os
+import pathlib
+import unittest
+
+from support import SMALL as TINY
+from support import CliTest
+
+SMALL = ["gpt", "model.layers=4", "model.width=64", "model.heads=4", "model.classes=100", "model.input=[32]"]
+NAMES = ("# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,data parallelism,"
+         "pipeline parallelism,iteration time (ms)\n")
+
+
+class Plan(CliTest):
+    def test_a_thousand_nodes(self):
+        found = self.json_of("plan", "resnet50", "--cluster", "skylake", "--workers", "1000")
+        self.assertEqual((found["workers"], found["batch"]), (1000, 32000))
+        steps = [plan["step_s"] for plan in found["plans"]]
+        self.assertEqual(steps, sorted(steps))
+        for plan in found["plans"]:
+            mesh = plan["mesh"]
+            self.assertEqual(mesh["data"] * mesh["pipeline"] * mesh["tensor"], 1000)
+            self.assertLessEqual(plan["step_low_s"], plan["step_s"])
+            self.assertLessEqual(plan["step_s"], plan["step_high_s"])
+            self.assertAlmostEqual(sum(plan["split_s"].values()), plan["step_s"], delta=1e-6 + plan["step_s"] * 1e-3)
+            self.assertLessEqual(plan["memory_bytes"]["total"], 256e9)
+        self.assertEqual(set(found["plans"][0]["doubled_step_s"]), {"processor", "memory bandwidth", "links"})
+        names = {other["strategy"] for other in found["others"]} | {other["compression"] for other in found["others"]}
+        self.assertLessEqual({"asgd", "local_sgd", "bf16", "topk"}, names)
+        stale = next(other for other in found["others"] if other["strategy"] == "asgd")
+        self.assertGreater(stale["staleness"], 100)
+
+    def test_the_table_says_what_limits_and_what_would_help(self):
+        text = self.run_paceline("plan", *SMALL, "--cluster", "h100", "--workers", "8", "--price", "3", "--explain", "1").stdout
+        for word in ["efficiency", "bottleneck", "if doubled", "device-hours", "price", "parallel.data=", "step program", "memory of"]:
+            self.assertIn(word, text)
+
+    def test_a_written_recipe_trains_as_it_is(self):
+        self.run_paceline("plan", "model.network=mlp", "data.name=shapes", "--cluster", "two_cores", "--workers", "2", "--batch", "16",
+                          "--write-recipe", "planned.toml")
+        result = self.json_of("train", "planned.toml", "data.train_samples=96", "train.threads=1", "train.steps=3", "train.checkpoints=false", "--quiet")
+        self.assertEqual(result["steps"], 3)
+
+    def test_what_fits_nowhere_names_the_smallest_cluster(self):
+        big = ["gpt", "model.layers=96", "model.width=12288", "model.heads=96", "model.classes=50257", "model.input=[2048]"]
+        self.refused("plan", *big, "--cluster", "h100", "--workers", "8", says=["gpt", "80.0 GB", "--workers"])
+
+    def test_what_cannot_be_asked(self):
+        self.refused("plan", says=["network"])
+        self.refused("plan", "resnet05", "--cluster", "h100", says=["resnet05"])
+        self.refused("plan", "resnet50", says=["--cluster", "paceline probe"])
+        self.refused("plan", "resnet50", "--cluster", "h100", "--workers", "4096", says=["4096", "1024"])
+        self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "8", "--explain", "99", says=["--explain 99"])
+
+    def test_a_size_that_the_command_line_fixes(self):
+        found = self.json_of("plan", *SMALL, "--cluster", "h100", "--workers", "8", "parallel.pipeline=2")
+        self.assertEqual({plan["mesh"]["pipeline"] for plan in found["plans"]}, {2})
+
+
+class Training(CliTest):
+    def test_train_by_plan(self):
+        result = self.json_of("train", *TINY, "strategy.name=plan", "--workers", "2", "train.steps=3", "train.checkpoints=false", "--quiet")
+        self.assertEqual(result["steps"], 3)
+        recipe = self.run_paceline("train", *TINY, "strategy.name=plan", "--workers", "2", "--print-recipe").stdout
+        self.assertIn('name = "allreduce"', recipe)
+
+    def test_the_best_two_are_run(self):
+        found = self.json_of("plan", "model.network=mlp", "data.name=shapes", "--cluster", "two_cores", "--workers", "2", "--batch", "16",
+                             "--probe-top", "2")
+        measured = [plan["measured_step_s"] for plan in found["plans"][:2]]
+        self.assertEqual(measured, sorted(measured))
+        self.assertGreater(measured[0], 0)
+
+
+class Table(CliTest):
+    def test_tables_that_are_none(self):
+        folder = pathlib.Path(self.folder)
+        (folder / "few.csv").write_text(NAMES + "8,16,4,64,4,6,128,2,2,2,10\n" * 20)
+        self.refused("verify", "--table", "few.csv", "--calibrate", "0.1", says=["--calibrate", "20"])
+        (folder / "bad.csv").write_text(NAMES + "8,16,4,64,4,6,128,2,2,1,10\n")
+        self.refused("verify", "--table", "bad.csv", says=["bad.csv", "line 2", "8 GPUs"])
+        self.refused("verify", "--table", "nowhere.csv", says=["nowhere.csv"])
+
+    def test_a_tenth_of_vtrain_predicts_the_rest(self):
+        table = pathlib.Path(os.environ.get("PACELINE_DATA", "/nonexistent")) / "vtrain_single_node.csv"
+        if not table.exists():
+            self.skipTest("PACELINE_DATA has no vtrain_single_node.csv")
+        found = self.json_of("verify", "--table", str(table), "--calibrate", "0.1", "--write-cluster", "a100.toml")
+        self.assertEqual((found["seen"]["rows"], found["others"]["rows"]), (144, 1296))
+        self.assertLessEqual(found["others"]["mean"], 0.06)
+        plans = self.json_of("plan", *SMALL, "--cluster", "a100.toml", "--workers", "8")
+        self.assertTrue(plans["plans"])
+
+
+if __name__ == "__main__":
+    unittest.main()

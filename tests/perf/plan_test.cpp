@@ -1,0 +1,193 @@
+// The planner's search: what it must find, what it must refuse, and that its bound never hides a better plan.
+#include "paceline/perf/plan.h"
+
+#include <gmock/gmock.h>
+
+#include "paceline/base/error.h"
+#include "paceline/graph/registry.h"
+#include "paceline/memory/fit.h"
+#include "paceline/perf/plan_costs.h"
+#include "paceline/perf/plan_fit.h"
+#include "paceline/perf/plan_space.h"
+#include "plan_programs.h"
+#include "tests/message_of.h"
+
+namespace paceline::perf {
+namespace {
+
+using testing::HasSubstr;
+
+graph::Graph small_gpt(std::int64_t layers = 6, std::int64_t width = 256) {
+  graph::ModelConfig config;
+  config.network = "gpt", config.layers = layers, config.width = width, config.heads = 8, config.classes = 1000, config.input = {128};
+  return graph::make_graph(config);
+}
+graph::Graph network(const std::string& key) {
+  graph::ModelConfig config;
+  config.network = key;
+  return graph::make_graph(config);
+}
+
+PlanQuestion ask(const graph::Graph& graph, const std::string& cluster, std::int64_t workers, std::int64_t batch) {
+  PlanQuestion question;
+  question.graph = &graph, question.cluster = find_cluster(cluster), question.workers = workers, question.batch = batch;
+  question.strategies.single = lonely_programs, question.strategies.allreduce = plain_programs;
+  return question;
+}
+
+TEST(Plan, MeshesMultiplyToTheWorkersAndDivideTheBatch) {
+  const graph::Graph graph = small_gpt();
+  const PlanQuestion question = ask(graph, "h100", 16, 48);
+  const std::vector<Choice> found = meshes(question);
+  for (const Choice& mesh : found) {
+    EXPECT_EQ(mesh.workers(), 16);
+    EXPECT_EQ(48 % mesh.program.data, 0);
+    EXPECT_EQ(mesh.program.samples * mesh.program.data, 48);
+    EXPECT_LE(mesh.program.tensor, 8) << "the tensor axis stays inside a host";
+  }
+  EXPECT_TRUE(std::ranges::any_of(found, [](const Choice& mesh) { return mesh.program.tensor == 8; }));
+  EXPECT_TRUE(std::ranges::any_of(found, [](const Choice& mesh) { return mesh.program.pipeline == 4; }));
+}
+
+TEST(Plan, TheBoundIsBelowTheCost) {
+  const graph::Graph graph = small_gpt();
+  for (const char* cluster : {"h100", "two_cores"}) {
+    PlanQuestion question = ask(graph, cluster, cluster == std::string("h100") ? 8 : 2, 32);
+    const PlanCosts costs(question);
+    int seen = 0;
+    for (const Choice& mesh : meshes(question))
+      for (const Choice& choice : choices_on(question, mesh)) {
+        std::optional<Plan> plan = costs.fitted(choice);
+        ASSERT_TRUE(plan);
+        costs.add_cost(*plan);
+        EXPECT_LE(costs.bound(choice), plan->cost.seconds * 1.0001) << title_of(choice);
+        ++seen;
+      }
+    EXPECT_GT(seen, 10);
+  }
+}
+
+TEST(Plan, FindsTheFastestOfAll) {
+  const graph::Graph graph = small_gpt();
+  const PlanQuestion question = ask(graph, "h100", 8, 32);
+  const PlanCosts costs(question);
+  double best = 1e9;
+  for (const Choice& mesh : meshes(question))
+    for (const Choice& choice : choices_on(question, mesh)) {
+      std::optional<Plan> plan = costs.fitted(choice);
+      costs.add_cost(*plan);
+      best = std::min(best, plan->cost.seconds);
+    }
+  const Plans plans = make_plans(question);
+  EXPECT_LE(plans.exact.front().cost.seconds, best * 1.0001);
+  EXPECT_LT(plans.costed, plans.considered);
+  EXPECT_TRUE(std::ranges::is_sorted(plans.exact, {}, [](const Plan& plan) { return plan.cost.seconds; }));
+}
+
+TEST(Plan, MemoryDecidesWhatIsTried) {
+  const graph::Graph graph = small_gpt(8, 512);
+  PlanQuestion question = ask(graph, "h100", 8, 64);
+  const std::int64_t free = make_plans(question).exact.front().bytes.total();
+  question.memory = free / 3;
+  const Plans tight = make_plans(question);
+  EXPECT_GT(tight.too_large, 0);
+  for (const Plan& plan : tight.exact) EXPECT_LE(plan.bytes.total(), free / 3) << title_of(plan.choice);
+}
+
+TEST(Plan, WhatFitsNowhereNamesTheSmallestClusterThatWouldDo) {
+  const graph::Graph graph = small_gpt(8, 512);
+  PlanQuestion question = ask(graph, "h100", 2, 16);
+  const auto least = smallest_need(question);
+  ASSERT_TRUE(least);
+  question.memory = least->bytes - 1;
+  const auto devices = smallest_cluster(question);
+  ASSERT_TRUE(devices);
+  EXPECT_GT(*devices, 2);
+  const std::string message = message_of<ConfigError>([&] { make_plans(question); });
+  EXPECT_THAT(message, HasSubstr("gpt"));
+  EXPECT_THAT(message, HasSubstr("--workers " + std::to_string(*devices)));
+  PlanQuestion larger = question;
+  larger.workers = *devices;
+  EXPECT_NO_THROW(make_plans(larger));
+  question.memory = least->bytes;
+  EXPECT_NO_THROW(make_plans(question));
+}
+
+TEST(Plan, RefusesWorkersThatAreNotThere) {
+  const graph::Graph graph = network("lenet5");
+  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(ask(graph, "two_cores", 3, 30)); }),
+              testing::AllOf(HasSubstr("two_cores"), HasSubstr("3")));
+  EXPECT_THAT(message_of<ConfigError>([&] { make_plans(ask(graph, "skylake", 997, 7)); }), HasSubstr("--batch 997"));
+}
+
+TEST(Plan, KeepsSizesThatAreFixed) {
+  const graph::Graph graph = small_gpt();
+  PlanQuestion question = ask(graph, "h100", 8, 32);
+  question.fixed = {{"pipeline", 2}, {"zero", 1}};
+  for (const Plan& plan : make_plans(question).exact) {
+    EXPECT_EQ(plan.choice.program.pipeline, 2);
+    EXPECT_EQ(plan.choice.program.zero, 1);
+  }
+}
+
+TEST(Plan, GainsAndEfficiency) {
+  const graph::Graph graph = network("alexnet");
+  PlanQuestion question = ask(graph, "p100", 16, 64);
+  question.price = 2;
+  const Plan best = make_plans(question).exact.front();
+  EXPECT_GT(best.efficiency, 0);
+  EXPECT_LE(best.efficiency, 1.0001);
+  EXPECT_NEAR(best.device_hours, 16e6 / best.samples_per_s / 3600, 1e-9);
+  EXPECT_NEAR(best.money, 2 * best.device_hours, 1e-9);
+  ASSERT_EQ(best.gains.size(), 4u);  // processor, memory bandwidth, links inside and between hosts
+  for (const Gain& gain : best.gains) EXPECT_LE(gain.seconds, best.cost.seconds * 1.0001) << gain.what;
+  const auto between = std::ranges::find(best.gains, "links between hosts", &Gain::what);
+  ASSERT_NE(between, best.gains.end());
+  EXPECT_LT(between->seconds, best.cost.seconds) << "25 Gb/s for 61 M parameters";
+}
+
+TEST(Plan, SharedLayersArePlannedWhereTheySendLess) {
+  const graph::Graph graph = network("alexnet");
+  const PlanQuestion question = ask(graph, "p100", 8, 64);
+  const std::vector<Choice> found = meshes(question);
+  const auto data_alone = std::ranges::find_if(found, [](const Choice& mesh) { return mesh.program.data == 8; });
+  ASSERT_NE(data_alone, found.end());
+  const std::vector<Choice> choices = choices_on(question, *data_alone);
+  EXPECT_EQ(std::ranges::count(choices, std::string("auto"), &Choice::hybrid), 1);
+}
+
+TEST(Plan, OthersStandApart) {
+  const graph::Graph graph = network("alexnet");
+  PlanQuestion question = ask(graph, "p100", 8, 64);
+  question.strategies.others = {{.key = "rarely", .programs = plain_programs, .asynchronous = false, .period = 8, .remark = "drifts"}};
+  question.strategies.wires = {{.compression = "bf16", .bytes = 2}};
+  const Plans plans = make_plans(question);
+  ASSERT_EQ(plans.others.size(), 2u);
+  for (const Plan& plan : plans.exact) EXPECT_EQ(plan.choice.compression, "none");
+  const auto rarely = std::ranges::find_if(plans.others, [](const Plan& plan) { return plan.choice.strategy == "rarely"; });
+  ASSERT_NE(rarely, plans.others.end());
+  PlanQuestion always = question;
+  always.strategies.others[0].period = 1;
+  const Plans met = make_plans(always);
+  const auto often = std::ranges::find_if(met.others, [](const Plan& plan) { return plan.choice.strategy == "rarely"; });
+  EXPECT_GT(rarely->samples_per_s, often->samples_per_s);
+}
+
+TEST(Plan, AChoiceInARecipesWords) {
+  Choice choice;
+  choice.program.data = 4, choice.program.pipeline = 2, choice.program.zero = 1, choice.program.micro_batches = 8;
+  choice.program.recompute = "units";
+  EXPECT_THAT(settings_of(choice), testing::IsSupersetOf({"parallel.data=4", "parallel.pipeline=2", "parallel.zero=1",
+                                                          "train.micro_batches=8", "train.recompute=\"units\""}));
+  EXPECT_EQ(title_of(choice), "data 4 × pipeline 2, ZeRO 1, 1f1b, 8 micro-batches, recompute units");
+}
+
+TEST(Plan, MostChoicesForAThousandDevicesAreNeverPlayed) {
+  const graph::Graph graph = small_gpt(24, 1024);
+  const Plans plans = make_plans(ask(graph, "h100", 1024, 4096));
+  EXPECT_GT(plans.considered, 500);
+  EXPECT_LT(plans.costed, plans.considered / 2);
+}
+
+}  // namespace
+}  // namespace paceline::perf
