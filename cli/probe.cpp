@@ -48,7 +48,7 @@ measure::ProbeOptions options_of(const ProbeFlags& flags) {
   return options;
 }
 
-Json quantity_json(const perf::Quantity& quantity) { return {{"value", quantity.value}, {"source", name_of(quantity.source)}}; }
+Json probed_quantity(const perf::Quantity& quantity) { return {{"value", quantity.value}, {"source", name_of(quantity.source)}}; }
 
 Json speed_json(const perf::Quantity& flops, const perf::Efficiency& products, const perf::Efficiency& convolutions) {
   const auto points = [](const perf::Efficiency& of) {
@@ -56,18 +56,18 @@ Json speed_json(const perf::Quantity& flops, const perf::Efficiency& products, c
     for (const auto& point : of.points) list.push_back({{"flops", point.flops}, {"share", point.share}});
     return list;
   };
-  return {{"flops", quantity_json(flops)}, {"products", points(products)}, {"convolutions", points(convolutions)}};
+  return {{"flops", probed_quantity(flops)}, {"products", points(products)}, {"convolutions", points(convolutions)}};
 }
 
 Json link_json(const perf::Link& link) {
   return {{"name", link.name},
-          {"latency", quantity_json(link.latency)},
-          {"bandwidth", quantity_json(link.bandwidth)},
-          {"gap", quantity_json(link.gap)},
-          {"duplex", quantity_json(link.duplex)}};
+          {"latency", probed_quantity(link.latency)},
+          {"bandwidth", probed_quantity(link.bandwidth)},
+          {"gap", probed_quantity(link.gap)},
+          {"duplex", probed_quantity(link.duplex)}};
 }
 
-Json cluster_json(const perf::Cluster& cluster) {
+Json probed_cluster(const perf::Cluster& cluster) {
   const perf::Device& device = cluster.device;
   Json speeds = {{"fp32", speed_json(device.flops, device.products, device.convolutions)}};
   for (const auto& [name, speed] : {std::pair{"tf32", device.tf32}, std::pair{"bf16", device.bf16}, std::pair{"fp16", device.fp16}})
@@ -78,12 +78,12 @@ Json cluster_json(const perf::Cluster& cluster) {
                    {"device",
                     {{"name", device.name},
                      {"speeds", speeds},
-                     {"memory_bandwidth", quantity_json(device.memory_bandwidth)},
-                     {"memory", quantity_json(device.memory)},
-                     {"launch", quantity_json(device.launch)},
-                     {"update_bandwidth", quantity_json(device.update_bandwidth)},
-                     {"reduce_bandwidth", quantity_json(device.reduce_bandwidth)},
-                     {"slowdown", quantity_json(device.slowdown)}}},
+                     {"memory_bandwidth", probed_quantity(device.memory_bandwidth)},
+                     {"memory", probed_quantity(device.memory)},
+                     {"launch", probed_quantity(device.launch)},
+                     {"update_bandwidth", probed_quantity(device.update_bandwidth)},
+                     {"reduce_bandwidth", probed_quantity(device.reduce_bandwidth)},
+                     {"slowdown", probed_quantity(device.slowdown)}}},
                    {"inside", link_json(cluster.inside)},
                    {"between", link_json(cluster.between)},
                    {"collectives", Json::array()}};
@@ -170,7 +170,7 @@ int run_probe(const ProbeFlags& flags) {
   cluster.device.name = plain_name(tensor::device_name(options.device));
   const std::string file = to_toml(cluster);
   if (flags.out != "-") write_atomically(flags.out, file);
-  if (flags.json) print_json({{"file", flags.out}, {"cluster", cluster_json(cluster)}});
+  if (flags.json) print_json({{"file", flags.out}, {"cluster", probed_cluster(cluster)}});
   else if (flags.out == "-") std::cout << file;
   else std::cout << cluster_text(cluster) << fmt::format("\n  written to {}\n", flags.out);
   return kDone;

@@ -1,7 +1,6 @@
 #include "paceline/measure/network.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +20,8 @@ class TimedSteps {
   TimedSteps(nn::Model& model, const nn::Loss& loss, step::Batch batch, std::vector<std::unique_ptr<step::Updater>>& updaters,
              const Clock& clock)
       : model_(model), loss_(loss), batch_(std::move(batch)), updaters_(updaters), clock_(clock), watch_(model.device(), clock) {
-    if (model.device().is_cpu() && model.takes_generator()) pass_.generator = at::make_generator<at::CPUGeneratorImpl>();
+    if (model.takes_masks()) masks_ = nn::make_masks(model.device());
+    pass_.masks = masks_.get();
     pass_.weight = batch_.weight(1);
     times_.resize(model.units().size());
     updates_.resize(updaters.size());
@@ -77,10 +77,8 @@ class TimedSteps {
 
   void draw() {
     if (!model_.uses_chance()) return;
-    pass_.chance = nn::chance_of(0, static_cast<std::uint64_t>(steps_));
-    if (pass_.generator.defined()) return;
-    at::Generator generator = at::globalContext().defaultGenerator(model_.device());
-    generator.set_current_seed(*pass_.chance);
+    if (masks_) pass_.chance = nn::chance_of(0, masks_->begin_step(steps_));
+    else at::globalContext().defaultGenerator(model_.device()).set_current_seed(static_cast<std::uint64_t>(steps_));
   }
 
   /// The step of a run.
@@ -151,6 +149,7 @@ class TimedSteps {
   std::vector<std::unique_ptr<step::Updater>>& updaters_;
   const Clock& clock_;
   Stopwatch watch_;
+  std::unique_ptr<nn::Masks> masks_;
   nn::Pass pass_;
   std::vector<UnitTimes> times_;
   std::vector<std::vector<double>> updates_;  // by optimizer
