@@ -111,8 +111,8 @@ Verification verify(std::vector<VerifiedRun> runs) {
   for (const VerifiedRun& run : runs) {
     errors.push_back(std::abs(run.error()));
     made.mean += errors.back() / static_cast<double>(runs.size());
-    made.inside += run.inside() ? 1 / static_cast<double>(runs.size()) : 0;
   }
+  made.inside = static_cast<double>(std::ranges::count_if(runs, &VerifiedRun::inside)) / static_cast<double>(runs.size());
   std::ranges::sort(errors);
   made.percentile_90 = percentile(errors, 0.9), made.worst = errors.back();
   made.bias = biases_of(runs), made.regrets = regrets_of(runs);
