@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "network_word.h"
 #include "paceline/base/error.h"
 #include "paceline/memory/fit.h"
 #include "paceline/observe/text.h"
@@ -27,14 +28,10 @@ struct MemoryFlags {
 
 constexpr int kWorkers[] = {2, 8, 64};
 
-bool is_network(const std::string& word) {
-  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
-}
-
 /// The recipe; a network's key instead of a file stands for a recipe of that network with Adam.
 train::Recipe read_recipe(MemoryFlags flags) {
   train::Recipe recipe;
-  const auto network = std::ranges::find_if(flags.words, is_network);
+  const auto network = std::ranges::find_if(flags.words, names_network);
   if (network != flags.words.end()) {
     recipe.model.network = *network, recipe.optim.name = "adamw", recipe.data.name = "random";
     flags.words.erase(network);
@@ -50,7 +47,7 @@ train::Recipe read_recipe(MemoryFlags flags) {
 
 /// For the recipe's data; as it is where a network alone was asked for, or says its own input. What is measured needs data.
 graph::Graph graph_of(const train::Recipe& recipe, const MemoryFlags& flags) {
-  const bool network = std::ranges::any_of(flags.words, is_network);
+  const bool network = std::ranges::any_of(flags.words, names_network);
   const bool says_data = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("data.name="); });
   if (!flags.measure && !says_data && (!recipe.model.input.empty() || network)) return graph::make_graph(recipe.model);
   return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());

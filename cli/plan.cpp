@@ -9,6 +9,7 @@
 
 #include "bench/trial.h"
 #include "command.h"
+#include "network_word.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/graph/registry.h"
@@ -31,9 +32,6 @@ struct PlanFlags {
 constexpr std::int64_t kSamplesPerWorker = 32;          // where neither a recipe nor --batch says how many
 constexpr const char* kProbedCluster = "cluster.toml";  // what `paceline probe` writes
 
-bool names_network(const std::string& word) {
-  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
-}
 bool says(const std::vector<std::string>& words, const std::string& key) {
   return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(key + "="); });
 }

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "measured_file.h"
+#include "network_word.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/text.h"
@@ -27,10 +28,6 @@ struct ProfileFlags {
   double seconds = 1;
   bool json = false;
 };
-
-bool names_network(const std::string& word) {
-  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
-}
 
 /// The recipe; a network's key instead of a file stands for that network, as it is.
 train::Recipe profiled_recipe(ProfileFlags flags) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "network_word.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/base/suggest.h"
@@ -33,10 +34,6 @@ struct SimulateFlags {
   std::int64_t workers = 0, batch = 0, steps = 20, switch_hosts = 0, traced = 16;
   bool json = false;
 };
-
-bool names_network(const std::string& word) {
-  return std::ranges::any_of(graph::networks(), [&](const auto& row) { return row.key == word; });
-}
 
 double number_before(std::string_view text, std::string_view& rest, const char* flag) {
   double value = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "paceline/measure/stopwatch.h"
+#include "paceline/nn/masks.h"
 #include "paceline/step/updater.h"
 #include "paceline/tensor/device.h"
 
@@ -77,8 +78,10 @@ class TimedSteps {
 
   void draw() {
     if (!model_.uses_chance()) return;
-    if (masks_) pass_.chance = nn::chance_of(0, masks_->begin_step(steps_));
-    else at::globalContext().defaultGenerator(model_.device()).set_current_seed(static_cast<std::uint64_t>(steps_));
+    pass_.chance = nn::chance_of(0, masks_ ? masks_->begin_step(steps_) : static_cast<std::uint64_t>(steps_));
+    if (masks_) return;
+    at::Generator generator = at::globalContext().defaultGenerator(model_.device());
+    generator.set_current_seed(pass_.chance);
   }
 
   /// The step of a run.
@@ -149,7 +152,7 @@ class TimedSteps {
   std::vector<std::unique_ptr<step::Updater>>& updaters_;
   const Clock& clock_;
   Stopwatch watch_;
-  std::unique_ptr<nn::Masks> masks_;
+  std::unique_ptr<nn::Masks> masks_;  // null: the model draws from LibTorch's generator
   nn::Pass pass_;
   std::vector<UnitTimes> times_;
   std::vector<std::vector<double>> updates_;  // by optimizer

@@ -39,10 +39,10 @@ namespace {
 constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, served_program, rule, consistency}; }
 
 constexpr Entry<StrategyKind> kStrategies[] = {
-    {"single", "one worker; no communication", {make_single, single_program}},
+    {"single", "one worker; no communication", {.make = make_single, .program = single_program, .together = true}},
     {"allreduce",
      "synchronous: the mean of all workers' gradients, sent while the backward pass goes on",
-     {make_allreduce, allreduce_program}},
+     {.make = make_allreduce, .program = allreduce_program, .together = true}},
     {"stale_sync",
      "the mean of all workers' gradients of some steps ago, sent while later steps are computed",
      {make_stale_sync, stale_sync_program}},
@@ -77,6 +77,10 @@ std::span<const Entry<StrategyKind>> strategies() { return kStrategies; }
 bool is_centralised(const std::string& name) {
   const auto found = std::ranges::find(kStrategies, name, &Entry<StrategyKind>::key);
   return found != std::end(kStrategies) && found->make.centralised();
+}
+
+bool makes_steps_together(const std::string& name) {
+  return name == "auto" || name == "plan" || find(strategies(), "strategy", name).make.together;
 }
 
 ps::PsConfig paired(const std::string& name, ps::PsConfig ps) {

@@ -38,6 +38,7 @@ struct StrategyKind {
   std::unique_ptr<step::Strategy> (*make)(const StrategyConfig&, const step::Context&) = nullptr;
   StepPrograms program = nullptr;
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
+  bool together = false;                         // workers make every step together: their model may be split
 
   bool centralised() const { return make == nullptr; }
 };
@@ -51,6 +52,8 @@ std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, cons
 std::string resolve(const std::string& name, int workers);
 /// Whether the strategy has a parameter server, and plays all workers of a run by itself. "auto" has none.
 bool is_centralised(const std::string& name);
+/// Whether workers make every step together. "auto" and "plan" choose a strategy of which they do.
+bool makes_steps_together(const std::string& name);
 /// [ps] with the rule and the consistency that the strategy's name stands for.
 ps::PsConfig paired(const std::string& name, ps::PsConfig ps);
 

@@ -12,9 +12,10 @@ class CheckpointPace {
  public:
   static constexpr double kLeastInterval = 60;  // seconds between two in the middle of an epoch
 
-  explicit CheckpointPace(double share) : share_(share) {}
+  /// `now`: when the run begins, in seconds of any clock.
+  CheckpointPace(double share, double now) : share_(share), began_(now) {}
 
-  /// One began at `now`, in seconds of any clock; what it costs is told as it becomes known.
+  /// One began; what it costs is told as it becomes known.
   void begun(double now) { began_ = now, cost_ = 0, any_ = true; }
   void spent(double seconds) { cost_ += seconds; }
 
@@ -29,7 +30,7 @@ class CheckpointPace {
 
  private:
   static constexpr double kNever = 1e18;
-  double share_, began_ = 0, cost_ = 0;
+  double share_, began_, cost_ = 0;  // began_: the last one, or the run
   bool any_ = false;
 };
 

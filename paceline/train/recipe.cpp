@@ -186,13 +186,16 @@ std::optional<central::Settings> Recipe::servers() const {
 
 namespace {
 
+void require_together(const Recipe& recipe, const std::string& what) {
+  if (strategies::makes_steps_together(recipe.strategy.name)) return;
+  throw ConfigError(
+      fmt::format("{} needs workers that make every step together, and those of strategy '{}' do not; use strategy.name=allreduce", what,
+                  recipe.strategy.name));
+}
+
 void validate_hybrid(const Recipe& recipe) {
   const ParallelConfig& parallel = recipe.parallel;
-  if (const std::string& name = recipe.strategy.name; name != "auto" && name != "single" && name != "allreduce")
-    throw ConfigError(
-        fmt::format("parallel.hybrid={} is for workers that make every step together, and strategy '{}' is not; use "
-                    "strategy.name=allreduce",
-                    parallel.hybrid, name));
+  require_together(recipe, fmt::format("parallel.hybrid={}", parallel.hybrid));
   if (recipe.comm.compression != "none")
     throw ConfigError(
         fmt::format("parallel.hybrid={} and comm.compression={}: compressors take the gradients of all layers; leave one of "
@@ -214,20 +217,12 @@ void validate_mesh(const Recipe& recipe) {
         fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use strategy.name=auto",
                     parallel.workers));
   const bool splits = sharing < parallel.workers;  // layers, or the list of them
-  const std::string& name = recipe.strategy.name;
   if (const std::int64_t experts = recipe.model.experts; experts > 0) {
     graph::make_graph(recipe.model);  // refuses experts that the network does not have
-    if (name != "auto" && name != "single" && name != "allreduce")
-      throw ConfigError(
-          fmt::format("model.experts={} is for workers that make every step together, and strategy '{}' is not; use "
-                      "strategy.name=allreduce",
-                      experts, name));
+    require_together(recipe, fmt::format("model.experts={}", experts));
     graph::check_experts(experts, sharing);
   }
-  if ((splits || parallel.zero > 0) && name != "auto" && name != "single" && name != "allreduce")
-    throw ConfigError(
-        fmt::format("parallel.{} is for workers that make every step together, and strategy '{}' is not; use strategy.name=allreduce",
-                    splits ? "pipeline and parallel.tensor" : "zero", recipe.strategy.name));
+  if (splits || parallel.zero > 0) require_together(recipe, splits ? "parallel.pipeline and parallel.tensor" : "parallel.zero");
   if (const std::int64_t share = recipe.data.batch / sharing; parallel.pipeline > 1 && recipe.train.micro_batches > share)
     throw ConfigError(
         fmt::format("train.micro_batches={} is more than the {} samples that each of {} pipelines has of data.batch={}; use "
@@ -239,16 +234,9 @@ void validate_mesh(const Recipe& recipe) {
 }
 
 void validate_gradients(const Recipe& recipe) {
-  const std::string& name = recipe.strategy.name;
-  const bool together = name == "auto" || name == "single" || name == "allreduce";
-  if (recipe.parallel.offload && !together)
-    throw ConfigError(
-        fmt::format("parallel.offload=true is for the strategies single and allreduce, not '{}'; use strategy.name=allreduce", name));
+  if (recipe.parallel.offload) require_together(recipe, "parallel.offload=true");
   if (recipe.comm.gradient_dtype == "fp32") return;
-  if (!together)
-    throw ConfigError(fmt::format(
-        "comm.gradient_dtype=bf16 is for gradients that workers add in every step, not for strategy '{}'; use strategy.name=allreduce",
-        name));
+  require_together(recipe, "comm.gradient_dtype=bf16");
   if (recipe.comm.compression != "none")
     throw ConfigError(fmt::format("comm.gradient_dtype=bf16 and comm.compression={} both say how gradients travel; leave one of them out",
                                   recipe.comm.compression));
@@ -272,10 +260,7 @@ void validate(const Recipe& recipe) {
   validate_mesh(recipe);
   validate_gradients(recipe);
   if (recipe.train.storage != "fp32") {
-    if (const std::string& name = recipe.strategy.name; name != "auto" && name != "single" && name != "allreduce")
-      throw ConfigError(
-          fmt::format("train.storage={} has master copies with the strategies single and allreduce, not '{}'; use train.storage=fp32",
-                      recipe.train.storage, name));
+    require_together(recipe, fmt::format("train.storage={}", recipe.train.storage));
     if (recipe.comm.compression != "none")
       throw ConfigError(fmt::format("train.storage={} and comm.compression={}: compressors take gradients in fp32; leave one of them out",
                                     recipe.train.storage, recipe.comm.compression));

@@ -66,7 +66,9 @@ TEST(Calibrate, PredictsRowsThatItDidNotSee) {
   EXPECT_LE(found.regret.top3_mean, found.regret.mean);
   EXPECT_LT(found.regret.mean, 0.05);
   for (const CalibratedValue& value : found.calibration.values)
-    if (value.name == "launch of an operation") EXPECT_NEAR(value.value, 40e-6, 8e-6);
+    if (value.name == "launch of an operation") {
+      EXPECT_NEAR(value.value, 40e-6, 8e-6);
+    }
 }
 
 TEST(Calibrate, AnotherDrawSeesOtherRows) {

@@ -239,7 +239,7 @@ TEST_P(CompressedProgram, IsWhatTheStepSends) {
   else EXPECT_NEAR(bytes_said / bytes_done, 1, 0.05);
 }
 
-const ProgramCase kCases[] = {
+const ProgramCase kProgramCases[] = {
     {"single", {"strategy.name=single"}},
     {"two_workers", {"parallel.data=2", "strategy.update=whole", "strategy.overlap=off"}},
     {"four_workers_beside_the_pass", {"parallel.data=4", "strategy.update=whole", "strategy.overlap=on"}},
@@ -295,7 +295,7 @@ std::vector<ProgramCase> compressor_cases() {
 INSTANTIATE_TEST_SUITE_P(Strategies, StepProgram, testing::ValuesIn(strategies_cases()), [](const auto& item) { return item.param.name; });
 INSTANTIATE_TEST_SUITE_P(Compressors, CompressedProgram, testing::ValuesIn(compressor_cases()),
                          [](const auto& item) { return item.param.name; });
-INSTANTIATE_TEST_SUITE_P(Of, StepProgram, testing::ValuesIn(kCases), [](const auto& item) { return item.param.name; });
+INSTANTIATE_TEST_SUITE_P(Of, StepProgram, testing::ValuesIn(kProgramCases), [](const auto& item) { return item.param.name; });
 
 }  // namespace
 }  // namespace paceline::train

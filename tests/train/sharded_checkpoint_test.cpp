@@ -265,10 +265,10 @@ TEST(ShardedCheckpoint, AShardedUpdateEndsInTheStateOfAWholeOne) {
 }
 
 TEST(Pace, KeepsToItsShareByWhatCheckpointsCost) {
-  CheckpointPace pace(0.01);
-  EXPECT_TRUE(pace.affordable(0)) << "the first one";
-  EXPECT_FALSE(pace.due(59));
-  EXPECT_TRUE(pace.due(60)) << "an epoch that takes so long has one in its middle";
+  CheckpointPace pace(0.01, 5000);
+  EXPECT_TRUE(pace.affordable(5000)) << "the first one";
+  EXPECT_FALSE(pace.due(5059)) << "the run has just begun";
+  EXPECT_TRUE(pace.due(5060)) << "an epoch that takes so long has one in its middle";
   pace.begun(100), pace.spent(0.5), pace.spent(0.25);
   EXPECT_DOUBLE_EQ(pace.interval(), 75);
   EXPECT_FALSE(pace.affordable(174.9));
@@ -279,7 +279,7 @@ TEST(Pace, KeepsToItsShareByWhatCheckpointsCost) {
   EXPECT_TRUE(pace.affordable(200.2)) << "what the one before it cost does not count";
   EXPECT_FALSE(pace.due(259));
 
-  CheckpointPace every_epoch(1), at_the_end(0);
+  CheckpointPace every_epoch(1, 0), at_the_end(0, 0);
   every_epoch.begun(100), every_epoch.spent(50);
   EXPECT_TRUE(every_epoch.affordable(100));
   EXPECT_FALSE(every_epoch.due(1e6));
