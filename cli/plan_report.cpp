@@ -32,6 +32,14 @@ std::vector<std::pair<std::string, double>> split_parts(const perf::Split& split
           {"stragglers", split.straggling}};
 }
 
+/// For a row of a table.
+std::string short_title(const perf::Choice& choice) {
+  constexpr std::string_view kLong = " micro-batches";
+  std::string title = perf::title_of(choice);
+  if (const auto at = title.find(kLong); at != std::string::npos) title.replace(at, kLong.size(), " micro");
+  return fit(observe::shorten(title, kPlanTitle), kPlanTitle);
+}
+
 std::string whole_percent(double share) { return fmt::format("{:.0f}%", 100 * share); }
 
 std::string plan_interval(const perf::StepCost& cost) { return fmt::format("{} – {}", show_step(cost.low), show_step(cost.high)); }
@@ -48,8 +56,7 @@ std::string plan_row(const perf::Plan& plan, std::size_t number, const MeasuredS
   const perf::Split& split = plan.cost.split;
   const double all = std::max(split.total(), 1e-12);
   const std::string tried = number <= measured.size() ? show_step(measured[number - 1]) : "";
-  return fmt::format("  {:>2}  {} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", number,
-                     fit(observe::shorten(perf::title_of(plan.choice), kPlanTitle), kPlanTitle),
+  return fmt::format("  {:>2}  {} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", number, short_title(plan.choice),
                      fit(show_step(plan.cost.seconds), 9, Align::right), fit(plan_interval(plan.cost), 19),
                      whole_percent(split.compute / all), whole_percent(split.exposed.sum() / all), whole_percent(split.bubble / all),
                      whole_percent(split.optimizer / all), memory::readable(plan.bytes.total()), whole_percent(plan.efficiency),
@@ -65,9 +72,8 @@ std::string other_plans_text(const perf::Plans& plans) {
       "      {} {:>12} {:>14} {:>9}  {}\n",
       fit("plan", kPlanTitle), "samples/s", "of the best", "memory", "what it gives up");
   for (const perf::Plan& plan : plans.others)
-    text += fmt::format("      {} {:>12} {:>14} {:>9}  {}\n", fit(observe::shorten(perf::title_of(plan.choice), kPlanTitle), kPlanTitle),
-                        observe::show_rate(plan.samples_per_s), fmt::format("{:.2f}×", plan.samples_per_s / exact),
-                        memory::readable(plan.bytes.total()), plan.remark);
+    text += fmt::format("      {} {:>12} {:>14} {:>9}  {}\n", short_title(plan.choice), observe::show_rate(plan.samples_per_s),
+                        fmt::format("{:.2f}×", plan.samples_per_s / exact), memory::readable(plan.bytes.total()), plan.remark);
   return text;
 }
 
@@ -127,6 +133,7 @@ Json plan_json(const perf::PlanQuestion& question, const perf::Plan& plan) {
 }  // namespace
 
 std::string show_step(double seconds) {
+  if (seconds < 1e-6) return fmt::format("{:.3g} ns", seconds * 1e9);
   if (seconds < 1e-3) return fmt::format("{:.3g} µs", seconds * 1e6);
   if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
   return seconds < 100 ? fmt::format("{:.3g} s", seconds) : observe::show_duration(seconds);

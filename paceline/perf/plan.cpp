@@ -52,9 +52,10 @@ class Search {
       if (each.seconds > cutoff_) break;
       consider(each);
     }
-    for (auto& [group, plan] : best_) plans_.exact.push_back(plan);
-    sort_and_cut(plans_.exact);
-    for (Plan& plan : plans_.exact) improve(plan);
+    for (auto& [group, plan] : best_) {
+      improve(plan);
+      plans_.exact.push_back(plan);
+    }
     sort_and_cut(plans_.exact);
     for (Plan& plan : plans_.exact) costs_.add_gains(plan);
     return std::move(plans_);
@@ -167,7 +168,7 @@ std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& cos
   }
   if (!fits) notes.emplace_back("some lossy or asynchronous plans do not fit: each worker has the whole network there");
   for (Plan& plan : made)
-    if (plan.cost.staleness > 0) plan.remark += fmt::format("; staleness {:.3g}", plan.cost.staleness);
+    if (plan.cost.staleness > 0) plan.remark += fmt::format("; staleness {:.{}f}", plan.cost.staleness, plan.cost.staleness < 10 ? 1 : 0);
   std::ranges::stable_sort(made, std::greater{}, &Plan::samples_per_s);
   return made;
 }

@@ -123,7 +123,7 @@ std::vector<Choice> choices_on(const PlanQuestion& question, const Choice& mesh)
 std::vector<Choice> with_buckets(const Choice& choice) {
   std::vector<Choice> choices;
   if (choice.program.data == 1 || choice.program.zero == 3) return choices;  // nothing travels, or it travels by units
-  for (const std::int64_t mebibytes : {1, 4, 25, 100, 400}) {
+  for (const std::int64_t mebibytes : {2, 32, 512}) {
     Choice& other = choices.emplace_back(choice);
     other.program.bucket_bytes = mebibytes << 20;
   }
