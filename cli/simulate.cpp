@@ -280,7 +280,7 @@ Action add_simulate(CLI::App& app) {
                {"paceline simulate resnet50 --cluster p100 --workers 512 --jitter gamma:100 --svg picture.svg",
                 "paceline simulate resnet50 --cluster skylake --workers 1000 --slow-host 17:10 comm.algorithm=ring",
                 "paceline simulate resnet50 --cluster p100 --workers 64 strategy.name=asgd ps.servers=4 --jitter gamma:25",
-                "paceline simulate gpt --cluster h100 --workers 1024 parallel.tensor=8 parallel.pipeline=4 train.micro_batches=8 --mtbf 4y",
+                "paceline simulate gpt --cluster h100 --workers 1024 parallel.tensor=4 parallel.pipeline=4 train.micro_batches=8 --mtbf 4y",
                 "paceline simulate recipes/mnist_lenet5.toml data.root=DIR --cluster laptop --workers 4 --trace trace.json --json"});
   return [flags] { return run_simulate(*flags); };
 }

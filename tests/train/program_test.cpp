@@ -80,7 +80,7 @@ std::string some_text() {
   return file.string();
 }
 
-Recipe recipe_of(const ProgramCase& one) {
+Recipe program_recipe(const ProgramCase& one) {
   Recipe recipe = tiny_recipe();
   recipe.model.hidden = {24, 20, 16, 24, 20, 16, 12};
   recipe.data.batch = 32;
@@ -196,7 +196,7 @@ std::int64_t to_update(const RecipeStep& step, std::size_t stage) {
 class StepProgram : public testing::TestWithParam<ProgramCase> {};
 
 TEST_P(StepProgram, IsWhatTheStepDoes) {
-  const Recipe recipe = recipe_of(GetParam());
+  const Recipe recipe = program_recipe(GetParam());
   const Datasets data = make_datasets(recipe);
   const RecipeStep step = step_of(recipe, graph_for(recipe.model, data.training->info()));
   ASSERT_EQ(step.settings.size(), 1U);
@@ -218,7 +218,7 @@ class CompressedProgram : public testing::TestWithParam<ProgramCase> {};
 
 /// Their codes have lengths of their own in every bucket, and some depend on the gradients: all of them together are what the program says.
 TEST_P(CompressedProgram, IsWhatTheStepSends) {
-  const Recipe recipe = recipe_of(GetParam());
+  const Recipe recipe = program_recipe(GetParam());
   const Datasets data = make_datasets(recipe);
   const RecipeStep step = step_of(recipe, graph_for(recipe.model, data.training->info()));
   const auto did = recorded(recipe, data).front(), says = stated(step.programs(step.settings.at(0)).at(0));
