@@ -1,6 +1,5 @@
-// Vectors that begin at a cache line. What a product or a convolution computes from may have to: the vendors' libraries choose their loops
-// by the address modulo 64, and with them the order of additions. Malloc gives multiples of 16, which differ from run to run where threads
-// allocate at the same time.
+// Vectors that begin at a cache line, as LibTorch's own tensors do. The vendors' libraries may choose their loops, and with them the order
+// of additions, by the address modulo 64, and malloc promises multiples of 16 alone.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 #include "paceline/tensor/device.h"
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
@@ -83,6 +85,9 @@ void configure_libtorch(const c10::Device& device, Precision precision, int thre
   if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) set(used);
   at::Context::setFlushDenormal(true);
   at::globalContext().setUserEnabledMkldnn(onednn_pays());
+  // The vendors' libraries choose their loops when they are first called: one thread makes that call, and the others wait for it.
+  static std::once_flag first_product;
+  std::call_once(first_product, [] { at::mm(at::ones({64, 64}), at::ones({64, 64})); });
   if (!device.is_cuda()) return;
   at::globalContext().setAllowTF32CuBLAS(precision != Precision::fp32);
   at::globalContext().setAllowTF32CuDNN(precision != Precision::fp32);
