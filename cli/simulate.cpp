@@ -131,7 +131,7 @@ perf::RooflineSettings device_settings(const train::Recipe& recipe, const schedu
   made.tensor = settings.tensor, made.sequence = recipe.parallel.sequence;
   made.precision = perf::precision_named(recipe.train.precision);
   made.storage_bytes = static_cast<double>(settings.storage_bytes), made.moments = train::plan_of(recipe).moments;
-  made.offload = recipe.parallel.offload, made.compression = recipe.comm.compression;
+  made.offload = recipe.parallel.offload, made.compression = recipe.comm.gradient_dtype == "bf16" ? "bf16" : recipe.comm.compression;
   return made;
 }
 

@@ -52,7 +52,7 @@ perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::P
   made.storage_bytes = static_cast<double>(settings.storage_bytes);
   made.moments = plan_of(recipe).moments;
   made.offload = recipe.parallel.offload;
-  made.compression = recipe.comm.compression;
+  made.compression = recipe.comm.gradient_dtype == "bf16" ? "bf16" : recipe.comm.compression;
   return made;
 }
 
@@ -102,6 +102,10 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   observe::Prediction prediction = said(*best);
   prediction.cluster = source, prediction.profile = profiled;
   return prediction;
+}
+
+bool knows_machine(const Recipe& recipe) {
+  return !recipe.train.cluster.empty() || std::filesystem::exists(kProbed) || !profile_source(recipe).empty();
 }
 
 perf::Cluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) { return cluster_for(recipe, cluster_source(recipe), hosts); }

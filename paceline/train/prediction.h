@@ -22,6 +22,10 @@ struct RunHosts {
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages = {});
 
+/// Whether anybody said how fast this machine is: train.cluster, train.profile, or the files that `paceline probe` and `paceline profile`
+/// leave in the working folder. A run is not predicted from rules of thumb alone.
+bool knows_machine(const Recipe& recipe);
+
 /// What predictions are made from: the cluster of train.cluster as such a run has it, and the profile of train.profile, if there is one.
 perf::Cluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts);
 std::optional<perf::Profile> predicted_profile(const Recipe& recipe);

@@ -25,7 +25,7 @@ constexpr std::int64_t kRefusedEach = 16;  // steps in a row, for each worker, w
 
 // A prediction is worth less than the run: where none can be made, the run goes on without, unless the recipe asks for it.
 std::optional<observe::Prediction> Trainer::predicted() const {
-  if (around_.workload.model) return std::nullopt;
+  if (around_.workload.model || !knows_machine(recipe_)) return std::nullopt;
   const comm::Topology here = comm_->topology();
   const int ranks = static_cast<int>(recipe_.parallel.workers);
   const RunHosts hosts{.hosts = here.hosts,

@@ -9,7 +9,7 @@ import unittest
 
 from support import BINARY, SMALL, WRONG_INPUT, CliTest
 
-RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_s", "train_loss", "test_loss", "test_accuracy", "state_hash",
+RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_s", "step_s", "train_loss", "test_loss", "test_accuracy", "state_hash",
                "parameters_hash", "run", "checkpoints"]
 
 

@@ -58,14 +58,16 @@ TEST(Prediction, TakesTheSecondsOfAProfile) {
   EXPECT_EQ(made->profile, recipe.train.profile);
 }
 
-TEST(Prediction, StandsInEveryRunBesideWhatWasMeasured) {
+TEST(Prediction, StandsInARunBesideWhatWasMeasured) {
   const Folder folder;
   observe::Bus bus;
   std::optional<observe::RunStarted> started;
   bus.add(std::make_unique<On<observe::RunStarted>>([&](const observe::RunStarted& event) { started = event; }));
   const SteadyClock clock;
   const std::atomic<bool> stop = false;
-  Workers workers(predicted_recipe(2), {}, {.bus = bus, .clock = clock, .stop = stop});
+  Recipe recipe = predicted_recipe(2);
+  recipe.train.cluster = "two_cores";
+  Workers workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop});
   const observe::RunEnded ended = workers.run(folder.path());
   ASSERT_TRUE(started && started->prediction);
   EXPECT_GT(started->prediction->step_s, 0);

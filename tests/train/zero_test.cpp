@@ -101,7 +101,7 @@ TEST(Storage, RunsIn16BitsAndGoesOnInAnother) {
 TEST(Storage, IsRefusedWhereNobodyHasMasters) {
   Recipe recipe = tiny_recipe();
   recipe.train.storage = "fp16", recipe.parallel.workers = 2, recipe.strategy.name = "local_sgd";
-  EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("train.storage=fp32"));
+  EXPECT_THAT(message_of<ConfigError>([&] { validate(recipe); }), HasSubstr("train.storage=fp16"));
 }
 
 TEST(GradientDtype, HalvesWhatARunSends) {
