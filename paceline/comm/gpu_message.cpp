@@ -7,7 +7,9 @@
 namespace paceline::comm {
 namespace {
 
-constexpr Tag kAnswers = Tag{1} << 40;  // beside the tags of messages and of collectives
+// Beside the tags of other messages and of collectives: a rank that sends from a GPU where another receives on the CPU hears of it when
+// the deadline is over, and nobody takes a pointer for data.
+constexpr Tag kPlaces = Tag{1} << 40, kAnswers = Tag{1} << 41;
 
 }  // namespace
 
@@ -22,18 +24,16 @@ bool GpuMessage::advance_send() {
   if (!tells_) {
     mark_.wait();
     place_ = {op_.buffer.data, op_.buffer.bytes()};
-    tells_ = transport_.send(op_.peer, tag, &place_, sizeof(place_));
+    tells_ = transport_.send(op_.peer, kPlaces + tag, &place_, sizeof(place_));
+    answers_ = transport_.receive(op_.peer, kAnswers + tag, &answer_, sizeof(answer_), {});  // now: answers come in the order of the sends
   }
-  if (!answers_) {
-    if (!tells_->test()) return false;
-    answers_ = transport_.receive(op_.peer, kAnswers + tag, &answer_, sizeof(answer_), {});
-  }
-  return answers_->test();
+  told_ = told_ || tells_->test();
+  return told_ && answers_->test();
 }
 
 bool GpuMessage::advance_receive() {
   const auto tag = static_cast<Tag>(op_.tag);
-  if (!tells_) tells_ = transport_.receive(op_.peer, tag, &place_, sizeof(place_), {});
+  if (!tells_) tells_ = transport_.receive(op_.peer, kPlaces + tag, &place_, sizeof(place_), {});
   if (!answers_) {
     if (!tells_->test()) return false;
     copy();

@@ -33,6 +33,7 @@ class GpuMessage final : public Activity {
   gpu::Mark mark_;
   Place place_{};
   char answer_ = 0;
+  bool told_ = false;
   std::unique_ptr<Transport::Request> tells_, answers_;
 };
 

@@ -33,8 +33,9 @@ std::optional<observe::Prediction> Trainer::predicted() const {
                        .place = {.hosts = mesh_->data().topology().hosts, .shares_memory = comm_->engine() != "gloo"}};
   try {
     return predict(recipe_, graph_for(recipe_.model, datasets_->training->info()), hosts, context_->pipeline.stages);
-  } catch (const ConfigError& problem) {
-    if (!recipe_.train.cluster.empty() || !recipe_.train.profile.empty()) throw;
+  } catch (const std::exception& problem) {
+    const bool asked = !recipe_.train.cluster.empty() || !recipe_.train.profile.empty();
+    if (asked && dynamic_cast<const ConfigError*>(&problem)) throw;
     log::info("no prediction of this run's step: {}", problem.what());
     return std::nullopt;
   }
