@@ -19,6 +19,7 @@
 #include "paceline/perf/profile_times.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
+#include "paceline/train/prediction.h"
 #include "paceline/train/step_settings.h"
 #include "simulate_report.h"
 
@@ -126,15 +127,6 @@ graph::Graph simulated_graph(const train::Recipe& recipe) {
   return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
 }
 
-perf::RooflineSettings device_settings(const train::Recipe& recipe, const schedule::ProgramSettings& settings) {
-  perf::RooflineSettings made;
-  made.tensor = settings.tensor, made.sequence = recipe.parallel.sequence;
-  made.precision = perf::precision_named(recipe.train.precision);
-  made.storage_bytes = static_cast<double>(settings.storage_bytes), made.moments = train::plan_of(recipe).moments;
-  made.offload = recipe.parallel.offload, made.compression = recipe.comm.gradient_dtype == "bf16" ? "bf16" : recipe.comm.compression;
-  return made;
-}
-
 /// By a rule of thumb where nobody says it: parameters and moments, at a gigabyte a second.
 double checkpoint_seconds(const SimulateFlags& flags, const graph::Graph& graph, int moments) {
   if (!flags.checkpoint_time.empty()) return duration_of(flags.checkpoint_time, "--checkpoint-time");
@@ -227,7 +219,7 @@ int run_simulate(SimulateFlags flags) {
   for (const std::string& file : {flags.trace, flags.picture})
     if (!file.empty()) ensure_writable_folder(std::filesystem::absolute(file).parent_path());
 
-  const perf::RooflineSettings device = device_settings(recipe, step.settings.front());
+  const perf::RooflineSettings device = train::roofline_settings(recipe, step.settings.front());
   const DeviceTimes device_times(flags, recipe, graph, cluster, device);
   const perf::CostModel model(cluster);
   Simulation simulation{

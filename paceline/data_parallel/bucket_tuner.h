@@ -13,6 +13,7 @@ namespace paceline::data_parallel {
 struct Cut {
   std::int64_t bytes = 0;  // of a bucket; 0: one bucket
   bool overlap = false;
+  bool by_unit = false;  // a bucket for each unit, whatever its bytes
 };
 
 class BucketTuner {

@@ -5,28 +5,10 @@
 #include <thread>
 
 #include "paceline/base/affinity.h"
+#include "paceline/base/first_cause.h"
 #include "paceline/comm/engine.h"
 
 namespace paceline::measure {
-namespace {
-
-/// What went wrong by itself, rather than because a peer was gone.
-std::exception_ptr first_cause(const std::vector<std::exception_ptr>& problems) {
-  std::exception_ptr first;
-  for (const std::exception_ptr& problem : problems) {
-    if (!problem) continue;
-    try {
-      std::rethrow_exception(problem);
-    } catch (const PeerError&) {
-      if (!first) first = problem;
-    } catch (...) {
-      return problem;
-    }
-  }
-  return first;
-}
-
-}  // namespace
 
 void Rank::meet() const {
   if (comm.size() > 1) comm.run(comm::barrier({.deadline = comm::kUntilTheEnd}));

@@ -22,7 +22,7 @@ struct MeasuredStep {
   std::string title() const;  // "hidden 1024, 24 layers, tensor 2 × data 2 × pipeline 2, 4 × 8 samples"
 };
 
-/// Throws DataError with `source`, the line and the column: a name that is missing, a value that is no number above 0, GPUs that are not
+/// Throws DataError with `source`, the line and the column: a missing name, a value that is not a positive number, a GPU count other than
 /// tensor × data × pipeline, a batch that does not divide.
 std::vector<MeasuredStep> read_step_table(const std::string& text, const std::string& source);
 

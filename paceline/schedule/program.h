@@ -125,6 +125,7 @@ struct ProgramSettings {
   std::string recompute = "none";
   std::int64_t bucket_bytes = 8 << 20;  // of parameters; 0: all of them
   bool overlap = false;                 // buckets leave during the backward pass
+  bool by_unit = false;                 // a bucket for each unit; ZeRO 3 has them always
   bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always so from ZeRO 1 on
   bool update_at_end = false;           // of all parameters at once: a GPU, a norm that clips
   bool clips = false;                   // by the global norm, for which ranks that share the tensors meet

@@ -146,8 +146,7 @@ class Allreduce final : public step::Strategy {
   }
 
   std::vector<data_parallel::Bucket> buckets_of(const data_parallel::Cut& cut) {
-    const bool by_unit = stage() == 3 || (stage() == 2 && !on_cpu());
-    return by_unit ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes);
+    return cut.by_unit ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes);
   }
 
   /// Who updates what: everybody all of it, or each worker its part of every bucket.
@@ -160,7 +159,7 @@ class Allreduce final : public step::Strategy {
 
   /// On a GPU, where there is one cut, state is never allocated whole and then shared out; on the CPU pages come when they are touched.
   tensor::Arena& shared_out_arena() {
-    if (stage() > 0 && !on_cpu()) share_out(buckets_of({0, false}), /*sharded=*/true);
+    if (stage() > 0 && !on_cpu()) share_out(buckets_of({0, false, stage() >= 2}), /*sharded=*/true);
     return arena();
   }
 
@@ -241,8 +240,9 @@ class AllreduceProgram {
         writer_(model, settings, rank),
         stage_(settings.data > 1 ? settings.zero : 0),
         sharded_(settings.data > 1 && (stage_ > 0 || settings.sharded_update)),
-        buckets_(stage_ == 3 ? schedule::cut_by_unit(writer_.entries())
-                             : schedule::cut_by_size(writer_.entries(), settings.bucket_bytes / settings.storage_bytes)) {
+        buckets_(stage_ == 3 || settings.by_unit
+                     ? schedule::cut_by_unit(writer_.entries())
+                     : schedule::cut_by_size(writer_.entries(), settings.bucket_bytes / settings.storage_bytes)) {
     for (const schedule::BucketEntry& entry : writer_.entries()) private_ += entry.is_private ? entry.elements : 0;
   }
 

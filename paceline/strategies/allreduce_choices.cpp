@@ -53,12 +53,13 @@ bool cut_keeps_bits(const AllreduceFacts& facts, bool sharded) {
 }
 
 std::vector<data_parallel::Cut> cuts_of(const StrategyConfig& config, const AllreduceFacts& facts, bool sharded) {
-  if (!facts.on_cpu || facts.workers == 1) return {{0, false}};
+  const bool by_unit = facts.zero == 3 || (facts.zero == 2 && !facts.on_cpu);
+  if (!facts.on_cpu || facts.workers == 1) return {{0, false, by_unit}};
   const bool many_hosts = facts.hosts > 1 || facts.shaped;
   const bool may_measure = facts.zero < 2 && facts.compression == "none" && (cut_keeps_bits(facts, sharded) || !facts.repeatable);
   if (config.bucket_mb > 0 || !may_measure) {
     const auto bytes = config.bucket_mb > 0 ? static_cast<std::int64_t>(config.bucket_mb * kMiB) : kBucketBytes;
-    return {{bytes, config.overlap == "on" || (config.overlap == "auto" && many_hosts)}};
+    return {{bytes, config.overlap == "on" || (config.overlap == "auto" && many_hosts), by_unit}};
   }
   std::vector<data_parallel::Cut> tried;
   if (config.overlap != "on") tried.insert(tried.end(), {{2 * kMiB, false}, {0, false}});

@@ -45,17 +45,6 @@ perf::Cluster cluster_for(const Recipe& recipe, const std::string& source, const
   return cluster;
 }
 
-perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::ProgramSettings& settings) {
-  perf::RooflineSettings made;
-  made.tensor = settings.tensor, made.sequence = recipe.parallel.sequence;
-  made.precision = perf::precision_named(recipe.train.precision);
-  made.storage_bytes = static_cast<double>(settings.storage_bytes);
-  made.moments = plan_of(recipe).moments;
-  made.offload = recipe.parallel.offload;
-  made.compression = recipe.comm.gradient_dtype == "bf16" ? "bf16" : recipe.comm.compression;
-  return made;
-}
-
 observe::Prediction said(const perf::StepCost& cost) {
   observe::Prediction prediction;
   prediction.step_s = cost.seconds, prediction.low_s = cost.low, prediction.high_s = cost.high;
@@ -69,6 +58,17 @@ observe::Prediction said(const perf::StepCost& cost) {
 }
 
 }  // namespace
+
+perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::ProgramSettings& settings) {
+  perf::RooflineSettings made;
+  made.tensor = settings.tensor, made.sequence = recipe.parallel.sequence;
+  made.precision = perf::precision_named(recipe.train.precision);
+  made.storage_bytes = static_cast<double>(settings.storage_bytes);
+  made.moments = plan_of(recipe).moments;
+  made.offload = recipe.parallel.offload;
+  made.compression = recipe.comm.gradient_dtype == "bf16" ? "bf16" : recipe.comm.compression;
+  return made;
+}
 
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages) {

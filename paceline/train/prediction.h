@@ -6,6 +6,7 @@
 
 #include "paceline/observe/event.h"
 #include "paceline/perf/profile.h"
+#include "paceline/perf/roofline_times.h"
 #include "paceline/train/step_settings.h"
 
 namespace paceline::train {
@@ -21,6 +22,9 @@ struct RunHosts {
 /// where a file cannot be read, or the cluster cannot hold such a run.
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages = {});
+
+/// What a roofline must know of a recipe's step.
+perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::ProgramSettings& settings);
 
 /// Whether anybody said how fast this machine is: train.cluster, train.profile, or the files that `paceline probe` and `paceline profile`
 /// leave in the working folder. A run is not predicted from rules of thumb alone.

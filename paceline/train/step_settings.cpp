@@ -127,7 +127,7 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
   const strategies::AllreduceChoices choices = choose(recipe.strategy, facts_of(recipe, settings, place, step.model));
   settings.sharded_update = choices.sharded, settings.update_at_end = choices.updates_at_end;
   for (const data_parallel::Cut& cut : choices.cuts) {
-    settings.bucket_bytes = cut.bytes, settings.overlap = cut.overlap;
+    settings.bucket_bytes = cut.bytes, settings.overlap = cut.overlap, settings.by_unit = cut.by_unit;
     step.settings.push_back(settings);
   }
   return step;

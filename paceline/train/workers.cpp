@@ -8,6 +8,7 @@
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
+#include "paceline/base/first_cause.h"
 #include "paceline/comm/engine.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
@@ -48,22 +49,6 @@ comm::CommConfig connection_of_processes(const Recipe& recipe) {
                     "train.device=cuda",
                     recipe.train.device, config.engine));
   return config;
-}
-
-/// What went wrong by itself, rather than because somebody else was missing.
-std::exception_ptr cause_of(const std::vector<std::exception_ptr>& problems) {
-  std::exception_ptr first;
-  for (const std::exception_ptr& problem : problems) {
-    if (!problem) continue;
-    try {
-      std::rethrow_exception(problem);
-    } catch (const PeerError&) {
-      if (!first) first = problem;
-    } catch (...) {
-      return problem;
-    }
-  }
-  return first;
 }
 
 }  // namespace
@@ -140,7 +125,7 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
     for (std::size_t i = 0; i < problems.size(); ++i) threads.emplace_back(play, i);
     for (std::thread& thread : threads) thread.join();
   }
-  if (const std::exception_ptr cause = cause_of(problems)) std::rethrow_exception(cause);
+  if (const std::exception_ptr cause = first_cause(problems)) std::rethrow_exception(cause);
 }
 
 void Workers::resume(const Checkpoint& found, const std::string& where) {

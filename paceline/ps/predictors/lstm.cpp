@@ -12,8 +12,8 @@ constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kFloor = 1e-8;
 std::int64_t filled_up(std::int64_t count, std::int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 template <class T>
-LineVector<T> zeros(std::int64_t count) {
-  return LineVector<T>(static_cast<std::size_t>(count));
+AlignedVector<T> zeros(std::int64_t count) {
+  return AlignedVector<T>(static_cast<std::size_t>(count));
 }
 
 }  // namespace
@@ -125,7 +125,7 @@ T Lstm<T>::tangent(const Step& step, std::span<const T> inputs_dot, const State&
 }
 
 template <class T>
-T Lstm<T>::head(const LineVector<T>& features) const {
+T Lstm<T>::head(const AlignedVector<T>& features) const {
   T result;  // the head is one row whose columns are the features
   Simd<MultiplyTransposed<T>>::run({{features_ / kBlock, 1, weights_.data() + head_, features.data(), &result}, 1});
   return result;

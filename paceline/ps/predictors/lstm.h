@@ -10,30 +10,13 @@
 #pragma once
 
 #include <cstdint>
-#include <new>
 #include <span>
 #include <vector>
 
+#include "paceline/base/aligned.h"
 #include "paceline/base/random.h"
 
 namespace paceline::ps {
-
-/// Memory that begins with a cache line, as the rows of weights then all do: the widest load is as long as a line.
-template <class T>
-struct LineAllocator {
-  using value_type = T;
-  static constexpr std::align_val_t kLine{64};
-
-  LineAllocator() = default;
-  template <class U>
-  explicit LineAllocator(const LineAllocator<U>&) {}
-  T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), kLine)); }
-  void deallocate(T* memory, std::size_t) { ::operator delete(memory, kLine); }
-  bool operator==(const LineAllocator&) const = default;
-};
-
-template <class T>
-using LineVector = std::vector<T, LineAllocator<T>>;
 
 struct LstmShape {
   std::int64_t inputs = 1, layers = 2, hidden = 64;
@@ -44,16 +27,16 @@ class Lstm {
  public:
   /// What is carried from step to step: [layers][hidden, filled up with zeros to whole blocks].
   struct State {
-    LineVector<T> hidden, cell;
+    AlignedVector<T> hidden, cell;
   };
 
   /// One time step with all that training needs of it.
   struct Step {
-    LineVector<T> factors;      // for every layer [x, h, 1]: what its weights are multiplied by
-    LineVector<T> gates;        // [layers][blocks][kBlock]
-    LineVector<T> cell_before;  // [layers][hidden]
-    LineVector<T> cell_tanh;    // [layers][hidden]
-    LineVector<T> features;     // [h' of the last layer, 1], what the head's weights are multiplied by
+    AlignedVector<T> factors;      // for every layer [x, h, 1]: what its weights are multiplied by
+    AlignedVector<T> gates;        // [layers][blocks][kBlock]
+    AlignedVector<T> cell_before;  // [layers][hidden]
+    AlignedVector<T> cell_tanh;    // [layers][hidden]
+    AlignedVector<T> features;     // [h' of the last layer, 1], what the head's weights are multiplied by
     State after;
     T output = 0;
   };
@@ -86,16 +69,16 @@ class Lstm {
   };
 
   void adam(std::int64_t blocks, std::int64_t rows, std::int64_t offset, const T* factor, std::span<const T> gradient);
-  T head(const LineVector<T>& features) const;
+  T head(const AlignedVector<T>& features) const;
 
   std::int64_t padded_, blocks_;  // hidden units, filled up to whole blocks
   double rate_;
   std::vector<Layer> layers_;
-  std::int64_t head_, features_;              // where the head's weights begin; their number, filled up
-  LineVector<T> weights_, first_, second_;    // layers, then the head
-  T left1_ = 1, left2_ = 1;                   // β₁ᵗ, β₂ᵗ
-  LineVector<T> hidden_gradient_, gradient_;  // scratch of train()
-  LineVector<T> fresh_first_, fresh_second_;  // scratch of adam()
+  std::int64_t head_, features_;                 // where the head's weights begin; their number, filled up
+  AlignedVector<T> weights_, first_, second_;    // layers, then the head
+  T left1_ = 1, left2_ = 1;                      // β₁ᵗ, β₂ᵗ
+  AlignedVector<T> hidden_gradient_, gradient_;  // scratch of train()
+  AlignedVector<T> fresh_first_, fresh_second_;  // scratch of adam()
 };
 
 extern template class Lstm<float>;
