@@ -29,7 +29,7 @@ constexpr double kLargestOnCpu = 2.2e9, kLargestOnGpu = 2.2e12;  // flops of one
 
 struct ProbeFlags {
   std::int64_t workers = 0;
-  std::string device = "auto", precisions, name, out = "cluster.toml";
+  std::string device = "auto", precisions, name, ranks, out = "cluster.toml";
   double seconds = 0.05;
   bool json = false;
 };
@@ -83,6 +83,7 @@ Json probed_cluster(const perf::Cluster& cluster) {
                      {"launch", probed_quantity(device.launch)},
                      {"update_bandwidth", probed_quantity(device.update_bandwidth)},
                      {"reduce_bandwidth", probed_quantity(device.reduce_bandwidth)},
+                     {"page_bandwidth", probed_quantity(device.page_bandwidth)},
                      {"slowdown", probed_quantity(device.slowdown)}}},
                    {"inside", link_json(cluster.inside)},
                    {"between", link_json(cluster.between)},
@@ -124,14 +125,16 @@ std::string cluster_text(const perf::Cluster& cluster) {
                       text_of(device.memory, Dimension::bytes));
   text += fmt::format("  {:<16}{}\n", "updates", text_of(device.update_bandwidth, Dimension::bandwidth));
   text += fmt::format("  {:<16}{}\n", "reductions", text_of(device.reduce_bandwidth, Dimension::bandwidth));
+  if (device.page_bandwidth.value > 0)
+    text += fmt::format("  {:<16}{} released and taken again\n", "pages", text_of(device.page_bandwidth, Dimension::bandwidth));
   text += fmt::format("  {:<16}{} for each operation\n", "launches", text_of(device.launch, Dimension::time));
   if (device.slowdown.value > 0)
     text += fmt::format("  {:<16}{} as long beside an allreduce\n", "computing", text_of(device.slowdown, Dimension::factor));
   if (cluster.devices > 1) text += link_line(cluster.inside);
   if (cluster.hosts > 1 || cluster.devices == 1) text += link_line(cluster.between);
   for (const perf::CollectiveTimes& times : cluster.collectives)
-    text += fmt::format("  {:<16}{:<20}{:.0f} B in {:.1f} us, {:.0f} MiB in {:.2f} ms\n", times.collective, times.algorithm,
-                        times.points.front().bytes, times.points.front().seconds * 1e6, times.points.back().bytes / (1 << 20),
+    text += fmt::format("  {:<16}{:<20}{:>4} ranks: {:.0f} B in {:.1f} us, {:.0f} MiB in {:.2f} ms\n", times.collective, times.algorithm,
+                        times.ranks, times.points.front().bytes, times.points.front().seconds * 1e6, times.points.back().bytes / (1 << 20),
                         times.points.back().seconds * 1e3);
   return text;
 }
@@ -141,6 +144,19 @@ comm::CommConfig connection_of(const measure::ProbeOptions& options, const comm:
   comm::CommConfig config;
   if (options.device.is_cuda() && world.size > 1) config.engine = "nccl", tensor::use_gpu(world.local_rank);
   return config;
+}
+
+/// Numbers of ranks whose collectives are measured beside those of one rank for each device.
+std::vector<std::int64_t> crowds_of(const ProbeFlags& flags, const comm::World& world, int workers) {
+  if (world.size > 1 || (flags.ranks.empty() && workers == 1)) return {};
+  std::vector<std::int64_t> ranks = flags.ranks.empty() ? std::vector<std::int64_t>{2 * workers} : whole_list(flags.ranks, "--ranks", 1024);
+  std::erase_if(ranks, [&](std::int64_t number) { return number == workers || number == 1; });
+  return ranks;
+}
+
+void keep(perf::Cluster& cluster, perf::Cluster measured) { cluster = std::move(measured); }
+void keep(perf::Cluster& cluster, const std::vector<perf::CollectiveTimes>& more) {
+  cluster.collectives.insert(cluster.collectives.end(), more.begin(), more.end());
 }
 
 int run_probe(const ProbeFlags& flags) {
@@ -155,16 +171,20 @@ int run_probe(const ProbeFlags& flags) {
   perf::Cluster cluster;
   {
     observe::MeasuringLine line;
-    measure::play(
-        world, workers, config, [&](const std::string& what) { line.say(what); },
-        [&](measure::Rank& rank) {
-          const SteadyClock clock;
-          measure::ProbeOptions own = options;
-          if (own.device.is_cuda()) own.device = tensor::parse_device("cuda");  // the one that this thread speaks to
-          const tensor::OwnStream stream(own.device);
-          perf::Cluster measured = measure::probe(rank, own, clock);
-          if (rank.leads()) cluster = std::move(measured);
-        });
+    const auto measure_among = [&](int ranks, const auto& measure) {
+      measure::play(
+          world, ranks, config, [&](const std::string& what) { line.say(what); },
+          [&](measure::Rank& rank) {
+            const SteadyClock clock;
+            measure::ProbeOptions own = options;
+            if (own.device.is_cuda()) own.device = tensor::parse_device("cuda");  // the one that this thread speaks to
+            const tensor::OwnStream stream(own.device);
+            auto measured = measure(rank, own, clock);
+            if (rank.leads()) keep(cluster, std::move(measured));
+          });
+    };
+    measure_among(workers, measure::probe);
+    for (const std::int64_t ranks : crowds_of(flags, world, workers)) measure_among(static_cast<int>(ranks), measure::probe_collectives);
   }
   if (world.rank != 0) return kDone;
   cluster.device.name = plain_name(tensor::device_name(options.device));
@@ -182,6 +202,9 @@ Action add_probe(CLI::App& app) {
   auto flags = std::make_shared<ProbeFlags>();
   app.add_option("--workers", flags->workers, "devices that this host is divided into, which measure together (default 2; 1 with a GPU)")
       ->check(whole_number(1, 1024));
+  app.add_option("--ranks", flags->ranks,
+                 "numbers of ranks whose collectives are measured as well, separated by commas; more ranks than devices take turns "
+                 "(default: twice as many)");
   app.add_option("--device", flags->device, "cpu, cuda or auto")->capture_default_str();
   app.add_option("--precision", flags->precisions, "beside fp32, separated by commas (default: tf32,bf16 with a GPU)");
   app.add_option("--name", flags->name, "of the cluster (default: this host's)");

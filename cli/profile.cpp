@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "command.h"
 #include "measured_file.h"
@@ -18,6 +19,7 @@
 #include "paceline/observe/measuring_line.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/from_recipe.h"
+#include "paceline/train/step_measure.h"
 
 namespace paceline::cli {
 namespace {
@@ -45,11 +47,8 @@ train::Recipe profiled_recipe(ProfileFlags flags) {
 }
 
 /// The form of samples: of the recipe's data where a recipe was given, else as the network takes them.
-data::Info info_of(const train::Recipe& recipe, const ProfileFlags& flags) {
-  const auto says = [&](std::string_view key) {
-    return std::ranges::any_of(flags.words, [&](const std::string& word) { return word.starts_with(key); });
-  };
-  if (!names_network(flags.words.front()) || says("data.name=")) return train::make_datasets(recipe).training->info();
+data::Info info_of(const train::Recipe& recipe, bool of_data) {
+  if (of_data) return train::make_datasets(recipe).training->info();
   const graph::Graph graph = graph::make_graph(recipe.model);
   const auto is_embedding = [](const graph::Layer& layer) { return layer.kind == graph::Kind::embedding; };
   return {.key = "network",
@@ -60,10 +59,16 @@ data::Info info_of(const train::Recipe& recipe, const ProfileFlags& flags) {
           .deviation = {}};
 }
 
+bool names_data(const ProfileFlags& flags) {
+  const auto is_name = [](const std::string& word) { return word.starts_with("data.name="); };
+  return !names_network(flags.words.front()) || std::ranges::any_of(flags.words, is_name);
+}
+
 /// What is measured once everything was read and nothing refused.
 struct Measurement {
   train::Recipe recipe;
   data::Info info;
+  bool has_data = false;  // of the form that the network takes
   std::vector<std::int64_t> workers;
   std::vector<perf::Precision> precisions;
   measure::NetworkOptions options;
@@ -72,7 +77,12 @@ struct Measurement {
 Measurement measurement_of(const ProfileFlags& flags, const comm::World& world) {
   Measurement made;
   made.recipe = profiled_recipe(flags);
-  made.info = info_of(made.recipe, flags);
+  made.info = info_of(made.recipe, names_data(flags));
+  made.has_data = names_data(flags) || !made.info.tokens;
+  if (!names_data(flags) && made.has_data) {  // pictures without a meaning
+    made.recipe.data.name = "random";
+    made.recipe.data.shape.assign(made.info.input.begin(), made.info.input.end()), made.recipe.data.classes = made.info.classes;
+  }
   made.options = {.batches = whole_list(flags.batches, "--batch", 1 << 20), .seconds = flags.seconds};
   made.workers = world.size > 1 ? std::vector<std::int64_t>{1} : whole_list(flags.workers, "--workers", 1024);
   const c10::Device device = tensor::parse_device(made.recipe.train.device);
@@ -89,9 +99,7 @@ Measurement measurement_of(const ProfileFlags& flags, const comm::World& world) 
   return made;
 }
 
-perf::ProfileTable profile_once(const Measurement& of, perf::Precision precision, const measure::Rank& rank) {
-  train::Recipe recipe = of.recipe;
-  recipe.train.precision = std::string(name_of(precision));
+perf::ProfileTable profile_pieces(const Measurement& of, const train::Recipe& recipe, const measure::Rank& rank) {
   train::configure_libtorch(recipe, rank.threads);
   const SteadyClock clock;
   const auto alone = std::move(comm::local_group(1).front());
@@ -99,10 +107,41 @@ perf::ProfileTable profile_once(const Measurement& of, perf::Precision precision
   const tensor::OwnStream stream(tensor::parse_device(recipe.train.device));
   const auto model = train::make_model(recipe, {}, of.info, mesh, "", clock).model;
   const graph::Graph graph = train::graph_for(recipe.model, of.info);
-  perf::ProfileTable table = measure::profile_network(
+  return measure::profile_network(
       *model, nn::SoftmaxLoss(recipe.train.label_smoothing),
       [&](std::int64_t samples) { return measure::random_batch(graph, samples, model->device()); }, of.options, rank, clock);
+}
+
+double total(const perf::ProfileTable& table, double perf::UnitSeconds::*pass, std::int64_t samples) {
+  double sum = 0;
+  for (const perf::UnitProfile& unit : table.units) sum += unit.seconds.at(samples).*pass;
+  return sum;
+}
+
+/// How much longer a whole step of a run takes than its pieces in the table. Every rank trains by itself, all at the same time.
+void measure_around(const Measurement& of, train::Recipe recipe, const measure::Rank& rank, perf::ProfileTable& table) {
+  constexpr std::int64_t kLeastSteps = 12, kMostSteps = 200;
+  recipe.optim = of.options.optimizers.front();
+  const auto parameters = [](double sum, const perf::UnitProfile& unit) { return sum + static_cast<double>(unit.parameters); };
+  const double update = update_seconds(table, recipe.optim.name, std::accumulate(table.units.begin(), table.units.end(), 0.0, parameters));
+  for (const std::int64_t samples : of.options.batches) {
+    rank.tell(fmt::format("whole steps of batch {}", samples));
+    const double pieces = total(table, &perf::UnitSeconds::forward, samples) + total(table, &perf::UnitSeconds::backward, samples) + update;
+    recipe.data.batch = samples, recipe.data.test_samples = 1;
+    if (recipe.data.name == "random") recipe.data.train_samples = std::max<std::int64_t>(2 * samples, 64);
+    const auto wanted = static_cast<std::int64_t>(of.options.seconds / std::max(pieces, 1e-9));
+    const std::int64_t steps = rank.agreed(std::clamp(wanted, kLeastSteps, kMostSteps));
+    rank.meet();
+    table.around_s[samples] = rank.mean(train::measure_step(recipe, rank.threads, steps)) - pieces;
+  }
+}
+
+perf::ProfileTable profile_once(const Measurement& of, perf::Precision precision, const measure::Rank& rank) {
+  train::Recipe recipe = of.recipe;
+  recipe.train.precision = std::string(name_of(precision));
+  perf::ProfileTable table = profile_pieces(of, recipe, rank);
   table.precision = precision;
+  if (of.has_data) measure_around(of, recipe, rank, table);
   return table;
 }
 
@@ -119,12 +158,6 @@ perf::Profile merged(perf::Profile fresh, const std::string& file) {
     known.tables.push_back(std::move(table));
   }
   return known;
-}
-
-double total(const perf::ProfileTable& table, double perf::UnitSeconds::*pass, std::int64_t samples) {
-  double sum = 0;
-  for (const perf::UnitProfile& unit : table.units) sum += unit.seconds.at(samples).*pass;
-  return sum;
 }
 
 std::string table_text(const perf::ProfileTable& table) {
@@ -145,6 +178,8 @@ std::string table_text(const perf::ProfileTable& table) {
                         cell(total(table, &perf::UnitSeconds::forward, samples), total(table, &perf::UnitSeconds::backward, samples)));
   for (const auto& [optimizer, seconds] : table.update_s)
     text += fmt::format("\n    update by {}: {:.3f} ms", optimizer, seconds * static_cast<double>(parameters) * 1e3);
+  if (!table.around_s.empty()) text += "\n    a whole step on top of that:";
+  for (const auto& [samples, seconds] : table.around_s) text += fmt::format(" {:+.3f} ms at batch {}", seconds * 1e3, samples);
   return text + "\n";
 }
 

@@ -12,6 +12,7 @@
 #include "paceline/measure/memory_bandwidth.h"
 #include "paceline/step/updater.h"
 #include "paceline/tensor/arena.h"
+#include "paceline/tensor/backing.h"
 #include "paceline/tensor/device.h"
 
 #if PACELINE_WITH_CUDA
@@ -106,6 +107,21 @@ double reduce_bytes_per_s(const Timing& timing) {
   return 4.0 * kElements / timing.of([&] { comm::combine(comm::DType::f32, comm::ReduceOp::sum, into.data(), from.data(), kElements); });
 }
 
+/// What parallel.zero=2 and 3 do with every range that is another rank's, on the CPU.
+double page_bytes_per_s(const Timing& timing) {
+  constexpr std::int64_t kElements = 1 << 20;
+  timing.rank.tell("pages");
+  const at::Tensor flat = at::zeros({kElements});
+  tensor::Backing backing(flat, tensor::Role::gradient, std::make_shared<tensor::Ledger>());
+  const auto write = [&] { at::Tensor(flat).fill_(1); };
+  const double writing = timing.of(write), both = timing.of([&] {
+    backing.release(0, kElements);
+    backing.commit(0, kElements);
+    write();
+  });
+  return 4.0 * kElements / std::max(both - writing, both / 100);
+}
+
 double launch_seconds(const Timing& timing) {
   timing.rank.tell("launches");
   at::Tensor one = at::zeros({1}, at::TensorOptions().device(timing.device));
@@ -155,6 +171,7 @@ perf::Device measure_device(const Timing& timing, const std::vector<perf::Precis
       device.launch = measured(launch_seconds(timing));
       device.update_bandwidth = measured(update_bytes_per_s(timing));
       device.reduce_bandwidth = measured(reduce_bytes_per_s(timing));
+      if (timing.device.is_cpu()) device.page_bandwidth = measured(page_bytes_per_s(timing));
     } else if (precision == perf::Precision::tf32) {
       device.tf32 = fresh;
     } else {

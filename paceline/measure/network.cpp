@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "paceline/measure/stopwatch.h"
 #include "paceline/nn/masks.h"
@@ -46,7 +47,17 @@ class TimedSteps {
     return took;
   }
 
+  /// By how much a step's passes vary, as a share of them: half the width of the middle two thirds. Others on the machine make some steps
+  /// much longer, and are not to count.
+  double jitter() const {
+    std::vector<double> sorted = totals_;
+    std::ranges::sort(sorted);
+    const std::size_t sixth = sorted.size() / 6;
+    return sorted.size() < 6 ? 0 : (sorted[sorted.size() - 1 - sixth] - sorted[sixth]) / 2 / sorted[sorted.size() / 2];
+  }
+
   void forget() {
+    totals_.clear();
     times_.assign(times_.size(), {});
     updates_.assign(updates_.size(), {});
   }
@@ -106,6 +117,7 @@ class TimedSteps {
       times_[unit].of[backward].push_back(between[2 * units - 1 - unit]);
     }
     updates_[optimizer].push_back(between[2 * units]);
+    totals_.push_back(std::accumulate(between.begin(), std::prev(between.end()), 0.0));
     ++steps_;
   }
 
@@ -156,6 +168,7 @@ class TimedSteps {
   nn::Pass pass_;
   std::vector<UnitTimes> times_;
   std::vector<std::vector<double>> updates_;  // by optimizer
+  std::vector<double> totals_;                // of the passes of each step
   std::int64_t steps_ = 0;
   double ahead_ = 0;
 };
@@ -201,6 +214,8 @@ perf::ProfileTable profile_network(nn::Model& model, const nn::Loss& loss,
     rank.meet();
     timed.steps(count);
     const std::vector<double> means = rank.mean(timed.medians());
+    const double jitter = rank.mean(timed.jitter());
+    table.jitter = samples == options.batches.front() ? jitter : std::min(table.jitter, jitter);
     auto next = means.begin();
     for (perf::UnitProfile& unit : table.units)
       unit.seconds[samples] = {.forward = next[0],

@@ -62,20 +62,26 @@ perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& 
     take_from_first(rank, cluster.between);
   }
   if (rank.comm.size() > 1) {
-    cluster.collectives = measure_collectives(timing, options.largest_message);
+    cluster.collectives = probe_collectives(rank, options, clock);
     cluster.device.slowdown = {measure_slowdown(timing), perf::Source::measured};
   }
   if (topology.per_host == 1) cluster.inside = cluster.between;
   if (topology.hosts == 1 && topology.per_host > 1) cluster.between = cluster.inside;
   perf::Device& device = cluster.device;
   for (perf::Quantity* quantity :
-       {&device.flops, &device.memory_bandwidth, &device.launch, &device.update_bandwidth, &device.reduce_bandwidth, &device.slowdown,
-        &device.tf32.flops, &device.bf16.flops, &device.fp16.flops, &cluster.inside.latency, &cluster.inside.bandwidth, &cluster.inside.gap,
-        &cluster.between.latency, &cluster.between.bandwidth, &cluster.between.gap})
+       {&device.flops, &device.memory_bandwidth, &device.launch, &device.update_bandwidth, &device.reduce_bandwidth, &device.page_bandwidth,
+        &device.slowdown, &device.tf32.flops, &device.bf16.flops, &device.fp16.flops, &cluster.inside.latency, &cluster.inside.bandwidth,
+        &cluster.inside.gap, &cluster.between.latency, &cluster.between.bandwidth, &cluster.between.gap})
     round_off(quantity->value);
-  for (perf::CollectiveTimes& times : cluster.collectives)
-    for (perf::CollectiveTimes::Point& point : times.points) round_off(point.seconds);
   return cluster;
+}
+
+std::vector<perf::CollectiveTimes> probe_collectives(const Rank& rank, const ProbeOptions& options, const Clock& clock) {
+  const Timing timing{.rank = rank, .device = options.device, .clock = clock, .seconds = options.seconds};
+  std::vector<perf::CollectiveTimes> all = measure_collectives(timing, options.largest_message);
+  for (perf::CollectiveTimes& times : all)
+    for (perf::CollectiveTimes::Point& point : times.points) round_off(point.seconds);
+  return all;
 }
 
 }  // namespace paceline::measure

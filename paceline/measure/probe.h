@@ -19,4 +19,7 @@ struct ProbeOptions {
 /// defaults. Collective; every rank gets the same.
 perf::Cluster probe(const Rank& rank, const ProbeOptions& options, const Clock& clock);
 
+/// Collectives alone, among these ranks: more of them than there are devices take turns. Collective.
+std::vector<perf::CollectiveTimes> probe_collectives(const Rank& rank, const ProbeOptions& options, const Clock& clock);
+
 }  // namespace paceline::measure

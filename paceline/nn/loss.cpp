@@ -46,7 +46,9 @@ Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double 
   result.sums = at::stack({loss, right});
   if (!wants_gradient) return result;
 
-  at::Tensor gradient = log_probabilities.exp_();
+  // On a CPU not by exp(): LibTorch leaves that to MKL's vector functions where it has them, and those, called by several threads at once
+  // on a processor with AVX-512, do not always return the same last bit.
+  at::Tensor gradient = rows.is_cpu() ? at::softmax(rows, 1) : log_probabilities.exp_();
   gradient.scatter_add_(1, labels, at::full({1, 1}, smoothing - 1, gradient.options()).expand_as(labels));
   if (smoothing > 0) gradient.sub_(smoothing / static_cast<double>(classes));
   gradient.mul_(scale);

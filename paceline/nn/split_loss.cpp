@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <numbers>
+
 #include "paceline/base/error.h"
 #include "paceline/graph/tensor_split.h"
 
@@ -26,7 +28,8 @@ Scored SplitSoftmaxLoss::score(const at::Tensor& output, const at::Tensor& targe
   labels.masked_fill_(others, 0);
 
   const at::Tensor largest = axis_.max(rows.amax(1, true));
-  const at::Tensor shifted = rows - largest, exponentials = shifted.exp();
+  const at::Tensor shifted = rows - largest;
+  const at::Tensor exponentials = shifted.is_cpu() ? at::exp2(shifted * std::numbers::log2e) : shifted.exp();  // see softmax_loss()
   at::Tensor sums = at::cat({exponentials.sum(1, true), shifted.gather(1, labels).masked_fill_(others, 0), shifted.sum(1, true)}, 1);
   sums = axis_.sum(sums);
   const at::Tensor log_sum = sums.narrow(1, 0, 1).log(), target = sums.narrow(1, 1, 1) - log_sum;  // log probability of the target

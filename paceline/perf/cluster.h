@@ -74,6 +74,7 @@ struct Device {
   Quantity launch = {};            // seconds until an operation that computes nothing has been started
   Quantity update_bandwidth = {};  // bytes that an optimizer reads and writes in a second
   Quantity reduce_bandwidth = {};  // bytes of a message that are added to another each second
+  Quantity page_bandwidth = {};    // memory that goes and comes again (parallel.zero=2 and 3); 0: at no cost
   Quantity slowdown = {};          // of computing while a collective is under way: 1.2 takes 20% longer
 
   /// Where the precision was not given: fp32's.

@@ -115,6 +115,7 @@ class Reader {
     device.quantity("launch", cluster_.device.launch, Dimension::time, false);
     device.quantity("update_bandwidth", cluster_.device.update_bandwidth, Dimension::bandwidth, false);
     device.quantity("reduce_bandwidth", cluster_.device.reduce_bandwidth, Dimension::bandwidth, false);
+    device.quantity("page_bandwidth", cluster_.device.page_bandwidth, Dimension::bandwidth, false);
     device.factor("slowdown", cluster_.device.slowdown, 1, 100);
   }
   Reader(const Reader&) = delete;

@@ -21,6 +21,9 @@ class ComputeTimes {
   /// behind on the same lane are launched as well, and hide there.
   virtual double idle_seconds(const schedule::Action& /*action*/, std::int64_t /*samples*/) const { return 0; }
 
+  /// What a rank does around the actions of a step of so many samples: it takes the next batch, and keeps the books of the run.
+  virtual double around_seconds(std::int64_t /*samples*/) const { return 0; }
+
   /// By how much `seconds` may be off, as a share of it: half the width of the interval.
   virtual double uncertainty() const = 0;
   /// What a reader of the result should know: "batch 512 lies outside the profile (8 to 128)". Each once, for what was asked so far.

@@ -24,16 +24,17 @@ std::int64_t samples_of(const schedule::ProgramSettings& settings, int micro_bat
 
 /// Seconds of a stage's actions, behind those of the stages before it; what it sends and for how long goes to `stage`.
 void add_durations(std::vector<double>& durations, StageCost& stage, int rank, const schedule::Program& program,
-                   const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices) {
+                   const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
   double idle = 0;  // of the device, behind the last pass
   for (const Action& action : program) {
     double seconds = 0;
     if (action.kind == Action::Kind::compute) {
       const std::int64_t samples = samples_of(settings, action.micro_batch);
       seconds = times.seconds(action, samples), idle = times.idle_seconds(action, samples);
+      if (action.lane != Action::Lane::compute) seconds *= crowd;
     } else if (action.kind == Action::Kind::communicate) {
       const Price price = prices.of(action, rank, times);
-      seconds = price.seconds;
+      seconds = price.seconds + crowd * prices.page_seconds(action);
       stage.communication[action.axis] += seconds, stage.bytes[action.axis] += price.bytes;
       if (action.axis == Axis::tensor && action.lane == Action::Lane::compute) {
         const double hidden = std::min(idle, seconds);
@@ -78,6 +79,15 @@ void add_up(StepCost& step, double late) {
   step.steps_per_s = 1 / step.seconds;
 }
 
+/// The ranks of a stage lie beside one another, and so do stages; where a host has room for less than a stage, its ranks fill hosts.
+std::optional<Turns> turns_of(const Cluster& cluster, const schedule::ProgramSettings& settings, const CostOptions& options) {
+  if (options.crowd <= 1) return std::nullopt;
+  const std::int64_t stage = static_cast<std::int64_t>(settings.data) * settings.tensor;
+  return Turns{.stage_ranks = static_cast<double>(std::min(stage, cluster.devices)),
+               .devices = static_cast<double>(cluster.devices) / options.crowd,
+               .stages = static_cast<int>(std::max<std::int64_t>(cluster.devices / stage, 1))};
+}
+
 /// Workers that visit the servers when they are ready wait in a queue there.
 void add_queue(StepCost& step, std::span<const schedule::Program> stages, const Prices& prices, const ComputeTimes& times,
                std::int64_t workers) {
@@ -113,11 +123,17 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
   StepCost step;
   step.stages.resize(stages.size());
   std::vector<double> durations;
+  const double crowd = std::max(options.crowd, 1.0);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    add_durations(durations, step.stages[stage], static_cast<int>(stage), stages[stage], settings, times, prices);
-  const Play played = play(stages, durations, cluster_.device.slowdown_factor());
-  step.seconds = played.seconds;
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
+    add_durations(durations, step.stages[stage], static_cast<int>(stage), stages[stage], settings, times, prices, crowd);
+  const Play played =
+      play(stages, durations, {.slowdown = cluster_.device.slowdown_factor(), .turns = turns_of(cluster_, settings, options)});
+  const double around = times.around_seconds(settings.samples) * crowd;
+  step.seconds = played.seconds + around;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    step.stages[stage].split = split_of(played, stages, static_cast<int>(stage));
+    step.stages[stage].split.compute += around;
+  }
   add_up(step, options.asynchronous ? 0 : expected_maximum(options.jitter, prices.place().ranks()) - 1);
   if (options.asynchronous) add_queue(step, stages, prices, times, settings.data);
   add_interval(step, times, prices.place());

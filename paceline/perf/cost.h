@@ -64,6 +64,7 @@ struct CostOptions {
   Jitter jitter = {};
   bool asynchronous = false;      // push and pull: each worker when it is ready; else all of them at the same time, into one another's way
   std::int64_t server_hosts = 0;  // links that the servers have; 0: each server has its own
+  double crowd = 1;               // ranks of a host for each of its devices; more than 1: they take turns on them
 };
 
 /// Keeps the costs of collectives, so that thousands of programs on one cluster are cheap. Not thread-safe.

@@ -32,8 +32,8 @@ bool meets_stages(const Action& action) {
 
 class Player {
  public:
-  Player(std::span<const schedule::Program> stages, std::span<const double> durations, double slowdown)
-      : durations_(durations), slowdown_(slowdown), stages_(stages.size()) {
+  Player(std::span<const schedule::Program> stages, std::span<const double> durations, const PlayOptions& options)
+      : durations_(durations), slowdown_(options.slowdown), turns_(options.turns), stages_(stages.size()) {
     for (const schedule::Program& program : stages) {
       made_.first.push_back(static_cast<int>(actions_.size()));
       for (const Action& action : program) actions_.push_back(&action);
@@ -140,21 +140,34 @@ class Player {
 
   /// A receive takes what its send takes.
   double seconds_of(int action) const { return is_message(*actions_[at(action)], Action::Exchange::receive) ? 0 : durations_[at(action)]; }
-  Stage& stage_of(int action) { return stages_[at(made_.stage_of(action))]; }
-  double rate(const Stage& stage) const { return stage.disturbing > 0 ? 1 / slowdown_ : 1; }
+  bool rates_matter() const { return slowdown_ > 1 || turns_; }
+
+  /// The stages whose ranks compute on the same devices.
+  std::span<Stage> together(int stage) {
+    if (!turns_) return {&stages_[at(stage)], 1};
+    const int first = stage - stage % turns_->stages;
+    return std::span(stages_).subspan(at(first), std::min(at(turns_->stages), stages_.size() - at(first)));
+  }
+  /// At which share of a device's speed a rank of the stage computes now.
+  double rate(const Stage& stage, std::span<const Stage> others) const {
+    double rate = stage.disturbing > 0 ? 1 / slowdown_ : 1;
+    if (!turns_) return rate;
+    const auto computing = static_cast<double>(std::ranges::count_if(others, [](const Stage& other) { return other.computing >= 0; }));
+    return rate * std::min(1.0, turns_->devices / std::max(1.0, computing * turns_->stage_ranks));
+  }
 
   void schedule_end(int action, double time) { events_.push({time, action, ++version_[at(action)]}); }
 
-  /// Before the number of disturbing actions changes: what has been computed so far.
-  void settle(Stage& stage, double now) {
-    if (stage.computing < 0) return;
-    stage.left = std::max(0.0, stage.left - (now - stage.since) * rate(stage)), stage.since = now;
-  }
-  void disturb(Stage& stage, int change, double now) {
-    settle(stage, now);
-    const bool before = stage.disturbing > 0;
-    stage.disturbing += change;
-    if (stage.computing >= 0 && before != (stage.disturbing > 0)) schedule_end(stage.computing, now + stage.left / rate(stage));
+  /// Changes what a stage does: what it and its neighbours have computed so far was at the old rates, and what they compute ends later or
+  /// earlier from now on.
+  template <class Change>
+  void change(int index, double now, const Change& make) {
+    const std::span<Stage> group = together(index);
+    for (Stage& stage : group)
+      if (stage.computing >= 0) stage.left = std::max(0.0, stage.left - (now - stage.since) * rate(stage, group)), stage.since = now;
+    make(stages_[at(index)]);
+    for (Stage& stage : group)
+      if (stage.computing >= 0) schedule_end(stage.computing, now + stage.left / rate(stage, group));
   }
 
   void ready(int action, double now, int because) {
@@ -168,13 +181,11 @@ class Player {
     PlayedAction& played = made_.actions[at(action)];
     played.begin = now, played.because = because;
     const double seconds = seconds_of(action);
-    if (slowdown_ > 1 && seconds > 0) {
-      Stage& stage = stage_of(action);
-      if (disturbs(*actions_[at(action)])) disturb(stage, 1, now);
-      if (is_disturbed(*actions_[at(action)])) {
-        stage.computing = action, stage.left = seconds, stage.since = now;
-        return schedule_end(action, now + seconds / rate(stage));
-      }
+    if (seconds > 0 && rates_matter()) {
+      const int stage = made_.stage_of(action);
+      if (disturbs(*actions_[at(action)])) change(stage, now, [](Stage& of) { ++of.disturbing; });
+      if (is_disturbed(*actions_[at(action)]))
+        return change(stage, now, [&](Stage& of) { of.computing = action, of.left = seconds, of.since = now; });
     }
     schedule_end(action, now + seconds);
   }
@@ -182,10 +193,10 @@ class Player {
   void end(int action, double now) {
     made_.actions[at(action)].end = now;
     made_.seconds = std::max(made_.seconds, now);
-    if (slowdown_ > 1 && seconds_of(action) > 0) {
-      Stage& stage = stage_of(action);
-      if (stage.computing == action) stage.computing = -1;
-      if (disturbs(*actions_[at(action)])) disturb(stage, -1, now);
+    if (seconds_of(action) > 0 && rates_matter()) {
+      const int stage = made_.stage_of(action);
+      if (stages_[at(stage)].computing == action) change(stage, now, [](Stage& of) { of.computing = -1; });
+      if (disturbs(*actions_[at(action)])) change(stage, now, [](Stage& of) { --of.disturbing; });
     }
     for (int i = begins_[at(action)]; i < begins_[at(action) + 1]; ++i)
       if (const int next = followers_[at(i)]; --pending_[at(next)] == 0) ready(next, now, action);
@@ -207,6 +218,7 @@ class Player {
 
   std::span<const double> durations_;
   double slowdown_;
+  std::optional<Turns> turns_;
   std::vector<const Action*> actions_;
   std::vector<int> pending_, version_;                 // by action: what it waits for; events that were made for it
   std::vector<std::pair<int, int>> edges_, messages_;  // from, to; action, stage
@@ -224,8 +236,8 @@ int Play::stage_of(int action) const {
   return static_cast<int>(std::ranges::upper_bound(first.begin(), first.end() - 1, action) - first.begin()) - 1;
 }
 
-Play play(std::span<const schedule::Program> stages, std::span<const double> durations, double slowdown) {
-  return Player(stages, durations, slowdown).run();
+Play play(std::span<const schedule::Program> stages, std::span<const double> durations, const PlayOptions& options) {
+  return Player(stages, durations, options).run();
 }
 
 }  // namespace paceline::perf

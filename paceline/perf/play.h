@@ -4,6 +4,7 @@
 // collectives is busy, what the compute lane computes is slower.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,8 +25,21 @@ struct Play {
   int stage_of(int action) const;
 };
 
+/// Ranks that are more than the devices of their host take turns on them, so that each computes at its part of a device's speed while
+/// others compute as well, and at full speed while they wait.
+struct Turns {
+  double stage_ranks = 1;  // of a stage on a host
+  double devices = 1;      // of a host
+  int stages = 1;          // of a host, beside one another
+};
+
+struct PlayOptions {
+  double slowdown = 1;  // of computing beside a collective
+  std::optional<Turns> turns = {};
+};
+
 /// `durations`: of all stages' actions, one behind the other. ConfigError where an action never begins: a message that nobody sends, or
 /// stages that wait for one another.
-Play play(std::span<const schedule::Program> stages, std::span<const double> durations, double slowdown = 1);
+Play play(std::span<const schedule::Program> stages, std::span<const double> durations, const PlayOptions& options = {});
 
 }  // namespace paceline::perf

@@ -22,7 +22,7 @@ std::size_t Prices::Hash::operator()(const Key& key) const {
 }
 
 Prices::Prices(const Cluster& cluster, const schedule::ProgramSettings& settings, const CostOptions& options, CollectiveCosts& collectives)
-    : place_(cluster, settings), settings_(settings), options_(options), collectives_(collectives) {
+    : place_(cluster, settings), device_(cluster.device), settings_(settings), options_(options), collectives_(collectives) {
   for (std::size_t axis = 0; axis < kProgramAxes; ++axis) costs_[axis] = place_.costs(static_cast<Axis>(axis));
 }
 
@@ -46,6 +46,13 @@ Price Prices::of(const Action& action, int stage, const ComputeTimes& times) {
     found->second = {action.algorithm, {cost.seconds, cost.sent_bytes}};
   }
   return found->second.price;
+}
+
+double Prices::page_seconds(const Action& action) const {
+  const bool scatters = action.exchange == Exchange::reduce_scatter && settings_.zero >= 2;
+  const bool gathers = action.exchange == Exchange::all_gather && settings_.zero == 3;
+  if (action.axis != Axis::data || (!scatters && !gathers) || device_.page_bandwidth.value <= 0) return 0;
+  return sent_bytes_of(action) / device_.page_bandwidth.value;
 }
 
 double Prices::send_seconds(const Action& action, int stage) const {
@@ -75,7 +82,18 @@ double Prices::visit(const Action& action, const ComputeTimes& times) const {
   return visit_seconds(load(sent_bytes_of(action))) + update_seconds(action, times);
 }
 
+// A server beside its workers is memory: a pull copies the parameters, a push looks whether all is finite, copies, and has its gradient
+// added; those of one round one after the other.
+double Prices::local_server_seconds(const Action& action, const ComputeTimes& times) const {
+  const double bytes = sent_bytes_of(action), alpha = place_.to_server().alpha_s;
+  const double copy = 2 * bytes / device_.memory_bandwidth.value * std::max(options_.crowd, 1.0);
+  if (action.exchange == Exchange::pull) return alpha + copy;
+  const double adding = options_.asynchronous ? 0 : settings_.data * bytes / device_.reduce_bytes_per_s();
+  return alpha + 1.5 * copy + adding + update_seconds(action, times);
+}
+
 double Prices::server_seconds(const Action& action, const ComputeTimes& times) const {
+  if (!place_.crosses_hosts(Axis::server)) return local_server_seconds(action, times);
   const ServerLoad all = load(sent_bytes_of(action));
   if (!options_.asynchronous) return incast_seconds(all) + update_seconds(action, times);  // one update for all of them
   return all.alpha_s + std::max(all.bytes / all.worker_bytes_per_s, visit_seconds(all)) + update_seconds(action, times);

@@ -25,6 +25,8 @@ class Prices {
   /// Of a communicate action in the program of a stage. A receive costs nothing beside its send. `times`: what updates cost a server.
   Price of(const schedule::Action& action, int stage, const ComputeTimes& times);
   const CollectiveCost& collective(const schedule::Action& action);
+  /// Of the memory that comes before the exchange, or goes behind it, where ranks keep their own parts alone (parallel.zero=2 and 3).
+  double page_seconds(const schedule::Action& action) const;
 
   /// How long one worker's visit keeps the servers from the next, by push or pull.
   double visit(const schedule::Action& action, const ComputeTimes& times) const;
@@ -49,11 +51,13 @@ class Prices {
 
   double send_seconds(const schedule::Action& action, int stage) const;
   double server_seconds(const schedule::Action& action, const ComputeTimes& times) const;
+  double local_server_seconds(const schedule::Action& action, const ComputeTimes& times) const;
   /// A server's update of its part of the parameters, where the action brings it a gradient.
   double update_seconds(const schedule::Action& action, const ComputeTimes& times) const;
   ServerLoad load(double bytes) const;
 
   Placement place_;
+  const Device& device_;
   const schedule::ProgramSettings& settings_;
   CostOptions options_;
   CollectiveCosts& collectives_;

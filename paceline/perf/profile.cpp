@@ -93,6 +93,12 @@ class ProfileReader {
       refuse(place + key, fmt::format("must be a whole number of at least {}, not {}", least, value.dump()));
     return value.get<std::int64_t>();
   }
+  double number_at(const Json& of, const std::string& place, const std::string& key) const {
+    const Json& value = member(of, place, key.c_str());
+    if (!value.is_number() || !std::isfinite(value.get<double>()))
+      refuse(place + key, fmt::format("must be a number, not {}", value.dump()));
+    return value.get<double>();
+  }
   double seconds_at(const Json& of, const std::string& place, const std::string& key) const {
     const Json& value = member(of, place, key.c_str());
     if (!value.is_number() || !(value.get<double>() >= 0) || std::isinf(value.get<double>()))
@@ -111,9 +117,16 @@ class ProfileReader {
     }
     table.workers = whole_at(of, place, "workers", 1);
     table.threads = whole_at(of, place, "threads", 1);
+    if (of.contains("jitter")) table.jitter = seconds_at(of, place, "jitter");
     const Json& updates = member(of, place, "update_s");
     for (const auto& [optimizer, value] : updates.items()) table.update_s[optimizer] = seconds_at(updates, place + "update_s.", optimizer);
     std::size_t index = 0;
+    if (of.contains("around_s"))
+      for (const Json& point : list_at(of, place, "around_s")) {
+        const std::string here = fmt::format("{}around_s[{}].", place, index++);
+        table.around_s[whole_at(point, here, "samples", 1)] = number_at(point, here, "seconds");
+      }
+    index = 0;
     for (const Json& unit : list_at(of, place, "units")) table.units.push_back(unit_at(unit, fmt::format("{}units[{}].", place, index++)));
     if (table.units.empty()) refuse(place + "units", "is empty");
     return table;
@@ -181,6 +194,17 @@ double update_seconds(const ProfileTable& table, const std::string& optimizer, d
   throw ConfigError("the profile: " + unknown_message("measured optimizer", optimizer, known));
 }
 
+double around_seconds(const ProfileTable& table, double samples) {
+  const auto& points = table.around_s;
+  if (points.empty()) return 0;
+  const auto above = std::ranges::find_if(points, [&](const auto& point) { return samples <= static_cast<double>(point.first); });
+  if (above == points.begin()) return above->second;
+  const auto below = std::prev(above);
+  if (above == points.end()) return below->second;
+  const double way = (samples - static_cast<double>(below->first)) / static_cast<double>(above->first - below->first);
+  return below->second + way * (above->second - below->second);
+}
+
 Profile read_profile(const std::string& text, const std::string& source) { return ProfileReader(source).read(text); }
 Profile find_profile(const std::string& file) { return read_profile(read_file(file), file); }
 
@@ -196,10 +220,14 @@ std::string to_json(const Profile& profile) {
       }
       units.push_back({{"name", unit.name}, {"parameters", unit.parameters}, {"measured", points}});
     }
+    Json around = Json::array();
+    for (const auto& [samples, seconds] : table.around_s) around.push_back({{"samples", samples}, {"seconds", seconds}});
     document["tables"].push_back({{"precision", name_of(table.precision)},
                                   {"workers", table.workers},
                                   {"threads", table.threads},
+                                  {"jitter", table.jitter},
                                   {"update_s", table.update_s},
+                                  {"around_s", around},
                                   {"units", units}});
   }
   return document.dump(1) + "\n";

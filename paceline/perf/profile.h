@@ -35,6 +35,10 @@ struct ProfileTable {
   std::int64_t threads = 1;  // of each worker
   std::vector<UnitProfile> units = {};
   std::map<std::string, double> update_s = {};  // by optimizer: seconds for each element of the arena
+  double jitter = 0;                            // standard deviation of a step's passes, as a share of them; of the batch where it is least
+  /// By samples: how much longer than its passes and its update a whole step of a run takes (the next batch, the books); negative where the
+  /// run is faster than its pieces, as a recorded step of a GPU is. Empty: not measured.
+  std::map<std::int64_t, double> around_s = {};
   bool operator==(const ProfileTable&) const = default;
 };
 
@@ -61,6 +65,10 @@ Timed seconds_of(const ProfileTable& table, std::size_t unit, schedule::Action::
 Timed evaluation_seconds(const ProfileTable& table, std::size_t unit, double samples);
 /// ConfigError where no such optimizer was measured.
 double update_seconds(const ProfileTable& table, const std::string& optimizer, double elements);
+
+/// What a step of so many samples takes around its passes, by ProfileTable::around_s: on the line between two measured batches, beyond them
+/// as at the nearest.
+double around_seconds(const ProfileTable& table, double samples);
 
 /// Of the text of a profile (JSON). Throws ConfigError with `source` and the place in it.
 Profile read_profile(const std::string& text, const std::string& source);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "paceline/base/error.h"
 #include "paceline/graph/units.h"
 #include "paceline/perf/uncertainty.h"
@@ -17,7 +19,9 @@ ProfileTimes::ProfileTimes(const graph::Graph& graph, const ProfileTable& table,
   if (table.units.size() != units)
     throw ConfigError(fmt::format("the profile has {} units, network {} has {}: measure this one with `paceline profile {}`",
                                   table.units.size(), graph.network(), units, graph.network()));
+  for (const UnitProfile& unit : table.units) parameters_ += unit.parameters;
   if (!offload_) update_seconds(table_, optimizer_, 1);
+  if (table.around_s.empty()) notes_.insert("the profile has no whole steps: what a run does around its passes is left out");
   if (settings.tensor > 1) {
     RooflineSettings alone = settings;
     alone.tensor = 1;
@@ -36,10 +40,24 @@ double ProfileTimes::unit_seconds(int unit, const Key& key) const {
   return whole > 0 ? timed.seconds * local_.seconds(pass, samples) / whole : timed.seconds;
 }
 
+double ProfileTimes::haste(std::int64_t samples) const {
+  const double around = perf::around_seconds(table_, static_cast<double>(samples));
+  if (around >= 0) return 1;
+  double pieces = offload_ ? 0 : update_seconds(table_, optimizer_, static_cast<double>(parameters_));
+  for (std::size_t unit = 0; unit < table_.units.size(); ++unit)
+    for (const Work work : {Work::forward, Work::backward}) pieces += seconds_of(table_, unit, work, static_cast<double>(samples)).seconds;
+  return pieces > 0 ? std::max(0.5, 1 + around / pieces) : 1;
+}
+
+double ProfileTimes::around_seconds(std::int64_t samples) const {
+  return std::max(0.0, perf::around_seconds(table_, static_cast<double>(samples)));
+}
+
 const std::vector<double>& ProfileTimes::sums_for(const Key& key) const {
   if (const auto found = sums_.find(key); found != sums_.end()) return found->second;
   std::vector<double> sums{0};
-  for (int unit = 0; unit < std::ssize(table_.units); ++unit) sums.push_back(sums.back() + unit_seconds(unit, key));
+  const double factor = haste(key.second);
+  for (int unit = 0; unit < std::ssize(table_.units); ++unit) sums.push_back(sums.back() + factor * unit_seconds(unit, key));
   return sums_.emplace(key, std::move(sums)).first->second;
 }
 

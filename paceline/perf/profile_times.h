@@ -18,6 +18,7 @@ class ProfileTimes final : public ComputeTimes {
                const RooflineSettings& settings = {});
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override;
+  double around_seconds(std::int64_t samples) const override;
   double uncertainty() const override;
   std::vector<std::string> notes() const override { return {notes_.begin(), notes_.end()}; }
 
@@ -25,12 +26,15 @@ class ProfileTimes final : public ComputeTimes {
   using Key = std::pair<schedule::Action::Work, std::int64_t>;
   const std::vector<double>& sums_for(const Key& key) const;
   double unit_seconds(int unit, const Key& key) const;
+  /// Where whole steps were faster than their pieces, by which factor.
+  double haste(std::int64_t samples) const;
 
   const ProfileTable& table_;
   std::string optimizer_;
   RooflineTimes local_;                   // updates in host memory, codes, and a rank's share of the tensor axis
   std::unique_ptr<RooflineTimes> whole_;  // where there is a tensor axis
   bool offload_;
+  std::int64_t parameters_ = 0;
   mutable std::map<Key, std::vector<double>> sums_;  // seconds of units [0, i)
   mutable std::set<std::string> notes_;
 };

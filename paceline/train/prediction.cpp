@@ -31,15 +31,22 @@ std::string profile_source(const Recipe& recipe) {
   return std::filesystem::exists(usual) ? usual : "";
 }
 
-/// As many hosts and devices as the run has. On a CPU a device of the file is its share of the cores, and so is a worker's of the run.
-perf::Cluster cluster_for(const Recipe& recipe, const std::string& source, const RunHosts& hosts) {
-  perf::Cluster cluster = perf::find_cluster(source);
-  const double crowd = static_cast<double>(hosts.workers_per_host) / static_cast<double>(std::max<std::int64_t>(cluster.devices, 1));
-  if (on_cpu(recipe)) {
-    for (perf::Quantity* value : {&cluster.device.flops, &cluster.device.tf32.flops, &cluster.device.bf16.flops, &cluster.device.fp16.flops,
-                                  &cluster.device.memory_bandwidth, &cluster.device.update_bandwidth})
-      value->value /= crowd;
-  }
+/// Ranks of a host for each of its devices.
+double crowd_of(const perf::Cluster& cluster, const RunHosts& hosts) {
+  return static_cast<double>(hosts.workers_per_host) / static_cast<double>(std::max<std::int64_t>(cluster.devices, 1));
+}
+
+/// Of a device's speed a part for each rank that uses it; more than all of it where a rank has several.
+void divide_devices(perf::Cluster& cluster, double crowd) {
+  for (perf::Quantity* value : {&cluster.device.flops, &cluster.device.tf32.flops, &cluster.device.bf16.flops, &cluster.device.fp16.flops,
+                                &cluster.device.memory_bandwidth, &cluster.device.update_bandwidth, &cluster.device.reduce_bandwidth})
+    value->value /= crowd;
+}
+
+/// As many hosts and places for ranks as the run has. On a CPU a device of the file is its share of the cores, so that fewer ranks have
+/// more of them each; more ranks take turns (perf::CostOptions::crowd).
+perf::Cluster cluster_for(const Recipe& recipe, perf::Cluster cluster, const RunHosts& hosts) {
+  if (const double crowd = crowd_of(cluster, hosts); on_cpu(recipe) && crowd < 1) divide_devices(cluster, crowd);
   cluster.hosts = hosts.hosts, cluster.devices = hosts.workers_per_host;
   cluster.sides.clear();
   return cluster;
@@ -76,14 +83,17 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   if (servers && recipe.ps.executor != "threads" && recipe.ps.executor != "processes") return std::nullopt;
   const RecipeStep step = step_of(recipe, graph, hosts.place, stages);
   const std::string source = cluster_source(recipe), profiled = profile_source(recipe);
-  const perf::Cluster cluster = cluster_for(recipe, source, hosts);
+  const perf::Cluster found = perf::find_cluster(source), cluster = cluster_for(recipe, found, hosts);
+  const double crowd = crowd_of(found, hosts);
   const perf::RooflineSettings settings = roofline_settings(recipe, step.settings.front());
   std::optional<perf::Profile> profile;
   std::unique_ptr<perf::ComputeTimes> times;
+  perf::Jitter jitter;
   if (!profiled.empty()) {
     profile = perf::find_profile(profiled);
-    times = std::make_unique<perf::ProfileTimes>(graph, profile->table(settings.precision, hosts.workers_per_host), recipe.optim.name,
-                                                 cluster.device, settings);
+    const perf::ProfileTable& table = profile->table(settings.precision, std::min<std::int64_t>(hosts.workers_per_host, found.devices));
+    if (table.jitter > 0) jitter = {.distribution = "gamma", .shape = 1 / (table.jitter * table.jitter)};
+    times = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, cluster.device, settings);
   } else {
     times = std::make_unique<perf::RooflineTimes>(graph, cluster.device, settings);
   }
@@ -91,7 +101,8 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   std::optional<perf::StepCost> best;
   for (const schedule::ProgramSettings& chosen : step.settings) {
     const bool together = servers && strategies::paired(step.strategy, recipe.ps).consistency == "bsp";
-    perf::StepCost cost = model.cost(step.programs(chosen), chosen, *times, {.asynchronous = servers && !together});
+    perf::StepCost cost =
+        model.cost(step.programs(chosen), chosen, *times, {.jitter = jitter, .asynchronous = servers && !together, .crowd = crowd});
     // A step of a run with a parameter server is one worker's minibatch.
     if (servers && cost.steps_per_s > 0) {
       const double each = 1 / cost.steps_per_s / (together ? static_cast<double>(chosen.data) : 1);
@@ -108,7 +119,13 @@ bool knows_machine(const Recipe& recipe) {
   return !recipe.train.cluster.empty() || std::filesystem::exists(kProbed) || !profile_source(recipe).empty();
 }
 
-perf::Cluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) { return cluster_for(recipe, cluster_source(recipe), hosts); }
+perf::Cluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) {
+  const perf::Cluster found = perf::find_cluster(cluster_source(recipe));
+  perf::Cluster cluster = cluster_for(recipe, found, hosts);
+  // A planner does not know which of its ranks take turns when: all of them, all the time.
+  if (const double crowd = crowd_of(found, hosts); on_cpu(recipe) && crowd > 1) divide_devices(cluster, crowd);
+  return cluster;
+}
 
 std::optional<perf::Profile> predicted_profile(const Recipe& recipe) {
   const std::string source = profile_source(recipe);

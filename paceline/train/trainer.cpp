@@ -79,7 +79,7 @@ Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(reci
       make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, mesh_->data(), recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
   checkpointer_ = make_checkpointer();
-  if (leads()) prediction_ = predicted();
+  if (leads() && around_.predicts) prediction_ = predicted();
 }
 
 Trainer::~Trainer() = default;

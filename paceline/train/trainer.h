@@ -38,6 +38,7 @@ class Trainer {
     ps::Cluster cluster = {};            // ps.executor=processes
     bool resumes = false;                // resume() follows: the checkpoint has the weights, and model.weights is not read
     Workload workload = {};              // what is trained, where that is not the recipe's network on its dataset
+    bool predicts = true;                // says beforehand how long a step will take, where the machine is known
   };
 
   /// Builds datasets, module and strategy; everything that can be refused is refused here, before anything is written.
@@ -75,6 +76,7 @@ class Trainer {
   std::optional<observe::Prediction> predicted() const;  // nothing where it cannot be
   observe::RunStarted started() const;
   observe::RunEnded ended(bool stopped);  // what the run came to; collective
+  double settled_step() const;
   observe::Communication communication();
   std::filesystem::path checkpoints() const { return folder_ / "checkpoints"; }
   void check_data(const Checkpoint& checkpoint, const std::string& source) const;

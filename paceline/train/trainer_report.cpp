@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -69,6 +70,18 @@ observe::RunStarted Trainer::started() const {
   return event;
 }
 
+// The median, without the first steps. Workers of a parameter server end their minibatches when they do, several at a time: as many steps
+// as there are workers count together.
+double Trainer::settled_step() const {
+  const auto together = static_cast<std::ptrdiff_t>(minibatches());
+  std::vector<double> settled;
+  for (auto from = step_seconds_.begin() + std::ssize(step_seconds_) / 4; step_seconds_.end() - from >= together; from += together)
+    settled.push_back(std::accumulate(from, from + together, 0.0) / static_cast<double>(together));
+  if (settled.empty()) return std::accumulate(step_seconds_.begin(), step_seconds_.end(), 0.0) / static_cast<double>(step_seconds_.size());
+  std::ranges::nth_element(settled, settled.begin() + std::ssize(settled) / 2);
+  return settled[settled.size() / 2];
+}
+
 observe::RunEnded Trainer::ended(bool stopped) {
   observe::RunEnded event;
   event.workers = static_cast<int>(recipe_.parallel.workers);
@@ -90,11 +103,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.run = folder_.string();
   if (recipe_.train.checkpoints) event.checkpoints = checkpointer_->total();
   event.skipped_steps = strategy_->skipped_steps();
-  if (!step_seconds_.empty()) {
-    std::vector<double> settled(step_seconds_.begin() + std::ssize(step_seconds_) / 4, step_seconds_.end());  // without the first ones
-    std::ranges::nth_element(settled, settled.begin() + std::ssize(settled) / 2);
-    event.step_s = settled[settled.size() / 2];
-  }
+  if (!step_seconds_.empty()) event.step_s = settled_step();
   if (stopped) event.stopped = "on request";
   if (comm_->size() > 1) event.communication = communication();
   if (centralised_) event.served = centralised_->served();
@@ -185,6 +194,8 @@ void Trainer::report() {
   for (std::int64_t i = 0; i < count; ++i) {
     const Unreported& step = unreported_[static_cast<std::size_t>(i)];
     const double loss = rows[i][0], right = rows[i][1], targets = rows[i][2];
+    if (step_seconds_.size() == kStepsKept) step_seconds_.pop_front();
+    step_seconds_.push_back(seconds(each));
     if (targets == 0) {  // nothing was finished in that step: workers of their own pace
       silent_samples_ += step.samples;
       continue;
@@ -196,8 +207,6 @@ void Trainer::report() {
     done.epoch_step = step.epoch_step, done.epoch_steps = steps_in(position_.epoch);
     done.loss = loss / targets, done.accuracy = loss_->counts_right() ? right / targets : observe::kUnknown, done.rate = step.rate,
     done.duration = each;
-    if (step_seconds_.size() == kStepsKept) step_seconds_.pop_front();
-    step_seconds_.push_back(seconds(each));
     if (elapsed > 0) done.communication_share = exposed / elapsed, done.hidden_share = hidden / elapsed;
     done.bytes_sent = sent / static_cast<double>(count);
     if (leads()) around_.bus.emit(done);

@@ -88,7 +88,8 @@ Cluster measured_cluster() {
   device.products = {{{2e6, 0.413}, {1.5e9, 0.97}}, Source::measured};
   device.convolutions = {{{3456789, 0.2}, {1e12, 1}}, Source::measured};
   device.bf16 = {.flops = measured(3e11), .products = {{{1e6, 0.5}}, Source::measured}};
-  device.launch = measured(1.25e-6), device.update_bandwidth = measured(9e9), device.reduce_bandwidth = measured(4e9);
+  device.launch = measured(1.25e-6), device.update_bandwidth = measured(9e9), device.reduce_bandwidth = measured(4e9),
+  device.page_bandwidth = measured(5e9);
   device.slowdown = measured(1.35);
   cluster.inside.gap = measured(7e-7), cluster.inside.duplex = measured(1.25);
   cluster.collectives = {{.collective = "allreduce",

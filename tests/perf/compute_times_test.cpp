@@ -124,6 +124,7 @@ ProfileTable table_for(const graph::Graph& graph) {
     table.units.push_back(profile);
   }
   table.update_s = {{"adam", 0.25}};
+  table.around_s = {{8, 1}, {32, 1}};
   return table;
 }
 
@@ -139,6 +140,20 @@ TEST(ProfileTimes, AreSumsOverUnits) {
   times.seconds(pass_of(Work::forward, 0, 1), 64);
   EXPECT_THAT(times.notes(), testing::ElementsAre(testing::HasSubstr("64")));
   EXPECT_GT(times.uncertainty(), within);
+}
+
+TEST(ProfileTimes, HaveWhatAStepTakesAroundItsPassesAndTheHasteOfWholeSteps) {
+  const graph::Graph graph = graph_of("gpt");
+  ProfileTable table = table_for(graph);
+  EXPECT_DOUBLE_EQ(ProfileTimes(graph, table, "adam", products_only()).around_seconds(20), 1);
+  double pieces = 0.25 * static_cast<double>(table.units.size());  // the update
+  for (std::size_t unit = 0; unit < table.units.size(); ++unit) pieces += 4 * 8 * static_cast<double>(1 + unit);
+  table.around_s = {{8, -0.25 * pieces}};
+  const ProfileTimes hasty(graph, table, "adam", products_only());
+  EXPECT_DOUBLE_EQ(hasty.around_seconds(8), 0);
+  EXPECT_DOUBLE_EQ(hasty.seconds(pass_of(Work::forward, 1, 3), 8), 0.75 * (2 + 3) * 8) << "a recorded step is faster than its pieces";
+  table.around_s.clear();
+  EXPECT_THAT(ProfileTimes(graph, table, "adam", products_only()).notes(), testing::SizeIs(1));
 }
 
 TEST(ProfileTimes, OfATensorAxisTakeTheRooflinesShare) {

@@ -262,6 +262,57 @@ TEST(StepCost, AsynchronousWorkersShareTheServersRate) {
   EXPECT_NEAR(many.split.total(), many.seconds, 1e-6);
 }
 
+TEST(StepCost, RanksThatAreMoreThanTheDevicesTakeTurns) {
+  const HandTimes times;
+  Cluster cluster = even_cluster(1, 0, 4);
+  cluster.devices = 2;  // places for ranks, on one device
+  const Program both{pass_of(Work::forward, 0, 1), pass_of(Work::backward, 0, 1)};
+  EXPECT_DOUBLE_EQ(cost_of(std::array{both}, pair_settings(), times, cluster).seconds, 6);
+  EXPECT_DOUBLE_EQ(cost_of(std::array{both}, pair_settings(), times, cluster, {.crowd = 2}).seconds, 12);
+}
+
+TEST(StepCost, AStageThatWaitsLeavesTheDeviceToItsNeighbour) {
+  const HandTimes times;
+  Cluster cluster = even_cluster(1, 0, 4);
+  cluster.devices = 2;
+  const Program first{pass_of(Work::forward, 0, 1), pass_of(Work::backward, 0, 1)}, last{pass_of(Work::forward, 0, 1)};
+  const StepCost cost = cost_of(std::array{first, last}, {.pipeline = 2, .samples = 2}, times, cluster, {.crowd = 2});
+  EXPECT_DOUBLE_EQ(cost.seconds, 8) << "both at half speed until the second has made its 2 s, then 4 s of the first alone";
+}
+
+TEST(StepCost, HasWhatARunDoesAroundItsPasses) {
+  HandTimes times;
+  times.around = 0.5;
+  const Program program{pass_of(Work::forward, 0, 3)};
+  const StepCost cost = cost_of(std::array{program}, {.samples = 2}, times, even_cluster(1, 1, 1));
+  EXPECT_DOUBLE_EQ(cost.seconds, 6 + 1);
+  EXPECT_DOUBLE_EQ(cost.split.total(), cost.seconds);
+}
+
+TEST(StepCost, MemoryThatComesAndGoesTakesItsTime) {
+  const HandTimes times;
+  Cluster cluster = slow_pair();
+  const Program program{exchange_of(Exchange::all_gather, Axis::data, 10), exchange_of(Exchange::reduce_scatter, Axis::data, 10)};
+  ProgramSettings settings = pair_settings();
+  const double plain = cost_of(std::array{program}, settings, times, cluster).seconds;
+  cluster.device.page_bandwidth = {8, Source::measured};
+  EXPECT_DOUBLE_EQ(cost_of(std::array{program}, settings, times, cluster).seconds, plain);
+  settings.zero = 2;
+  EXPECT_DOUBLE_EQ(cost_of(std::array{program}, settings, times, cluster).seconds, plain + 5) << "gradients";
+  settings.zero = 3;
+  EXPECT_DOUBLE_EQ(cost_of(std::array{program}, settings, times, cluster).seconds, plain + 10) << "parameters as well";
+}
+
+TEST(StepCost, AServerBesideItsWorkersIsMemory) {
+  HandTimes times;
+  times.update = 1;
+  Cluster cluster = even_cluster(1, 0, 4);
+  cluster.devices = 3;
+  cluster.device.memory_bandwidth = {8, Source::measured}, cluster.device.reduce_bandwidth = {20, Source::measured};
+  const StepCost cost = cost_of(std::array{visitor()}, {.data = 3, .samples = 2}, times, cluster);
+  EXPECT_DOUBLE_EQ(cost.seconds, 2 + (80 / 8.0) + (1.5 * 80 / 8 + 3 * 40 / 20.0 + 10)) << "pass, copy, and look, copy, additions, update";
+}
+
 TEST(StepCost, RefusesAMeshThatTheClusterCannotHold) {
   EXPECT_THAT(message_of<ConfigError>([] { cost_of(std::array{Program{}}, {.data = 3}, HandTimes(), slow_pair()); }),
               testing::AllOf(testing::HasSubstr("data=3"), testing::HasSubstr("2 devices")));

@@ -11,7 +11,7 @@ namespace paceline::perf {
 /// Seconds of a unit's passes for each sample, the same for all units, and of an element's update and codes.
 class HandTimes final : public ComputeTimes {
  public:
-  double forward = 1, input_gradients = 1, weight_gradients = 1, update = 0, code = 0, off = 0;
+  double forward = 1, input_gradients = 1, weight_gradients = 1, update = 0, code = 0, around = 0, off = 0;
 
   double seconds(const schedule::Action& action, std::int64_t samples) const override {
     using Work = schedule::Action::Work;
@@ -27,6 +27,7 @@ class HandTimes final : public ComputeTimes {
       default: return 0;
     }
   }
+  double around_seconds(std::int64_t samples) const override { return around * static_cast<double>(samples); }
   double uncertainty() const override { return off; }
 };
 

@@ -21,7 +21,12 @@ Profile profile() {
   };
   const UnitProfile first{.name = "conv", .parameters = 100, .seconds = {{8, seconds(1)}, {32, seconds(3)}, {128, seconds(15)}}};
   const UnitProfile last{.name = "fc", .parameters = 7, .seconds = {{8, seconds(0.1)}}};
-  ProfileTable table{.precision = Precision::fp32, .workers = 1, .threads = 2, .units = {first, last}, .update_s = {{"sgd", 1e-9}}};
+  ProfileTable table{.precision = Precision::fp32,
+                     .workers = 1,
+                     .threads = 2,
+                     .units = {first, last},
+                     .update_s = {{"sgd", 1e-9}},
+                     .around_s = {{8, 0.25}, {24, -0.75}}};
   Profile made{.network = "lenet5", .device = "core", .tables = {table}};
   table.workers = 4, table.threads = 1;
   made.tables.push_back(table);
@@ -49,6 +54,15 @@ TEST(Profile, SaysWhereItGoesBeyondWhatWasMeasured) {
   EXPECT_THAT(more.note, AllOf(HasSubstr("256"), HasSubstr("8 to 128")));
   EXPECT_DOUBLE_EQ(seconds_of(of.tables[0], 1, Work::forward, 16).seconds, 0.2) << "in proportion to the one batch";
   EXPECT_GE(seconds_of(of.tables[0], 0, Work::forward, 0).seconds, 0);
+}
+
+TEST(Profile, KnowsWhatAStepTakesAroundItsPasses) {
+  const Profile of = profile();
+  EXPECT_DOUBLE_EQ(around_seconds(of.tables[0], 8), 0.25);
+  EXPECT_DOUBLE_EQ(around_seconds(of.tables[0], 12), 0) << "on the line between 8 and 24";
+  EXPECT_DOUBLE_EQ(around_seconds(of.tables[0], 2), 0.25);
+  EXPECT_DOUBLE_EQ(around_seconds(of.tables[0], 100), -0.75);
+  EXPECT_DOUBLE_EQ(around_seconds({}, 8), 0);
 }
 
 TEST(Profile, TakesTheTableOfAsManyWorkersOrTheNextLarger) {
@@ -82,7 +96,8 @@ TEST(Profile, NamesFileAndPlaceOfWhatIsWrong) {
   EXPECT_THAT(refusal("\"workers\": 1", "\"workers\": 0"), AllOf(HasSubstr("x.json: tables[0].workers"), HasSubstr("0")));
   EXPECT_THAT(refusal("\"forward\": 3.0", "\"forward\": -3.0"),
               AllOf(HasSubstr("tables[0].units[0].measured[1].forward"), HasSubstr("-3")));
-  EXPECT_THAT(refusal("\"samples\": 8", "\"samples\": 0.5"), HasSubstr("tables[0].units[0].measured[0].samples"));
+  EXPECT_THAT(refusal("\"samples\": 8", "\"samples\": 0.5"), HasSubstr("tables[0].around_s[0].samples"));
+  EXPECT_THAT(refusal("\"samples\": 32", "\"samples\": 0.5"), HasSubstr("tables[0].units[0].measured[1].samples"));
   EXPECT_THAT(refusal("\"sgd\": 1e-09", "\"sgd\": \"fast\""), HasSubstr("tables[0].update_s.sgd"));
 }
 
