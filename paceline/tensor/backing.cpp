@@ -77,22 +77,32 @@ void Backing::commit(std::int64_t begin, std::int64_t end) {
   largest_ = std::max(largest_, brought);
 }
 
+/// What `pages`, a pool or a device's, holds more or less when `change` is over is counted, also where it fails half way.
+template <class Held, class Change>
+void Backing::counted(const Held& pages, Change&& change) {
+  const auto before = static_cast<std::int64_t>(pages.held());
+  try {
+    change();
+  } catch (...) {
+    count(static_cast<std::int64_t>(pages.held()) - before);
+    throw;
+  }
+  count(static_cast<std::int64_t>(pages.held()) - before);
+}
+
+// A run that cannot come is absent as before.
 void Backing::bring(Pages run) {
   const std::size_t pages = run.last - run.first;
-  if (pool_) {
-    const auto held = static_cast<std::int64_t>(pool_->held());
-    std::ranges::copy(pool_->lend(address(run.first), pages), slots_.begin() + static_cast<std::ptrdiff_t>(run.first));
-    return count(static_cast<std::int64_t>(pool_->held()) - held);
-  }
-  std::fill_n(slots_.begin() + static_cast<std::ptrdiff_t>(run.first), pages, kOwn);
+  const auto slots = slots_.begin() + static_cast<std::ptrdiff_t>(run.first);
+  if (pool_) return counted(*pool_, [&] { std::ranges::copy(pool_->lend(address(run.first), pages), slots); });
   if (device_) {
-    const auto held = static_cast<std::int64_t>(device_->held());
-    device_->bring(run.first, pages);
-    return count(static_cast<std::int64_t>(device_->held()) - held);
+    counted(*device_, [&] { device_->bring(run.first, pages); });
+  } else {
+    // All at once: as faults they would come one by one. It is advice, and whoever touches a page gets it anyway.
+    madvise(address(run.first), pages * page_, MADV_POPULATE_WRITE);
+    count(static_cast<std::int64_t>(pages));
   }
-  // All at once: as faults they would come one by one. It is advice, and whoever touches a page gets it anyway.
-  madvise(address(run.first), pages * page_, MADV_POPULATE_WRITE);
-  count(static_cast<std::int64_t>(pages));
+  std::fill_n(slots, pages, kOwn);
 }
 
 void Backing::release(std::int64_t begin, std::int64_t end) {
@@ -102,13 +112,8 @@ void Backing::release(std::int64_t begin, std::int64_t end) {
   const std::vector<Pages> held = pages.first < pages.last ? runs(pages, /*absent=*/false) : std::vector<Pages>();
   if (held.empty()) return;
   for (const Pages& run : held) take_away(run);
-  const auto shrink = [&](auto& pool) {
-    const std::size_t before = pool.held();
-    pool.shrink(2 * largest_);
-    count(static_cast<std::int64_t>(pool.held()) - static_cast<std::int64_t>(before));
-  };
-  if (device_) shrink(*device_);
-  else if (pool_) shrink(*pool_);
+  if (device_) counted(*device_, [&] { device_->shrink(2 * largest_); });
+  else if (pool_) counted(*pool_, [&] { pool_->shrink(2 * largest_); });
 }
 
 void Backing::take_away(Pages run) {
@@ -122,7 +127,7 @@ void Backing::take_away(Pages run) {
     const bool own = slots_[page] == kOwn;
     while (last < run.last && (slots_[last] == kOwn) == own) ++last;
     if (own) give_back({page, last});
-    else pool_->take_back(address(page), slots_.data() + page, last - page);
+    else counted(*pool_, [&] { pool_->take_back(address(page), slots_.data() + page, last - page); });
     std::fill(slots_.begin() + static_cast<std::ptrdiff_t>(page), slots_.begin() + static_cast<std::ptrdiff_t>(last), kAbsent);
     page = last;
   }

@@ -57,7 +57,8 @@ class Backing {
   Backing(const Backing&) = delete;
   Backing& operator=(const Backing&) = delete;
 
-  /// There is memory behind elements [begin, end). What was released before holds anything.
+  /// There is memory behind elements [begin, end). What was released before holds anything. Error where there is none left; whatever of the
+  /// range was absent may be so still, and commit() can be tried again.
   void commit(std::int64_t begin, std::int64_t end);
   /// Nobody needs what elements [begin, end) hold. Of the pages, twice as many as the largest commit had stay here and are counted; so a
   /// model that goes through memory unit by unit, one computing and one on its way, has them all.
@@ -70,6 +71,8 @@ class Backing {
   static constexpr std::uint32_t kAbsent = 0xFFFFFFFF, kOwn = 0xFFFFFFFE;  // kOwn: from whoever allocated the tensor, or the system
   /// Runs of pages [first, last) that are absent, or that are not.
   std::vector<Pages> runs(Pages pages, bool absent) const;
+  template <class Held, class Change>
+  void counted(const Held& pages, Change&& change);
   void bring(Pages run);
   void take_away(Pages run);
   void give_back(Pages run);  // to the system

@@ -87,12 +87,13 @@ class MappedPages final : public DevicePages {
   std::size_t page_bytes() const override { return page_; }
   std::size_t held() const override { return held_; }
 
+  // Memory may end: all pages are there before the first address changes.
   void bring(std::size_t first, std::size_t count) override {
+    while (idle_.size() < count) idle_.push_back(create());
     synchronise();
     require_done(driver_.unmap(at(first), count * page_), "unmapping pages");
     for (std::size_t page = first; page < first + count; ++page) {
-      if (idle_.empty()) slots_[page] = create();
-      else slots_[page] = idle_.back(), idle_.pop_back();
+      slots_[page] = idle_.back(), idle_.pop_back();
       map(page, slots_[page]);
     }
     allow(first, count);
@@ -140,9 +141,13 @@ class MappedPages final : public DevicePages {
     if (count > 0) require_done(driver_.set_access(at(first), count * page_, &access, 1), "opening pages");
   }
 
-  // At the end of the program the driver may be gone already, and everything with it.
+  // At the end of the program the driver may be gone already, and everything with it; so no call is checked.
   void free_all() {
+    int current = -1;
+    const bool elsewhere = cudaGetDevice(&current) == cudaSuccess && current != device_.index();
+    if (elsewhere) cudaSetDevice(device_.index());
     cudaDeviceSynchronize();
+    if (elsewhere) cudaSetDevice(current);
     for (std::size_t page = 0; page < slots_.size(); ++page) driver_.unmap(at(page), page_);
     for (const CUmemGenericAllocationHandle handle : slots_)
       if (handle) driver_.release(handle);

@@ -23,6 +23,7 @@ class DevicePages {
   virtual std::size_t page_bytes() const = 0;
   virtual std::size_t held() const = 0;  // pages, those that nobody uses included
   /// Pages [first, first + count) of the addresses have memory of their own from here on, which holds anything. None of them had.
+  /// ConfigError where memory is short; then none of them has, and what came in vain is held for the next one, or for shrink().
   virtual void bring(std::size_t first, std::size_t count) = 0;
   /// The opposite. Waits until the current stream is done with them.
   virtual void take_away(std::size_t first, std::size_t count) = 0;

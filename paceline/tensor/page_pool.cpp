@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -41,12 +42,13 @@ void fill(std::byte* at, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) *static_cast<volatile std::byte*>(at + i * page_bytes()) = std::byte{0};
 }
 
-/// After the probe only the limit of mappings can stop a move. The target may be unmapped by then, and whoever unwinds may touch it.
-void move_or_throw(std::byte* from, std::byte* to, std::size_t count) {
-  if (move_pages(from, to, count)) return;
-  const std::string why = std::strerror(errno);
+/// After the probe only the limit of mappings can stop a move. The target may be unmapped by then, and somebody may touch it.
+bool move_or_leave(std::byte* from, std::byte* to, std::size_t count) {
+  if (move_pages(from, to, count)) return true;
+  const int why = errno;
   mmap(to, count * page_bytes(), PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  throw Error(fmt::format("cannot move {} pages of memory: {}; raise vm.max_map_count, or use parallel.zero=1", count, why));
+  errno = why;
+  return false;
 }
 
 /// UCX hooks mremap with a four-argument version that ignores the target address.
@@ -101,28 +103,30 @@ std::vector<std::uint32_t> PagePool::lend(std::byte* to, std::size_t count) {
         ++first;
         continue;
       }
-      std::size_t last = first;
-      std::byte* place = to + slots.size() * page_bytes();
-      for (; last < states_.size() && states_[last] == wanted && slots.size() < count; ++last) {
-        states_[last] = State::lent;
-        slots.push_back(static_cast<std::uint32_t>(last));
-      }
+      std::size_t last = first + 1;
+      while (last < states_.size() && states_[last] == wanted && slots.size() + last - first < count) ++last;
       if (wanted == State::empty) fill(slot(first), last - first), held_ += last - first;
-      move_or_throw(slot(first), place, last - first);
-      first = last;
+      if (!move_or_leave(slot(first), to + slots.size() * page_bytes(), last - first)) {
+        const std::string why = std::strerror(errno);
+        std::fill(states_.begin() + static_cast<std::ptrdiff_t>(first), states_.begin() + static_cast<std::ptrdiff_t>(last), State::idle);
+        take_back(to, slots.data(), slots.size());
+        throw Error(fmt::format("cannot move {} pages of memory: {}; raise vm.max_map_count, or use parallel.zero=1", count, why));
+      }
+      for (; first < last; ++first) states_[first] = State::lent, slots.push_back(static_cast<std::uint32_t>(first)), ++lent_;
     }
   }
   ensure(slots.size() == count, "a pool has room for all pages that can be lent");
-  lent_ += count;
   return slots;
 }
 
+// Nobody needs what the pages hold: those that cannot move home go to the system.
 void PagePool::take_back(std::byte* from, const std::uint32_t* slots, std::size_t count) {
   for (std::size_t first = 0; first < count;) {
     std::size_t last = first + 1;
     while (last < count && slots[last] == slots[last - 1] + 1) ++last;
-    move_or_throw(from + first * page_bytes(), slot(slots[first]), last - first);
-    for (std::size_t i = first; i < last; ++i) states_[slots[i]] = State::idle;
+    const bool home = move_or_leave(from + first * page_bytes(), slot(slots[first]), last - first);
+    if (!home) madvise(from + first * page_bytes(), (last - first) * page_bytes(), MADV_DONTNEED), held_ -= last - first;
+    for (std::size_t i = first; i < last; ++i) states_[slots[i]] = home ? State::idle : State::empty;
     first = last;
   }
   lent_ -= count;

@@ -21,7 +21,8 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  /// The slots of the pages that lie at `to` from now on, one behind the other: pages that are there, and then new ones.
+  /// The slots of the pages that lie at `to` from now on, one behind the other: pages that are there, and then new ones. Error where the
+  /// system moves no more; then none is lent, though some may be held that were not before.
   std::vector<std::uint32_t> lend(std::byte* to, std::size_t count);
   /// The pages at `from`, which have these slots.
   void take_back(std::byte* from, const std::uint32_t* slots, std::size_t count);

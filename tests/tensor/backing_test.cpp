@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <fstream>
+
+#include "paceline/base/error.h"
 
 namespace paceline::tensor {
 namespace {
@@ -93,6 +96,64 @@ TEST(Backing, KeepsTwiceTheLargestCommit) {
   for (std::int64_t i = 0; i < 4; ++i) flat.backing.commit(i * unit, (i + 1) * unit);
   flat.values.fill_(3);
   EXPECT_EQ(flat.values.sum().item<double>(), 3.0 * static_cast<double>(flat.values.numel()));
+}
+
+/// Takes all mappings that the system lets a process have, but for about `room`: a move of pages needs some.
+class Crowd {
+ public:
+  explicit Crowd(std::int64_t limit) : pages_(2 * static_cast<std::size_t>(limit)) {
+    memory_ = static_cast<std::byte*>(mmap(nullptr, pages_ * page_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    EXPECT_NE(static_cast<void*>(memory_), MAP_FAILED);
+  }
+  ~Crowd() { munmap(memory_, pages_ * page_bytes()); }
+  Crowd(const Crowd&) = delete;
+  Crowd& operator=(const Crowd&) = delete;
+
+  void leave(std::size_t room) {
+    for (std::size_t page = 1; page < pages_ && mprotect(memory_ + page * page_bytes(), page_bytes(), PROT_READ) == 0; page += 2)
+      last_ = page;
+    for (std::size_t i = 0; i < room / 2; ++i, last_ -= 2) mprotect(memory_ + last_ * page_bytes(), page_bytes(), PROT_NONE);
+  }
+  void go() { mprotect(memory_, pages_ * page_bytes(), PROT_NONE); }
+
+ private:
+  std::size_t pages_, last_ = 0;
+  std::byte* memory_;
+};
+
+TEST(Backing, ACommitThatFailsLeavesTheRangeAbsent) {
+  std::int64_t limit = 0;
+  if (!(std::ifstream("/proc/sys/vm/max_map_count") >> limit) || limit > 300'000 || !PagePool::make(2))
+    GTEST_SKIP() << "pages do not move here, or too many mappings are allowed";
+  constexpr std::int64_t kRun = 16, kPages = 3 * kRun;
+  Crowd crowd(limit);
+  int failed = 0;
+  for (std::size_t room = 0; room < 24; room += 6) {
+    Flat flat(kPages);
+    const auto page = [&](std::int64_t index) { return index * flat.page; };
+    // The second and the third run take turns, and the third goes: what is left for the first lies apart in the pool. So it moves page by
+    // page, each of which takes a mapping, and one in the middle fails.
+    flat.backing.release(0, page(kPages)), flat.backing.commit(0, page(kPages)), flat.backing.release(0, page(kPages));
+    for (std::int64_t i = kRun; i < 2 * kRun; ++i)
+      flat.backing.commit(page(i), page(i + 1)), flat.backing.commit(page(kRun + i), page(kRun + i + 1));
+    flat.backing.release(page(2 * kRun), page(kPages));
+    crowd.leave(room);
+    bool thrown = false;
+    try {
+      flat.backing.commit(0, page(kRun));
+    } catch (const Error&) {
+      thrown = true;
+    }
+    crowd.go();
+    failed += thrown ? 1 : 0;
+    EXPECT_EQ(flat.resident(), thrown ? kRun : 2 * kRun) << "room " << room;
+    flat.backing.commit(0, page(kPages));
+    EXPECT_EQ(flat.resident(), kPages) << "room " << room;
+    flat.values.fill_(static_cast<double>(room));
+    EXPECT_EQ(flat.values.sum().item<double>(), static_cast<double>(room) * static_cast<double>(flat.values.numel()));
+    EXPECT_EQ(pages_of(*flat.ledger), kPages) << "room " << room;
+  }
+  EXPECT_GT(failed, 0);
 }
 
 }  // namespace
