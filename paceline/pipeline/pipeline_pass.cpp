@@ -27,17 +27,13 @@ PipelinePass::PipelinePass(const step::Context& context)
       rank_(context.mesh.pipeline().rank()),
       chunks_(schedule::resolve_chunks(schedule_, context.pipeline.chunks)),
       stages_(context.pipeline.stages),
-      tied_(context.model.network().tied()),
+      tied_(context),
       borders_(context.mesh.pipeline(), context.model.device()) {
   check(schedule_, problem(1));
   ensure(std::ssize(stages_) == problem(1).virtual_stages(), "the model is cut into as many stages as the schedule has");
   if (context.model.takes_masks()) masks_ = nn::make_masks(context.model.device());
   pass_.masks = masks_.get();
   zero_others();
-  if (!tied_) return;
-  comm::Communicator& stages = context.mesh.pipeline();
-  ends_ = stages.split(tied_->values.defined() ? 0 : 1, rank_);
-  if (!tied_->values.defined()) ends_.reset(), tied_.reset();
 }
 
 // A model may have weights of units that other ranks compute. Their gradients stay zero.
@@ -90,24 +86,19 @@ class PipelinePass::Round {
 
   at::Tensor fly(double weight, const nn::GradientReady& ready, const std::function<void(const at::Tensor&)>& told) {
     weight_ = weight;
-    try {
-      std::vector<Crossing> crossings;
-      for (const PipelineStep& step : steps_)
-        if (const auto message = received(problem_, owner_.rank_, step); message && computes(step))
-          crossings.push_back({*message, part_of(step).count});
-      owner_.borders_.expect(crossings);
-      if (owner_.tied_ && std::ranges::any_of(steps_, [&](const PipelineStep& step) { return computes(step); })) prepare_tied();
-      for (std::size_t i = 0; i < steps_.size(); ++i) {
-        const PipelineStep& step = steps_[i];
-        next_receives_ = i + 1 < steps_.size() && received(problem_, owner_.rank_, steps_[i + 1]) && computes(steps_[i + 1]);
-        if (!computes(step)) sit_out(step, ready);
-        else if (step.kind == Kind::forward) forward(step, weight);
-        else if (step.kind == Kind::weight_gradients) make_weight_gradients(step, ready);
-        else back(step, ready, told);
-      }
-    } catch (...) {
-      owner_.borders_.abandon();
-      throw;
+    std::vector<Crossing> crossings;
+    for (const PipelineStep& step : steps_)
+      if (const auto message = received(problem_, owner_.rank_, step); message && computes(step))
+        crossings.push_back({*message, part_of(step).count});
+    owner_.borders_.expect(crossings);
+    if (owner_.tied_.here() && std::ranges::any_of(steps_, [&](const PipelineStep& step) { return computes(step); })) prepare_tied();
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      const PipelineStep& step = steps_[i];
+      next_receives_ = i + 1 < steps_.size() && received(problem_, owner_.rank_, steps_[i + 1]) && computes(steps_[i + 1]);
+      if (!computes(step)) sit_out(step, ready);
+      else if (step.kind == Kind::forward) forward(step, weight);
+      else if (step.kind == Kind::weight_gradients) make_weight_gradients(step, ready);
+      else back(step, ready, told);
     }
     return sums_;
   }
@@ -147,13 +138,10 @@ class PipelinePass::Round {
 
   /// Of the first stage the table is there when its first unit computes: ZeRO 3 gathers it.
   void prepare_tied() {
-    if (owner_.tied_->entry) {
-      hooks_.before_forward = [this](std::size_t unit) {
-        if (unit == 0 && !std::exchange(tied_sent_, true)) owner_.send_tied(owner_.tied_->values);
-      };
-    } else {
-      owner_.receive_tied(owner_.tied_->values);
-    }
+    if (!owner_.tied_.trains()) return owner_.tied_.pass_values();
+    hooks_.before_forward = [this](std::size_t unit) {
+      if (unit == 0 && !std::exchange(tied_sent_, true)) owner_.tied_.pass_values();
+    };
   }
 
   nn::Tensors take(const char* what) {
@@ -271,58 +259,37 @@ void PipelinePass::sit_out(const nn::GradientReady& ready) {
   for (auto units = own.rbegin(); units != own.rend(); ++units) context_.model.sit_out_back(*units, pass_, ready);
 }
 
-/// The first stage's part of a tied weight's gradient is not the whole.
-nn::GradientReady PipelinePass::all_but_tied(const nn::GradientReady& ready) const {
-  if (!ready || !tied_ || !tied_->entry) return ready;
-  return [&ready, tied = *tied_->entry](std::size_t first, std::size_t last) {
-    if (tied < first || tied >= last) return ready(first, last);
-    if (first < tied) ready(first, tied);
-    if (tied + 1 < last) ready(tied + 1, last);
-  };
+/// Whatever fails in a pass, nothing of it stays under way.
+template <class Body>
+at::Tensor PipelinePass::or_abandon(Body&& body) {
+  try {
+    return body();
+  } catch (...) {
+    borders_.abandon();
+    throw;
+  }
 }
-
-void PipelinePass::add_tied_gradient(const nn::GradientReady& ready) {
-  if (!tied_->entry) return send_tied(tied_->gradient);
-  const at::Tensor others = at::empty_like(tied_->gradient);
-  receive_tied(others);
-  tied_->gradient.add_(others);
-  if (ready) ready(*tied_->entry, *tied_->entry + 1);
-}
-
-// The first stage takes the gradient when it has made its own, which may be long after the last one.
-void PipelinePass::send_tied(const at::Tensor& values) {
-  const Nanoseconds began = context_.clock.now();
-  ends_->run(comm::send(values.view({-1}), 1 - ends_->rank(), 0, {.deadline = comm::kUntilTheEnd}));
-  const std::int64_t bytes = values.numel() * values.element_size();
-  traffic_.bytes_sent += bytes, traffic_.bytes_plain += bytes, traffic_.bytes_pipeline += bytes;
-  count_wait(context_.clock.now() - began);
-}
-
-void PipelinePass::receive_tied(const at::Tensor& values) {
-  const Nanoseconds began = context_.clock.now();
-  ends_->run(comm::receive(values.view({-1}), 1 - ends_->rank()));
-  count_wait(context_.clock.now() - began);
-}
-
-void PipelinePass::count_wait(Nanoseconds wait) { traffic_.exposed_s += seconds(wait), traffic_.communication_s += seconds(wait); }
 
 at::Tensor PipelinePass::run(const step::Batch& batch, double weight, const nn::GradientReady& ready,
                              const std::function<void(const at::Tensor&)>& told) {
   const step::TrafficMeter meter(context_, traffic_);
-  const double waited = borders_.waited_s();
-  const std::int64_t sent = borders_.bytes_sent(), parts = micro_batches_of(batch);
-  if (parts == 0) sit_out(ready);
-  const at::Tensor sums = Round(*this, batch, parts, false).fly(weight, all_but_tied(ready), told);
-  if (tied_ && parts > 0) add_tied_gradient(ready);
-  if (handed_over_) handed_over_();
-  traffic_.exposed_s += borders_.waited_s() - waited, traffic_.communication_s += borders_.waited_s() - waited;
-  const std::int64_t bytes = borders_.bytes_sent() - sent;
+  const double waited = waited_s();
+  const std::int64_t sent = bytes_sent(), parts = micro_batches_of(batch);
+  const at::Tensor sums = or_abandon([&] {
+    if (parts == 0) sit_out(ready);
+    const at::Tensor made = Round(*this, batch, parts, false).fly(weight, tied_.all_but_tied(ready), told);
+    if (tied_.here() && parts > 0) tied_.add_gradients(ready);
+    if (handed_over_) handed_over_();
+    return made;
+  });
+  traffic_.exposed_s += waited_s() - waited, traffic_.communication_s += waited_s() - waited;
+  const std::int64_t bytes = bytes_sent() - sent;
   traffic_.bytes_sent += bytes, traffic_.bytes_plain += bytes, traffic_.bytes_pipeline += bytes;
   return sums;
 }
 
 at::Tensor PipelinePass::evaluate(const step::Batch& batch) {
-  return Round(*this, batch, micro_batches_of(batch), true).fly(0, nullptr, nullptr);
+  return or_abandon([&] { return Round(*this, batch, micro_batches_of(batch), true).fly(0, nullptr, nullptr); });
 }
 
 }  // namespace paceline::pipeline

@@ -5,14 +5,13 @@
 // micro-batches are added in ascending order on every stage, running statistics follow each other as on one worker, and dropout draws by
 // micro-batch and layer: the parameters are those that one worker with the same micro-batches would get.
 //
-// A weight that the first and the last stage share (tied embeddings) belongs to the first one, which alone reduces, updates and saves it.
-// The last one has a copy: the first stage's first forward pass sends it, and when all micro-batches are back, the copy's gradient goes to
-// the first stage and is added to its own.
+// What the first and the last stage share (tied embeddings) crosses by a link of its own (tied_link.h).
 #pragma once
 
 #include <map>
 
 #include "paceline/pipeline/borders.h"
+#include "paceline/pipeline/tied_link.h"
 #include "paceline/step/batch_pass.h"
 
 namespace paceline::pipeline {
@@ -47,11 +46,10 @@ class PipelinePass final : public step::BatchPass {
 
   void zero_others();
   void sit_out(const nn::GradientReady& ready);
-  nn::GradientReady all_but_tied(const nn::GradientReady& ready) const;
-  void add_tied_gradient(const nn::GradientReady& ready);
-  void send_tied(const at::Tensor& values);
-  void receive_tied(const at::Tensor& values);
-  void count_wait(Nanoseconds wait);
+  template <class Body>
+  at::Tensor or_abandon(Body&& body);
+  double waited_s() const { return borders_.waited_s() + tied_.waited_s(); }
+  std::int64_t bytes_sent() const { return borders_.bytes_sent() + tied_.bytes_sent(); }
   std::int64_t micro_batches_of(const step::Batch& batch) const;
   std::vector<nn::Share> shares_of(const step::Batch& batch, std::int64_t parts, std::int64_t part) const;
   schedule::PipelineProblem problem(std::int64_t parts) const;
@@ -66,9 +64,8 @@ class PipelinePass final : public step::BatchPass {
   nn::Pass pass_;
   std::function<void()> handed_over_;
   std::uint64_t chance_ = 0;  // of this step
-  step::Traffic traffic_;
-  std::optional<nn::TiedWeight> tied_;
-  std::unique_ptr<comm::Communicator> ends_;  // the first and the last stage, which share it; null: this one does not
+  step::Traffic traffic_;     // of training; evaluations are not in it
+  TiedLink tied_;
   Borders borders_;
 };
 

@@ -40,7 +40,7 @@ std::vector<nn::Share> LocalPass::shares_of(const Batch& batch, std::int64_t par
 
 std::int64_t LocalPass::parts_of(const Batch& batch) const {
   const std::int64_t samples = batch.inputs.size(0);
-  if (!handed_over_ && !exchanges()) return std::min(context_.micro_batches, samples);
+  if (!handed_over_ && !context_.model.workers_meet()) return std::min(context_.micro_batches, samples);
   const std::int64_t largest = (batch.global_samples + context_.workers() - 1) / context_.workers();  // share
   return std::min(context_.micro_batches, std::max(samples, largest));
 }

@@ -28,6 +28,7 @@ struct Trial {
   std::int64_t chunks = 0, micro_batches = 4, batch = 8;  // of each worker
   std::int64_t steps = 20;
   std::string optimizer = "sgd";
+  double rate = 0.05;
   double deadline_s = 60;
 };
 
@@ -66,8 +67,8 @@ class Rank {
     make_strategy();
   }
 
-  /// Before the first step.
-  void break_loss(std::shared_ptr<const nn::Loss> loss) {
+  /// Before the first step. Collective.
+  void use_loss(std::shared_ptr<const nn::Loss> loss) {
     strategy_.reset();
     context_.loss = std::move(loss);
     make_strategy();
@@ -86,7 +87,7 @@ class Rank {
     return {inputs, tokens ? labels.reshape(shape) : labels, trial_.batch * mesh_.data().size()};
   }
 
-  step::StepResult step(std::int64_t step) { return strategy_->step(batch(step), {.step = step, .rate = 0.05}); }
+  step::StepResult step(std::int64_t step) { return strategy_->step(batch(step), {.step = step, .rate = trial_.rate}); }
 
   nn::GraphModule& module() { return module_; }
   const comm::Mesh& mesh() const { return mesh_; }

@@ -8,12 +8,21 @@
 namespace paceline::pipeline {
 namespace {
 
+constexpr double kAdamsRate = 1e-3;
+
 void expect_close(const std::map<std::string, at::Tensor>& made, const std::map<std::string, at::Tensor>& wanted) {
   ASSERT_EQ(made.size(), wanted.size());
   for (const auto& [name, tensor] : wanted) {
     ASSERT_TRUE(made.contains(name)) << name;
     const double scale = std::max(tensor.abs().max().item<double>(), 1e-3);
-    EXPECT_LE((made.at(name) - tensor).abs().max().item<double>(), 1e-5 * scale) << name;
+    at::Tensor differences = (made.at(name) - tensor).abs();
+    if (name.ends_with("c_attn.bias")) {
+      // The gradient of the keys' bias is zero but for rounding, which Adam divides by its own size.
+      at::Tensor keys = differences.chunk(3)[1];
+      EXPECT_LE(keys.max().item<double>(), kAdamsRate / 100) << name;
+      keys.zero_();
+    }
+    EXPECT_LE(differences.max().item<double>(), 1e-5 * scale) << name;
   }
 }
 
@@ -42,10 +51,7 @@ class Pipelined : public testing::TestWithParam<std::string> {};
 TEST_P(Pipelined, TrainsAsOneWorkerDoes) { expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam())}); }
 
 TEST_P(Pipelined, DropoutDrawsTheSameMasks) {
-  // A tied gradient is added up in another order than on one worker, and Adam makes whole steps of what rounding leaves of the gradient of
-  // the keys' bias, which is zero.
-  const std::string optimizer = GetParam() == "gpt_tied" ? "sgd" : "adamw";
-  expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam(), 0.3), .steps = 5, .optimizer = optimizer});
+  expect_equal_to_one_worker(GetParam(), {.graph = network(GetParam(), 0.3), .steps = 5, .optimizer = "adamw", .rate = kAdamsRate});
 }
 
 TEST_P(Pipelined, MicroBatchesMayDifferInSize) {
@@ -62,6 +68,37 @@ INSTANTIATE_TEST_SUITE_P(Networks, Pipelined, testing::Values("mlp", "cnn", "res
 // LARS takes the norms of whole tensors: a tied one has one norm, of the sum of both stages' gradients.
 TEST(PipelinedTied, HasOneNorm) {
   expect_equal_to_one_worker("gpt_tied", {.graph = network("gpt_tied"), .micro_batches = 2, .steps = 6, .optimizer = "lars"});
+}
+
+// A tied gradient is added up in another order than on one worker. At this rate, differences of one unit in the last place stay so small;
+// at one of 0.05, where Adam's updates are as large as the weights, any of them grows to the size of the weights within 20 steps.
+TEST(PipelinedTied, TrainsAsOneWorkerDoesUnderAdam) {
+  for (const char* optimizer : {"adam", "adamw"})
+    expect_equal_to_one_worker("gpt_tied", {.graph = network("gpt_tied"), .optimizer = optimizer, .rate = kAdamsRate});
+}
+
+// What an evaluation sends is no traffic of training.
+TEST(PipelinedTied, CountsWhatTrainingSends) {
+  const Trial trial{.graph = network("gpt_tied"), .mesh = {.data = 1, .pipeline = 2}};
+  const auto problems = with_ranks(trial, [](Rank& rank) {
+    const auto pass = make_pass(rank.context());
+    pass->begin_step(1);
+    const auto& tied = rank.module().tied();
+    ASSERT_TRUE(tied);
+    for (int step = 1; step <= 3; ++step) {
+      pass->run(rank.batch(step), 1);
+      const step::Traffic before = pass->traffic();
+      pass->evaluate(rank.batch(0));
+      EXPECT_EQ(pass->traffic().bytes_sent, before.bytes_sent);
+      EXPECT_EQ(pass->traffic().bytes_pipeline, before.bytes_pipeline);
+      EXPECT_EQ(pass->traffic().exposed_s, before.exposed_s);
+    }
+    // Of width 16 and 6 positions in fp32: four micro-batches of 2 samples, the table, and what is announced once.
+    const std::int64_t header = 128 * 8, step = 4 * (2 * 6 * 16) * 4 + static_cast<std::int64_t>(tied->values.nbytes());
+    EXPECT_EQ(pass->traffic().bytes_pipeline, 3 * step + header);
+  });
+  for (const std::exception_ptr& problem : problems)
+    if (problem) std::rethrow_exception(problem);
 }
 
 TEST(PipelinedShare, WithoutSamplesHasZerosInMemoryThatIsCounted) {
