@@ -105,9 +105,12 @@ class Splitter {
       if (layer.input == Layout::whole) layer.input = result_.layers[source].output;
       const bool stream = layers_[i].output.size() == 2 && layers_[i].kind != Kind::softmax_loss;
       if (layer.output == Layout::whole && stream) layer.output = Layout::positions;
-      layer.sums_gradients = layer.form == Form::whole && layer.output == Layout::positions && layers_[i].parameters > 0;
+      layer.sums_gradients = layer.form == Form::whole && layer.output == Layout::positions && layers_[i].parameters > 0 && !gathers(i);
     }
   }
+
+  /// Slots of experts are counted over whole sequences: all ranks compute them.
+  bool gathers(std::size_t i) const { return sequence_ && layers_[i].kind == Kind::experts; }
 
   void count_traffic(std::size_t i) {
     LayerSplit& layer = result_.layers[i];
@@ -115,9 +118,9 @@ class Splitter {
     const bool enters = layer.form == Form::column || layer.form == Form::both,
                leaves = layer.form == Form::row || layer.form == Form::both;
     const auto sum = sequence_ ? Exchange::reduce_scatter : Exchange::allreduce;
-    if (sequence_ && enters) layer.forward.push_back({Exchange::all_gather, in});
+    if ((sequence_ && enters) || gathers(i)) layer.forward.push_back({Exchange::all_gather, in});
     if (leaves) layer.forward.push_back({sum, out});
-    if (sequence_ && leaves) layer.backward.push_back({Exchange::all_gather, out});
+    if ((sequence_ && leaves) || gathers(i)) layer.backward.push_back({Exchange::all_gather, out});
     if (sequence_ && enters) layer.backward.push_back({Exchange::all_gather, in});  // the input again, which is not kept whole
     if (enters && trained_before_[i]) layer.backward.push_back({sum, in});
     if (layer.sums_gradients) layer.backward.push_back({Exchange::allreduce, layers_[i].gradient_bytes});
@@ -181,10 +184,6 @@ TensorSplit tensor_split(const Graph& graph, int parts, bool sequence) {
   if (sequence && std::ranges::find(graph.layers(), Kind::attention, &Layer::kind) == graph.layers().end())
     throw ConfigError(
         fmt::format("parallel.sequence splits the positions of a transformer, and network '{}' has none; leave it out", graph.network()));
-  if (sequence && std::ranges::find(graph.layers(), Kind::experts, &Layer::kind) != graph.layers().end())
-    throw ConfigError(
-        fmt::format("parallel.sequence splits the positions of a sequence, of which the experts of network '{}' need all; leave it out",
-                    graph.network()));
   if (parts == 1) {
     TensorSplit whole;
     whole.layers.resize(graph.layers().size());
@@ -243,7 +242,7 @@ Layer local_layer(const Graph& graph, const TensorSplit& split, std::size_t laye
     std::int64_t& channels = local.output.size() == 3 ? local.output.front() : local.output.back();
     channels = part(channels);
   }
-  if (how.output == Layout::positions) local.output.front() = part(local.output.front());
+  if (how.output == Layout::positions && local.kind != Kind::experts) local.output.front() = part(local.output.front());
   return local;
 }
 

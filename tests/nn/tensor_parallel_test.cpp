@@ -138,12 +138,19 @@ std::string name_of(const testing::TestParamInfo<std::tuple<Case, int>>& test) {
   return std::get<0>(test.param).name + "_" + std::to_string(std::get<1>(test.param));
 }
 
+graph::ModelConfig with_experts(graph::ModelConfig config) {
+  config.experts = 4, config.experts_top = 2;
+  return config;
+}
+
 const Case kCases[] = {
     {.name = "mlp", .model = model("mlp", {3, 4, 4}, 10, 0.3), .smoothing = 0.1},
     {.name = "mlp_with_many_classes", .model = model("mlp", {3, 4, 4}, 45)},
     {.name = "gpt", .model = model("gpt", {8}, 65, 0.2), .smoothing = 0.1},
     {.name = "gpt_without_dropout", .model = model("gpt", {8}, 9)},
     {.name = "gpt_sequence", .model = model("gpt", {8}, 65, 0.2), .sequence = true},
+    {.name = "gpt_experts", .model = with_experts(model("gpt", {8}, 65, 0.2))},
+    {.name = "gpt_experts_sequence", .model = with_experts(model("gpt", {8}, 65, 0.2)), .sequence = true},
 };
 INSTANTIATE_TEST_SUITE_P(Networks, TensorParallel, testing::Combine(testing::ValuesIn(kCases), testing::Values(2, 4)), name_of);
 

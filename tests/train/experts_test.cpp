@@ -76,6 +76,10 @@ TEST(Experts, WorkersWithoutSamplesComputeForTheOthers) {
   const Folder folder;
   run_in(folder.path(), recipe);
   expect_same_model(model_in(folder.path()), expected, "a pipeline");
+  recipe.parallel.pipeline = 1, recipe.parallel.tensor = 2, recipe.parallel.sequence = true, recipe.parallel.zero = 0;
+  const Folder shared;
+  run_in(shared.path(), recipe);
+  expect_same_model(model_in(shared.path()), expected, "sequences by positions");
 }
 
 TEST(Experts, GoOnUnderAnotherNumberOfWorkers) {
@@ -122,8 +126,6 @@ TEST(Experts, AreRefusedWhereTheyCannotBe) {
       << "whatever the workers";
   EXPECT_THAT(refused([](Recipe& r) { r.strategy.name = "local_sgd"; }), AllOf(HasSubstr("local_sgd"), HasSubstr("allreduce")));
   EXPECT_THAT(refused([](Recipe& r) { r.comm.compression = "topk"; }), HasSubstr("comm.compression=none"));
-  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 0, r.parallel.tensor = 2, r.parallel.sequence = true; }),
-              HasSubstr("parallel.sequence"));
 }
 
 }  // namespace

@@ -270,6 +270,7 @@ const ProgramCase kProgramCases[] = {
     {"tensor_gpt_sequence", {"parallel.tensor=2", "parallel.sequence=true", "model.network=gpt"}},
     {"gpt_everything", {"parallel.tensor=2", "parallel.pipeline=2", "parallel.data=2", "model.network=gpt", "train.micro_batches=2"}},
     {"gpt_experts", {"parallel.data=2", "model.network=gpt", "model.experts=4"}},
+    {"gpt_experts_sequence", {"parallel.data=2", "parallel.tensor=2", "parallel.sequence=true", "model.network=gpt", "model.experts=4"}},
     {"resnet_beside", {"parallel.data=2", "model.network=resnet18", "strategy.overlap=on", "strategy.bucket_mb=0.05"}},
     {"resnet_pipeline", {"parallel.pipeline=2", "model.network=resnet18", "train.micro_batches=2"}},
     {"hybrid", {"parallel.data=2", "parallel.hybrid=auto"}},

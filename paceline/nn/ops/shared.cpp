@@ -125,6 +125,31 @@ class SummedGradients final : public Op {
   const TensorAxis& axis_;
 };
 
+class WholeSequences final : public Op {
+ public:
+  WholeSequences(std::unique_ptr<Op> op, const TensorAxis& axis) : op_(std::move(op)), axis_(axis) {}
+
+  at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
+    return own(op_->forward({axis_.gather_positions(inputs[0])}, weights, pass, saved));
+  }
+
+  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
+                   bool wants_input) const override {
+    Tensors made = op_->backward(axis_.gather_positions(gradient), weights, pass, saved, wants_input);
+    if (wants_input) made.at(0) = own(made.at(0));
+    return made;
+  }
+
+ private:
+  at::Tensor own(const at::Tensor& sequences) const {
+    const std::int64_t positions = sequences.size(1) / axis_.size();
+    return sequences.narrow(1, axis_.rank() * positions, positions).contiguous();
+  }
+
+  std::unique_ptr<Op> op_;
+  const TensorAxis& axis_;
+};
+
 /// The part of a dropout's mask that belongs to what a rank has of the activations.
 MaskPart mask_part(const graph::Layer& whole, const graph::LayerSplit& how, const TensorAxis& axis) {
   const bool positions = how.output == Layout::positions;
@@ -158,6 +183,10 @@ std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::Tenso
   std::unique_ptr<Op> op = op_kind(whole.kind).make(local, in_place);
   if (enters || leaves) return std::make_unique<Shared>(std::move(op), axis, way);
   return how.sums_gradients ? std::make_unique<SummedGradients>(std::move(op), axis) : std::move(op);
+}
+
+std::unique_ptr<Op> with_whole_sequences(std::unique_ptr<Op> op, const TensorAxis& axis) {
+  return std::make_unique<WholeSequences>(std::move(op), axis);
 }
 
 }  // namespace paceline::nn
