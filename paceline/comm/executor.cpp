@@ -10,7 +10,7 @@ namespace {
 
 using schedule::Range;
 using schedule::Step;
-using Kind = Step::Kind;
+using StepKind = Step::Kind;
 
 }  // namespace
 
@@ -49,7 +49,7 @@ int Executor::waits_for() const {
   int sending_to = -1;
   for (const Message& message : round_) {
     if (message.done) continue;
-    if (message.step->kind == Kind::receive || message.step->kind == Kind::reduce) return name_of_peer(*message.step);
+    if (message.step->kind == StepKind::receive || message.step->kind == StepKind::reduce) return name_of_peer(*message.step);
     sending_to = name_of_peer(*message.step);
   }
   return sending_to;
@@ -68,14 +68,14 @@ void Executor::post_round() {
     std::byte* own = static_cast<std::byte*>(op_.buffer.data) + step.range.begin * width;
     Message message{.step = &step, .held = {}, .request = nullptr};
     switch (step.kind) {
-      case Kind::copy: copy_own(step.range); continue;
-      case Kind::send: message.request = transport_.send(name_of_peer(step), tag_, own, bytes); break;
-      case Kind::give:
+      case StepKind::copy: copy_own(step.range); continue;
+      case StepKind::send: message.request = transport_.send(name_of_peer(step), tag_, own, bytes); break;
+      case StepKind::give:
         message.request =
             transport_.send(name_of_peer(step), tag_, static_cast<const std::byte*>(op_.input.data) + step.range.begin * width, bytes);
         break;
-      case Kind::receive: message.request = transport_.receive(name_of_peer(step), tag_, own, bytes, {}); break;
-      case Kind::reduce:
+      case StepKind::receive: message.request = transport_.receive(name_of_peer(step), tag_, own, bytes, {}); break;
+      case StepKind::reduce:
         if (is_held[i]) {
           message.held = scratch_.take(bytes);
           message.request = transport_.receive(name_of_peer(step), tag_, message.held.get(), bytes, {});

@@ -18,7 +18,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace bucket_steps {
 
 void around(StepList& list, const Problem& p) { ring_pass(list, everyone(p), parts(p), p.collective, 0); }
 Counts around_counts(const Problem& p) { return ring_counts(p.size, p.count, p.collective); }
@@ -51,8 +51,8 @@ constexpr Method kMethods[] = {
     {Collective::reduce, reduce, reduce_counts},
 };
 
-}  // namespace
+}  // namespace bucket_steps
 
-Algorithm bucket() { return algorithm<kMethods>(); }
+Algorithm bucket() { return algorithm<bucket_steps::kMethods>(); }
 
 }  // namespace paceline::schedule

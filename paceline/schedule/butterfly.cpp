@@ -21,7 +21,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace butterfly_steps {
 
 void allreduce(StepList& list, const Problem& p) {
   const Fold fold(p);
@@ -58,8 +58,8 @@ constexpr Method kMethods[] = {
     {Collective::all_gather, doubling_all_gather, doubling_all_gather_counts},
 };
 
-}  // namespace
+}  // namespace butterfly_steps
 
-Algorithm butterfly() { return algorithm<kMethods>(); }
+Algorithm butterfly() { return algorithm<butterfly_steps::kMethods>(); }
 
 }  // namespace paceline::schedule

@@ -24,7 +24,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace direct_steps {
 
 void exchange(StepList& list, const Problem& p) { direct_pass(list, everyone(p), parts(p), p.collective, 0); }
 Counts exchange_counts(const Problem& p) { return direct_counts(p.size, p.count, p.collective); }
@@ -58,12 +58,12 @@ constexpr Method kMethods[] = {
     {Collective::barrier, exchange, exchange_counts},
 };
 
-}  // namespace
+}  // namespace direct_steps
 
 Algorithm direct() {
-  Algorithm made = algorithm<kMethods>();
+  Algorithm made = algorithm<direct_steps::kMethods>();
   made.lowering = {.help = "every rank reads what it needs in the others' memory: no message, and buffers up to 512 bytes in one meeting",
-                   .covers = on_one_host};
+                   .covers = direct_steps::on_one_host};
   return made;
 }
 

@@ -20,7 +20,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace double_binary_tree_steps {
 
 constexpr int kTrees = 2;
 
@@ -76,8 +76,8 @@ constexpr Method kMethods[] = {
     {Collective::reduce, in_both<tree_reduce>, reduce_counts},
 };
 
-}  // namespace
+}  // namespace double_binary_tree_steps
 
-Algorithm double_binary_tree() { return algorithm<kMethods>(); }
+Algorithm double_binary_tree() { return algorithm<double_binary_tree_steps::kMethods>(); }
 
 }  // namespace paceline::schedule

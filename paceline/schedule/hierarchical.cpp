@@ -35,7 +35,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace hierarchical_steps {
 
 struct Hosts {
   explicit Hosts(const Problem& p)
@@ -194,13 +194,13 @@ std::int64_t chunks(const Problem& p, std::int64_t bytes) {
   return p.collective == Collective::allreduce ? 1 : pipeline_chunks(p, bytes);
 }
 
-}  // namespace
+}  // namespace hierarchical_steps
 
 Algorithm hierarchical() {
-  Algorithm made = algorithm<kMethods>();
-  made.chunks = chunks;
+  Algorithm made = algorithm<hierarchical_steps::kMethods>();
+  made.chunks = hierarchical_steps::chunks;
   made.lowering = {.help = "inside a host every rank reads what it needs in the others' memory; across hosts the messages stay",
-                   .covers = has_two_levels};
+                   .covers = hierarchical_steps::has_two_levels};
   return made;
 }
 

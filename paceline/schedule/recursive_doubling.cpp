@@ -16,7 +16,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace recursive_doubling_steps {
 
 void allreduce(StepList& list, const Problem& p) {
   const Fold fold(p);
@@ -41,8 +41,8 @@ constexpr Method kMethods[] = {
     {Collective::barrier, doubling_all_gather, doubling_all_gather_counts},
 };
 
-}  // namespace
+}  // namespace recursive_doubling_steps
 
-Algorithm recursive_doubling() { return algorithm<kMethods>(); }
+Algorithm recursive_doubling() { return algorithm<recursive_doubling_steps::kMethods>(); }
 
 }  // namespace paceline::schedule

@@ -21,7 +21,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace ring_steps {
 
 void around(StepList& list, const Problem& p) { ring_pass(list, everyone(p), parts(p), p.collective, 0); }
 Counts around_counts(const Problem& p) { return ring_counts(p.size, p.count, p.collective); }
@@ -42,8 +42,8 @@ constexpr Method kMethods[] = {
     {Collective::barrier, around, around_counts},
 };
 
-}  // namespace
+}  // namespace ring_steps
 
-Algorithm ring() { return algorithm<kMethods>(); }
+Algorithm ring() { return algorithm<ring_steps::kMethods>(); }
 
 }  // namespace paceline::schedule

@@ -15,7 +15,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace torus2d_steps {
 
 /// d1.
 int rows(int size) {
@@ -49,8 +49,8 @@ constexpr Method kMethods[] = {
     {Collective::barrier, along_both, along_both_counts},
 };
 
-}  // namespace
+}  // namespace torus2d_steps
 
-Algorithm torus2d() { return algorithm<kMethods>(); }
+Algorithm torus2d() { return algorithm<torus2d_steps::kMethods>(); }
 
 }  // namespace paceline::schedule

@@ -19,7 +19,7 @@
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
-namespace {
+namespace tree_steps {
 
 int levels(const Problem& p) { return ceil_log2(p.size); }
 int pipelined(const Problem& p, int passes) { return passes * levels(p) + static_cast<int>(p.chunks) - 1; }
@@ -57,8 +57,8 @@ constexpr Method kMethods[] = {
     {Collective::all_gather, all_gather, all_gather_counts}, {Collective::barrier, allreduce, allreduce_counts},
 };
 
-}  // namespace
+}  // namespace tree_steps
 
-Algorithm tree() { return algorithm<kMethods>(); }
+Algorithm tree() { return algorithm<tree_steps::kMethods>(); }
 
 }  // namespace paceline::schedule

@@ -8,7 +8,7 @@ namespace paceline::comm {
 namespace {
 
 /// What a rank may still do, in all its groups together.
-struct Plan {
+struct FaultPlan {
   int rank = 0;
   std::int64_t fails_at = 0;
   std::atomic<std::int64_t> operations = 0;
@@ -16,7 +16,7 @@ struct Plan {
 
 class Fault final : public Decorator {
  public:
-  Fault(std::unique_ptr<Communicator> communicator, std::shared_ptr<Plan> plan)
+  Fault(std::unique_ptr<Communicator> communicator, std::shared_ptr<FaultPlan> plan)
       : Decorator(std::move(communicator)), plan_(std::move(plan)) {}
 
   Work start(const Operation& operation) override {
@@ -36,14 +36,14 @@ class Fault final : public Decorator {
           fmt::format("rank {} fails in {}, its operation {}, as comm.fail_at says", plan_->rank, describe(operation), plan_->fails_at));
   }
 
-  std::shared_ptr<Plan> plan_;
+  std::shared_ptr<FaultPlan> plan_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> fault(std::unique_ptr<Communicator> inner, int rank, std::int64_t operation) {
   if (inner->rank() != rank) return inner;
-  auto plan = std::make_shared<Plan>();
+  auto plan = std::make_shared<FaultPlan>();
   plan->rank = rank, plan->fails_at = operation;
   return std::make_unique<Fault>(std::move(inner), std::move(plan));
 }

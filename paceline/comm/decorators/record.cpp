@@ -21,18 +21,17 @@ constexpr auto kTellEvery = std::chrono::milliseconds(250);
 constexpr auto kTellTime = std::chrono::milliseconds(500);     // who leaves waits for the teller; what is not heard is told again
 constexpr auto kAnswerTime = std::chrono::milliseconds(1500);  // of the store. Whoever asks late has waited for a deadline already
 
-struct Entry {
+struct LoggedCall {
   Operation operation;
   std::int64_t number = 0;  // of this rank's operations
   Nanoseconds arrived{0};   // before it waits for anybody: who arrives last makes the others wait
   Nanoseconds ended{0};     // 0: still under way
 };
 
-Nanoseconds now() { return SteadyClock().now(); }
-
 /// As the clocks of hosts show it, so that the logs of ranks can be laid side by side.
 std::string time_of_day(Nanoseconds moment) {
-  const auto wall = std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(now() - moment);
+  const auto wall =
+      std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(SteadyClock().now() - moment);
   const auto second = std::chrono::floor<std::chrono::seconds>(wall);
   return fmt::format("{:%H:%M:%S}.{:06} UTC", fmt::gmtime(std::chrono::system_clock::to_time_t(second)),
                      std::chrono::duration_cast<std::chrono::microseconds>(wall - second).count());
@@ -58,12 +57,12 @@ class Journal {
   std::int64_t begin(const Operation& operation) {
     const std::lock_guard lock(mutex_);
     const std::int64_t number = ++count_;
-    at(number) = {operation, number, now(), Nanoseconds(0)};
+    at(number) = {operation, number, SteadyClock().now(), Nanoseconds(0)};
     return number;
   }
   void end(std::int64_t number) {
     const std::lock_guard lock(mutex_);
-    if (Entry& entry = at(number); entry.number == number && entry.ended.count() == 0) entry.ended = now();
+    if (LoggedCall& entry = at(number); entry.number == number && entry.ended.count() == 0) entry.ended = SteadyClock().now();
   }
 
   /// The error with what the culprit did last, after this rank's own last operations went to the log.
@@ -79,7 +78,7 @@ class Journal {
   }
 
  private:
-  Entry& at(std::int64_t number) { return entries_[static_cast<std::size_t>(number) % kKept]; }
+  LoggedCall& at(std::int64_t number) { return entries_[static_cast<std::size_t>(number) % kKept]; }
   static std::string key(int rank) { return fmt::format("record/{}", rank); }
 
   std::string last_of(int rank) {
@@ -96,9 +95,9 @@ class Journal {
     for (std::int64_t number = first; number <= count_; ++number) log::error("rank {}, operation {}: {}", rank_, number, text(at(number)));
   }
 
-  std::string text(const Entry& entry) const {
+  std::string text(const LoggedCall& entry) const {
     const std::string what = fmt::format("{}, arrived {}", describe(entry.operation), time_of_day(entry.arrived));
-    if (entry.ended.count() == 0) return fmt::format("{}, under way for {:.3f} s", what, seconds(now() - entry.arrived));
+    if (entry.ended.count() == 0) return fmt::format("{}, under way for {:.3f} s", what, seconds(SteadyClock().now() - entry.arrived));
     return fmt::format("{}, took {:.6f} s", what, seconds(entry.ended - entry.arrived));
   }
 
@@ -108,7 +107,7 @@ class Journal {
     while (!wake_.wait_for(lock, kTellEvery, [this] { return closing_; })) {
       std::string line;
       if (count_ != told) {
-        const Entry& last = at(count_);
+        const LoggedCall& last = at(count_);
         line = fmt::format("{} (its operation {}, {})", describe(last.operation), last.number, last.ended.count() ? "ended" : "begun");
       }
       const std::int64_t count = count_;
@@ -130,7 +129,7 @@ class Journal {
   bool closing_ = false;
   std::atomic<bool> shown_ = false;
   std::int64_t count_ = 0;
-  std::array<Entry, kKept> entries_;
+  std::array<LoggedCall, kKept> entries_;
   std::thread teller_;
 };
 

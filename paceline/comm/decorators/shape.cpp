@@ -13,7 +13,6 @@
 namespace paceline::comm {
 namespace {
 
-Nanoseconds now() { return SteadyClock().now(); }
 Nanoseconds from_seconds(double value) { return Nanoseconds(static_cast<std::int64_t>(value * 1e9)); }
 
 /// When messages leave, and when the next one is due, so that who sleeps knows when to wake.
@@ -24,9 +23,9 @@ class Gate {
 
   Nanoseconds depart(std::int64_t bytes) {
     if (link_.bytes_per_s > 0) {
-      free_ = std::max(free_, now()) + from_seconds(static_cast<double>(bytes) * sharers_ / link_.bytes_per_s);
+      free_ = std::max(free_, SteadyClock().now()) + from_seconds(static_cast<double>(bytes) * sharers_ / link_.bytes_per_s);
     } else {
-      free_ = now();
+      free_ = SteadyClock().now();
     }
     return free_ + from_seconds(link_.latency_s + link_.jitter_s * chance_.uniform_double());
   }
@@ -36,7 +35,7 @@ class Gate {
   /// Until the next message is due, at most `at_most`; asked once before sleeping. Whoever is still held then says so again.
   Nanoseconds patience(Nanoseconds at_most) {
     const std::int64_t due = due_.exchange(kNever);
-    return due == kNever ? at_most : std::clamp(Nanoseconds(due) - now(), Nanoseconds(0), at_most);
+    return due == kNever ? at_most : std::clamp(Nanoseconds(due) - SteadyClock().now(), Nanoseconds(0), at_most);
   }
 
  private:
@@ -67,7 +66,7 @@ class Held final : public Transport::Request {
 
  private:
   bool leave() {
-    if (now() < leaves_) return gate_.held(leaves_), false;
+    if (SteadyClock().now() < leaves_) return gate_.held(leaves_), false;
     sent_ = inner_.send(peer_, tag_, data_, bytes_);
     return true;
   }

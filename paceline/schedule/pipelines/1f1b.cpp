@@ -5,7 +5,7 @@
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::schedule {
-namespace {
+namespace one_forward_one_backward_steps {
 
 int in_flight(const PipelineProblem& problem, int rank) { return std::min(problem.micro_batches, problem.stages - rank); }
 
@@ -23,8 +23,11 @@ PipelineSteps steps(const PipelineProblem& problem, int rank) {
 
 double idle(const PipelineProblem& problem, const PipelineCosts& costs) { return (problem.stages - 1) * costs.sum(); }
 
-}  // namespace
+}  // namespace one_forward_one_backward_steps
 
-PipelineSchedule one_forward_one_backward() { return {steps, idle, in_flight, false}; }
+PipelineSchedule one_forward_one_backward() {
+  using namespace one_forward_one_backward_steps;
+  return {steps, idle, in_flight, false};
+}
 
 }  // namespace paceline::schedule

@@ -3,7 +3,7 @@
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::schedule {
-namespace {
+namespace gpipe_steps {
 
 PipelineSteps steps(const PipelineProblem& problem, int) {
   PipelineSteps list;
@@ -16,8 +16,11 @@ double idle(const PipelineProblem& problem, const PipelineCosts& costs) { return
 
 int in_flight(const PipelineProblem& problem, int) { return problem.micro_batches; }
 
-}  // namespace
+}  // namespace gpipe_steps
 
-PipelineSchedule gpipe() { return {steps, idle, in_flight, false}; }
+PipelineSchedule gpipe() {
+  using namespace gpipe_steps;
+  return {steps, idle, in_flight, false};
+}
 
 }  // namespace paceline::schedule

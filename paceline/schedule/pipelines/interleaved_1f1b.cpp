@@ -12,7 +12,7 @@
 namespace paceline::schedule {
 
 PipelineSchedule one_forward_one_backward();  // 1f1b.cpp: what it is with one chunk
-namespace {
+namespace interleaved_1f1b_steps {
 
 struct Visit {
   int micro_batch = 0, chunk = 0;
@@ -56,8 +56,11 @@ int in_flight(const PipelineProblem& problem, int rank) {
   return std::min(problem.micro_batches * problem.chunks, ahead(problem, rank) + 1);
 }
 
-}  // namespace
+}  // namespace interleaved_1f1b_steps
 
-PipelineSchedule interleaved_1f1b() { return {steps, idle, in_flight, true}; }
+PipelineSchedule interleaved_1f1b() {
+  using namespace interleaved_1f1b_steps;
+  return {steps, idle, in_flight, true};
+}
 
 }  // namespace paceline::schedule

@@ -9,7 +9,7 @@
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::schedule {
-namespace {
+namespace zero_bubble_steps {
 
 PipelineSteps steps(const PipelineProblem& problem, int rank) {
   const int all = problem.micro_batches;
@@ -35,8 +35,11 @@ double idle(const PipelineProblem& problem, const PipelineCosts& costs) {
 
 int in_flight(const PipelineProblem& problem, int) { return std::min(problem.micro_batches, problem.stages); }
 
-}  // namespace
+}  // namespace zero_bubble_steps
 
-PipelineSchedule zero_bubble() { return {steps, idle, in_flight, false}; }
+PipelineSchedule zero_bubble() {
+  using namespace zero_bubble_steps;
+  return {steps, idle, in_flight, false};
+}
 
 }  // namespace paceline::schedule
