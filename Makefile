@@ -4,12 +4,15 @@ JOBS ?= $(shell nproc)
 # Some tests wait more than they compute.
 TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)
 
-.PHONY: train demo test quick build install lint format asan tsan fuzz mutants clean
+# Where `make install` puts the program, the libraries and their headers.
+PREFIX ?= /usr/local
 
-train: build
+.PHONY: train demo test quick program build install packages lint format asan tsan fuzz mutants clean
+
+train: program
 	$(BUILD)/bin/paceline train --workers 2
 
-demo: build
+demo: program
 	$(BUILD)/bin/paceline compare recipes/lc_asgd_quick.toml
 
 test: build
@@ -18,26 +21,39 @@ test: build
 quick: build
 	cd $(BUILD) && ctest --output-on-failure -j $(TESTS_AT_ONCE) -L quick
 
-build: install
-	cmake -S . -B $(BUILD) -G Ninja
+# The program alone; `make build` has the tests and the examples too.
+program: configure
+	cmake --build $(BUILD) -j $(JOBS) --target paceline
+
+build: configure
 	cmake --build $(BUILD) -j $(JOBS)
 
-install:
+.PHONY: configure libraries
+configure: packages
+	cmake -S . -B $(BUILD) -G Ninja
+
+libraries: configure
+	cmake --build $(BUILD) -j $(JOBS) --target paceline_libraries
+
+install: program libraries
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+packages:
 	@tools/install
 
-lint: install
+lint: packages
 	tools/lint
 
 format:
 	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
 
-asan tsan: install
+asan tsan: packages
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)
 	ctest --preset $@
 
 # FUZZ_SECONDS: how long each target runs.
-fuzz: install
+fuzz: packages
 	@tools/install clang libclang-rt-14-dev libomp-dev
 	cmake --preset $@
 	cmake --build --preset $@ -j $(JOBS)

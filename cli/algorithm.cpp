@@ -267,7 +267,7 @@ Action add_algorithm(CLI::App& app) {
                  "one of `paceline list collectives` or `paceline list pipelines`; left out: all of them, and what they cost");
   app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
       ->capture_default_str();
-  app.add_option("--ranks", flags->ranks, "how many take part")->capture_default_str()->check(whole_number(1));
+  app.add_option("-n,--ranks", flags->ranks, "how many take part")->capture_default_str()->check(whole_number(1));
   app.add_option("--count", flags->count, "elements of the buffer; left out: few that can be cut evenly")->check(whole_number(1));
   app.add_option("--root", flags->root, "of broadcast and reduce")->capture_default_str()->check(whole_number(0));
   app.add_option("--per-host", flags->per_host, "ranks of a host, for hierarchical")->capture_default_str()->check(whole_number(1));

@@ -100,7 +100,7 @@ Action add_bench(CLI::App& app) {
   app.add_option("--precision", flags->options.precision, "fp32, tf32 or bf16")->capture_default_str();
   app.add_option("--root", flags->options.root, "folder of a dataset, for data");
   app.add_option("--python", flags->options.python, "for peers; left out: the first of python3 and /usr/bin/python3 that has PyTorch");
-  app.add_option("--ranks", flags->options.ranks, "of allreduce and its kin; workers of train")
+  app.add_option("-n,--ranks", flags->options.ranks, "of allreduce and its kin; workers of train")
       ->capture_default_str()
       ->check(whole_number(1, kMostRanks));
   app.add_option("--engines", flags->options.engines, "comma-separated, of allreduce, its kin and train")->capture_default_str();

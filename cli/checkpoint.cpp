@@ -17,7 +17,7 @@ namespace {
 
 struct CheckpointFlags {
   std::string path, output;
-  bool json = false;
+  bool json = false, tensors = false;
 };
 
 /// A tensor, whose rows may lie in several files.
@@ -60,6 +60,18 @@ std::string progress(const train::Position& position) {
   return position.batch == 0 ? epochs : fmt::format("{}, up to batch {} of the next", epochs, position.batch);
 }
 
+/// What the first word of a tensor's name says that it is: "model", "optim", …
+std::vector<std::pair<std::string, std::int64_t>> bytes_by_kind(const std::vector<ShownTensor>& tensors) {
+  std::vector<std::pair<std::string, std::int64_t>> kinds;
+  for (const ShownTensor& tensor : tensors) {
+    const std::string kind = tensor.name.substr(0, tensor.name.find('.'));
+    auto found = std::ranges::find(kinds, kind, &std::pair<std::string, std::int64_t>::first);
+    if (found == kinds.end()) found = kinds.insert(kinds.end(), {kind, 0});
+    found->second += tensor.bytes;
+  }
+  return kinds;
+}
+
 int show(const CheckpointFlags& flags) {
   const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
   const auto document = describe(file, checkpoint);
@@ -73,12 +85,22 @@ int show(const CheckpointFlags& flags) {
     bytes += tensor.bytes;
     if (tensor.name.starts_with("model.")) elements += tensor.elements;
   }
-  std::cout << fmt::format("{}\n  network     {}\n  step        {} ({}; {} samples in {:.1f} s)\n", file.string(), checkpoint.network,
-                           checkpoint.position.step, progress(checkpoint.position), checkpoint.position.samples,
-                           checkpoint.position.seconds);
-  std::cout << fmt::format("  tensors     {}, {:.1f} MB; {} values in the model\n  state hash  {}\n\n", tensors.size(),
-                           static_cast<double>(bytes) / 1e6, elements, document["state_hash"].get<std::string>());
-  if (!checkpoint.class_names.empty()) std::cout << fmt::format("  classes     {}\n\n", fmt::join(checkpoint.class_names, ", "));
+  const auto line = [](const char* name, const std::string& text) { std::cout << fmt::format("  {:<12}{}\n", name, text); };
+  const train::Position& position = checkpoint.position;
+  std::cout << file.string() << '\n';
+  line("network", fmt::format("{}, {} parameters and running statistics", checkpoint.network, elements));
+  line("trained",
+       fmt::format("{} steps ({}), {} samples in {:.1f} s", position.step, progress(position), position.samples, position.seconds));
+  line("size", fmt::format("{:.1f} MB in {}", static_cast<double>(bytes) / 1e6,
+                           observe::plural(static_cast<std::int64_t>(tensors.size()), "tensor")));
+  for (const auto& [kind, sum] : bytes_by_kind(tensors)) line("", fmt::format("{:.1f} MB {}", static_cast<double>(sum) / 1e6, kind));
+  line("state hash", document["state_hash"].get<std::string>());
+  if (!checkpoint.class_names.empty()) line("classes", fmt::format("{}", fmt::join(checkpoint.class_names, ", ")));
+  if (!flags.tensors) {
+    std::cout << "\n" << checkpoint.recipe;
+    return kDone;
+  }
+  std::cout << "\n";
   for (const ShownTensor& tensor : tensors)
     std::cout << fmt::format("  {:<52} {:>20}\n", tensor.name, tensor.shape.empty() ? "scalar" : graph::to_string(tensor.shape));
   return kDone;
@@ -149,7 +171,9 @@ Action add_checkpoint(CLI::App& app) {
     sub->callback([chosen, run] { *chosen = run; });
     return sub;
   };
-  add_examples(*add("show", "what is in a checkpoint", show), {"paceline checkpoint show runs/demo"});
+  CLI::App* shows = add("show", "a checkpoint's summary and recipe, or its tensors", show);
+  shows->add_flag("--tensors", flags->tensors, "list the names and shapes of its tensors in the recipe's place");
+  add_examples(*shows, {"paceline checkpoint show runs/demo", "paceline checkpoint show --tensors runs/demo"});
   add_examples(*add("verify", "compare every checksum", verify), {"paceline checkpoint verify runs/demo"});
   CLI::App* sub = add("convert", "write the weights as safetensors under PyTorch's names", convert);
   sub->add_option("OUTPUT", flags->output, "the file to write; a folder/ gets files of at most 5 GB and an index")->required();

@@ -29,9 +29,10 @@ Action add_doctor(CLI::App& app);
 Action add_bench(CLI::App& app);
 Action add_checkpoint(CLI::App& app);
 Action add_completions(CLI::App& app);
+Action add_help(CLI::App& app);
 
-/// Rewrites torchrun's and mpirun's spellings among the flags of `run` (--nproc_per_node, -np, the -- before the program) to what CLI11
-/// knows.
-void spell_out_run(const CLI::App& app, std::vector<std::string>& words);
+/// Rewrites what CLI11 does not know to what it does: -np, which every command takes for -n, and among the flags of `run` torchrun's
+/// spellings and the -- before the program.
+void spell_out(const CLI::App& app, std::vector<std::string>& words);
 
 }  // namespace paceline::cli

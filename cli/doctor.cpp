@@ -16,7 +16,9 @@
 #include "paceline/base/clock.h"
 #include "paceline/comm/engine.h"
 #include "paceline/measure/memory_bandwidth.h"
+#include "paceline/observe/measuring_line.h"
 #include "paceline/tensor/device.h"
+#include "paceline/version.h"
 
 namespace paceline::cli {
 namespace {
@@ -41,6 +43,19 @@ bool has_threads_of_its_own() {
   constexpr int kPthreads = 1;
   const auto parallel = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_parallel"));
   return parallel != nullptr && parallel() == kPthreads;
+}
+
+/// LibTorch's version. Debian's headers name the one before: where its package is installed, the package says.
+std::string libtorch_version() {
+  const std::string headers = TORCH_VERSION, series = headers.substr(0, headers.rfind('.') + 1);
+  std::ifstream packages("/var/lib/dpkg/status");
+  bool of_libtorch = false;
+  for (std::string line; std::getline(packages, line);) {
+    if (line.starts_with("Package: ")) of_libtorch = line.starts_with("Package: libtorch");
+    const std::string version = of_libtorch && line.starts_with("Version: ") ? line.substr(9) : "";
+    if (version.starts_with(series)) return version.substr(0, version.find_first_of("+-"));
+  }
+  return headers;
 }
 
 std::string processor() {
@@ -89,7 +104,16 @@ int run_doctor(bool json) {
   const c10::Device cpu(c10::kCPU);
   tensor::configure_libtorch(cpu, tensor::Precision::fp32, 0, true);
   const std::string blas = blas_library();
-  const double product = product_gflops(), convolution = convolution_gflops(), bandwidth = measure::memory_bandwidth_gb_per_s();
+  double product = 0, convolution = 0, bandwidth = 0;
+  {
+    observe::MeasuringLine line;
+    line.say("matrix products");
+    product = product_gflops();
+    line.say("convolutions");
+    convolution = convolution_gflops();
+    line.say("memory");
+    bandwidth = measure::memory_bandwidth_gb_per_s();
+  }
   const bool has_cuda = tensor::cuda_available();
 
   std::vector<std::string> advice;
@@ -118,7 +142,7 @@ int run_doctor(bool json) {
 
   nlohmann::ordered_json document = {
       {"paceline", PACELINE_VERSION},
-      {"libtorch", TORCH_VERSION},
+      {"libtorch", libtorch_version()},
       {"compiler", fmt::format("{}.{}", __GNUC__, __GNUC_MINOR__)},
       {"processor", processor()},
       {"cores", usable_cores()},

@@ -11,6 +11,7 @@
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/base/program.h"
+#include "paceline/version.h"
 
 namespace {
 
@@ -40,7 +41,8 @@ constexpr Row kCommands[] = {
     {"doctor", "check this machine: versions, BLAS, devices", cli::add_doctor},
     {"bench", "measure Paceline against its peers on this machine", cli::add_bench},
     {"checkpoint", "show, verify and convert checkpoints", cli::add_checkpoint},
-    {"completions", "print completions for a shell", cli::add_completions},
+    {"completions", "print completions for a shell: bash, zsh or fish", cli::add_completions},
+    {"help", "show the help of a command, or its man page", cli::add_help},
 };
 
 int run(int argc, char** argv) {
@@ -48,7 +50,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("paceline ") + PACELINE_VERSION);
   app.require_subcommand(1);
   cli::add_examples(app, {"paceline train                                   the built-in demonstration",
-                          "paceline train recipes/mnist_lenet5.toml data.root=DIR", "paceline graph resnet50", "paceline COMMAND --help"});
+                          "paceline train recipes/mnist_lenet5.toml data.root=DIR", "paceline graph resnet50", "paceline help COMMAND"});
   std::map<const CLI::App*, cli::Action> actions;
   for (const Row& row : kCommands) {
     CLI::App* sub = app.add_subcommand(row.name, row.help);
@@ -56,7 +58,7 @@ int run(int argc, char** argv) {
   }
   try {
     std::vector<std::string> words(argv + 1, argv + argc);
-    cli::spell_out_run(app, words);
+    cli::spell_out(app, words);
     std::reverse(words.begin(), words.end());  // as CLI11 wants them
     app.parse(std::move(words));
   } catch (const CLI::Success& asked) {

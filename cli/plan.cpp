@@ -146,7 +146,8 @@ Action add_plan(CLI::App& app) {
   app.add_option("RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value; sizes in [parallel] are kept");
   app.add_option("--cluster", flags->cluster,
                  "one of `paceline list clusters`, or a cluster file (default cluster.toml, which probe writes)");
-  app.add_option("--workers", flags->workers, "devices that train together (default: all of the cluster)")->check(whole_number(1, 1 << 20));
+  app.add_option("-n,--workers", flags->workers, "devices that train together (default: all of the cluster)")
+      ->check(whole_number(1, 1 << 20));
   app.add_option("--batch", flags->batch, "samples of a step, all workers together (default: the recipe's; of a network 32 a worker)")
       ->check(whole_number(1));
   app.add_option("--memory", flags->memory_gb, "GB that a device may use (default: what the cluster says)")->check(CLI::PositiveNumber);

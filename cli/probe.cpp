@@ -200,7 +200,7 @@ int run_probe(const ProbeFlags& flags) {
 
 Action add_probe(CLI::App& app) {
   auto flags = std::make_shared<ProbeFlags>();
-  app.add_option("--workers", flags->workers, "devices that this host is divided into, which measure together (default 2; 1 with a GPU)")
+  app.add_option("-n,--workers", flags->workers, "devices that this host is divided into, which measure together (default 2; 1 with a GPU)")
       ->check(whole_number(1, 1024));
   app.add_option("--ranks", flags->ranks,
                  "numbers of ranks whose collectives are measured as well, separated by commas; more ranks than devices take turns "

@@ -190,8 +190,11 @@ int run(const RunFlags& flags, const std::vector<std::string>& words, const CLI:
 
 }  // namespace
 
-void spell_out_run(const CLI::App& app, std::vector<std::string>& words) {
-  if (words.empty() || words.front() != "run") return;
+void spell_out(const CLI::App& app, std::vector<std::string>& words) {
+  if (words.empty() || words.front() != "run") {
+    std::replace(words.begin(), words.end(), std::string("-np"), std::string("-n"));
+    return;
+  }
   const CLI::App* run = app.get_subcommand("run");
   std::size_t i = 1;
   for (; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {

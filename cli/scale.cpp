@@ -211,7 +211,7 @@ int run_scale(const ScaleFlags& flags) {
 Action add_scale(CLI::App& app) {
   auto flags = std::make_shared<ScaleFlags>();
   app.add_option("RECIPE", flags->words, "a recipe file, and any settings as section.key=value, as for train");
-  app.add_option("--workers", flags->workers, "numbers of workers, comma-separated")
+  app.add_option("-n,--workers", flags->workers, "numbers of workers, comma-separated")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_number(1))

@@ -1,6 +1,6 @@
 // paceline train [RECIPE] [section.key=value …]
 #include "command.h"
-#include "paceline/program/train_program.h"
+#include "paceline/program/train_command.h"
 
 namespace paceline::cli {
 

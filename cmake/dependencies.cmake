@@ -1,27 +1,20 @@
-# What Paceline stands on. Required: LibTorch, fmt, spdlog, nlohmann-json, CLI11, OpenMP, zlib. Optional, each a PACELINE_WITH_* definition of
-# the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), MPI and Gloo (ranks on
-# several hosts), gRPC (parameter servers as processes), OpenSSL (ranks that are processes, TLS), CUDA.
+# What Paceline stands on. Component comm: fmt and nlohmann-json; data_parallel and beyond: LibTorch and OpenMP; train: zlib; program: CLI11.
+# Optional, each a PACELINE_WITH_* definition of the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), MPI and
+# Gloo (ranks on several hosts), gRPC (parameter servers as processes), OpenSSL (ranks that are processes, TLS), CUDA.
+# cmake/PacelineConfig.cmake.in finds the same for whoever links an installed Paceline.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # a project that has Paceline as a subfolder links against them too
-find_package(Torch REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
-find_package(ZLIB REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL COMPONENTS Crypto SSL)
-find_package(JPEG)
-find_package(PNG)
 find_package(MPI COMPONENTS CXX)
 find_library(GLOO_LIBRARY gloo)
 find_path(GLOO_INCLUDE_DIR gloo/transport/unbound_buffer.h)
-# Not find_package(gRPC): Debian's configuration asks for plugins of the protocol compiler, which nothing here needs.
-find_package(PkgConfig)
-if(PkgConfig_FOUND AND NOT PACELINE_FUZZ)  # no target needs it, and it takes long
-  pkg_check_modules(GRPCPP IMPORTED_TARGET GLOBAL grpc++)
-endif()
 find_path(TOMLPLUSPLUS_INCLUDE_DIR toml++/toml.h)
+include(${CMAKE_CURRENT_LIST_DIR}/PacelineImported.cmake)
+if(GLOO_LIBRARY AND GLOO_INCLUDE_DIR)
+  paceline_import(gloo ${GLOO_LIBRARY} ${GLOO_INCLUDE_DIR})
+endif()
 
 if(PACELINE_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
@@ -32,10 +25,40 @@ if(PACELINE_CUDA)
   find_package(CUDAToolkit REQUIRED)
   find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2)
   find_path(NCCL_INCLUDE_DIR nccl.h)
+  if(NCCL_LIBRARY AND NCCL_INCLUDE_DIR)
+    paceline_import(nccl ${NCCL_LIBRARY} ${NCCL_INCLUDE_DIR})
+  endif()
 endif()
 
-find_program(CCACHE ccache)
-if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # A precompiled header is part of what ccache must look at; without these it would never hit.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+if(PACELINE_TORCH)
+  find_package(Torch QUIET)
+  if(NOT Torch_FOUND)
+    message(FATAL_ERROR "LibTorch was not found. Install it (Debian: libtorch-dev), or let CMAKE_PREFIX_PATH name its folder; "
+                        "-DPACELINE_COMPONENTS=comm builds the collectives alone, which need none.")
+  endif()
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  paceline_import_torch()
+endif()
+if("parameter_server" IN_LIST PACELINE_COMPONENTS AND NOT PACELINE_FUZZ)  # no fuzz target needs gRPC, and it takes long
+  # Not find_package(gRPC): Debian's configuration asks for plugins of the protocol compiler, which nothing here needs.
+  find_package(PkgConfig)
+  if(PkgConfig_FOUND)
+    pkg_check_modules(GRPCPP IMPORTED_TARGET GLOBAL grpc++)
+  endif()
+endif()
+if("train" IN_LIST PACELINE_COMPONENTS)
+  find_package(ZLIB REQUIRED)
+  find_package(JPEG)
+  find_package(PNG)
+endif()
+if("program" IN_LIST PACELINE_COMPONENTS)
+  find_package(CLI11 REQUIRED)
+endif()
+
+if(PROJECT_IS_TOP_LEVEL)  # whoever has Paceline as a subfolder chooses a launcher for the whole
+  find_program(CCACHE ccache)
+  if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    # A precompiled header is part of what ccache must look at; without these it would never hit.
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  endif()
 endif()

@@ -3,14 +3,16 @@
 #   paceline_room(data DEPS base LIBS ZLIB::ZLIB)       a room without LibTorch: compiles in seconds
 #   paceline_room(nn DEPS base graph tensor TORCH)      a room with LibTorch: shares the one precompiled header
 #
-# Several files of a room are compiled as one (PACELINE_UNITY), so what is local to a file has a name of its own in its room. ALONE is for
-# rooms whose files have the same parts under the same names, as the algorithms of schedule/ do.
+# Several files of a room are compiled as one (PACELINE_UNITY; twice as many where LibTorch's templates are not among them), so what is local
+# to a file has a name of its own in its room. ALONE names the files that are compiled by themselves.
 add_library(paceline_options INTERFACE)
 target_include_directories(paceline_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_features(paceline_options INTERFACE cxx_std_20)
 if(PROJECT_IS_TOP_LEVEL)  # whoever has Paceline as a subfolder keeps warnings of their own
   target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough>)
 endif()
+# All code may become part of a shared library, Paceline's or a user's; it still calls its own functions directly.
+target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fPIC -fno-semantic-interposition>)
 # g++ 12 and 13 see copies past the end in moves of short vectors and strings that cannot happen (GCC bugs 105329, 105651, 107852).
 target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow -Wno-restrict>)
 target_link_libraries(paceline_options INTERFACE Threads::Threads)
@@ -29,23 +31,6 @@ if(PACELINE_SANITIZE)
   target_compile_definitions(paceline_options INTERFACE PACELINE_SANITIZED=1)
 endif()
 
-# LibTorch as a system library (its headers are not ours to warn about), with its header compiled once for the whole project.
-add_library(paceline_torch INTERFACE)
-target_include_directories(paceline_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_link_libraries(paceline_torch INTERFACE ${TORCH_LIBRARIES})
-# The libraries of a PyTorch wheel hold and export a part of libstdc++, <filesystem>: their remove_all() calls what nobody defines. The
-# linker takes what it finds first, so a libstdc++ that has all of it, static or shared, comes before them.
-set(remove_all _ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code)
-target_link_options(paceline_torch INTERFACE "SHELL:LINKER:--push-state,--no-as-needed,-u,${remove_all} -lstdc++ LINKER:--pop-state")
-foreach(folder ${TORCH_INCLUDE_DIRS})
-  if(EXISTS ${folder}/fmt/format.h AND NOT folder STREQUAL "/usr/include")
-    # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as headers alone.
-    target_compile_definitions(paceline_torch INTERFACE FMT_HEADER_ONLY=1)
-  endif()
-endforeach()
-separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
-target_compile_options(paceline_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${torch_flags}>)
-
 # paceline_headers(NAME OPTIONS… LIBS… HEADERS…): headers that are compiled once for all targets that reuse them. g++ wants these targets to
 # have the same options, the level of optimisation included.
 function(paceline_headers name)
@@ -55,15 +40,20 @@ function(paceline_headers name)
   target_link_libraries(${name} PRIVATE paceline_options ${shared_LIBS})
   target_compile_options(${name} PRIVATE ${shared_OPTIONS})
   target_precompile_headers(${name} PRIVATE ${shared_HEADERS})
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
 endfunction()
 
 # What nearly every file needs of LibTorch; the whole of <torch/torch.h> would cost each of them seconds for templates that it does not use.
 set(PACELINE_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
-paceline_headers(paceline_torch_pch LIBS paceline_torch OpenMP::OpenMP_CXX HEADERS ${PACELINE_TORCH_HEADERS})
+if(PACELINE_TORCH)
+  paceline_headers(paceline_torch_pch LIBS Paceline::torch OpenMP::OpenMP_CXX HEADERS ${PACELINE_TORCH_HEADERS})
+endif()
 
 # paceline_use_torch(TARGET [HEADERS]): HEADERS is made by paceline_headers().
 function(paceline_use_torch target)
-  target_link_libraries(${target} PUBLIC paceline_torch)
+  target_link_libraries(${target} PUBLIC Paceline::torch)
   target_link_libraries(${target} PUBLIC OpenMP::OpenMP_CXX)
   set(headers paceline_torch_pch ${ARGN})
   list(POP_BACK headers last)
@@ -71,11 +61,11 @@ function(paceline_use_torch target)
 endfunction()
 
 function(paceline_room name)
-  cmake_parse_arguments(room "TORCH;ALONE" "" "DEPS;LIBS;DEFINITIONS" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  if(NOT sources)
+  cmake_parse_arguments(room "TORCH" "" "DEPS;LIBS;DEFINITIONS;ALONE" ${ARGN})
+  if(NOT name IN_LIST PACELINE_ROOMS)
     return()
   endif()
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
   if(PACELINE_CUDA)
     file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cu)
     set_source_files_properties(${kernels} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -84,8 +74,12 @@ function(paceline_room name)
     list(APPEND room_DEFINITIONS PACELINE_WITH_CUDA=1)
   endif()
   add_library(paceline_${name} STATIC ${sources})
-  if(room_ALONE)
-    set_target_properties(paceline_${name} PROPERTIES UNITY_BUILD OFF)
+  set_target_properties(paceline_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  list(TRANSFORM room_ALONE PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/)
+  set_source_files_properties(${room_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  if(NOT room_TORCH AND PACELINE_UNITY GREATER 1)
+    math(EXPR batch "2 * ${PACELINE_UNITY}")
+    set_target_properties(paceline_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE ${batch})
   endif()
   target_link_libraries(paceline_${name} PUBLIC paceline_options ${room_LIBS})
   target_compile_definitions(paceline_${name} PUBLIC ${room_DEFINITIONS})

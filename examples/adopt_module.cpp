@@ -6,8 +6,7 @@
 
 #include <iostream>
 
-#include "paceline/step/updater.h"
-#include "paceline/tensor/arena.h"
+#include "paceline/data_parallel.h"
 
 namespace {
 

@@ -1,8 +1,7 @@
 // Ranks say hello: paceline run -np 4 -- build/bin/example_hello_collectives   (or under mpirun, torchrun, srun; or alone)
 #include <cstdio>
 
-#include "paceline/base/program.h"
-#include "paceline/comm/engine.h"
+#include "paceline/comm.h"
 
 int hello() {
   using namespace paceline::comm;

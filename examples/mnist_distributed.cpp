@@ -22,7 +22,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-int main(int argc, char** argv) {
+int train(int argc, char** argv) {
   const std::string root = argc > 1 ? argv[1] : "mnist";            // the four files of MNIST, unpacked
   const std::size_t size = argc > 2 ? std::stoul(argv[2]) : 60000;  // samples to train on
   torch::manual_seed(1);
@@ -48,4 +48,9 @@ int main(int argc, char** argv) {
     }
     std::printf("epoch %d: loss %.4f, accuracy %.2f%%, %.0f samples\n", epoch, loss_sum / samples, 100 * right / samples, samples);
   }
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  return paceline::run_program([&] { return train(argc, argv); });
 }

@@ -20,7 +20,7 @@ struct Net : torch::nn::Module {
   }
 };
 
-int main(int argc, char** argv) {
+int train(int argc, char** argv) {
   const std::string root = argc > 1 ? argv[1] : "mnist";            // the four files of MNIST, unpacked
   const std::size_t size = argc > 2 ? std::stoul(argv[2]) : 60000;  // samples to train on
   torch::manual_seed(1);
@@ -43,5 +43,15 @@ int main(int argc, char** argv) {
       right += output.argmax(1).eq(batch.target).sum().item<double>();
     }
     std::printf("epoch %d: loss %.4f, accuracy %.2f%%, %.0f samples\n", epoch, loss_sum / samples, 100 * right / samples, samples);
+  }
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  try {
+    return train(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
   }
 }

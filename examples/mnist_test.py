@@ -55,5 +55,12 @@ class Mnist(unittest.TestCase):
         self.assertEqual([n for _, n in ranks], [SAMPLES // 2] * 2)
         self.assertGreater(min(a for a, _ in alone + ranks), 95)
 
+    def test_a_missing_folder_is_an_error_and_no_crash(self):
+        for program in ("example_mnist_plain", "example_mnist_distributed"):
+            done = subprocess.run([BIN / program, "no-such-folder"], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn("no-such-folder", done.stderr)
+            self.assertNotIn("terminate called", done.stderr)
+
 
 unittest.main()

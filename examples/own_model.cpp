@@ -14,9 +14,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "paceline/base/error.h"
-#include "paceline/program/train_program.h"
-#include "paceline/train/torch_dataset.h"
+#include "paceline/program.h"
 
 namespace {
 

@@ -1,9 +1,7 @@
 // A whole training run from C++: the recipe as a struct, a listener for what one wants to see, and the Trainer that `paceline train` uses.
 #include <iostream>
 
-#include "paceline/observe/event.h"
-#include "paceline/observe/run_folder.h"
-#include "paceline/train/trainer.h"
+#include "paceline/train.h"
 
 namespace {
 
@@ -14,9 +12,7 @@ struct PrintEpochs final : paceline::observe::Listener {
   }
 };
 
-}  // namespace
-
-int main() {
+int train() {
   paceline::train::Recipe recipe;
   recipe.model.network = "lenet5";
   recipe.data.name = "shapes";  // drawn pictures, no file
@@ -35,4 +31,9 @@ int main() {
   const auto folder = paceline::observe::RunFolder::create("runs", "train_from_cpp");  // now that the recipe is accepted
   const paceline::observe::RunEnded ended = trainer.run(folder.path());
   std::cout << "test accuracy " << 100 * ended.test_accuracy << "%, state " << ended.state_hash << ", everything in " << ended.run << '\n';
+  return paceline::kDone;
 }
+
+}  // namespace
+
+int main() { return paceline::run_program(train); }  // an error is one line and an exit code

@@ -1,8 +1,18 @@
-// For a training loop of one's own: workers, what they do together in it, and what main() does with errors.
+// All that is public of the components that a program links: each of them defines its PACELINE_HAS_…; where nobody does, all of it.
 #pragma once
 
-#include "paceline/base/program.h"
-#include "paceline/central/server_client.h"
-#include "paceline/comm/engine.h"
-#include "paceline/data_parallel/data_parallel.h"
-#include "paceline/data_parallel/replica.h"
+#include "paceline/version.h"
+
+#if PACELINE_HAS_PROGRAM
+#include "paceline/program.h"
+#elif PACELINE_HAS_TRAIN
+#include "paceline/train.h"
+#elif PACELINE_HAS_PARAMETER_SERVER
+#include "paceline/parameter_server.h"
+#elif PACELINE_HAS_DATA_PARALLEL
+#include "paceline/data_parallel.h"
+#elif PACELINE_HAS_COMM
+#include "paceline/comm.h"
+#else
+#include "paceline/program.h"
+#endif

@@ -1,8 +1,10 @@
 #include "paceline/base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -10,24 +12,37 @@
 namespace paceline::log {
 namespace {
 
-spdlog::logger& sink() {
-  static const auto logger = [] {
-    auto made = spdlog::stderr_color_mt("paceline");
-    made->set_pattern("%^%l%$: %v");
-    return made;
-  }();
-  return *logger;
+std::atomic<Level> least{Level::info};
+
+/// The word that begins a line, and its colour on a terminal.
+struct Style {
+  const char *word, *colour;
+};
+
+Style style_of(Level level) {
+  switch (level) {
+    case Level::debug: return {"debug", "\033[36m"};
+    case Level::info: return {"info", "\033[32m"};
+    case Level::warning: return {"warning", "\033[33;1m"};
+    case Level::error:
+    case Level::silent: break;
+  }
+  return {"error", "\033[31;1m"};
 }
 
-spdlog::level::level_enum to_spdlog(Level level) {
-  switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warning: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
-    case Level::silent: return spdlog::level::off;
-  }
-  return spdlog::level::info;
+/// Standard error is a terminal that knows colours, and nobody asked for none (no-color.org).
+bool has_colours() {
+  static const bool answer = [] {
+    const char *asked = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
+    return (asked == nullptr || *asked == '\0') && terminal != nullptr && std::string_view(terminal) != "dumb" &&
+           ::isatty(STDERR_FILENO) == 1;
+  }();
+  return answer;
+}
+
+std::string line_of(Level level, std::string_view text) {
+  const auto [word, colour] = style_of(level);
+  return has_colours() ? fmt::format("{}{}\033[m: {}\n", colour, word, text) : fmt::format("{}: {}\n", word, text);
 }
 
 /// One line, whatever names and values of the user's are quoted in it: what would break it or drive the terminal is shown as C writes it.
@@ -66,11 +81,13 @@ Screen::~Screen() {
   std::erase(screens().all, this);
 }
 
-void set_level(Level level) { sink().set_level(to_spdlog(level)); }
+void set_level(Level level) { least = level; }
 
 void write(Level level, std::string_view message) {
-  if (!sink().should_log(to_spdlog(level))) return;
-  const auto write_line = [&] { sink().log(to_spdlog(level), escaped(message)); };
+  if (level < least.load(std::memory_order_relaxed)) return;
+  const std::string line = line_of(level, escaped(message));
+  // In one call, so that the lines of several processes do not mix.
+  const auto write_line = [&] { std::fwrite(line.data(), 1, line.size(), stderr), std::fflush(stderr); };
   const std::lock_guard lock(screens().mutex);
   if (screens().all.empty()) write_line();
   else screens().all.back()->make_room_(write_line);

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "paceline/base/registry.h"
-#include "paceline/comm/communicator.h"
+#include "paceline/comm/connect.h"
 #include "paceline/comm/endpoint.h"
-#include "paceline/comm/world.h"
 
 namespace paceline::comm {
 
@@ -29,11 +28,5 @@ struct Engine {
 std::span<const Entry<Engine>> engines();
 /// The engine of this name. Throws ConfigError; for one that this build has not got it says what is missing and what to use instead.
 const Engine& engine_of(std::string_view key);
-
-/// This process's communicator among the ranks of `world`. "auto" takes the fastest engine that can carry it.
-std::unique_ptr<Communicator> connect(const CommConfig& config = {}, const World& world = discover());
-
-/// Ranks that are threads of this process: communicator i is for the thread that plays rank i.
-std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfig& config = {});
 
 }  // namespace paceline::comm

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "paceline/base/config.h"
 #include "paceline/comm/communicator.h"
+#include "paceline/data_parallel/meeting_options.h"
 #include "paceline/step/strategy.h"
 #include "paceline/tensor/arena.h"
 
@@ -56,25 +56,8 @@ class Meeting {
   MeetingSetup setup_;
 };
 
-struct LocalSgdOptions {
-  std::int64_t period = 8;      // steps between two meetings
-  double post_local_epoch = 0;  // before this epoch: meet at every step
-  void describe(Section& section);
-};
 std::unique_ptr<Meeting> make_local_sgd_meeting(const MeetingSetup& setup, const LocalSgdOptions& options);
-
-struct ElasticOptions {
-  std::int64_t period = 8;
-  double elasticity = 0;  // α; 0: 0.9 / workers
-  void describe(Section& section);
-};
 std::unique_ptr<Meeting> make_elastic_meeting(const MeetingSetup& setup, const ElasticOptions& options);
-
-struct DiLoCoOptions {
-  std::int64_t period = 8;
-  double outer_rate = 0.7, outer_momentum = 0.9;
-  void describe(Section& section);
-};
 std::unique_ptr<Meeting> make_diloco_meeting(const MeetingSetup& setup, const DiLoCoOptions& options);
 
 inline constexpr const char* kGossipNeedsHost = "pairs of workers exchange messages in host memory";

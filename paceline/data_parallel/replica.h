@@ -19,9 +19,17 @@
 #include <string>
 
 #include "paceline/comm/communicator.h"
-#include "paceline/data_parallel/meeting.h"
+#include "paceline/data_parallel/meeting_options.h"
 
 namespace paceline {
+
+namespace data_parallel {
+class Meeting;
+struct MeetingSetup;
+}  // namespace data_parallel
+namespace tensor {
+class Arena;
+}
 
 class Replica {
  public:

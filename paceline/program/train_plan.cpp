@@ -180,7 +180,7 @@ void check_train(std::vector<std::string> words, int processes, int servers) {
 
 void add_train_flags(CLI::App& app, TrainFlags& flags) {
   app.add_option("RECIPE", flags.words, "a recipe file, and any settings as section.key=value, which win over the file");
-  app.add_option("--workers", flags.workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
+  app.add_option("-n,--workers", flags.workers, "how many workers train together (parallel.workers)")->check(whole_number(1));
   app.add_option(
          "--mesh", flags.mesh,
          "how they share the work: data=2,pipeline=2,tensor=2, or some of these (parallel.data, parallel.pipeline, parallel.tensor)")

@@ -19,6 +19,7 @@
 #include "paceline/observe/summary.h"
 #include "paceline/observe/tensorboard.h"
 #include "paceline/observe/trace.h"
+#include "paceline/program/train_command.h"
 #include "paceline/program/train_plan.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/remote.h"
@@ -32,8 +33,12 @@ using observe::RunFolder;
 RunFolder new_folder(const train::Recipe& recipe, const train::Workload& workload) {
   const std::string& name = recipe.train.name;
   const std::string& dataset = workload.training ? workload.training->info().key : recipe.data.name;
-  return RunFolder::create(recipe.train.runs,
-                           name.empty() ? RunFolder::default_name(train::network_of(recipe, workload), dataset, std::time(nullptr)) : name);
+  RunFolder folder = RunFolder::create(
+      recipe.train.runs, name.empty() ? RunFolder::default_name(train::network_of(recipe, workload), dataset, std::time(nullptr)) : name);
+  if (!name.empty() && folder.path().filename() != name)
+    log::warning("train.name={}: {} has a run already, so this one is in {}; --resume would go on with that one", name,
+                 (std::filesystem::path(recipe.train.runs) / name).string(), folder.path().string());
+  return folder;
 }
 
 /// A worker, or the server of a range, of a run that another process leads.

@@ -12,9 +12,8 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
-#include "paceline/program/train_plan.h"
+#include "paceline/train/recipe.h"
 #include "paceline/train/workload.h"
 
 namespace paceline::program {
@@ -24,8 +23,5 @@ using MakeWorkload = std::function<train::Workload(const train::Recipe&)>;
 
 /// Returns an ExitCode. What goes wrong is told in one line.
 int train_program(int argc, char** argv, const train::Recipe& defaults, const MakeWorkload& workload);
-
-/// Adds the flags of such a program; `program` are the words that start it. Without defaults and workload: `paceline train`.
-Action add_train(CLI::App& app, const std::string& program, const Defaults& defaults = {}, const MakeWorkload& workload = {});
 
 }  // namespace paceline::program

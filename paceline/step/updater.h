@@ -18,8 +18,9 @@
 #include <span>
 #include <vector>
 
+#include "paceline/comm/mesh.h"
 #include "paceline/optim/range_optimizer.h"
-#include "paceline/step/strategy.h"
+#include "paceline/step/state.h"
 #include "paceline/tensor/arena.h"
 
 namespace paceline::step {

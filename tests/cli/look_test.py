@@ -76,7 +76,7 @@ class Looking(CliTest):
         self.assertIn("a step of 128 samples", self.run_paceline(*arguments).stdout)
 
     def test_every_command_has_help_with_examples(self):
-        names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "run", "algorithm", "compare", "scale"]
+        names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "help", "run", "algorithm", "compare", "scale"]
         for name in names:
             text = self.run_paceline(*name.split(), "--help").stdout
             self.assertIn("Examples:", text, name)
@@ -144,6 +144,53 @@ class Looking(CliTest):
         self.assertEqual(complete("paceline", "train", "data.root", "=", "my"), ["my file.toml"])
         self.assertEqual(complete("paceline", "train", "data.root=my"), ["data.root=my\\ file.toml"])
         self.assertIn("train\\ me", complete("paceline", "run", "train"))
+
+    def test_completions_of_other_shells(self):
+        known = [row["key"] for row in self.json_of("list", "optimizers")["optimizers"]]
+        zsh, fish = (self.json_of("completions", shell)["script"] for shell in ("zsh", "fish"))
+        for word in ["train", "--resume", "optim.name", "resnet18", *known]:
+            self.assertIn(word, zsh)
+            self.assertIn(word.removeprefix("--"), fish)
+        for shell, script in (("zsh", zsh), ("fish", fish)):
+            if shutil.which(shell):
+                (self.folder / "script").write_text(script)
+                subprocess.run([shell, "-n", "script"], cwd=self.folder, check=True, timeout=DEADLINE_S)
+        if shutil.which("fish"):
+            def complete(line):
+                done = subprocess.run(["fish", "-c", f"source script; complete -C '{line}'"], cwd=self.folder, capture_output=True, text=True,
+                                      check=True, timeout=DEADLINE_S, env={**os.environ, "HOME": str(self.folder)})
+                return [answer.split("\t")[0] for answer in done.stdout.splitlines()]
+
+            self.assertEqual(complete("paceline tra"), ["train"])
+            self.assertEqual(set(complete("paceline train optim.name=ada")), {"optim.name=adam", "optim.name=adamw"})
+            self.assertIn("--resume", complete("paceline train --res"))
+        self.refused("completions", "tcsh", says=["tcsh", "zsh"])
+
+    def test_help_and_man_pages(self):
+        self.assertEqual(self.run_paceline("help", "train").stdout, self.run_paceline("train", "--help").stdout)
+        self.assertEqual(self.run_paceline("help", "checkpoint", "show").stdout, self.run_paceline("checkpoint", "show", "--help").stdout)
+        self.assertEqual(self.run_paceline("help").stdout, self.run_paceline("--help").stdout)
+        self.refused("help", "trian", says=["trian", "train"])
+        page = self.run_paceline("help", "--man", "train").stdout
+        for part in [".TH PACELINE\\-TRAIN 1", ".SH NAME\npaceline\\-train \\- train a network\n", "\\-\\-workers", ".SH EXAMPLES\n.nf\n"]:
+            self.assertIn(part, page)
+        self.run_paceline("help", "--write-man", "pages")
+        pages = {path.name for path in (self.folder / "pages").iterdir()}
+        self.assertLessEqual({"paceline.1", "paceline-run.1", "paceline-checkpoint-convert.1", "paceline-help.1"}, pages)
+        if shutil.which("groff"):
+            for name in pages:
+                done = subprocess.run(["groff", "-K", "utf8", "-man", "-Tutf8", "-ww", "-z", name], cwd=self.folder / "pages", capture_output=True, text=True,
+                                      check=True, timeout=DEADLINE_S)
+                self.assertEqual(done.stderr, "", name)
+
+    def test_colours_are_for_terminals_that_want_them(self):
+        for wish, coloured in [("", True), ("1", False)]:
+            master, slave = os.openpty()
+            subprocess.run([BINARY, "help", "trian"], stderr=slave, timeout=DEADLINE_S, check=False,
+                           env={**os.environ, "TERM": "xterm", "NO_COLOR": wish})
+            self.assertEqual(b"\x1b[" in os.read(master, 4096), coloured, f"NO_COLOR={wish}")
+            os.close(master), os.close(slave)
+        self.assertNotIn("\x1b[", self.run_paceline("help", "trian", code=WRONG_INPUT).stderr)
 
     def test_doctor(self):
         report = self.json_of("doctor")

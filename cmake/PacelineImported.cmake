@@ -1,0 +1,31 @@
+# Targets for what has none of its own, made alike where Paceline is built and where it is installed.
+
+# paceline_import(gloo LIBRARY INCLUDE_DIR): Paceline::gloo.
+function(paceline_import name library include_dir)
+  if(NOT TARGET Paceline::${name})
+    add_library(Paceline::${name} UNKNOWN IMPORTED GLOBAL)
+    set_target_properties(Paceline::${name} PROPERTIES IMPORTED_LOCATION ${library} INTERFACE_INCLUDE_DIRECTORIES "${include_dir}")
+  endif()
+endfunction()
+
+# paceline_import_torch(): Paceline::torch, LibTorch as a system library (its headers are not ours to warn about), after find_package(Torch).
+function(paceline_import_torch)
+  if(TARGET Paceline::torch)
+    return()
+  endif()
+  add_library(Paceline::torch INTERFACE IMPORTED GLOBAL)
+  target_include_directories(Paceline::torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  target_link_libraries(Paceline::torch INTERFACE ${TORCH_LIBRARIES})
+  # The libraries of a PyTorch wheel hold and export a part of libstdc++, <filesystem>: their remove_all() calls what nobody defines. The
+  # linker takes what it finds first, so a libstdc++ that has all of it, static or shared, comes before them.
+  set(remove_all _ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code)
+  target_link_options(Paceline::torch INTERFACE "SHELL:LINKER:--push-state,--no-as-needed,-u,${remove_all} -lstdc++ LINKER:--pop-state")
+  foreach(folder ${TORCH_INCLUDE_DIRS})
+    if(EXISTS ${folder}/fmt/format.h AND NOT folder STREQUAL "/usr/include")
+      # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as headers alone.
+      target_compile_definitions(Paceline::torch INTERFACE FMT_HEADER_ONLY=1)
+    endif()
+  endforeach()
+  separate_arguments(flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
+  target_compile_options(Paceline::torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${flags}>)
+endfunction()

@@ -1,0 +1,105 @@
+# The headers that are installed, each with the smallest component that needs it. Written by tools/public_headers; a test compares. What
+# users include lies in paceline/ itself; the others come along, and no more than these.
+set(PACELINE_HEADERS_comm
+  paceline/base/affinity.h
+  paceline/base/clock.h
+  paceline/base/config.h
+  paceline/base/error.h
+  paceline/base/gpu_stream.h
+  paceline/base/program.h
+  paceline/base/registry.h
+  paceline/base/suggest.h
+  paceline/comm.h
+  paceline/comm/buffer.h
+  paceline/comm/communicator.h
+  paceline/comm/connect.h
+  paceline/comm/dtype.h
+  paceline/comm/mesh.h
+  paceline/comm/operation.h
+  paceline/comm/store.h
+  paceline/comm/topology.h
+  paceline/comm/verdict.h
+  paceline/comm/work.h
+  paceline/comm/world.h
+  paceline/paceline.h
+  paceline/schedule/schedule.h
+  paceline/version.h
+)
+set(PACELINE_HEADERS_data_parallel
+  paceline/compress/compressor.h
+  paceline/data_parallel.h
+  paceline/data_parallel/data_parallel.h
+  paceline/data_parallel/meeting_options.h
+  paceline/data_parallel/replica.h
+  paceline/data_parallel/sharded_sampler.h
+  paceline/optim/cuda_optimizer.h
+  paceline/optim/optimizer.h
+  paceline/optim/parallel.h
+  paceline/optim/range_optimizer.h
+  paceline/step/state.h
+  paceline/step/updater.h
+  paceline/tensor/arena.h
+  paceline/tensor/backing.h
+  paceline/tensor/device_pages.h
+  paceline/tensor/owners.h
+  paceline/tensor/page_pool.h
+  paceline/tensor/slice.h
+)
+set(PACELINE_HEADERS_parameter_server
+  paceline/central/server_client.h
+  paceline/central/settings.h
+  paceline/parameter_server.h
+  paceline/ps/cluster.h
+  paceline/ps/config.h
+  paceline/ps/consistency.h
+  paceline/ps/predictors/predictor.h
+  paceline/ps/timing.h
+)
+set(PACELINE_HEADERS_train
+  paceline/base/aligned.h
+  paceline/base/descriptor.h
+  paceline/base/files.h
+  paceline/base/random.h
+  paceline/base/safetensors.h
+  paceline/data/augment_plan.h
+  paceline/data/dataset.h
+  paceline/data/loader.h
+  paceline/graph/graph.h
+  paceline/graph/registry.h
+  paceline/graph/stages.h
+  paceline/nn/joint_norm.h
+  paceline/nn/loss.h
+  paceline/nn/masks.h
+  paceline/nn/model.h
+  paceline/nn/module_model.h
+  paceline/nn/op.h
+  paceline/nn/synchronised_norms.h
+  paceline/nn/traffic.h
+  paceline/observe/event.h
+  paceline/observe/run_folder.h
+  paceline/observe/step_count.h
+  paceline/optim/schedule.h
+  paceline/schedule/program.h
+  paceline/step/strategy.h
+  paceline/strategies/registry.h
+  paceline/tensor/device.h
+  paceline/tensor/pieces.h
+  paceline/train.h
+  paceline/train/checkpoint.h
+  paceline/train/checkpoint_index.h
+  paceline/train/checkpoint_metadata.h
+  paceline/train/checkpoint_pace.h
+  paceline/train/checkpointer.h
+  paceline/train/diagnose.h
+  paceline/train/feed.h
+  paceline/train/from_recipe.h
+  paceline/train/holdings.h
+  paceline/train/recipe.h
+  paceline/train/torch_dataset.h
+  paceline/train/trainer.h
+  paceline/train/workload.h
+)
+set(PACELINE_HEADERS_program
+  paceline/program.h
+  paceline/program/train_program.h
+)

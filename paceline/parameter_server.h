@@ -1,0 +1,11 @@
+// Component parameter_server: servers have the parameters, and the workers of a loop of one's own push gradients and pull parameters.
+//
+//   if (paceline::serve(*net, options)) return 0;                       // this process is a server: it has served, and all have left
+//   paceline::ServerClient server(*net, options);
+//   server.step(0.05);                                                  // after backward()
+//
+// docs/api/parameter_server.md. Headers in folders below this one may move; include this one.
+#pragma once
+
+#include "paceline/central/server_client.h"
+#include "paceline/data_parallel.h"

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""Paceline as others meet it: installed into an empty prefix, moved, found by CMake and pkg-config; and as a subfolder of another project.
+
+    package_test.py BUILD_FOLDER [--all]     --all builds all three programs from the sources too, which compiles nearly everything again
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BUILD = pathlib.Path(sys.argv.pop(1)).resolve()
+ALL = "--all" in sys.argv
+if ALL:
+    sys.argv.remove("--all")
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[1]
+COMPONENTS = ["comm", "data_parallel", "parameter_server", "train", "program"]
+DEADLINE_S = 1500
+
+
+def run(*words, code=0, **more):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=DEADLINE_S, check=False, **more)
+    assert code is None or done.returncode == code, f"{words} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done
+
+
+def public_headers():
+    text = (SOURCE / "cmake/public_headers.cmake").read_text()
+    return {name: re.findall(r"^  (\S+)$", body, re.MULTILINE) for name, body in re.findall(r"set\(PACELINE_HEADERS_(\w+)\n(.*?)\)", text, re.DOTALL)}
+
+
+def cached(name):
+    """What the build was configured with; empty where nobody said anything."""
+    found = re.search(rf"^{name}:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="paceline-package-"))
+PREFIX = FOLDER / "moved here"  # nothing in it may name the folder that it was installed to
+
+
+def setUpModule():
+    unittest.addModuleCleanup(shutil.rmtree, FOLDER)
+    run("cmake", "--install", BUILD, "--prefix", FOLDER / "first")
+    (FOLDER / "first").rename(PREFIX)
+
+
+def configure(name, *words, code=0):
+    """The stranger's project, in a folder of that name."""
+    return run("cmake", "-S", HERE / "consumer", "-B", FOLDER / name, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+               f"-DCMAKE_PREFIX_PATH={PREFIX};{cached('CMAKE_PREFIX_PATH')}", *words, code=code)
+
+
+class ThreePrograms(unittest.TestCase):
+    def check_programs(self, folder, programs):
+        launch = [PREFIX / "bin/paceline", "run", "-np", "2", "--no-prefix", "--"]
+        if "collectives" in programs:
+            lines = run(*launch, folder / "collectives").stdout.splitlines()
+            self.assertEqual(sorted(lines), ["rank 0 of 2: 3", "rank 1 of 2: 3"])
+        if "own_loop" in programs:
+            lines = run(*launch, folder / "own_loop").stdout.splitlines()
+            self.assertEqual(sorted(lines), ["rank 0 of 2: equal", "rank 1 of 2: equal"])
+        if "own_module" in programs:
+            self.assertIn("test loss small", run(folder / "own_module", cwd=FOLDER).stdout)
+
+
+class Installed(ThreePrograms):
+    def test_three_programs_find_the_installed_package(self):
+        programs = ["collectives", "own_loop", "own_module"]
+        configure("installed")
+        run("cmake", "--build", FOLDER / "installed")
+        self.check_programs(FOLDER / "installed", programs)
+        # Collectives load no LibTorch.
+        self.assertNotIn("libtorch", run("ldd", FOLDER / "installed/collectives").stdout)
+
+    def test_comm_alone_is_found_without_libtorch(self):
+        done = configure("comm", "-DPROGRAMS=collectives", "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON")
+        self.assertNotIn("Torch", (FOLDER / "comm/CMakeCache.txt").read_text().replace("CMAKE_DISABLE_FIND_PACKAGE_Torch", ""), done.stdout)
+
+    def test_what_is_not_there_is_refused(self):
+        text = 'cmake_minimum_required(VERSION 3.22)\nproject(x LANGUAGES CXX)\nfind_package(Paceline {} REQUIRED COMPONENTS {})\n'
+        for version, component, says in [("9.0", "comm", "9.0"), ("0.1", "comm", "0.1"), ("0.2", "con", "con")]:
+            project = FOLDER / f"wrong-{version}-{component}"
+            project.mkdir()
+            (project / "CMakeLists.txt").write_text(text.format(version, component))
+            done = run("cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={PREFIX}", code=1)
+            self.assertIn(says, done.stderr)
+        self.assertIn("data_parallel", done.stderr)  # what there is
+
+    def test_pkg_config(self):
+        folder = next(PREFIX.rglob("paceline-comm.pc")).parent
+        environment = {**os.environ, "PKG_CONFIG_PATH": str(folder)}
+        for component in COMPONENTS:
+            run("pkg-config", "--exists", "--print-errors", f"paceline-{component} >= 0.2", env=environment)
+        flags = run("sh", "-c", f"pkg-config --define-variable=prefix={FOLDER}/plain --cflags --libs paceline-comm", env=environment).stdout
+        (FOLDER / "plain").symlink_to(PREFIX)  # a shell would cut the name with a space
+        run("g++", "-std=c++20", HERE / "consumer/collectives.cpp", *flags.split(), "-o", FOLDER / "by_pkg_config")
+        self.assertEqual(run(FOLDER / "by_pkg_config").stdout, "rank 0 of 1: 1\n")
+
+    def test_the_public_headers_are_installed_and_no_others(self):
+        installed = {str(path.relative_to(PREFIX / "include")) for path in (PREFIX / "include").rglob("*.h")}
+        self.assertEqual(installed, {path for paths in public_headers().values() for path in paths})
+
+    def test_headers_without_libtorch_compile_alone(self):
+        for header in public_headers()["comm"]:
+            if header != "paceline/paceline.h":
+                run("g++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", PREFIX / "include", "-x", "c++", "-include", header, "/dev/null")
+
+    def test_no_installed_file_names_a_folder_of_this_machine(self):
+        for path in [*PREFIX.rglob("*.cmake"), *PREFIX.rglob("*.pc")]:
+            for folder in (SOURCE, BUILD, FOLDER):
+                self.assertNotIn(str(folder), path.read_text(), path)
+
+    def test_man_pages_and_completions(self):
+        share = PREFIX / "share"
+        for page in ["paceline", "paceline-train", "paceline-checkpoint-show"]:
+            self.assertIn(".SH NAME", (share / f"man/man1/{page}.1").read_text())
+        for file in ["bash-completion/completions/paceline", "zsh/site-functions/_paceline", "fish/vendor_completions.d/paceline.fish"]:
+            self.assertIn("train", (share / file).read_text())
+        self.assertTrue((share / "paceline/recipes/mnist_lenet5.toml").exists())
+
+
+class Subfolder(ThreePrograms):
+    """The same programs with Paceline's sources as a part of the project."""
+
+    ccache = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+
+    def test_comm_alone(self):
+        configure("sub_comm", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_COMPONENTS=comm", "-DPROGRAMS=collectives",
+                       "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", *self.ccache)
+        run("cmake", "--build", FOLDER / "sub_comm")
+        self.check_programs(FOLDER / "sub_comm", ["collectives"])
+
+    def test_a_project_compiles_what_it_links_and_no_more(self):
+        configure("sub", f"-DPACELINE_SOURCE={SOURCE}", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", *self.ccache)
+        plan = run("ninja", "-C", FOLDER / "sub", "-t", "commands", "all").stdout
+        for unwanted in ("/cli/", "/bench/", "/tests/base", "libpaceline_program"):
+            self.assertNotIn(unwanted, plan)
+        steps = {program: run("ninja", "-C", FOLDER / "sub", "-t", "commands", program).stdout.count(" -c ") for program in ("collectives", "own_loop", "own_module")}
+        self.assertLessEqual(steps["collectives"], 15, steps)  # was 86
+        self.assertLessEqual(steps["own_loop"], 36, steps)     # was 109
+        self.assertLess(steps["own_loop"], steps["own_module"])
+        if ALL:
+            run("cmake", "--build", FOLDER / "sub")
+            self.check_programs(FOLDER / "sub", ["collectives", "own_loop", "own_module"])
+
+    def test_without_libtorch_the_message_names_the_way_out(self):
+        done = configure("sub_none", f"-DPACELINE_SOURCE={SOURCE}", "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", code=1)
+        self.assertIn("PACELINE_COMPONENTS=comm", done.stderr)
+        done = configure("sub_wrong", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_COMPONENTS=com", code=1)
+        self.assertIn("data_parallel", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
