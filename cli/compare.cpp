@@ -41,6 +41,12 @@ int runs_together(const CompareFlags& flags, const train::Recipe& recipe) {
   return virtual_clock && recipe.train.threads == 1 ? usable_cores() : 1;
 }
 
+/// What ps.executor=auto stands for on the recipe's device.
+std::string executor_of(const train::Recipe& recipe) {
+  if (recipe.ps.executor != "auto") return recipe.ps.executor;
+  return tensor::parse_device(recipe.train.device).is_cuda() ? "virtual" : "threads";
+}
+
 int run_compare(const CompareFlags& flags) {
   train::Recipe recipe;
   if (!names_recipe(flags.words)) recipe = train::Recipe::demonstration();
@@ -66,7 +72,7 @@ int run_compare(const CompareFlags& flags) {
                folder.string());
     return kStopped;
   }
-  const CompareReport report(recipe, found.outcomes);
+  const CompareReport report(recipe, executor_of(recipe), found.outcomes);
   report.write(folder);
   if (flags.json) print_json(report.json());
   else std::cout << report.text() << fmt::format("\n  wrote {} and its pictures\n", (folder / "report.md").string());

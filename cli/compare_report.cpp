@@ -46,11 +46,11 @@ observe::Series window(const std::string& name, const std::vector<double>& value
 
 }  // namespace
 
-CompareReport::CompareReport(const train::Recipe& recipe, std::vector<Outcome> outcomes)
+CompareReport::CompareReport(const train::Recipe& recipe, const std::string& executor, std::vector<Outcome> outcomes)
     : title_(fmt::format("{} on {}", recipe.model.network, recipe.data.name)),
       setting_(fmt::format("batch {} a worker, {}", recipe.data.batch, observe::plural(recipe.train.epochs, "epoch"))),
       outcomes_(std::move(outcomes)) {
-  if (served()) setting_ += ", executor " + recipe.ps.executor;
+  if (served()) setting_ += ", executor " + executor;
   for (const Outcome& outcome : outcomes_) {
     const auto same = [&](const Group& g) {
       return g.algorithm == outcome.contestant.algorithm && g.workers == outcome.contestant.workers;
@@ -151,12 +151,19 @@ std::string CompareReport::error_cell(const Group& group, const std::string& kin
   return text;
 }
 
+/// Workers that share a server's memory send nothing that could be counted.
+std::string CompareReport::sent_cell(const Group& group) {
+  const double bytes = mean(group, &Outcome::bytes_per_step);
+  return bytes == 0 ? kNone : cell(bytes / 1e3, 1);
+}
+
 std::string CompareReport::error_table() const {
   const std::vector<std::string> kinds = statistics();
   std::string text = "| workers | algorithm |", rule = "|---|---|";
   for (const std::string& kind : kinds) {
-    text += fmt::format(" {}error % | against SGD, % |", kind.empty() ? "" : heading(kind) + ", ");
-    rule += "---|---|";
+    text += fmt::format(" {}error % |", kind.empty() ? "" : heading(kind) + ", ");
+    rule += "---|";
+    if (baseline()) text += " against SGD, % |", rule += "---|";
   }
   if (served()) text += " mean staleness |", rule += "---|";
   if (sent()) text += " kB sent a step |", rule += "---|";
@@ -165,13 +172,11 @@ std::string CompareReport::error_table() const {
     text += fmt::format("| {} | {} |", group.workers, group.algorithm);
     for (const std::string& kind : kinds) {
       const std::optional<double> against = against_sgd(group, kind);
-      text += fmt::format(" {} | {} |", error_cell(group, kind),
-                          baseline() == &group ? "baseline"
-                          : against            ? fmt::format("{:+.2f}", *against)
-                                               : kNone);
+      text += fmt::format(" {} |", error_cell(group, kind));
+      if (baseline()) text += fmt::format(" {} |", baseline() == &group ? "baseline" : against ? fmt::format("{:+.2f}", *against) : kNone);
     }
     if (served()) text += fmt::format(" {} |", cell(mean(group, &Outcome::mean_staleness), 2));
-    if (sent()) text += fmt::format(" {} |", cell(mean(group, &Outcome::bytes_per_step) / 1e3, 1));
+    if (sent()) text += fmt::format(" {} |", sent_cell(group));
     text += fmt::format(" {} |\n", cell(mean(group, &Outcome::seconds), 1));
   }
   return text;
@@ -221,7 +226,7 @@ std::string CompareReport::text() const {
       text += fit(error, 22, Align::right);
     }
     if (served()) text += fit(cell(mean(group, &Outcome::mean_staleness), 2), 12, Align::right);
-    if (sent()) text += fit(cell(mean(group, &Outcome::bytes_per_step) / 1e3, 1), 12, Align::right);
+    if (sent()) text += fit(sent_cell(group), 12, Align::right);
     text += fit(cell(mean(group, &Outcome::seconds), 1), 10, Align::right) + "\n";
   }
   if (const std::string slow = stragglers(); !slow.empty()) text += fmt::format("\n  {}\n", slow);

@@ -12,7 +12,8 @@ namespace paceline::cli {
 
 class CompareReport {
  public:
-  CompareReport(const train::Recipe& recipe, std::vector<train::Outcome> outcomes);
+  /// `executor`: the one that ran the workers of servers, where the recipe leaves the choice.
+  CompareReport(const train::Recipe& recipe, const std::string& executor, std::vector<train::Outcome> outcomes);
 
   nlohmann::ordered_json json() const;
   std::string text() const;
@@ -36,6 +37,7 @@ class CompareReport {
   std::vector<std::int64_t> worker_counts() const;
   std::vector<std::string> statistics() const;  // kinds that were evaluated
   std::string error_cell(const Group& group, const std::string& statistics) const;
+  static std::string sent_cell(const Group& group);
   std::string error_table() const;
   std::string stragglers() const;  // which rows had any; empty where none had
   std::string cost_table() const;

@@ -1,9 +1,9 @@
 // Stochastic gradient push (Assran et al., 2019): push-sum over a directed graph. Each worker has a biased x and a weight w, and computes
 // its gradients at z = x / w. After its own step it keeps half of (x, w) and pushes the other half to one neighbour:
 //   x_i ← x_i/2 + x_j/2;  w_i ← w_i/2 + w_j/2;  z_i = x_i / w_i
-// The neighbour at step k lies 2^(k mod ⌈log₂ M⌉) places on (the exponential graph): news of everybody reach everybody in log₂ M steps. On
-// this graph a worker gets as much weight as it gives, so w stays 1; it travels along all the same, so that any other graph needs no other
-// code.
+// The neighbour at step k lies 2^(k mod ⌈log₂ M⌉) places on (the exponential graph): ⌈log₂ M⌉ steps spread every worker's news
+// to all. On this graph a worker gets as much weight as it gives, so w stays 1 up to rounding; it travels along all the same, because
+// push-sum is right only with it.
 #include <ATen/ATen.h>
 
 #include <bit>

@@ -126,7 +126,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   if (recipe_.train.checkpoints) checkpointer_->open(folder_);
   meet();
 
-  samples_at_start_ = position_.samples, first_step_ = position_.step;
+  first_step_ = position_.step;
   bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
   while (!finished() && !stopped) stopped = !train_epoch();
   const auto kept_in_the_end = [&] {  // a run waits for what is still being written

@@ -127,7 +127,7 @@ class Trainer {
   Score last_test_;
   std::vector<observe::EvaluatedView> views_;
   std::int64_t last_checkpoint_step_ = -1, evaluated_step_ = -1;
-  std::int64_t samples_at_start_ = 0, first_step_ = 0;
+  std::int64_t first_step_ = 0;
   std::optional<observe::StepCount> steps_made_;  // of worker 0
 
   static constexpr std::int64_t kReportTogether = 25;  // steps

@@ -89,7 +89,8 @@ observe::RunEnded Trainer::ended(bool stopped) {
   event.epochs = position_.epoch;
   event.samples = position_.samples;
   event.seconds = position_.seconds;
-  event.samples_per_s = training_seconds_ > 0 ? static_cast<double>(position_.samples - samples_at_start_) / training_seconds_ : 0;
+  event.samples_per_s =
+      position_.seconds > 0 ? static_cast<double>(position_.samples) / position_.seconds : 0;  // what was resumed counts too
   event.train_loss = position_.mean_loss();
   event.test_loss = last_test_.loss;
   event.test_accuracy = last_test_.accuracy;

@@ -54,6 +54,19 @@ class Comparing(unittest.TestCase):
             self.assertEqual(asgd[8], f"{sum(row['mean_staleness'] for row in rows[2::3]) / 2:.2f}")
             self.assertEqual(asgd[-1], f"{sum(row['seconds'] for row in rows[2::3]) / 2:.1f}")
 
+    def test_says_what_was_run_and_leaves_out_what_was_not_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = run("compare", "model.network=mlp", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=32", "data.batch=4",
+                         "train.epochs=1", "train.device=cpu", "compare.algorithms=allreduce; asgd", "compare.workers=[2]", "--folder", folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            report = pathlib.Path(folder, "report.md").read_text()
+        self.assertIn("executor threads", report)
+        self.assertNotIn("against SGD", report)  # which was not run
+        heads, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report.splitlines() if line.startswith("| ")]
+        sent = {row[1]: row[heads.index("kB sent a step")] for row in rows if len(row) == len(heads)}
+        self.assertGreater(float(sent["allreduce"]), 0)
+        self.assertEqual(sent["asgd"], "-")
+
     def test_takes_strategies_and_compressors_without_a_server(self):
         algorithms = "allreduce; post-local: strategy.name=local_sgd strategy.post_local_epoch=1; gossip; ad_psgd; dgc: comm.compression=dgc"
         with tempfile.TemporaryDirectory() as folder:

@@ -150,7 +150,8 @@ class WrongFiles(CliTest):
             (self.folder / "pictures/train" / kind / "1.jpg").write_bytes(png(32))
         for words in [["train.checkpoints=false"], []]:
             done = self.run_paceline(*train, "--quiet", "train.epochs=1", "train.name=x", *words, code=WRONG_INPUT)
-            self.assertRegex(done.stderr, "^error: .*pictures/val/.*1.jpg.*\n$")
+            self.assertRegex(done.stderr.splitlines()[-1], "^error: .*pictures/val/.*1.jpg")
+        self.assertRegex(done.stderr, "^warning: train.name=x.*runs/x-2")  # the name was taken
         self.assertIn('"step":2', (self.folder / "runs/x/metrics.jsonl").read_text())
         self.assertEqual([file.name for file in self.checkpoints("runs/x-2")], ["step-0000000002.safetensors"])
 

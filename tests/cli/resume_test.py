@@ -39,6 +39,7 @@ class Resuming(CliTest):
             self.assertEqual(resumed["run"], str(self.folder / name))
             for key in ["state_hash", "steps", "samples", "train_loss", "test_loss", "test_accuracy"]:
                 self.assertEqual(resumed[key], whole[key], key)
+            self.assertAlmostEqual(resumed["samples_per_s"] * resumed["seconds"], resumed["samples"], delta=0.01 * resumed["samples"])  # of the whole
             self.assertFalse([file for file in self.files() if file.endswith(".part")])  # nor what the kill left half-written
 
     def test_two_workers_go_on_as_two(self):
@@ -169,9 +170,14 @@ class Resuming(CliTest):
         self.refused("checkpoint", "convert", "runs/x", "no/such/folder/w.safetensors", says=["no/such/folder"])
         shown = self.run_paceline("checkpoint", "show", "runs/x").stdout
         self.assertIn("state hash", shown)
-        self.assertIn("12 (2 epochs done; 192 samples", shown)
+        for fact in ["12 steps", "2 epochs done", "192 samples", 'name = "x"', "MB optim"]:
+            self.assertIn(fact, shown)
+        self.assertNotIn("conv1.weight", shown)
+        self.assertRegex(self.run_paceline("checkpoint", "show", "runs/x", "--tensors").stdout, r"model\.\S+\.weight +\S+")
         self.run_paceline("train", *SMALL, "train.name=y", "train.steps=8", "--quiet")
-        self.assertIn("8 (1 epoch done, up to batch 2 of the next; 128 samples", self.run_paceline("checkpoint", "show", "runs/y").stdout)
+        shown = self.run_paceline("checkpoint", "show", "runs/y").stdout
+        for fact in ["8 steps", "1 epoch done, up to batch 2 of the next", "128 samples"]:
+            self.assertIn(fact, shown)
 
 
 class Restarts(CliTest):
