@@ -54,7 +54,11 @@ PassBytes by_units(const Activations& activations, std::size_t first, std::size_
   return bytes;
 }
 
+constexpr std::int64_t kMostScored = 1 << 22;  // logits whose probabilities are alive at once (nn/loss.cpp)
+
 }  // namespace
+
+std::int64_t Activations::loss() const { return bytes_.back() + 2 * 4 * std::min(bytes_.back() / size_.element, kMostScored); }
 
 Activations::Activations(std::vector<Layer> all, std::vector<graph::Unit> units, const PassSize& size)
     : layers_(std::move(all)), units_(std::move(units)), size_(size) {
@@ -87,8 +91,8 @@ std::int64_t Activations::extra(const Layer& layer) const {
     case Kind::attention: {
       const bool split = layer.positions > 0;  // by heads, each of which sees all positions
       const std::int64_t time = split ? layer.positions : layer.output[0], features = split ? layer.channels : layer.output[1];
-      const std::int64_t mixed = time * features * size_.samples, weights = layer.heads * time * time * size_.samples;  // softmax(q kᵀ)
-      return (4 * mixed + (layer.probability > 0 ? 3 : 1) * weights) * size_.element;  // q, k, v, what they mix; weights, used, mask
+      const std::int64_t mixed = time * features * size_.samples, sums = layer.heads * time * size_.samples;
+      return 4 * mixed * size_.element + sums * 4;  // q, k, v, what they mix; a kernel's sums of exponentials, in fp32
     }
     case Kind::experts: {
       const std::int64_t slots = layer.experts * graph::expert_slots(layer) * size_.samples, rows = out / layer.output.back();

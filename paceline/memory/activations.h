@@ -30,9 +30,10 @@ class Activations {
   std::int64_t saved(std::size_t first, std::size_t last) const;
   /// What goes into a unit; of the first one, nothing, as above.
   std::int64_t input(std::size_t unit) const;
-  /// What comes out of the last layer, and its gradient in fp32, as the loss makes it.
+  /// What comes out of the last layer.
   std::int64_t output() const { return bytes_.back(); }
-  std::int64_t loss() const { return 2 * bytes_.back() / size_.element * 4; }
+  /// Its gradient, and what the loss needs in fp32 for a chunk of it.
+  std::int64_t loss() const;
   /// The largest gradients that are alive at once while a unit goes back: of its layers' inputs and outputs.
   std::int64_t gradients(std::size_t unit) const;
 

@@ -86,6 +86,7 @@ class GraphModule : public torch::nn::Module, public Model {
     std::size_t first_entry = 0, last_entry = 0;  // in the arena
     bool wants_input = true;                      // some parameter or wish lies before it
     bool draws = false;                           // has dropout
+    int sum = -1;                                 // the layer before it whose work it does and whose output it saves first; -1: none
     bool exchanges = false;                       // meets the others of Options::data, without samples of its own too
   };
 
@@ -93,6 +94,7 @@ class GraphModule : public torch::nn::Module, public Model {
 
   std::vector<Share> ask_shares(std::int64_t samples) const;
   void skip_back(const Node& node, const Pass& pass, Tensors& inputs) const;
+  static at::Tensor take_others(const Node& node, Tensors& gradients);
   bool holds(std::size_t unit) const;
   std::size_t unit_of(int layer) const;
   bool holds_tied() const;  // both layers of a tied weight
@@ -101,6 +103,7 @@ class GraphModule : public torch::nn::Module, public Model {
   void assign_entries();
   void build_nodes();
   void fuse_norms();
+  void fuse_rows();
   void tie();
   void register_names();
   std::vector<bool> overwritable_inputs() const;

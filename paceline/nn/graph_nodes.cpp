@@ -87,6 +87,7 @@ void GraphModule::build_nodes() {
 
   tie();
   if (fuse_norms_) fuse_norms();
+  fuse_rows();
   for (std::size_t i = 1; i < nodes_.size(); ++i)
     for (int input : nodes_[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
 
@@ -95,6 +96,7 @@ void GraphModule::build_nodes() {
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     nodes_[i].wants_input = false;
     for (int input : nodes_[i].inputs) nodes_[i].wants_input = nodes_[i].wants_input || depends[static_cast<std::size_t>(input)];
+    if (nodes_[i].sum >= 0) depends[static_cast<std::size_t>(nodes_[i].sum)] = nodes_[i].wants_input;
     depends[i] = nodes_[i].wants_input || !nodes_[i].weights.values.empty() || (!nodes_[i].op && layers[i].parameters > 0);
   }
 }

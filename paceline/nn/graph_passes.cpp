@@ -103,6 +103,12 @@ void GraphModule::skip_back(const Node& node, const Pass& pass, Tensors& inputs)
   for (const int source : node.inputs) inputs.push_back(no_samples(graph_.layers()[static_cast<std::size_t>(source)], options));
 }
 
+/// The gradient that other readers have made of what a node reads, to which it adds its own.
+at::Tensor GraphModule::take_others(const Node& node, Tensors& gradients) {
+  if (node.sum >= 0) return std::exchange(gradients[static_cast<std::size_t>(node.sum)], {});
+  return node.inputs.size() == 1 ? std::exchange(gradients[static_cast<std::size_t>(node.inputs[0])], {}) : at::Tensor();
+}
+
 Tensors GraphModule::run(Units range, Tensors inputs, const Pass& given, Trace* trace, const Visit& visit) {
   at::NoGradGuard no_grad;
   if (spread_ && given.shares.empty()) {
@@ -136,6 +142,8 @@ Tensors GraphModule::run(Units range, Tensors inputs, const Pass& given, Trace* 
       if (spread_ && inputs[0].size(0) == 0 && !nodes_[i].exchanges)
         outputs[i] = no_samples(graph_.layers()[i], arena_.parameters().options().dtype(compute_));
       else outputs[i] = nodes_[i].op->forward(inputs, nodes_[i].weights, pass, trace ? trace->saved[i] : unused);
+      if (const int sum = nodes_[i].sum; sum >= 0 && last_use_[static_cast<std::size_t>(sum)] > static_cast<int>(i))
+        outputs[static_cast<std::size_t>(sum)] = (trace ? trace->saved[i] : unused)[0];
       if (visit) visit(i, outputs[i]);
       for (int source : nodes_[i].inputs)
         if (last_use_[static_cast<std::size_t>(source)] == static_cast<int>(i)) outputs[static_cast<std::size_t>(source)].reset();
@@ -164,9 +172,13 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
       Node& node = nodes_[i];
       if (!gradients[i].defined()) continue;  // nothing before it is trained: the flatten in front of a perceptron
       const Tensors saved = std::exchange(trace.saved[i], {});
+      if (node.draws) begin_stream(deliveries.pass(), i);  // attention draws its masks again
       Tensors inputs;
+      const bool wants_input = node.wants_input || wanted.inputs;
       if (spread_ && gradients[i].size(0) == 0 && !node.exchanges) skip_back(node, deliveries.pass(), inputs);
-      else inputs = node.op->backward(gradients[i], node.weights, deliveries.pass(), saved, node.wants_input || wanted.inputs);
+      else if (const at::Tensor onto = wants_input ? take_others(node, gradients) : at::Tensor(); onto.defined())
+        inputs = node.op->backward_onto(gradients[i], onto, node.weights, deliveries.pass(), saved);
+      else inputs = node.op->backward(gradients[i], node.weights, deliveries.pass(), saved, wants_input);
       gradients[i].reset();
       for (std::size_t k = 0; k < inputs.size(); ++k) {
         if (!inputs[k].defined()) continue;

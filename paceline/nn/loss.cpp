@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "paceline/base/error.h"
+#if PACELINE_WITH_CUDA
+#include "paceline/nn/loss_cuda.h"
+#include "paceline/tensor/recorded.h"
+#endif
 
 namespace paceline::nn {
 namespace {
@@ -21,6 +26,50 @@ at::Tensor sum_of(const at::Tensor& mean, const at::Tensor& targets, const std::
   return mean.detach().reshape({}).to(at::kDouble) * static_cast<double>(targets.numel());
 }
 
+constexpr std::int64_t kMostScored = 1 << 22;  // logits whose probabilities are alive at once
+
+/// Sums of losses and right answers of some rows: [2] double. Their gradient goes to `gradient`, where it is defined.
+at::Tensor loss_of_chunk(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, at::Tensor gradient) {
+  const auto classes = static_cast<double>(logits.size(1));
+  const bool half = logits.scalar_type() == at::kBFloat16 || logits.scalar_type() == at::kHalf;
+  const at::Tensor labels = targets.unsqueeze(1);
+  const at::Tensor rows = half ? logits.to(at::kFloat) : logits;
+  at::Tensor log_probabilities = at::log_softmax(rows, 1);
+  at::Tensor loss = log_probabilities.gather(1, labels).sum(at::kDouble).mul_(smoothing - 1);
+  if (smoothing > 0) loss.sub_(log_probabilities.sum(at::kDouble), smoothing / classes);
+  const at::Tensor right = log_probabilities.argmax(1, true).eq(labels).sum().to(at::kDouble);
+  if (!gradient.defined()) return at::stack({loss, right});
+
+  // On a CPU not by exp(): LibTorch leaves that to MKL's vector functions where it has them, and those, called by several threads at once
+  // on a processor with AVX-512, do not always return the same last bit.
+  at::Tensor made = rows.is_cpu() ? at::softmax(rows, 1) : log_probabilities.exp_();
+  made.scatter_add_(1, labels, at::full({1, 1}, smoothing - 1, made.options()).expand_as(labels));
+  if (smoothing > 0) made.sub_(smoothing / classes);
+  if (half) gradient.copy_(made.mul_(scale));
+  else at::mul_out(gradient, made, at::scalar_tensor(scale, made.options()));
+  return at::stack({loss, right});
+}
+
+#if PACELINE_WITH_CUDA
+bool has_kernel(const at::Tensor& rows, const at::Tensor& labels) {
+  return rows.is_cuda() && rows.is_contiguous() && labels.is_contiguous() && labels.scalar_type() == at::kLong &&
+         (rows.scalar_type() == at::kBFloat16 || rows.scalar_type() == at::kFloat);
+}
+
+at::Tensor loss_by_kernel(const at::Tensor& rows, const at::Tensor& labels, double smoothing, double scale, const at::Tensor& gradient) {
+  const at::Tensor sums = at::empty({2, rows.size(0)}, rows.options().dtype(at::kDouble));
+  launch_softmax_loss({rows.size(0), rows.size(1), rows.scalar_type() == at::kBFloat16}, rows.data_ptr(), labels.data_ptr<std::int64_t>(),
+                      smoothing, scale, sums.data_ptr<double>(), gradient.defined() ? gradient.data_ptr() : nullptr,
+                      tensor::current_stream(rows.device()));
+  return sums.sum(1);
+}
+#else
+bool has_kernel(const at::Tensor&, const at::Tensor&) { return false; }
+at::Tensor loss_by_kernel(const at::Tensor&, const at::Tensor&, double, double, const at::Tensor&) {
+  throw InternalError("no kernel of the loss in a build without CUDA");
+}
+#endif
+
 }  // namespace
 
 Scored SoftmaxLoss::score(const at::Tensor& output, const at::Tensor& targets, double scale) const {
@@ -34,25 +83,21 @@ at::Tensor SoftmaxLoss::evaluate(const at::Tensor& output, const at::Tensor& tar
 Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, bool wants_gradient) {
   at::NoGradGuard no_grad;
   const std::int64_t classes = logits.size(-1);
-  const bool half = logits.scalar_type() == at::kBFloat16 || logits.scalar_type() == at::kHalf;
-  const at::Tensor rows = (half ? logits.to(at::kFloat) : logits).reshape({-1, classes});
-  const at::Tensor labels = targets.reshape({-1, 1});
-  at::Tensor log_probabilities = at::log_softmax(rows, 1);
-
+  const at::Tensor rows = logits.reshape({-1, classes}), labels = targets.reshape({-1});
+  at::Tensor gradient = wants_gradient ? at::empty_like(rows, at::MemoryFormat::Contiguous) : at::Tensor();
   Scored result;
-  at::Tensor loss = log_probabilities.gather(1, labels).sum(at::kDouble).mul_(smoothing - 1);
-  if (smoothing > 0) loss.sub_(log_probabilities.sum(at::kDouble), smoothing / static_cast<double>(classes));
-  const at::Tensor right = log_probabilities.argmax(1, true).eq(labels).sum().to(at::kDouble);
-  result.sums = at::stack({loss, right});
-  if (!wants_gradient) return result;
-
-  // On a CPU not by exp(): LibTorch leaves that to MKL's vector functions where it has them, and those, called by several threads at once
-  // on a processor with AVX-512, do not always return the same last bit.
-  at::Tensor gradient = rows.is_cpu() ? at::softmax(rows, 1) : log_probabilities.exp_();
-  gradient.scatter_add_(1, labels, at::full({1, 1}, smoothing - 1, gradient.options()).expand_as(labels));
-  if (smoothing > 0) gradient.sub_(smoothing / static_cast<double>(classes));
-  gradient.mul_(scale);
-  result.gradient = gradient.view(logits.sizes()).to(logits.scalar_type());
+  if (has_kernel(rows, labels)) {
+    result.sums = loss_by_kernel(rows, labels, smoothing, scale, gradient);
+  } else {
+    const std::int64_t most = std::max<std::int64_t>(kMostScored / classes, 1);
+    result.sums = at::zeros({2}, rows.options().dtype(at::kDouble));
+    for (std::int64_t begin = 0; begin < rows.size(0); begin += most) {
+      const std::int64_t count = std::min(most, rows.size(0) - begin);
+      result.sums.add_(loss_of_chunk(rows.narrow(0, begin, count), labels.narrow(0, begin, count), smoothing, scale,
+                                     wants_gradient ? gradient.narrow(0, begin, count) : gradient));
+    }
+  }
+  if (wants_gradient) result.gradient = gradient.view(logits.sizes());
   return result;
 }
 

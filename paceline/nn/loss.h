@@ -43,6 +43,7 @@ class SoftmaxLoss final : public Loss {
   double smoothing_;
 };
 
+/// In chunks of rows, or in one kernel on a GPU: no fp32 copy of all logits is ever alive.
 Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, bool wants_gradient);
 
 /// A number for a batch: the mean over its targets, in a tensor of one element.

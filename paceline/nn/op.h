@@ -70,6 +70,10 @@ class Op {
   /// Writes the weights' gradients and returns those of the inputs; where `wants_input` is false the result may be empty.
   virtual Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
                            bool wants_input) const = 0;
+  /// The same with `onto` added to the gradients of the inputs, in the same pass through memory where the kind can. Of ops with one input,
+  /// or that add their inputs up.
+  virtual Tensors backward_onto(const at::Tensor& gradient, const at::Tensor& onto, const Weights& weights, const Pass& pass,
+                                const Tensors& saved) const;
 };
 
 /// One row per kind, in ops/registry.cpp.

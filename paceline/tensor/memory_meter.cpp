@@ -6,8 +6,23 @@
 
 #include <algorithm>
 #include <atomic>
+#if PACELINE_WITH_CUDA
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime.h>
+#endif
 
 namespace paceline::tensor {
+
+std::int64_t free_memory([[maybe_unused]] const c10::Device& device) {
+#if PACELINE_WITH_CUDA
+  if (device.is_cuda()) {
+    const c10::cuda::CUDAGuard asked(device);
+    std::size_t free_bytes = 0, total_bytes = 0;
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess) return static_cast<std::int64_t>(free_bytes);
+  }
+#endif
+  return 0;
+}
 
 class MemoryMeter::Reporter final : public c10::MemoryReportingInfoBase {
  public:

@@ -5,6 +5,8 @@
 // a kernel) is not seen.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <memory>
 
@@ -13,6 +15,9 @@ class DebugInfoGuard;
 }
 
 namespace paceline::tensor {
+
+/// Bytes of a GPU's memory that nobody holds; 0 on the CPU.
+std::int64_t free_memory(const c10::Device& device);
 
 class MemoryMeter {
  public:

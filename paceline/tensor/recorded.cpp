@@ -7,6 +7,7 @@
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -49,6 +50,8 @@ void Recorded::run(const std::function<void()>& work) {
   if (plain_runs_++ < kPlainRuns) return work();  // not alone: workers may have to meet in it
   at::cuda::getCurrentCUDAStream(device_.index()).synchronize();
   const std::lock_guard lock(recording());
+  // A recording has memory of its own, and would hold as much again as the plain runs left in the allocator.
+  c10::cuda::CUDACachingAllocator::emptyCache();
   auto state = std::make_unique<State>();
   state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);  // what other threads do meanwhile is none of its business
   work();

@@ -179,14 +179,15 @@ TEST(Estimate, TheTensorAxisSharesWeightsAndWhatIsBetweenThem) {
   EXPECT_LT(two[Category::parameters], 0.6 * static_cast<double>(one[Category::parameters]));
   EXPECT_LT(two[Category::activations], one[Category::activations]);
   EXPECT_GT(2 * two[Category::activations], one[Category::activations]) << "the residual stream is on both";
-  // A layer saves its share of q, k, v, what they mix, the attention weights and the MLP, and four times the stream; the norms two numbers.
+  // A layer saves its share of q, k, v, what they mix and the MLP, and four times the stream; attention a sum for each of its rows, the
+  // norms two numbers.
   const auto layer = [](const Plan& plan) {
     return estimate(gpt(9, 64), plan)[0].bytes[Category::activations] - estimate(gpt(8, 64), plan)[0].bytes[Category::activations];
   };
-  const std::int64_t stream = 64 * 64, weights = 8 * 64 * 64, norms = 2 * 2 * 64;
-  EXPECT_EQ(layer({.samples = 4}), 4 * 4 * (16 * stream + weights + norms));
-  EXPECT_EQ(layer({.tensor = 2, .samples = 4}), 4 * 4 * (10 * stream + weights / 2 + norms));
-  EXPECT_EQ(layer({.tensor = 2, .samples = 4, .sequence = true}), 4 * 4 * (8 * stream + weights / 2 + norms / 2)) << "half of the stream";
+  const std::int64_t stream = 64 * 64, sums = 8 * 64, norms = 2 * 2 * 64;
+  EXPECT_EQ(layer({.samples = 4}), 4 * 4 * (16 * stream + sums + norms));
+  EXPECT_EQ(layer({.tensor = 2, .samples = 4}), 4 * 4 * (10 * stream + sums / 2 + norms));
+  EXPECT_EQ(layer({.tensor = 2, .samples = 4, .sequence = true}), 4 * 4 * (8 * stream + sums / 2 + norms / 2)) << "half of the stream";
 }
 
 TEST(Estimate, RecomputationKeepsLess) {

@@ -6,6 +6,10 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cmath>
+
+#include "paceline/tensor/device.h"
+
 namespace paceline::nn {
 namespace {
 
@@ -79,6 +83,42 @@ TEST(SoftmaxLossDetails, ComputesInSinglePrecisionForBfloat16) {
   EXPECT_TRUE(at::equal(half.sums, single.sums));
   EXPECT_EQ(half.gradient.scalar_type(), at::kBFloat16);
   EXPECT_TRUE(at::equal(half.gradient, single.gradient.to(at::kBFloat16)));
+}
+
+TEST(SoftmaxLossDetails, OfManyRowsIsTheSumOfItsChunks) {
+  const Batch batch = make_batch({5}, 1 << 20, at::kBFloat16);  // more logits than a chunk takes
+  const Scored together = softmax_loss(batch.logits, batch.targets, 0.1, 0.5, true);
+  at::Tensor sums = at::zeros({2}, at::kDouble);
+  for (std::int64_t row = 0; row < 5; ++row) {
+    const Scored alone = softmax_loss(batch.logits.narrow(0, row, 1), batch.targets.narrow(0, row, 1), 0.1, 0.5, true);
+    sums += alone.sums;
+    EXPECT_TRUE(at::equal(together.gradient[row], alone.gradient[0])) << row;
+  }
+  EXPECT_TRUE(at::allclose(together.sums, sums, 1e-12));
+}
+
+TEST(SoftmaxLossDetails, OnAGpuEqualsTheCpus) {
+  if (!tensor::cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
+    for (const std::int64_t classes : {10, 1003, 50304}) {
+      const Batch batch = make_batch({3, 7}, classes, type);
+      batch.logits[0][0].fill_(-1), batch.targets[0][0].fill_(0);  // the first of equal ones is the answer
+      for (const double smoothing : {0.0, 0.1}) {
+        const Scored cpu = softmax_loss(batch.logits, batch.targets, smoothing, 0.3, true);
+        const Scored gpu = softmax_loss(batch.logits.cuda(), batch.targets.cuda(), smoothing, 0.3, true);
+        EXPECT_NEAR(gpu.sums[0].item<double>(), cpu.sums[0].item<double>(), 1e-4) << classes;
+        EXPECT_EQ(gpu.sums[1].item<double>(), cpu.sums[1].item<double>()) << classes;
+        EXPECT_LT((gpu.gradient.cpu() - cpu.gradient).abs().max().item<double>(), type == at::kFloat ? 1e-6 : 2e-3) << classes;
+        EXPECT_TRUE(at::equal(softmax_loss(batch.logits.cuda(), batch.targets.cuda(), smoothing, 0.3, false).sums, gpu.sums));
+      }
+    }
+}
+
+TEST(SoftmaxLossDetails, OfATargetThatIsNoClassIsNotANumberOnAGpu) {
+  if (!tensor::cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+  const Batch batch = make_batch({4}, 16);
+  batch.targets[2].fill_(16);
+  EXPECT_TRUE(std::isnan(softmax_loss(batch.logits.cuda(), batch.targets.cuda(), 0, 1, true).sums[0].item<double>()));
 }
 
 TEST(SoftmaxLossDetails, OfOneClassIsNothing) {

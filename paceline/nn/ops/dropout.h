@@ -1,6 +1,8 @@
 // The mask of a dropout: 0 with probability 1 − keep, otherwise 1/keep.
 #pragma once
 
+#include <optional>
+
 #include "paceline/nn/op.h"
 
 namespace paceline::nn {

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include "paceline/nn/ops/ops.h"
+#include "paceline/nn/rows.h"
 
 namespace paceline::nn {
 namespace {
@@ -13,14 +14,9 @@ void deliver_positions(const at::Tensor& gradient, const at::Tensor& place, std:
   deliver(place.narrow(0, 0, used), gradient.sum(0), pass);
 }
 
-void deliver_table(const at::Tensor& gradient, const at::Tensor& place, const Pass& pass) {
-  if (pass.table_begun) at::Tensor(place).add_(gradient);
-  else deliver(place, gradient, pass);
-}
-
 class Embedding final : public Op {
  public:
-  explicit Embedding(const graph::Layer& layer) : vocabulary_(layer.vocabulary), positions_(layer.positions) {}
+  explicit Embedding(const graph::Layer& layer) : positions_(layer.positions) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
     const at::Tensor& tokens = inputs[0];  // [batch, positions]
@@ -31,14 +27,14 @@ class Embedding final : public Op {
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
     make_weight_gradients(pass, [this, gradient, places = weights.gradients, tokens = saved[0]](const Pass& then) {
-      deliver_table(at::embedding_dense_backward(gradient, tokens, vocabulary_, -1, false), places[0], then);
+      deliver_table_sums(places[0], gradient, tokens, then.table_begun, then);
       if (positions_ > 0) deliver_positions(gradient, places[1], positions_, then);
     });
     return {at::Tensor()};
   }
 
  private:
-  std::int64_t vocabulary_, positions_;
+  std::int64_t positions_;
 };
 
 /// Some rows of the table. A token that is not among them counts as a row of zeros, and the sum over the axis brings its own.
@@ -62,7 +58,7 @@ class EmbeddingPart final : public Op {
     const at::Tensor gradient = sequence_ ? axis_.gather_positions(given) : given;
     make_weight_gradients(pass, [this, gradient, places = weights.gradients, saved](const Pass& then) {
       const at::Tensor own = gradient.masked_fill(saved[1].unsqueeze(-1), 0);
-      deliver_table(at::embedding_dense_backward(own, saved[0], count_, -1, false), places[0], then);
+      deliver_table_sums(places[0], own, saved[0], then.table_begun, then);
       if (positions_ > 0) deliver_positions(gradient, places[1], positions_, then);
     });
     return {at::Tensor()};

@@ -1,9 +1,28 @@
 #include <ATen/ATen.h>
+#include <torch/version.h>
 
 #include "paceline/nn/ops/linear.h"
 #include "paceline/nn/ops/ops.h"
+#include "paceline/nn/rows.h"
+
+#define PACELINE_WITH_WIDE_PRODUCTS (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 8))
 
 namespace paceline::nn {
+namespace {
+
+/// place ← gᵀx, in mixed precision. Products of 16 bits with results of 32 spare the pass that would cast them.
+void deliver_product(at::Tensor place, const at::Tensor& gradient, const at::Tensor& x, const Pass& pass) {
+#if PACELINE_WITH_WIDE_PRODUCTS
+  if (place.is_cuda() && place.scalar_type() == at::kFloat && gradient.scalar_type() == at::kBFloat16) {
+    if (pass.accumulate) at::addmm_out(place, place, gradient.t(), x, at::kFloat);
+    else at::mm_out(place, gradient.t(), x, at::kFloat);
+    return;
+  }
+#endif
+  deliver(place, at::mm(gradient.t(), x), pass);  // cast while storing
+}
+
+}  // namespace
 
 at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
@@ -12,11 +31,10 @@ at::Tensor linear_forward(const at::Tensor& x, const at::Tensor& weight, const a
 at::Tensor linear_backward(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& weight_gradient,
                            const at::Tensor& bias_gradient, const Pass& pass, bool wants_input) {
   make_weight_gradients(pass, [gradient, x, place = weight_gradient, bias_gradient](const Pass& then) mutable {
-    if (place.scalar_type() != gradient.scalar_type())
-      deliver(place, at::mm(gradient.t(), x), then);  // mixed precision: cast while storing
+    if (place.scalar_type() != gradient.scalar_type()) deliver_product(place, gradient, x, then);
     else if (then.accumulate) place.addmm_(gradient.t(), x);
     else at::mm_out(place, gradient.t(), x);
-    if (bias_gradient.defined()) deliver(bias_gradient, gradient.sum(0), then);
+    if (bias_gradient.defined()) deliver_column_sums(bias_gradient, gradient, then);
   });
   return wants_input ? at::mm(gradient, weight) : at::Tensor();
 }

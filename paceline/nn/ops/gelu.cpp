@@ -5,8 +5,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <bit>
-
+#include "paceline/nn/exponential.h"
 #include "paceline/nn/ops/gelu.h"
 #include "paceline/nn/ops/ops.h"
 
@@ -15,27 +14,6 @@ namespace {
 
 constexpr float kSqrt2OverPi = 0.7978845608028654f, kCubic = 0.044715f;
 constexpr std::int64_t kGrain = 1 << 14;
-
-/// eˣ to a few units in the last place, for |x| ≤ 87 (beyond, the value there): x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ from its
-/// series.
-inline float exponential(float x) {
-  // Clamped by its bits: a comparison of floats may trap, and the compiler would not vectorise it.
-  constexpr auto kLimit = std::bit_cast<std::uint32_t>(87.0f);
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), size = bits & 0x7fffffffu;
-  x = std::bit_cast<float>((size < kLimit ? size : kLimit) | (bits & 0x80000000u));
-  constexpr float kRound = 12582912.0f;  // 1.5 · 2²³: adding it leaves the nearest whole number in the low bits
-  const float shifted = x * 1.44269504f + kRound, whole = shifted - kRound;
-  const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;  // ln 2 in two parts, the first exact in few bits
-  float series = 1.0f / 720;
-  series = series * r + 1.0f / 120;
-  series = series * r + 1.0f / 24;
-  series = series * r + 1.0f / 6;
-  series = series * r + 0.5f;
-  series = series * r + 1.0f;
-  series = series * r + 1.0f;
-  const std::uint32_t power = (std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3f800000u;
-  return series * std::bit_cast<float>(power);
-}
 
 inline float gate(float x) { return 1.0f / (1.0f + exponential(-2.0f * kSqrt2OverPi * (x + kCubic * x * x * x))); }
 

@@ -4,6 +4,7 @@
 #include "paceline/base/error.h"
 #include "paceline/nn/joint_norm.h"
 #include "paceline/nn/ops/ops.h"
+#include "paceline/nn/rows.h"
 
 namespace paceline::nn {
 namespace {
@@ -67,28 +68,26 @@ class BatchNorm final : public Op {
 
 class LayerNorm final : public Op {
  public:
-  explicit LayerNorm(const graph::Layer& layer) : epsilon_(layer.epsilon), features_{layer.output.back()} {}
+  explicit LayerNorm(const graph::Layer& layer) : epsilon_(layer.epsilon) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
-    const at::Tensor shift = weights.values.size() > 1 ? weights.values[1] : at::Tensor();
-    auto [out, mean, inverse_deviation] = at::native_layer_norm(inputs[0], features_, weights.values[0], shift, epsilon_);
-    saved = {inputs[0], mean, inverse_deviation};
-    return out;
+    const NormedRows made = normed_rows(inputs[0].contiguous(), {}, norm_weights(weights), epsilon_);
+    saved = {made.sum, made.mean, made.inverse};
+    return made.y;
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
-    const bool shifted = weights.values.size() > 1;
-    auto [input, scale, shift] =
-        at::native_layer_norm_backward(gradient.contiguous(), saved[0], features_, saved[1], saved[2], weights.values[0],
-                                       shifted ? weights.values[1] : at::Tensor(), {true, true, shifted});
-    deliver(weights.gradients[0], scale, pass);
-    if (shifted) deliver(weights.gradients[1], shift, pass);
-    return {input};
+    return backward_onto(gradient, {}, weights, pass, saved);
+  }
+
+  Tensors backward_onto(const at::Tensor& gradient, const at::Tensor& onto, const Weights& weights, const Pass& pass,
+                        const Tensors& saved) const override {
+    const NormedRows made{.y = {}, .sum = saved[0], .mean = saved[1], .inverse = saved[2]};
+    return {normed_rows_back(gradient.contiguous(), made, norm_weights(weights), onto, pass)};
   }
 
  private:
   double epsilon_;
-  std::vector<std::int64_t> features_;
 };
 
 }  // namespace

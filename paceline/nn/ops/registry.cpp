@@ -32,6 +32,13 @@ constexpr OpKind kKinds[] = {
 
 }  // namespace
 
+Tensors Op::backward_onto(const at::Tensor& gradient, const at::Tensor& onto, const Weights& weights, const Pass& pass,
+                          const Tensors& saved) const {
+  Tensors made = backward(gradient, weights, pass, saved, true);
+  for (at::Tensor& input : made) input = onto + input;
+  return made;
+}
+
 const OpKind& op_kind(graph::Kind kind) {
   for (const OpKind& row : kKinds)
     if (row.kind == kind) return row;

@@ -1,0 +1,38 @@
+// Layers of a transformer that one node of a GraphModule computes together.
+#include "paceline/nn/graph_module.h"
+#include "paceline/nn/ops/fused_rows.h"
+
+namespace paceline::nn {
+
+// Within a unit: a sum of two whose first reader is a layer norm, which then makes the sum too; and a product with a bias that only a GELU
+// reads. Ranks that share layers exchange between these, and workers that are spread may have no samples: they stay apart there.
+void GraphModule::fuse_rows() {
+  using graph::Kind;
+  if (axis_ || spread_) return;
+  const auto& layers = graph_.layers();
+  std::vector<int> readers(layers.size(), 0), first_reader(layers.size(), -1);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    for (const int input : layers[i].inputs)
+      if (++readers[static_cast<std::size_t>(input)] == 1) first_reader[static_cast<std::size_t>(input)] = static_cast<int>(i);
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    if (!nodes_[i].op || layers[i].inputs.size() != 1) continue;
+    const int index = layers[i].inputs[0];
+    const auto before = static_cast<std::size_t>(index);
+    const graph::Layer& source = layers[before];
+    if (!nodes_[before].op || unit_of(index) != unit_of(static_cast<int>(i))) continue;
+    if (layers[i].kind == Kind::layer_norm && source.kind == Kind::add && source.inputs.size() == 2 &&
+        first_reader[before] == static_cast<int>(i)) {
+      nodes_[i].op = make_sum_and_norm(layers[i]);
+      nodes_[i].inputs = source.inputs;
+      nodes_[i].sum = index;
+      nodes_[before] = {};
+    } else if (layers[i].kind == Kind::gelu && source.kind == Kind::fc && source.bias && readers[before] == 1) {
+      Node taken = std::move(nodes_[before]);
+      nodes_[before] = {};
+      taken.op = make_fc_and_gelu(source);
+      nodes_[i] = std::move(taken);
+    }
+  }
+}
+
+}  // namespace paceline::nn

@@ -1,0 +1,14 @@
+// Layers of a transformer that share a pass through memory, which a GPU makes in one kernel (nn/rows.h).
+#pragma once
+
+#include "paceline/nn/op.h"
+
+namespace paceline::nn {
+
+/// The sum of two inputs and its layer norm. Saves the sum first.
+std::unique_ptr<Op> make_sum_and_norm(const graph::Layer& layer_norm);
+
+/// A product with a bias, and GELU.
+std::unique_ptr<Op> make_fc_and_gelu(const graph::Layer& fc);
+
+}  // namespace paceline::nn
