@@ -29,9 +29,8 @@ DATASET = """
 
 # By a word of the snippet: what stands before the function that it becomes, and at the beginning of it.
 AROUND = {
-    "train_program": (NET + DATASET, """
-      const paceline::train::Recipe defaults;
-      const auto loss = [](const torch::Tensor& output, const torch::Tensor&) { return output.mean(); };"""),
+    "train_program": (NET + DATASET + "torch::Tensor loss(const torch::Tensor& output, const torch::Tensor&) { return output.mean(); }",
+                      "const paceline::train::Recipe defaults;"),
     "adopt": ("struct Net : torch::nn::Module {}; torch::Tensor loss_of(Net&, const torch::Tensor& x) { return x; }",
               "const int steps = 1; const torch::Tensor batch;"),
     "DataParallel": (NET, """
