@@ -19,7 +19,7 @@ constexpr double kMacsPerByte = 8;  // a byte of activations, written and read i
 class Cutter {
  public:
   Cutter(const std::vector<UnitCost>& units, std::size_t stages, const StageFits& fits)
-      : count_(units.size()), stages_(stages), fits_(fits) {
+      : count_(units.size()), stages_(stages), fits_(fits), known_(fits ? stages * (count_ + 1) * (count_ + 1) : 0) {
     for (const UnitCost& unit : units) time_.push_back(time_.back() + unit.time);
   }
 
@@ -47,19 +47,30 @@ class Cutter {
     from_.assign(stages_ + 1, std::vector<std::size_t>(count_ + 1, 0));
     best_[0][0] = 0;
     for (std::size_t stage = 0; stage < stages_; ++stage)
-      for (std::size_t last = stage + 1; last + stages_ <= count_ + stage + 1; ++last)  // one unit at least for each stage behind
-        for (std::size_t first = stage; first < last; ++first) {
-          const Units units{first, last};
-          if (best_[stage][first] == kNever || (fits_ && !fits_(stage, units))) continue;
-          const double total = join(best_[stage][first], cost(units));
-          if (total < best_[stage + 1][last]) best_[stage + 1][last] = total, from_[stage + 1][last] = first;
+      for (std::size_t last = stage + 1; last + stages_ <= count_ + stage + 1; ++last) {  // one unit at least for each stage behind
+        double& best = best_[stage + 1][last];
+        for (std::size_t first = last; first-- > stage;) {
+          const double own = cost({first, last});
+          if (own > best || own == kNever) break;  // and more units take longer
+          const double total = join(best_[stage][first], own);
+          // Of equal cuts the one whose last stage has most units. Asking whether it fits takes longest, so it comes last.
+          if (total <= best && total < kNever && fits(stage, {first, last})) best = total, from_[stage + 1][last] = first;
         }
+      }
     return best_[stages_][count_];
+  }
+
+  bool fits(std::size_t stage, const Units& units) {
+    if (!fits_) return true;
+    std::int8_t& known = known_[(stage * (count_ + 1) + units.first) * (count_ + 1) + units.last];
+    if (known == 0) known = fits_(stage, units) ? 1 : -1;
+    return known > 0;
   }
 
   std::size_t count_, stages_;
   const StageFits& fits_;
-  std::vector<double> time_{0};  // of all units before
+  std::vector<std::int8_t> known_;  // by stage, first and last unit: 1 fits, -1 does not, 0 nobody has asked
+  std::vector<double> time_{0};     // of all units before
   std::vector<std::vector<double>> best_;
   std::vector<std::vector<std::size_t>> from_;
 };

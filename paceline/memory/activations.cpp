@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <utility>
 
 namespace paceline::memory {
 namespace {
@@ -71,12 +73,14 @@ Activations::Activations(std::vector<Layer> all, std::vector<graph::Unit> units,
     storage_.push_back(i);
     if (layers[i].inputs.empty()) continue;
     const auto source = static_cast<std::size_t>(layers[i].inputs[0]);
-    const bool same_unit = std::ranges::none_of(units_, [&](const graph::Unit& unit) { return source < unit.first && unit.first <= i; });
+    const auto unit = std::ranges::upper_bound(units_, i, {}, &graph::Unit::last);
+    const bool same_unit = unit == units_.end() || source >= unit->first;
     const bool in_place =
         overwrites(layers[i].kind) && source != 0 && same_unit && readers[source] == 1 && may_be_overwritten(layers[source].kind);
     const bool view = layers[i].kind == Kind::flatten || (layers[i].kind == Kind::dropout && layers[i].probability == 0);
     if (in_place || view) storage_[i] = storage_[source];
   }
+  count_saved(), count_inputs(), count_gradients();
 }
 
 /// Saved beside inputs and outputs.
@@ -104,40 +108,63 @@ std::int64_t Activations::extra(const Layer& layer) const {
   }
 }
 
+void Activations::count_saved() {
+  std::map<std::size_t, std::size_t> latest;  // by storage: the unit that saved it last
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    std::set<std::size_t> storages;
+    std::int64_t sum = 0;
+    for (std::size_t i = units_[unit].first; i < units_[unit].last; ++i) {
+      if (saves_input(layers_[i].kind))
+        for (const int input : layers_[i].inputs) storages.insert(storage_of(static_cast<std::size_t>(input)));
+      if (saves_output(layers_[i].kind)) storages.insert(storage_of(i));
+      sum += extra(layers_[i]);
+    }
+    if (unit + 1 == units_.size()) storages.insert(storage_of(bytes_.size() - 1));  // the loss takes it
+    storages.erase(0);
+    for (const std::size_t storage : storages) {
+      sum += bytes_[storage];
+      if (const auto [known, fresh] = latest.try_emplace(storage, unit); !fresh)
+        again_.push_back({std::exchange(known->second, unit), unit, bytes_[storage]});
+    }
+    own_.push_back(own_.back() + sum);
+  }
+}
+
 std::int64_t Activations::saved(std::size_t first, std::size_t last) const {
-  std::set<std::size_t> storages;
-  std::int64_t sum = 0;
-  for (std::size_t i = units_[first].first; i < units_[last - 1].last; ++i) {
-    if (saves_input(layers_[i].kind))
-      for (const int input : layers_[i].inputs) storages.insert(storage_of(static_cast<std::size_t>(input)));
-    if (saves_output(layers_[i].kind)) storages.insert(storage_of(i));
-    sum += extra(layers_[i]);
-  }
-  if (last == units_.size()) storages.insert(storage_of(bytes_.size() - 1));  // the loss takes it
-  storages.erase(0);
-  for (const std::size_t storage : storages) sum += bytes_[storage];
+  std::int64_t sum = own_[last] - own_[first];
+  const auto begin = std::ranges::lower_bound(again_, first, {}, &Again::unit);
+  for (auto each = begin; each != again_.end() && each->unit < last; ++each)
+    if (each->before >= first) sum -= each->bytes;
   return sum;
 }
 
-std::int64_t Activations::input(std::size_t unit) const {
-  std::set<std::size_t> storages;
-  for (std::size_t i = units_[unit].first; i < bytes_.size(); ++i)
-    for (const int input : layers_[i].inputs)
-      if (static_cast<std::size_t>(input) < units_[unit].first) storages.insert(storage_of(static_cast<std::size_t>(input)));
-  storages.erase(0);
-  std::int64_t sum = 0;
-  for (const std::size_t storage : storages) sum += bytes_[storage];
-  return sum;
+void Activations::count_inputs() {
+  std::vector<std::set<std::size_t>> storages(units_.size());
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    const std::size_t end = unit + 1 < units_.size() ? units_[unit].last : bytes_.size();
+    for (std::size_t i = units_[unit].first; i < end; ++i)
+      for (const int input : layers_[i].inputs)
+        for (std::size_t into = unit + 1; into-- > 0 && static_cast<std::size_t>(input) < units_[into].first;)
+          storages[into].insert(storage_of(static_cast<std::size_t>(input)));
+  }
+  for (std::set<std::size_t>& each : storages) {
+    each.erase(0);
+    std::int64_t sum = 0;
+    for (const std::size_t storage : each) sum += bytes_[storage];
+    inputs_.push_back(sum);
+  }
 }
 
-std::int64_t Activations::gradients(std::size_t unit) const {
-  std::int64_t most = 0;
-  for (std::size_t i = units_[unit].first; i < units_[unit].last; ++i) {
-    std::int64_t alive = bytes_[i];
-    for (const int input : layers_[i].inputs) alive += bytes_[static_cast<std::size_t>(input)];
-    most = std::max(most, alive + extra(layers_[i]));
+void Activations::count_gradients() {
+  for (const graph::Unit& unit : units_) {
+    std::int64_t most = 0;
+    for (std::size_t i = unit.first; i < unit.last; ++i) {
+      std::int64_t alive = bytes_[i];
+      for (const int input : layers_[i].inputs) alive += bytes_[static_cast<std::size_t>(input)];
+      most = std::max(most, alive + extra(layers_[i]));
+    }
+    gradients_.push_back(most);
   }
-  return most;
 }
 
 PassBytes pass_bytes(const Activations& activations, std::size_t first, std::size_t last, const std::string& recompute) {

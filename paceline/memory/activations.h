@@ -29,23 +29,35 @@ class Activations {
   /// Saved by units [first, last), each storage once. The batch itself, which whoever feeds the model holds, does not count.
   std::int64_t saved(std::size_t first, std::size_t last) const;
   /// What goes into a unit; of the first one, nothing, as above.
-  std::int64_t input(std::size_t unit) const;
+  std::int64_t input(std::size_t unit) const { return inputs_[unit]; }
   /// What comes out of the last layer.
   std::int64_t output() const { return bytes_.back(); }
   /// Its gradient, and what the loss needs in fp32 for a chunk of it.
   std::int64_t loss() const;
   /// The largest gradients that are alive at once while a unit goes back: of its layers' inputs and outputs.
-  std::int64_t gradients(std::size_t unit) const;
+  std::int64_t gradients(std::size_t unit) const { return gradients_[unit]; }
 
  private:
   std::size_t storage_of(std::size_t layer) const { return storage_[layer]; }
   std::int64_t extra(const graph::Layer& layer) const;
+  void count_saved();
+  void count_inputs();
+  void count_gradients();
 
   std::vector<graph::Layer> layers_;
   std::vector<graph::Unit> units_;
   PassSize size_;
   std::vector<std::size_t> storage_;  // by layer: whose memory its output lies in
   std::vector<std::int64_t> bytes_;   // by layer: of its output
+
+  // A planner asks for the same units thousands of times.
+  std::vector<std::int64_t> inputs_, gradients_;  // by unit
+  std::vector<std::int64_t> own_{0};              // sums over units [0, i) of what each saves by itself
+  struct Again {
+    std::size_t before = 0, unit = 0;  // both save this storage, and none between them
+    std::int64_t bytes = 0;
+  };
+  std::vector<Again> again_;  // by ascending `unit`
 };
 
 /// What is held between the forward and the backward pass of a micro-batch over units [first, last), and the most that is held at any

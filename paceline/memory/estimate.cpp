@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/graph/hybrid.h"
-#include "paceline/graph/tensor_split.h"
+#include "paceline/memory/share.h"
 #include "paceline/schedule/pipeline.h"
 
 namespace paceline::memory {
-namespace {
+namespace estimator {  // with a name: Estimator::Kept has members of these types
 
 struct CategoryName {
   std::string_view name, help;
@@ -30,68 +29,33 @@ constexpr CategoryName kNames[] = {
 
 std::int64_t divided(std::int64_t bytes, std::int64_t parts) { return (bytes + parts - 1) / parts; }
 
-/// What one rank of the tensor axis has of the network.
-struct Share {
-  std::vector<graph::Layer> layers;  // up to the logits
-  std::vector<graph::Unit> units;
-  std::vector<std::int64_t> parameters, statistics;  // by unit: elements
-  std::vector<std::int64_t> spread;                  // by unit: elements of which every data-parallel worker has others
-  struct Tied {
-    std::size_t table = 0, head = 0;  // units
-    std::int64_t elements = 0;        // of the table
-  };
-  std::optional<Tied> tied = {};  // embeddings
-};
-
-std::size_t unit_of(const std::vector<graph::Unit>& units, std::size_t layer) {
-  return static_cast<std::size_t>(std::ranges::find_if(units, [&](const graph::Unit& each) { return layer < each.last; }) - units.begin());
+PassSize size_of_pass(const Plan& plan) {
+  return {.samples = std::max<std::int64_t>(divided(plan.samples, plan.micro_batches), 1), .element = plan.product};
 }
 
-Share share_of(const graph::Graph& graph, const Plan& plan) {
-  Share share{.layers = {}, .units = graph::units_of(graph), .parameters = {}, .statistics = {}, .spread = {}};
-  const bool hybrid = plan.hybrid != "none" && plan.data > 1;
-  const graph::TensorSplit split =
-      hybrid ? graph::hybrid_split(graph, plan.hybrid, plan.data, plan.batch > 0 ? plan.batch : plan.samples * plan.data)
-             : graph::tensor_split(graph, plan.tensor, plan.sequence && plan.tensor > 1);
-  const auto end = static_cast<std::size_t>(graph.logits()) + 1;
-  // A part of the channels of the whole batch is as large as all channels of a worker's samples.
-  for (std::size_t i = 0; i < end; ++i) {
-    const graph::Layer& whole = graph.layers()[i];
-    graph::Layer& local = share.layers.emplace_back(hybrid ? whole : graph::local_layer(graph, split, i, 0));
-    if (whole.kind != graph::Kind::attention) continue;
-    local.positions = whole.output[0];
-    local.channels = whole.output.back() / whole.heads * local.heads;
-  }
-  share.parameters.assign(share.units.size(), 0), share.statistics.assign(share.units.size(), 0),
-      share.spread.assign(share.units.size(), 0);
-  for (const graph::LocalTensor& tensor_ : graph::local_tensors(graph, split, 0)) {
-    const auto layer = static_cast<std::size_t>(tensor_.whole.layer);
-    const bool experts = tensor_.whole.spread && plan.data > 1, spread = experts || (hybrid && tensor_.slice);
-    auto& sums = spread ? share.spread : tensor_.whole.trainable ? share.parameters : share.statistics;
-    sums[unit_of(share.units, layer)] += divided(graph::elements(tensor_.shape), experts ? plan.data : 1);
-  }
-  if (const int head = graph.tied(); head >= 0) {
-    const auto table = static_cast<std::size_t>(graph.layers()[static_cast<std::size_t>(head)].table);
-    const graph::Layer& local = share.layers[table];
-    share.tied = {unit_of(share.units, table), unit_of(share.units, static_cast<std::size_t>(head)), local.vocabulary * local.channels};
-  }
-  return share;
-}
+using Passes = std::map<std::pair<std::size_t, std::size_t>, PassBytes>;  // by units
 
 /// What ranks of a pipeline's stages hold, whatever units these have.
 class Ranks {
  public:
-  Ranks(const graph::Graph& graph, const Plan& plan)
-      : plan_(plan), share_(share_of(graph, plan)), activations_(share_.layers, share_.units, size_of_pass()) {}
+  /// `passes`: those of these activations and of the plan's recomputation that were counted before.
+  Ranks(const Plan& plan, const Share& share, const Activations& activations, Passes& passes)
+      : plan_(plan), share_(share), activations_(activations), passes_(passes) {}
 
   RankKind kind(int rank, std::vector<graph::Units> held) const {
+    const Bytes state_of_held = state(held);
+    RankKind made = kind(rank, std::move(held), state_of_held);
+    made.name = plan_.pipeline == 1 ? "every rank" : fmt::format("stage {} of {}", rank + 1, plan_.pipeline);
+    return made;
+  }
+
+  RankKind kind(int rank, std::vector<graph::Units> held, const Bytes& state_of_held) const {
     RankKind kind;
-    kind.name = plan_.pipeline == 1 ? "every rank" : fmt::format("stage {} of {}", rank + 1, plan_.pipeline);
     kind.ranks = plan_.data * plan_.tensor;
     const std::int64_t common = sum_in(share_.parameters, held);
     kind.parameters = common + sum_in(share_.spread, held);
     kind.in_flight = in_flight(rank);
-    kind.bytes = state(held);
+    kind.bytes = state_of_held;
     kind.held = std::move(held);
     add_activations(kind);
     if (plan_.data > 1) kind.bytes[Category::communication] += travelling(common, kind.held);
@@ -102,7 +66,8 @@ class Ranks {
   bool fits(std::size_t stage, const graph::Units& units) const {
     const std::int64_t part = plan_.limit / plan_.chunks;
     const auto rank = static_cast<int>(stage % static_cast<std::size_t>(plan_.pipeline));
-    return state({units}).state() <= part && kind(rank, {units}).bytes.total() <= part;
+    const Bytes alone = state({units});
+    return alone.state() <= part && kind(rank, {units}, alone).bytes.total() <= part;
   }
 
   std::vector<RankKind> kinds(const std::vector<graph::Units>& stages) const {
@@ -111,11 +76,10 @@ class Ranks {
     return kinds;
   }
 
- private:
-  PassSize size_of_pass() const {
-    return {.samples = std::max<std::int64_t>(divided(plan_.samples, plan_.micro_batches), 1), .element = plan_.product};
-  }
+  /// No cut can fit: the state of all stages together is more than they may have. Stages have it at least.
+  bool hopeless() const { return state({{0, share_.units.size()}}).state() > plan_.limit * plan_.pipeline; }
 
+ private:
   /// Micro-batches of which a stage holds activations at once.
   std::int64_t in_flight(int rank) const {
     if (plan_.pipeline == 1) return 1;
@@ -168,11 +132,13 @@ class Ranks {
   Bytes state(const std::vector<graph::Units>& held) const {
     Bytes bytes;
     const std::int64_t count = sum_in(share_.parameters, held);
-    std::vector<std::int64_t> units;
+    std::array<std::int64_t, 2> units{};  // the two largest
     for (const graph::Units& range : held)
-      for (std::size_t i = range.first; i < range.last; ++i) units.push_back(share_.parameters[i]);
-    std::ranges::sort(units, std::greater{});
-    units.resize(std::max<std::size_t>(units.size(), 2), 0);
+      for (std::size_t i = range.first; i < range.last; ++i) {
+        const std::int64_t each = share_.parameters[i];
+        if (each > units[0]) units = {each, units[0]};
+        else units[1] = std::max(units[1], each);
+      }
     const auto shared = [&](int stage, std::int64_t all) { return plan_.zero >= stage ? divided(all, plan_.data) : all; };
     const bool apart = plan_.data > 1;
     bytes[Category::parameters] =
@@ -205,11 +171,8 @@ class Ranks {
 
   /// What travels to the experts of the largest such layer, and what comes: of every slot its features.
   std::int64_t exchanged(const graph::Units& units) const {
-    std::int64_t most = 0;
-    for (std::size_t i = share_.units[units.first].first; plan_.data > 1 && i < share_.units[units.last - 1].last; ++i)
-      if (const graph::Layer& layer = share_.layers[i]; layer.kind == graph::Kind::experts)
-        most = std::max(most, layer.experts * graph::expert_slots(layer) * layer.output[1]);
-    return 2 * most * size_of_pass().samples * plan_.product;
+    const std::int64_t most = plan_.data > 1 ? largest_in(share_.slots, {units}) : 0;
+    return 2 * most * size_of_pass(plan_).samples * plan_.product;
   }
 
   void add_activations(RankKind& kind) const {
@@ -233,24 +196,25 @@ class Ranks {
   }
 
   const Plan& plan_;
-  Share share_;
-  Activations activations_;
-  mutable std::map<std::pair<std::size_t, std::size_t>, PassBytes> passes_;  // a cut tries the same units as many stages
+  const Share& share_;
+  const Activations& activations_;
+  Passes& passes_;  // a cut tries the same units as many stages
 };
 
-std::vector<graph::Units> cut(const graph::Graph& graph, const Plan& plan, const Ranks& ranks) {
-  std::vector<graph::UnitCost> costs = graph::counted_costs(graph);
+std::vector<graph::Units> cut(std::vector<graph::UnitCost> costs, const Plan& plan, const Ranks& ranks) {
   ensure(plan.times.empty() || plan.times.size() == costs.size(), "every unit was measured");
   for (std::size_t unit = 0; unit < plan.times.size(); ++unit) costs[unit].time = plan.times[unit];
   const graph::StageCount count{.ranks = plan.pipeline, .chunks = plan.chunks};
   std::vector<graph::Units> fastest = graph::cut_stages(costs, count);
-  if (plan.limit == 0 || largest(ranks.kinds(fastest)).bytes.total() <= plan.limit) return fastest;
+  if (plan.limit == 0 || largest(ranks.kinds(fastest)).bytes.total() <= plan.limit || ranks.hopeless()) return fastest;
   std::vector<graph::Units> fitting =
       graph::cut_stages(costs, count, [&](std::size_t stage, const graph::Units& units) { return ranks.fits(stage, units); });
   return fitting.empty() ? fastest : fitting;
 }
 
-}  // namespace
+}  // namespace estimator
+
+using namespace estimator;
 
 std::string_view name_of(Category category) { return kNames[static_cast<std::size_t>(category)].name; }
 std::string_view help_of(Category category) { return kNames[static_cast<std::size_t>(category)].help; }
@@ -266,11 +230,44 @@ std::int64_t Bytes::state() const {
          of[static_cast<std::size_t>(Category::masters)] + of[static_cast<std::size_t>(Category::moments)];
 }
 
-std::vector<graph::Units> cut_stages(const graph::Graph& graph, const Plan& plan) { return cut(graph, plan, Ranks(graph, plan)); }
+struct Estimator::Kept {
+  const graph::Graph& graph;
+  std::vector<graph::UnitCost> costs = graph::counted_costs(graph);
+  bool spreads = std::ranges::any_of(graph.parameters(), &graph::Parameter::spread);
+
+  using ShareKey = std::tuple<int, bool, std::string, int, std::int64_t>;
+  using PassKey = std::tuple<ShareKey, std::int64_t, std::int64_t>;
+  std::map<ShareKey, Share> shares = {};
+  std::map<PassKey, Activations> activations = {};
+  std::map<std::pair<PassKey, std::string>, Passes> passes = {};
+
+  Ranks ranks(const Plan& plan) {
+    const bool hybrid = plan.hybrid != "none" && plan.data > 1;
+    const ShareKey key{plan.tensor, plan.sequence, hybrid ? plan.hybrid : "", hybrid || spreads ? plan.data : 1,
+                       hybrid ? (plan.batch > 0 ? plan.batch : plan.samples * plan.data) : 0};
+    auto share = shares.find(key);
+    if (share == shares.end()) share = shares.emplace(key, share_of(graph, plan)).first;
+    const PassSize size = size_of_pass(plan);
+    const PassKey pass{key, size.samples, size.element};
+    const auto kept = activations.try_emplace(pass, share->second.layers, share->second.units, size).first;
+    return {plan, share->second, kept->second, passes[{pass, plan.recompute}]};
+  }
+};
+
+Estimator::Estimator(const graph::Graph& graph) : kept_(std::make_unique<Kept>(Kept{.graph = graph})) {}
+Estimator::~Estimator() = default;
+
+std::vector<graph::Units> Estimator::cut_stages(const Plan& plan) const { return cut(kept_->costs, plan, kept_->ranks(plan)); }
+
+std::vector<RankKind> Estimator::estimate(const Plan& plan, const std::vector<graph::Units>& stages) const {
+  const Ranks ranks = kept_->ranks(plan);
+  return ranks.kinds(stages.empty() ? cut(kept_->costs, plan, ranks) : stages);
+}
+
+std::vector<graph::Units> cut_stages(const graph::Graph& graph, const Plan& plan) { return Estimator(graph).cut_stages(plan); }
 
 std::vector<RankKind> estimate(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages) {
-  const Ranks ranks(graph, plan);
-  return ranks.kinds(stages.empty() ? cut(graph, plan, ranks) : stages);
+  return Estimator(graph).estimate(plan, stages);
 }
 
 const RankKind& largest(const std::vector<RankKind>& kinds) {

@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,22 @@ struct RankKind {
   std::int64_t parameters = 0;     // elements, before ZeRO shares them
   std::int64_t in_flight = 1;      // micro-batches of which it holds activations, each of one chunk
   Bytes bytes;
+};
+
+/// What many plans of one network need: keeps what they have in common, so that thousands of them are cheap. The network outlives it. Not
+/// thread-safe.
+class Estimator {
+ public:
+  explicit Estimator(const graph::Graph& graph);
+  ~Estimator();
+
+  /// As the functions below.
+  std::vector<graph::Units> cut_stages(const Plan& plan) const;
+  std::vector<RankKind> estimate(const Plan& plan, const std::vector<graph::Units>& stages = {}) const;
+
+ private:
+  struct Kept;
+  std::unique_ptr<Kept> kept_;
 };
 
 /// The units of each virtual stage of the pipeline: of the cuts that the limit allows, the one whose slowest stage is fastest. Where none

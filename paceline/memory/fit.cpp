@@ -65,7 +65,11 @@ std::vector<Plan> candidates(const Plan& plan) {
 }  // namespace
 
 Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages) {
-  const std::vector<RankKind> kinds = estimate(graph, plan, stages);
+  return need_of(Estimator(graph), plan, stages);
+}
+
+Need need_of(const Estimator& network, const Plan& plan, const std::vector<graph::Units>& stages) {
+  const std::vector<RankKind> kinds = network.estimate(plan, stages);
   const RankKind& most = largest(kinds);
   Need need{.bytes = most.bytes.total(), .rank = most.name};
   for (std::size_t i = 0; i < kCategories; ++i)
@@ -75,11 +79,12 @@ Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<grap
 }
 
 std::optional<Change> nearest_fit(const graph::Graph& graph, const Plan& plan, std::int64_t limit) {
+  const Estimator network(graph);
   for (const Plan& candidate : candidates(plan)) {
     try {
       for (const graph::Parameter& parameter : graph.parameters())
         if (parameter.spread) graph::check_experts(parameter.shape[0], candidate.data);
-      if (const std::int64_t bytes = need_of(graph, candidate).bytes; bytes <= limit)
+      if (const std::int64_t bytes = need_of(network, candidate).bytes; bytes <= limit)
         return Change{settings_between(plan, candidate), bytes};
     } catch (const ConfigError&) {  // heads, channels or experts that cannot be shared so, more stages than units
     }

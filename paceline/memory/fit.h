@@ -17,6 +17,7 @@ struct Need {
 };
 /// `stages`: as in estimate().
 Need need_of(const graph::Graph& graph, const Plan& plan, const std::vector<graph::Units>& stages = {});
+Need need_of(const Estimator& network, const Plan& plan, const std::vector<graph::Units>& stages = {});
 
 /// A change of a plan as a recipe says it: "parallel.zero=2 train.recompute=units".
 struct Change {

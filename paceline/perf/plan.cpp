@@ -23,7 +23,8 @@ void check(const PlanQuestion& question) {
   ensure(question.strategies.single != nullptr && question.strategies.allreduce != nullptr, "the strategies state their programs");
 }
 
-constexpr double kWorthShowing = 2;  // times the best: slower plans are not looked for
+constexpr double kWorthShowing = 2;   // times the best: slower plans are not looked for
+constexpr std::size_t kImproved = 2;  // times the rows of the table: so many of the best plans are tried with other buckets
 
 /// Choices of one group have the same mesh and stage of ZeRO's; a table shows the best of each group.
 using Group = std::tuple<int, int, int, int, std::string>;
@@ -52,11 +53,10 @@ class Search {
       if (each.seconds > cutoff_) break;
       consider(each);
     }
-    for (auto& [group, plan] : best_) {
-      improve(plan);
-      plans_.exact.push_back(plan);
-    }
-    sort_and_cut(plans_.exact);
+    for (auto& [group, plan] : best_) plans_.exact.push_back(std::move(plan));
+    sort_and_cut(plans_.exact, kImproved * question_.rows);
+    for (Plan& plan : plans_.exact) improve(plan);
+    sort_and_cut(plans_.exact, question_.rows);
     for (Plan& plan : plans_.exact) costs_.add_gains(plan);
     return std::move(plans_);
   }
@@ -117,9 +117,9 @@ class Search {
     }
   }
 
-  void sort_and_cut(std::vector<Plan>& plans) const {
+  static void sort_and_cut(std::vector<Plan>& plans, std::size_t rows) {
     std::ranges::stable_sort(plans, {}, [](const Plan& plan) { return plan.cost.seconds; });
-    if (plans.size() > question_.rows) plans.resize(question_.rows);
+    if (plans.size() > rows) plans.resize(rows);
   }
 
   const PlanQuestion& question_;

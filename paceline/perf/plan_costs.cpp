@@ -75,7 +75,7 @@ struct PlanCosts::Variant {
 };
 
 PlanCosts::PlanCosts(const PlanQuestion& question)
-    : question_(question), units_(static_cast<int>(graph::units_of(*question.graph).size())) {
+    : question_(question), memory_(*question.graph), units_(static_cast<int>(graph::units_of(*question.graph).size())) {
   for (auto& [name, cluster] : faster_clusters(question.cluster)) variants_.push_back(std::make_unique<Variant>(name, cluster));
 }
 PlanCosts::~PlanCosts() = default;
@@ -102,11 +102,11 @@ std::optional<Plan> PlanCosts::fitted(Choice choice) const {
   memory::Plan plan = memory_plan(question_, choice);
   const std::int64_t limit = memory_limit(question_);
   std::vector<graph::Units> stages = cut_of(choice);
-  std::vector<memory::RankKind> kinds = memory::estimate(*question_.graph, plan, stages);
+  std::vector<memory::RankKind> kinds = memory_.estimate(plan, stages);
   if (memory::largest(kinds).bytes.total() > limit && choice.program.pipeline > 1) {
     plan.limit = limit;
-    stages = memory::cut_stages(*question_.graph, plan);
-    kinds = memory::estimate(*question_.graph, plan, stages);
+    stages = memory_.cut_stages(plan);
+    kinds = memory_.estimate(plan, stages);
     choice.cut_gb = static_cast<double>(limit) / 1e9;
   }
   const memory::RankKind& most = memory::largest(kinds);
@@ -168,11 +168,11 @@ std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
   return state(model_of(choice), choice.program);
 }
 
-StepCost PlanCosts::cost(const Variant& variant, const Choice& choice) const {
+StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
   const ComputeTimes& times = variant.times_of(question_, choice);
   const auto other = std::ranges::find(question_.strategies.others, choice.strategy, &OtherStrategy::key);
-  if (other == question_.strategies.others.end()) return variant.model.cost(programs(choice), choice.program, times);
-  StepCost cost = variant.model.cost(programs(choice), choice.program, times, {.asynchronous = other->asynchronous});
+  if (other == question_.strategies.others.end()) return variant.model.cost(stages, choice.program, times);
+  StepCost cost = variant.model.cost(stages, choice.program, times, {.asynchronous = other->asynchronous});
   if (other->period <= 1) return cost;
   // Between meetings every worker is alone.
   const StepCost alone = variant.model.cost(question_.strategies.single(model_of(choice), choice.program), choice.program, times);
@@ -194,7 +194,8 @@ StepCost PlanCosts::cost(const Variant& variant, const Choice& choice) const {
 void PlanCosts::add_cost(Plan& plan) const {
   const Variant& cluster = *variants_.front();
   const schedule::ProgramSettings& program = plan.choice.program;
-  plan.cost = cost(cluster, plan.choice);
+  const std::vector<schedule::Program> stages = programs(plan.choice);
+  plan.cost = cost(cluster, plan.choice, stages);
   const auto workers = static_cast<double>(plan.choice.workers());
   const auto other = std::ranges::find(question_.strategies.others, plan.choice.strategy, &OtherStrategy::key);
   const bool asynchronous = other != question_.strategies.others.end() && other->asynchronous;
@@ -213,7 +214,7 @@ void PlanCosts::add_cost(Plan& plan) const {
   plan.device_hours = workers * kSamples / plan.samples_per_s / 3600;
   plan.money = plan.device_hours * question_.price;
   std::int64_t largest = 0;
-  for (const schedule::Program& stage : programs(plan.choice))
+  for (const schedule::Program& stage : stages)
     for (const Action& action : stage)
       if (action.kind == Action::Kind::communicate && action.axis == Action::Axis::data && action.elements > largest &&
           action.exchange < Action::Exchange::barrier) {
@@ -224,7 +225,9 @@ void PlanCosts::add_cost(Plan& plan) const {
 
 void PlanCosts::add_gains(Plan& plan) const {
   plan.gains.clear();
-  for (std::size_t i = 1; i < variants_.size(); ++i) plan.gains.push_back({variants_[i]->name, cost(*variants_[i], plan.choice).seconds});
+  const std::vector<schedule::Program> stages = programs(plan.choice);
+  for (std::size_t i = 1; i < variants_.size(); ++i)
+    plan.gains.push_back({variants_[i]->name, cost(*variants_[i], plan.choice, stages).seconds});
 }
 
 }  // namespace paceline::perf

@@ -26,7 +26,7 @@ class PlanCosts {
 
  private:
   struct Variant;  // the cluster, or the cluster with one part twice as fast
-  StepCost cost(const Variant& variant, const Choice& choice) const;
+  StepCost cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
   const schedule::ProgramModel& model_of(const Choice& choice) const;
   const std::vector<graph::Units>& cut_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
@@ -34,6 +34,7 @@ class PlanCosts {
   double tensor_seconds(const Choice& choice, std::int64_t samples) const;
 
   const PlanQuestion& question_;
+  memory::Estimator memory_;
   std::vector<std::unique_ptr<Variant>> variants_;  // the first is the cluster itself
   int units_ = 0;
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;

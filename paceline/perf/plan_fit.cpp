@@ -22,29 +22,32 @@ std::vector<Choice> frugal(const PlanQuestion& question, const Choice& mesh) {
   return made;
 }
 
-std::int64_t need_of(const PlanQuestion& question, const Choice& choice) {
+std::int64_t need_of(const PlanQuestion& question, const memory::Estimator& network, const Choice& choice) {
   memory::Plan plan = memory_plan(question, choice);
   plan.limit = memory_limit(question);  // a cut that fits, where there is one
-  return memory::need_of(*question.graph, plan).bytes;
+  return memory::need_of(network, plan).bytes;
+}
+
+std::optional<SmallestNeed> least_of(const PlanQuestion& question, const memory::Estimator& network) {
+  std::optional<SmallestNeed> least;
+  for (const Choice& mesh : meshes(question))
+    for (const Choice& choice : frugal(question, mesh))
+      if (const std::int64_t bytes = need_of(question, network, choice); !least || bytes < least->bytes) least = {bytes, choice};
+  return least;
 }
 
 }  // namespace
 
-std::optional<SmallestNeed> smallest_need(const PlanQuestion& question) {
-  std::optional<SmallestNeed> least;
-  for (const Choice& mesh : meshes(question))
-    for (const Choice& choice : frugal(question, mesh))
-      if (const std::int64_t bytes = need_of(question, choice); !least || bytes < least->bytes) least = {bytes, choice};
-  return least;
-}
+std::optional<SmallestNeed> smallest_need(const PlanQuestion& question) { return least_of(question, memory::Estimator(*question.graph)); }
 
 std::optional<std::int64_t> smallest_cluster(const PlanQuestion& question) {
+  const memory::Estimator network(*question.graph);
   PlanQuestion larger = question;
   larger.fixed.clear();
   for (std::int64_t workers = 1; workers <= kMostDevices; workers *= 2) {
     larger.workers = workers;
     larger.cluster.hosts = (workers + larger.cluster.devices - 1) / larger.cluster.devices;
-    const std::optional<SmallestNeed> least = smallest_need(larger);
+    const std::optional<SmallestNeed> least = least_of(larger, network);
     if (least && least->bytes <= memory_limit(question)) return workers;
   }
   return std::nullopt;
