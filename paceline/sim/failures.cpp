@@ -13,6 +13,7 @@
 namespace paceline::sim {
 namespace {
 
+constexpr double kCalm = 20;      // of segments that are this much shorter than the mean time between failures, many are one event
 constexpr double kHopeless = 12;  // segments of so many mean times between failures end once in 10⁵ attempts
 
 /// The clock's unit: so short against the mean time between failures that nothing is lost, and so long that thousands of them fit.
@@ -41,8 +42,9 @@ class JobLife {
     const double count = static_cast<double>(steps.size());
     step_s_ = sum / count, deviation_s_ = std::sqrt(std::max(0.0, squares / count - step_s_ * step_s_));
     steps_ = std::max(1.0, std::round(settings.interval_s / step_s_));
-    if (const double segment = steps_ * step_s_ + settings.checkpoint_s;
-        segment > kHopeless * mean_s_ || settings.restart_s > kHopeless * mean_s_)
+    const double segment = steps_ * step_s_ + settings.checkpoint_s;
+    together_ = std::max(1.0, std::floor(mean_s_ / (kCalm * segment)));
+    if (segment > kHopeless * mean_s_ || settings.restart_s > kHopeless * mean_s_)
       throw ConfigError(
           fmt::format("some device fails every {:.3g} s, and {:.3g} s between checkpoints or {:.3g} s for a restart hardly ever pass "
                       "without a failure; "
@@ -60,7 +62,7 @@ class JobLife {
 
  private:
   enum Actor : std::size_t { kFailure, kProgress };
-  enum class Doing { segment, checkpoint, restart };
+  enum class Doing { segment, checkpoint, restart, calm };
 
   void plan_failure() { loop_.plan(kFailure, in_units(-mean_s_ * std::log(1 - stream_.uniform_double()), unit_s_)); }
   void begin(Doing doing, double duration) {
@@ -69,12 +71,28 @@ class JobLife {
   }
   /// The sum of many independent steps is normally distributed.
   void begin_segment() {
+    if (together_ > 1) {
+      const double count = together_ * steps_;
+      const double computed = count * step_s_ + std::sqrt(count) * deviation_s_ * static_cast<double>(stream_.normal());
+      cycle_s_ = std::max(computed, 0.1 * count * step_s_) / together_ + settings_.checkpoint_s;
+      return begin(Doing::calm, together_ * cycle_s_);
+    }
     const double drawn = steps_ * step_s_ + std::sqrt(steps_) * deviation_s_ * static_cast<double>(stream_.normal());
     begin(Doing::segment, std::max(drawn, 0.1 * steps_ * step_s_));
   }
   double passed() const { return static_cast<double>((loop_.now() - begun_).count()) * unit_s_; }
 
+  /// So many segments of those that are one event have their checkpoints.
+  void keep_calm_segments(double count) {
+    life_.checkpoints_s += count * settings_.checkpoint_s, life_.useful_s += count * (cycle_s_ - settings_.checkpoint_s);
+    life_.checkpoints += static_cast<std::int64_t>(count);
+  }
+
   void progress() {
+    if (doing_ == Doing::calm) {
+      keep_calm_segments(together_);
+      return begin_segment();
+    }
     if (doing_ == Doing::segment) {
       segment_s_ = passed();
       return begin(Doing::checkpoint, settings_.checkpoint_s);
@@ -86,6 +104,13 @@ class JobLife {
 
   void fail() {
     ++life_.failures;
+    if (doing_ == Doing::calm) {
+      const double whole = std::floor(passed() / cycle_s_), rest = passed() - whole * cycle_s_;
+      keep_calm_segments(whole);
+      life_.lost_s += rest, life_.longest_loss_s = std::max(life_.longest_loss_s, std::min(rest, cycle_s_ - settings_.checkpoint_s));
+      begin(Doing::restart, settings_.restart_s);
+      return plan_failure();
+    }
     const double lost = segment_s_ + passed();
     if (doing_ == Doing::restart) life_.restarts_s += passed();
     else life_.lost_s += lost, life_.longest_loss_s = std::max(life_.longest_loss_s, doing_ == Doing::segment ? passed() : segment_s_);
@@ -96,6 +121,7 @@ class JobLife {
 
   const FailureSettings& settings_;
   double mean_s_, unit_s_, step_s_ = 0, deviation_s_ = 0, steps_ = 1;
+  double together_ = 1, cycle_s_ = 0;  // segments that are one event, and how long each of them takes with its checkpoint
   RandomStream stream_;
   EventLoop loop_;
   Survival life_;

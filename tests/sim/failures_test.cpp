@@ -32,11 +32,21 @@ TEST_P(Daly, TheSimulatedGoodputIsThatOfTheModel) {
 }
 INSTANTIATE_TEST_SUITE_P(, Daly,
                          testing::Values(Life{1e6, 60, 300, 1000}, Life{1e5, 60, 300, 300}, Life{1e6, 600, 10, 5000},
-                                         Life{3e5, 0, 2000, 500}));
+                                         Life{3e5, 0, 2000, 500},
+                                         // Many checkpoints between two failures, which are one event.
+                                         Life{1e8, 60, 300, 100}, Life{1e9, 0, 2000, 0.1}, Life{1e9, 2, 0, 1}));
 
 TEST(Failures, WithoutCheckpointsCostHalfAnIntervalIsLostAtEachFailure) {
   const Survival life = survive({.mtbf_s = 1e6, .devices = 10, .interval_s = 1000}, kSteps);
   EXPECT_NEAR(life.lost_s / static_cast<double>(life.failures), 500, 20);
+}
+
+/// A checkpoint behind every step, for millions of years.
+TEST(Failures, HoweverShortTheIntervalItEnds) {
+  const Survival life = survive({.mtbf_s = 1e14, .devices = 10, .checkpoint_s = 1, .interval_s = 0, .failures = 1000}, kSteps);
+  EXPECT_NEAR(life.share(), 0.5, 1e-3);
+  EXPECT_NEAR(static_cast<double>(life.checkpoints), life.wall_s / 2, 1e-3 * life.wall_s);
+  EXPECT_LE(life.longest_loss_s, 1.2);
 }
 
 TEST(Failures, AWorkerOfAServerFailsAlone) {

@@ -50,6 +50,20 @@ TEST(Replay, AStepIsComputationAndAllreduceOneAfterTheOther) {
   }
 }
 
+/// Seven samples in three micro-batches are two, two and three.
+TEST(Replay, MicroBatchesNeedNotBeEqual) {
+  class Counting final : public perf::ComputeTimes {
+   public:
+    double seconds(const schedule::Action&, std::int64_t samples) const override { return 1e-3 * static_cast<double>(samples); }
+    double uncertainty() const override { return 0; }
+  };
+  Job job = plain_job(1, 0);
+  job.stages = {{}};
+  for (int i = 0; i < 3; ++i) job.stages[0].push_back(compute(Work::forward, 0, 2)), job.stages[0].back().micro_batch = i;
+  job.settings.samples = 7, job.settings.micro_batches = 3;
+  for (const double step : run(job, Counting()).steps) EXPECT_NEAR(step, 7e-3, 1e-9);
+}
+
 TEST(Replay, OverlapIsThatOfTheStudysRecurrence) {
   // One allreduce behind each layer's backward pass, beside the next: t and c of perf/step_time.h.
   constexpr int kLayers = 5;
