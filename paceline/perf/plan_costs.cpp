@@ -5,6 +5,7 @@
 #include "paceline/base/error.h"
 #include "paceline/graph/units.h"
 #include "paceline/memory/fit.h"
+#include "paceline/perf/period.h"
 #include "paceline/perf/plan_space.h"
 #include "paceline/perf/program_model.h"
 #include "paceline/perf/roofline_times.h"
@@ -173,22 +174,15 @@ StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std
   const auto other = std::ranges::find(question_.strategies.others, choice.strategy, &OtherStrategy::key);
   if (other == question_.strategies.others.end()) return variant.model.cost(stages, choice.program, times);
   StepCost cost = variant.model.cost(stages, choice.program, times, {.asynchronous = other->asynchronous});
+  // Where there is no server, nobody's gradients are late: workers average with a neighbour's replica as it is.
+  const auto visits = [](const schedule::Program& program) {
+    return std::ranges::any_of(program, [](const Action& action) { return action.axis == Action::Axis::server; });
+  };
+  if (std::ranges::none_of(stages, visits)) cost.staleness = 0;
   if (other->period <= 1) return cost;
   // Between meetings every worker is alone.
   const StepCost alone = variant.model.cost(question_.strategies.single(model_of(choice), choice.program), choice.program, times);
-  const auto mean = [&](double meeting, double without) {
-    return (meeting + static_cast<double>(other->period - 1) * without) / static_cast<double>(other->period);
-  };
-  cost.seconds = mean(cost.seconds, alone.seconds), cost.low = mean(cost.low, alone.low), cost.high = mean(cost.high, alone.high);
-  cost.split.compute = mean(cost.split.compute, alone.split.compute);
-  cost.split.optimizer = mean(cost.split.optimizer, alone.split.optimizer);
-  cost.split.encoding = mean(cost.split.encoding, alone.split.encoding);
-  cost.split.bubble = mean(cost.split.bubble, alone.split.bubble);
-  cost.split.straggling = mean(cost.split.straggling, 0);
-  for (std::size_t axis = 0; axis < kProgramAxes; ++axis)
-    cost.split.exposed.of[axis] = mean(cost.split.exposed.of[axis], alone.split.exposed.of[axis]);
-  cost.steps_per_s = 1 / cost.seconds;
-  return cost;
+  return mean_over_period(cost, alone, other->period);
 }
 
 void PlanCosts::add_cost(Plan& plan) const {

@@ -58,8 +58,8 @@ class ProfileReader {
     Json document;
     try {
       document = Json::parse(text);
-    } catch (const Json::parse_error& problem) {
-      throw ConfigError(fmt::format("{}: is not JSON (byte {}); `paceline profile NETWORK` writes one", source_, problem.byte));
+    } catch (const Json::exception& problem) {  // its grammar, or a number that no double holds
+      throw ConfigError(fmt::format("{}: is not JSON ({}); `paceline profile NETWORK` writes one", source_, problem.what()));
     }
     Profile profile{.network = text_at(document, "", "network"), .device = text_at(document, "", "device"), .tables = {}};
     std::size_t index = 0;

@@ -6,6 +6,7 @@
 #include "paceline/base/error.h"
 #include "paceline/graph/registry.h"
 #include "paceline/memory/fit.h"
+#include "paceline/perf/period.h"
 #include "paceline/perf/plan_costs.h"
 #include "paceline/perf/plan_fit.h"
 #include "paceline/perf/plan_space.h"
@@ -171,6 +172,41 @@ TEST(Plan, OthersStandApart) {
   const Plans met = make_plans(always);
   const auto often = std::ranges::find_if(met.others, [](const Plan& plan) { return plan.choice.strategy == "rarely"; });
   EXPECT_GT(rarely->samples_per_s, often->samples_per_s);
+}
+
+/// Nobody's gradient is late where workers meet each other and no server.
+TEST(Plan, StalenessIsAServers) {
+  const graph::Graph graph = network("alexnet");
+  PlanQuestion question = ask(graph, "p100", 8, 64);
+  const Programs served = [](const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
+    using schedule::Action;
+    schedule::ProgramWriter writer(model, settings, 0);
+    writer.communicate(Action::Lane::compute, Action::Exchange::pull, Action::Axis::server, writer.elements(), 4);
+    writer.passes();
+    writer.communicate(Action::Lane::compute, Action::Exchange::push, Action::Axis::server, writer.elements(), 4);
+    return std::vector<schedule::Program>{writer.take()};
+  };
+  question.strategies.others = {{.key = "neighbours", .programs = plain_programs, .asynchronous = true},
+                                {.key = "served", .programs = served, .asynchronous = true}};
+  const Plans plans = make_plans(question);
+  ASSERT_EQ(plans.others.size(), 2u);
+  for (const Plan& plan : plans.others) EXPECT_EQ(plan.cost.staleness, plan.choice.strategy == "served" ? 7 : 0) << plan.choice.strategy;
+}
+
+TEST(Period, IsTheMeanOfAMeetingAndOfStepsAlone) {
+  StepCost meeting, alone;
+  meeting.seconds = 10, meeting.split.compute = 4, meeting.split.exposed[schedule::Action::Axis::data] = 6, meeting.steps_per_s = 0.1;
+  meeting.bytes[schedule::Action::Axis::data] = 400, meeting.stages.resize(1), alone.stages.resize(1);
+  meeting.stages[0].bytes = meeting.bytes;
+  alone.seconds = alone.split.compute = 4, alone.bottleneck = "compute";
+  const StepCost mean = mean_over_period(meeting, alone, 4);
+  EXPECT_DOUBLE_EQ(mean.seconds, (10 + 3 * 4) / 4.0);
+  EXPECT_DOUBLE_EQ(mean.split.total(), mean.seconds);
+  EXPECT_DOUBLE_EQ(mean.split.exposed.sum(), 1.5);
+  EXPECT_DOUBLE_EQ(mean.stages[0].bytes.sum(), 100);
+  EXPECT_DOUBLE_EQ(mean.steps_per_s, 1 / 5.5);
+  EXPECT_EQ(mean.bottleneck, "compute");
+  EXPECT_DOUBLE_EQ(mean_over_period(meeting, alone, 1).seconds, 10);
 }
 
 TEST(Plan, AChoiceInARecipesWords) {

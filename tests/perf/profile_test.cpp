@@ -94,6 +94,7 @@ TEST(Profile, NamesFileAndPlaceOfWhatIsWrong) {
   EXPECT_THAT(refusal("\"network\"", "\"net\""), AllOf(HasSubstr("x.json"), HasSubstr("network")));
   EXPECT_THAT(refusal("\"fp32\"", "\"fp31\""), AllOf(HasSubstr("x.json: tables[0].precision"), HasSubstr("'fp32'")));
   EXPECT_THAT(refusal("\"workers\": 1", "\"workers\": 0"), AllOf(HasSubstr("x.json: tables[0].workers"), HasSubstr("0")));
+  EXPECT_THAT(refusal("\"forward\": 3.0", "\"forward\": 1e999"), HasSubstr("x.json"));
   EXPECT_THAT(refusal("\"forward\": 3.0", "\"forward\": -3.0"),
               AllOf(HasSubstr("tables[0].units[0].measured[1].forward"), HasSubstr("-3")));
   EXPECT_THAT(refusal("\"samples\": 8", "\"samples\": 0.5"), HasSubstr("tables[0].around_s[0].samples"));

@@ -1,0 +1,11 @@
+// Steps of workers that meet every few steps: what one costs on average.
+#pragma once
+
+#include "paceline/perf/cost.h"
+
+namespace paceline::perf {
+
+/// The mean over a period of `steps`: one step with a meeting, the others alone.
+StepCost mean_over_period(const StepCost& meeting, const StepCost& alone, std::int64_t steps);
+
+}  // namespace paceline::perf
