@@ -15,9 +15,12 @@ namespace {
 
 using nlohmann::json;
 
+/// 0 where there is none: a summary has null for what was not measured.
 double number(const json& object, const char* key) {
   const auto found = object.find(key);
-  return found == object.end() || !found->is_number() ? std::nan("") : found->get<double>();
+  if (found == object.end() || !found->is_number()) return 0;
+  const double value = found->get<double>();
+  return std::isfinite(value) ? value : 0;
 }
 
 VerifiedRun from_json(const json& summary, const json& prediction) {

@@ -91,6 +91,22 @@ TEST(Verification, ReadsTheSummariesOfRuns) {
   EXPECT_FALSE(read_verified(found[1]).has_value());
 }
 
+/// What a run did not measure stands as null in its summary, and as no NaN anywhere else.
+TEST(Verification, NothingIsNotANumber) {
+  const TemporaryFolder folder;
+  RunStarted start;
+  start.network = "mlp", start.batch = 64, start.strategy = "allreduce", start.device = "cpu", start.precision = "fp32";
+  start.prediction.emplace().step_s = 0.02;  // and nothing else
+  RunEnded end;
+  end.step_s = 0.025, end.run = "runs/one";
+  Summary summary(folder / "summary.json");
+  summary.on(start), summary.on(end);
+  const auto read = read_verified(folder / "summary.json");
+  ASSERT_TRUE(read.has_value());
+  const std::string text = to_json(verify({*read})).dump();
+  EXPECT_EQ(text.find("null"), std::string::npos) << text;
+}
+
 TEST(Verification, RefusesWhatIsNoSummary) {
   const TemporaryFolder folder;
   std::ofstream(folder / "summary.json") << "[1, 2";
