@@ -120,7 +120,7 @@ double total(const perf::ProfileTable& table, double perf::UnitSeconds::*pass, s
 
 /// How much longer a whole step of a run takes than its pieces in the table. Every rank trains by itself, all at the same time.
 void measure_around(const Measurement& of, train::Recipe recipe, const measure::Rank& rank, perf::ProfileTable& table) {
-  constexpr std::int64_t kLeastSteps = 12, kMostSteps = 200;
+  constexpr std::int64_t kLeast = 12, kMost = 200;  // steps
   recipe.optim = of.options.optimizers.front();
   const auto parameters = [](double sum, const perf::UnitProfile& unit) { return sum + static_cast<double>(unit.parameters); };
   const double update = update_seconds(table, recipe.optim.name, std::accumulate(table.units.begin(), table.units.end(), 0.0, parameters));
@@ -130,7 +130,7 @@ void measure_around(const Measurement& of, train::Recipe recipe, const measure::
     recipe.data.batch = samples, recipe.data.test_samples = 1;
     if (recipe.data.name == "random") recipe.data.train_samples = std::max<std::int64_t>(2 * samples, 64);
     const auto wanted = static_cast<std::int64_t>(of.options.seconds / std::max(pieces, 1e-9));
-    const std::int64_t steps = rank.agreed(std::clamp(wanted, kLeastSteps, kMostSteps));
+    const std::int64_t steps = rank.agreed(std::clamp(wanted, kLeast, kMost));
     rank.meet();
     table.around_s[samples] = rank.mean(train::measure_step(recipe, rank.threads, steps)) - pieces;
   }
