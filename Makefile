@@ -28,14 +28,12 @@ program: configure
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: configure libraries
+.PHONY: configure
 configure: packages
 	cmake -S . -B $(BUILD) -G Ninja
 
-libraries: configure
-	cmake --build $(BUILD) -j $(JOBS) --target paceline_libraries
-
-install: program libraries
+install: configure
+	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline_libraries
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 packages:

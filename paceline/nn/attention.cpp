@@ -61,17 +61,22 @@ Kernel kernel_for(const at::Tensor& qkv, const AttentionForm& form, const Pass& 
 
 /// The kernels' backward passes add up in the order in which their blocks come, unless LibTorch is told to be deterministic. That is a
 /// switch of the process, and other operations refuse to run under it; so it is on for the kernel's call alone, where the run is to repeat.
-/// Networks with attention have none of these operations.
+/// Of those operations, networks with attention have products alone, and tensor::configure_libtorch sees to it that these run.
 class FixedOrder {
  public:
   FixedOrder() : on_(repeats()) {
     if (!on_) return;
     lock_ = std::unique_lock(mutex());
-    at::globalContext().setDeterministicFillUninitializedMemory(false);
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    at::Context& context = at::globalContext();
+    was_on_ = context.deterministicAlgorithms(), warned_ = context.deterministicAlgorithmsWarnOnly();
+    filled_ = context.deterministicFillUninitializedMemory();
+    context.setDeterministicFillUninitializedMemory(false);
+    context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   }
   ~FixedOrder() {
-    if (on_) at::globalContext().setDeterministicAlgorithms(false, false);
+    if (!on_) return;
+    at::globalContext().setDeterministicAlgorithms(was_on_, warned_);
+    at::globalContext().setDeterministicFillUninitializedMemory(filled_);
   }
   FixedOrder(const FixedOrder&) = delete;
   FixedOrder& operator=(const FixedOrder&) = delete;
@@ -81,7 +86,7 @@ class FixedOrder {
     static std::mutex one;
     return one;
   }
-  bool on_;
+  bool on_, was_on_ = false, warned_ = false, filled_ = true;
   std::unique_lock<std::mutex> lock_;
 };
 

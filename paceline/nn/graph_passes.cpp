@@ -170,7 +170,7 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
     deliveries.put_off_to(wanted.weights ? nullptr : &trace.later[unit]);
     for (std::size_t i = begins_[unit + 1]; i-- > begins_[unit];) {
       Node& node = nodes_[i];
-      if (!gradients[i].defined()) continue;  // nothing before it is trained: the flatten in front of a perceptron
+      if (!gradients[i].defined() || !node.op) continue;  // nothing before it is trained: the flatten in front of a perceptron
       const Tensors saved = std::exchange(trace.saved[i], {});
       if (node.draws) begin_stream(deliveries.pass(), i);  // attention draws its masks again
       Tensors inputs;

@@ -52,7 +52,8 @@ at::Tensor loss_of_chunk(const at::Tensor& logits, const at::Tensor& targets, do
 
 #if PACELINE_WITH_CUDA
 bool has_kernel(const at::Tensor& rows, const at::Tensor& labels) {
-  return rows.is_cuda() && rows.is_contiguous() && labels.is_contiguous() && labels.scalar_type() == at::kLong &&
+  return rows.is_cuda() && labels.device() == rows.device() && labels.numel() == rows.size(0) && rows.is_contiguous() &&
+         labels.is_contiguous() && labels.scalar_type() == at::kLong &&
          (rows.scalar_type() == at::kBFloat16 || rows.scalar_type() == at::kFloat);
 }
 

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cfloat>
 #include <string>
 
@@ -121,7 +122,8 @@ __global__ void __launch_bounds__(kLossThreads)
   if (threadIdx.x == 0) {
     const double log_sum = static_cast<double>(all.largest) + log(static_cast<double>(all.exponentials));
     const double logit = known ? static_cast<double>(static_cast<float>(own[target])) : static_cast<double>(NAN);
-    sums[row] = log_sum - (1 - smoothing) * logit - smoothing / static_cast<double>(classes) * static_cast<double>(all.sum);
+    sums[row] =
+        log_sum - (1 - smoothing) * logit - (smoothing > 0 ? smoothing / static_cast<double>(classes) * static_cast<double>(all.sum) : 0.0);
     sums[rows + row] = all.best == target ? 1.0 : 0.0;
   }
   if (!gradient) return;
@@ -139,16 +141,25 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
+/// Bytes of a row that a block may keep: what this GPU lets a kernel ask for, less what the sums of a block take.
+std::size_t most_kept() {
+  constexpr std::size_t kSums = 2048;
+  int device = 0, most = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return std::min(kMostKept, static_cast<std::size_t>(most) - std::min(kSums, static_cast<std::size_t>(most)));
+}
+
 template <class T>
 void launch(const LossRows& shape, const void* logits, const std::int64_t* targets, double smoothing, double scale, double* sums,
             void* gradient, void* stream) {
   const bool vectors = shape.classes % kVector == 0;  // a row then begins at a multiple of 16 bytes, as tensors of LibTorch do
   const std::size_t bytes = static_cast<std::size_t>(shape.classes) * sizeof(T);
-  const bool kept = vectors && gradient && bytes <= kMostKept;
+  const bool kept = vectors && gradient && bytes <= most_kept();
   const auto kernel = kept      ? softmax_loss_rows<T, kVector, true>
                       : vectors ? softmax_loss_rows<T, kVector, false>
                                 : softmax_loss_rows<T, 1, false>;
-  if (kept) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMostKept));
+  if (kept) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   kernel<<<static_cast<unsigned>(shape.rows), kLossThreads, kept ? bytes : 0, static_cast<cudaStream_t>(stream)>>>(
       static_cast<const T*>(logits), targets, shape.rows, shape.classes, smoothing, static_cast<float>(scale), sums,
       static_cast<T*>(gradient));

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 
 #include "paceline/base/affinity.h"
@@ -85,9 +86,14 @@ void configure_libtorch(const c10::Device& device, Precision precision, int thre
   if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) set(used);
   at::Context::setFlushDenormal(true);
   at::globalContext().setUserEnabledMkldnn(onednn_pays());
-  // The vendors' libraries choose their loops when they are first called: one thread makes that call, and the others wait for it.
+  // The vendors' libraries choose their loops when they are first called: one thread makes that call, and the others wait for it. Before
+  // the first product on a GPU, LibTorch looks once whether cuBLAS was told to repeat itself; while one worker's attention is computed in a
+  // fixed order (nn/attention.cpp), the products of the others would be refused without. This is as much memory as LibTorch gives anyway.
   static std::once_flag first_product;
-  std::call_once(first_product, [] { at::mm(at::ones({64, 64}), at::ones({64, 64})); });
+  std::call_once(first_product, [&] {
+    if (device.is_cuda()) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+    at::mm(at::ones({64, 64}), at::ones({64, 64}));
+  });
   if (!device.is_cuda()) return;
   at::globalContext().setAllowTF32CuBLAS(precision != Precision::fp32);
   at::globalContext().setAllowTF32CuDNN(precision != Precision::fp32);

@@ -19,7 +19,7 @@ if ALL:
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 COMPONENTS = ["comm", "data_parallel", "parameter_server", "train", "program"]
-DEADLINE_S = 1500
+DEADLINE_S = 1000
 
 
 def run(*words, code=0, **more):
