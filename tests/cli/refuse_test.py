@@ -29,7 +29,7 @@ class WrongWords(CliTest):
         self.refused("bench", "allreduce", "--algorithms", "rign", "--sizes", "1K", "--engines", "local", says=["did you mean 'ring'?"])
         self.refused("bench", "all_gather", "--algorithms", "double_binary_tree", "--sizes", "1K", says=["all_gather"])
         self.refused("list", "network", says=["did you mean 'networks'?"])
-        self.refused("completions", "fish", says=["bash"])
+        self.refused("completions", "tcsh", says=["bash"])
         self.refused("graph", says=["NETWORK"])
         self.assertIn("Usage", self.run_paceline(code=WRONG_INPUT).stderr)
 
