@@ -17,6 +17,8 @@ struct Timing {
   /// Seconds of one call, while all ranks make it at the same time: the mean over the ranks. `work` may meet the other ranks, since all
   /// make as many calls. Collective.
   double of(const std::function<void()>& work) const;
+  /// The same where `before` precedes every call and does not count.
+  double behind(const std::function<void()>& before, const std::function<void()>& work) const;
 };
 
 }  // namespace paceline::measure

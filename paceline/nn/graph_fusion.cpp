@@ -29,7 +29,7 @@ void GraphModule::fuse_rows() {
     } else if (layers[i].kind == Kind::gelu && source.kind == Kind::fc && source.bias && readers[before] == 1) {
       Node taken = std::move(nodes_[before]);
       nodes_[before] = {};
-      taken.op = make_fc_and_gelu(source);
+      taken.op = make_fc_and_gelu();
       nodes_[i] = std::move(taken);
     }
   }

@@ -16,12 +16,6 @@ using Exchange = Action::Exchange;
 
 constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor, Axis::server};
 
-/// Samples of a micro-batch, as schedule/program_writer.h cuts them.
-std::int64_t samples_of(const schedule::ProgramSettings& settings, int micro_batch) {
-  const std::int64_t parts = std::max<std::int64_t>(std::min(settings.micro_batches, settings.samples), 1);
-  return schedule::part(settings.samples, static_cast<int>(parts), micro_batch).size();
-}
-
 /// Seconds of a stage's actions, behind those of the stages before it; what it sends and for how long goes to `stage`.
 void add_durations(std::vector<double>& durations, StageCost& stage, int rank, const schedule::Program& program,
                    const schedule::ProgramSettings& settings, const ComputeTimes& times, Prices& prices, double crowd) {
@@ -29,7 +23,7 @@ void add_durations(std::vector<double>& durations, StageCost& stage, int rank, c
   for (const Action& action : program) {
     double seconds = 0;
     if (action.kind == Action::Kind::compute) {
-      const std::int64_t samples = samples_of(settings, action.micro_batch);
+      const std::int64_t samples = settings.samples_of(action.micro_batch);
       seconds = times.seconds(action, samples), idle = times.idle_seconds(action, samples);
       if (action.lane != Action::Lane::compute) seconds *= crowd;
     } else if (action.kind == Action::Kind::communicate) {

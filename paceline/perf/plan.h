@@ -68,6 +68,7 @@ struct PlanQuestion {
   const graph::Graph* graph = nullptr;
   Cluster cluster;
   std::int64_t workers = 1;
+  double crowd = 1;                       // ranks of a host for each of its devices (CostOptions)
   std::int64_t batch = 1;                 // samples of a step, all workers together
   std::int64_t memory = 0;                // bytes of a device; 0: what the cluster says
   std::int64_t storage = 4;               // bytes of a stored parameter

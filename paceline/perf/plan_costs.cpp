@@ -172,8 +172,8 @@ std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
 StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
   const ComputeTimes& times = variant.times_of(question_, choice);
   const auto other = std::ranges::find(question_.strategies.others, choice.strategy, &OtherStrategy::key);
-  if (other == question_.strategies.others.end()) return variant.model.cost(stages, choice.program, times);
-  StepCost cost = variant.model.cost(stages, choice.program, times, {.asynchronous = other->asynchronous});
+  if (other == question_.strategies.others.end()) return variant.model.cost(stages, choice.program, times, {.crowd = question_.crowd});
+  StepCost cost = variant.model.cost(stages, choice.program, times, {.asynchronous = other->asynchronous, .crowd = question_.crowd});
   // Where there is no server, nobody's gradients are late: workers average with a neighbour's replica as it is.
   const auto visits = [](const schedule::Program& program) {
     return std::ranges::any_of(program, [](const Action& action) { return action.axis == Action::Axis::server; });
@@ -181,7 +181,8 @@ StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std
   if (std::ranges::none_of(stages, visits)) cost.staleness = 0;
   if (other->period <= 1) return cost;
   // Between meetings every worker is alone.
-  const StepCost alone = variant.model.cost(question_.strategies.single(model_of(choice), choice.program), choice.program, times);
+  const std::vector<schedule::Program> single = question_.strategies.single(model_of(choice), choice.program);
+  const StepCost alone = variant.model.cost(single, choice.program, times, {.crowd = question_.crowd});
   return mean_over_period(cost, alone, other->period);
 }
 

@@ -1,13 +1,19 @@
 #include "paceline/schedule/program.h"
 
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "paceline/base/error.h"
+#include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
+
+int ProgramSettings::parts() const { return static_cast<int>(std::max<std::int64_t>(std::min(micro_batches, samples), 1)); }
+
+std::int64_t ProgramSettings::samples_of(int micro_batch) const { return part(samples, parts(), micro_batch).size(); }
 
 std::string_view name_of(Action::Kind kind) {
   constexpr std::array<std::string_view, 3> kNames = {"compute", "communicate", "wait"};

@@ -137,6 +137,10 @@ struct ProgramSettings {
   std::string algorithm = "auto";
   std::int64_t staleness = 1;  // stale_sync
   int servers = 1;             // that share the parameters
+
+  /// Micro-batches that are computed: no more than there are samples.
+  int parts() const;
+  std::int64_t samples_of(int micro_batch) const;
 };
 // Strategies that meet every few steps (local_sgd and its like) state the step at which they do.
 

@@ -15,11 +15,7 @@ using Lane = Action::Lane;
 using Work = Action::Work;
 
 ProgramWriter::ProgramWriter(const ProgramModel& model, const ProgramSettings& settings, int rank)
-    : model_(model),
-      settings_(settings),
-      rank_(rank),
-      parts_(static_cast<int>(std::max<std::int64_t>(std::min(settings.micro_batches, settings.samples), 1))),
-      gathered_(model.units.size(), kAbsent) {
+    : model_(model), settings_(settings), rank_(rank), parts_(settings.parts()), gathered_(model.units.size(), kAbsent) {
   const auto place = static_cast<std::size_t>(rank);
   if (settings.pipeline == 1) chunks_ = {{0, static_cast<int>(model.units.size())}};
   else {
@@ -84,8 +80,6 @@ std::int64_t ProgramWriter::elements() const {
                          [](std::int64_t sum, const BucketEntry& entry) { return sum + entry.elements; });
 }
 
-std::int64_t ProgramWriter::samples_of(int micro_batch) const { return part(settings_.samples, parts_, micro_batch).size(); }
-
 ProgramWriter::UnitRange ProgramWriter::units_of(int chunk) const { return chunks_.at(static_cast<std::size_t>(chunk)); }
 
 void ProgramWriter::pass(Work work, UnitRange range, int micro_batch) {
@@ -97,7 +91,7 @@ void ProgramWriter::meet(const std::vector<ProgramModel::Meeting>& meetings, int
   for (const ProgramModel::Meeting& meeting : meetings) {
     const int ranks = meeting.axis == Action::Axis::tensor ? settings_.tensor : settings_.data;
     if (ranks > 1)
-      communicate(Lane::compute, meeting.exchange, meeting.axis, meeting.elements * samples_of(micro_batch) + meeting.fixed,
+      communicate(Lane::compute, meeting.exchange, meeting.axis, meeting.elements * settings_.samples_of(micro_batch) + meeting.fixed,
                   static_cast<double>(settings_.activation_bytes));
   }
 }
@@ -205,7 +199,7 @@ void ProgramWriter::local_passes(const GradientListener& listener) {
 int ProgramWriter::border_message(Lane lane, Exchange exchange, const PipelineMessage& message, std::vector<int> after) {
   const std::vector<int>& behind = settings_.stages[static_cast<std::size_t>(message.border % settings_.pipeline)];
   const int last = behind.at(static_cast<std::size_t>(message.border / settings_.pipeline * 2 + 1)) - 1;  // unit before the border
-  const std::int64_t elements = model_.units.at(static_cast<std::size_t>(last)).border * samples_of(message.micro_batch);
+  const std::int64_t elements = model_.units.at(static_cast<std::size_t>(last)).border * settings_.samples_of(message.micro_batch);
   return this->message(lane, exchange, Action::Axis::pipeline, message.peer, 2 * message.border + (message.gradients ? 1 : 0), elements,
                        static_cast<double>(settings_.activation_bytes), std::move(after));
 }

@@ -51,7 +51,6 @@ class ProgramWriter {
     int first = 0, last = 0;
   };
   int add(Action action);
-  std::int64_t samples_of(int micro_batch) const;
   UnitRange units_of(int chunk) const;
   void forward(UnitRange range, int micro_batch);
   void backward(UnitRange range, int micro_batch, Action::Work work, const GradientListener* listener);

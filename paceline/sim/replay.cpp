@@ -57,16 +57,14 @@ Replay::Replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel 
 }
 
 void Replay::prepare_stages() {
-  // As schedule/program_writer.h cuts them: micro-batches need not be equal.
-  const auto parts = static_cast<int>(std::max<std::int64_t>(std::min(job_.settings.micro_batches, job_.settings.samples), 1));
-  const auto samples = [&](const Action& action) { return schedule::part(job_.settings.samples, parts, action.micro_batch).size(); };
   for (const schedule::Program& program : job_.stages) {
     Stage stage{.program = &program};
     int crossings = 0;
     for (int i = 0; i < std::ssize(program); ++i) {
       const Action& action = program[static_cast<std::size_t>(i)];
       stage.lanes[static_cast<std::size_t>(action.lane)].push_back(i);
-      stage.seconds.push_back(action.kind == Action::Kind::compute ? times_.seconds(action, samples(action)) : 0);
+      stage.seconds.push_back(action.kind == Action::Kind::compute ? times_.seconds(action, job_.settings.samples_of(action.micro_batch))
+                                                                   : 0);
       if (action.lane == Action::Lane::compute) stage.compute_s += stage.seconds.back();
       // Ranks of the data and tensor axes have the same program; stages of a pipeline meet in the order of their own.
       const bool across =

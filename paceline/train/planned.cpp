@@ -93,7 +93,9 @@ class ScaledTimes final : public perf::ComputeTimes {
     const double before = before_->seconds(action, samples);
     return measured_->seconds(action, samples) * (before > 0 ? after_->seconds(action, samples) / before : 1);
   }
+  double around_seconds(std::int64_t samples) const override { return measured_->around_seconds(samples); }
   double uncertainty() const override { return before_->uncertainty(); }
+  std::vector<std::string> notes() const override { return measured_->notes(); }
 
  private:
   std::unique_ptr<perf::ComputeTimes> measured_, before_, after_;
@@ -112,7 +114,7 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
                                           .storage_bytes = storage,
                                           .moments = moments,
                                           .compression = choice.compression};
-    const perf::ProfileTable& table = inputs.profile->table(precision, std::min(inputs.workers, inputs.cluster.devices));
+    const perf::ProfileTable& table = table_for(*inputs.profile, precision, std::min(inputs.workers, inputs.cluster.devices), inputs.crowd);
     auto measured = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, inputs.cluster.device, settings);
     if (device == inputs.cluster.device) return measured;
     return std::make_unique<ScaledTimes>(std::move(measured), std::make_unique<perf::RooflineTimes>(graph, inputs.cluster.device, settings),
@@ -129,6 +131,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   perf::PlanQuestion question;
   question.graph = &graph;
   question.cluster = inputs.cluster;
+  question.crowd = inputs.crowd;
   question.workers = inputs.workers > 0 ? inputs.workers : inputs.cluster.processes();
   question.batch = recipe.data.batch;
   question.memory = plan.limit;
@@ -152,7 +155,8 @@ Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
 
 PlannedRecipe planned(const Recipe& recipe, const RunHosts& hosts) {
   const graph::Graph graph = graph_for(recipe.model, make_datasets(recipe).training->info());
-  PlanInputs inputs{.cluster = predicted_cluster(recipe, hosts), .profile = predicted_profile(recipe), .workers = 0};
+  PredictedCluster here = predicted_cluster(recipe, hosts);
+  PlanInputs inputs{.cluster = std::move(here.cluster), .profile = predicted_profile(recipe), .workers = 0, .crowd = here.crowd};
   inputs.workers = inputs.cluster.processes();
   perf::PlanQuestion question = plan_question(recipe, graph, inputs);
   if (recipe.train.memory_gb <= 0) question.memory = machine_memory(recipe, hosts);

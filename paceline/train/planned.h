@@ -17,6 +17,7 @@ struct PlanInputs {
   perf::Cluster cluster;
   std::optional<perf::Profile> profile;  // of the recipe's network; else by the roofline
   std::int64_t workers = 0;              // 0: as many as the cluster has devices
+  double crowd = 1;                      // ranks of a host for each of its devices
 };
 
 /// `graph` and `inputs` outlive the question. Strategies and compressors are those of the registries; the recipe's own mesh is not looked

@@ -1,6 +1,7 @@
 #include "paceline/train/prediction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -29,27 +30,6 @@ std::string profile_source(const Recipe& recipe) {
   if (!recipe.train.profile.empty()) return recipe.train.profile;
   const std::string usual = recipe.model.network + ".profile.json";
   return std::filesystem::exists(usual) ? usual : "";
-}
-
-/// Ranks of a host for each of its devices.
-double crowd_of(const perf::Cluster& cluster, const RunHosts& hosts) {
-  return static_cast<double>(hosts.workers_per_host) / static_cast<double>(std::max<std::int64_t>(cluster.devices, 1));
-}
-
-/// Of a device's speed a part for each rank that uses it; more than all of it where a rank has several.
-void divide_devices(perf::Cluster& cluster, double crowd) {
-  for (perf::Quantity* value : {&cluster.device.flops, &cluster.device.tf32.flops, &cluster.device.bf16.flops, &cluster.device.fp16.flops,
-                                &cluster.device.memory_bandwidth, &cluster.device.update_bandwidth, &cluster.device.reduce_bandwidth})
-    value->value /= crowd;
-}
-
-/// As many hosts and places for ranks as the run has. On a CPU a device of the file is its share of the cores, so that fewer ranks have
-/// more of them each; more ranks take turns (perf::CostOptions::crowd).
-perf::Cluster cluster_for(const Recipe& recipe, perf::Cluster cluster, const RunHosts& hosts) {
-  if (const double crowd = crowd_of(cluster, hosts); on_cpu(recipe) && crowd < 1) divide_devices(cluster, crowd);
-  cluster.hosts = hosts.hosts, cluster.devices = hosts.workers_per_host;
-  cluster.sides.clear();
-  return cluster;
 }
 
 observe::Prediction said(const perf::StepCost& cost) {
@@ -83,15 +63,14 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   if (servers && recipe.ps.executor != "threads" && recipe.ps.executor != "processes") return std::nullopt;
   const RecipeStep step = step_of(recipe, graph, hosts.place, stages);
   const std::string source = cluster_source(recipe), profiled = profile_source(recipe);
-  const perf::Cluster found = perf::find_cluster(source), cluster = cluster_for(recipe, found, hosts);
-  const double crowd = crowd_of(found, hosts);
+  const auto [cluster, crowd] = predicted_cluster(recipe, hosts);
   const perf::RooflineSettings settings = roofline_settings(recipe, step.settings.front());
   std::optional<perf::Profile> profile;
   std::unique_ptr<perf::ComputeTimes> times;
   perf::Jitter jitter;
   if (!profiled.empty()) {
     profile = perf::find_profile(profiled);
-    const perf::ProfileTable& table = profile->table(settings.precision, std::min<std::int64_t>(hosts.workers_per_host, found.devices));
+    const perf::ProfileTable& table = table_for(*profile, settings.precision, hosts.workers_per_host, crowd);
     if (table.jitter > 0) jitter = {.distribution = "gamma", .shape = 1 / (table.jitter * table.jitter)};
     times = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, cluster.device, settings);
   } else {
@@ -119,12 +98,23 @@ bool knows_machine(const Recipe& recipe) {
   return !recipe.train.cluster.empty() || std::filesystem::exists(kProbed) || !profile_source(recipe).empty();
 }
 
-perf::Cluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) {
-  const perf::Cluster found = perf::find_cluster(cluster_source(recipe));
-  perf::Cluster cluster = cluster_for(recipe, found, hosts);
-  // A planner does not know which of its ranks take turns when: all of them, all the time.
-  if (const double crowd = crowd_of(found, hosts); on_cpu(recipe) && crowd > 1) divide_devices(cluster, crowd);
-  return cluster;
+// As many hosts and places for ranks as the run has. On a CPU a device of the file is its share of the cores, so that fewer ranks have more
+// of them each; more ranks take turns.
+PredictedCluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) {
+  perf::Cluster cluster = perf::find_cluster(cluster_source(recipe));
+  const double crowd = static_cast<double>(hosts.workers_per_host) / static_cast<double>(std::max<std::int64_t>(cluster.devices, 1));
+  perf::Device& device = cluster.device;
+  if (on_cpu(recipe) && crowd < 1)
+    for (perf::Quantity* value : {&device.flops, &device.tf32.flops, &device.bf16.flops, &device.fp16.flops, &device.memory_bandwidth,
+                                  &device.update_bandwidth, &device.reduce_bandwidth, &device.page_bandwidth})
+      value->value /= crowd;
+  cluster.hosts = hosts.hosts, cluster.devices = hosts.workers_per_host;
+  cluster.sides.clear();
+  return {std::move(cluster), std::max(crowd, 1.0)};
+}
+
+const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precision precision, std::int64_t ranks, double crowd) {
+  return profile.table(precision, std::max<std::int64_t>(std::llround(static_cast<double>(ranks) / crowd), 1));
 }
 
 std::optional<perf::Profile> predicted_profile(const Recipe& recipe) {

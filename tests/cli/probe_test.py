@@ -13,10 +13,11 @@ class Probe(CliTest):
         self.assertEqual((cluster["name"], cluster["hosts"], cluster["devices"]), ("my_machine", 1, 2))
         device = cluster["device"]
         for quantity in [device["memory_bandwidth"], device["memory"], device["launch"], device["update_bandwidth"], device["reduce_bandwidth"],
-                         device["slowdown"], device["speeds"]["fp32"]["flops"], cluster["inside"]["latency"], cluster["inside"]["bandwidth"]]:
+                         device["page_bandwidth"], device["slowdown"], device["speeds"]["fp32"]["flops"], cluster["inside"]["latency"], cluster["inside"]["bandwidth"]]:
             self.assertEqual(quantity["source"], "measured")
             self.assertGreater(quantity["value"], 0)
         self.assertIn(("allreduce", "ring"), {(row["collective"], row["algorithm"]) for row in cluster["collectives"]})
+        self.assertEqual({row["ranks"] for row in cluster["collectives"]}, {2, 4}, "four ranks take turns on two devices")
         self.assertEqual(self.files(), ["cluster.toml"])
         study = self.json_of("study", "ccgrid2019", "--networks", "lenet5", "--cluster", "cluster.toml")
         self.assertEqual(study["cluster"]["flops"]["value"], device["speeds"]["fp32"]["flops"]["value"])

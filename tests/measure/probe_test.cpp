@@ -41,7 +41,7 @@ TEST(Probe, MeasuresEveryValueOfAHost) {
   EXPECT_EQ(cluster.devices, 2);
   const perf::Device& device = cluster.device;
   for (const perf::Quantity& quantity : {device.flops, device.memory_bandwidth, device.memory, device.launch, device.update_bandwidth,
-                                         device.reduce_bandwidth, device.slowdown}) {
+                                         device.reduce_bandwidth, device.page_bandwidth, device.slowdown}) {
     EXPECT_GT(quantity.value, 0);
     EXPECT_EQ(quantity.source, perf::Source::measured);
   }

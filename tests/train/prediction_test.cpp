@@ -5,6 +5,7 @@
 
 #include "paceline/perf/cluster.h"
 #include "paceline/perf/profile.h"
+#include "paceline/train/step_measure.h"
 #include "runs.h"
 
 namespace paceline::train {
@@ -37,10 +38,8 @@ TEST(Prediction, PartsAddUpToTheStep) {
   EXPECT_EQ(made->cluster, "two_cores");
 }
 
-TEST(Prediction, TakesTheSecondsOfAProfile) {
-  const Folder folder;
-  const Recipe plain = predicted_recipe(1);
-  const graph::Graph graph = graph_of(plain);
+/// Five seconds for a unit's passes of 16 samples, whatever it is.
+perf::Profile profile_of(const graph::Graph& graph) {
   perf::Profile profile;
   profile.network = "mlp", profile.device = "cpu";
   perf::ProfileTable& table = profile.tables.emplace_back();
@@ -49,13 +48,42 @@ TEST(Prediction, TakesTheSecondsOfAProfile) {
                            .parameters = 0,
                            .seconds = {{16, {.forward = 2, .backward = 3, .input_gradients = 1, .weight_gradients = 2, .evaluation = 2}}}});
   table.update_s["sgd"] = 0;
+  return profile;
+}
+
+TEST(Prediction, TakesTheSecondsOfAProfile) {
+  const Folder folder;
+  const Recipe plain = predicted_recipe(1);
+  const graph::Graph graph = graph_of(plain);
+  const perf::Profile profile = profile_of(graph);
   put_bytes(folder / "mlp.json", perf::to_json(profile));
   Recipe recipe = plain;
   recipe.train.profile = (folder / "mlp.json").string();
   const auto made = predict(recipe, graph, {});
   ASSERT_TRUE(made.has_value());
-  EXPECT_NEAR(made->step_s, 5.0 * static_cast<double>(table.units.size()), 1e-6);
+  EXPECT_NEAR(made->step_s, 5.0 * static_cast<double>(profile.tables[0].units.size()), 1e-6);
   EXPECT_EQ(made->profile, recipe.train.profile);
+}
+
+TEST(Prediction, RanksBeyondTheDevicesTakeTurns) {
+  const Folder folder;
+  Recipe recipe = predicted_recipe(4);  // on two cores
+  const graph::Graph graph = graph_of(recipe);
+  const perf::Profile profile = profile_of(graph);
+  put_bytes(folder / "mlp.json", perf::to_json(profile));
+  recipe.train.profile = (folder / "mlp.json").string();
+  const auto made = predict(recipe, graph, {.hosts = 1, .workers_per_host = 4});
+  ASSERT_TRUE(made.has_value());
+  const double share = static_cast<double>(recipe.data.batch) / 4 / 16;
+  EXPECT_NEAR(made->compute_s, 2 * share * 5.0 * static_cast<double>(profile.tables[0].units.size()), 1e-6);
+}
+
+TEST(Prediction, AWholeStepIsMeasuredAndLeavesNothing) {
+  const Folder folder;
+  Recipe recipe = predicted_recipe(1);
+  recipe.train.runs = folder.path().string();
+  EXPECT_GT(measure_step(recipe, 1, 4), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Prediction, StandsInARunBesideWhatWasMeasured) {

@@ -9,31 +9,6 @@
 namespace paceline::nn {
 namespace {
 
-class SumAndNorm final : public Op {
- public:
-  explicit SumAndNorm(const graph::Layer& layer) : epsilon_(layer.epsilon) {}
-
-  at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
-    const NormedRows made = normed_rows(inputs[0].contiguous(), inputs[1].contiguous(), norm_weights(weights), epsilon_);
-    saved = {made.sum, made.mean, made.inverse};
-    return made.y;
-  }
-
-  Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
-    return backward_onto(gradient, {}, weights, pass, saved);
-  }
-
-  Tensors backward_onto(const at::Tensor& gradient, const at::Tensor& onto, const Weights& weights, const Pass& pass,
-                        const Tensors& saved) const override {
-    const NormedRows made{.y = {}, .sum = saved[0], .mean = saved[1], .inverse = saved[2]};
-    const at::Tensor input = normed_rows_back(gradient.contiguous(), made, norm_weights(weights), onto, pass);
-    return {input, input};
-  }
-
- private:
-  double epsilon_;
-};
-
 class FcAndGelu final : public Op {
  public:
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
@@ -64,7 +39,6 @@ class FcAndGelu final : public Op {
 
 }  // namespace
 
-std::unique_ptr<Op> make_sum_and_norm(const graph::Layer& layer_norm) { return std::make_unique<SumAndNorm>(layer_norm); }
-std::unique_ptr<Op> make_fc_and_gelu(const graph::Layer&) { return std::make_unique<FcAndGelu>(); }
+std::unique_ptr<Op> make_fc_and_gelu() { return std::make_unique<FcAndGelu>(); }
 
 }  // namespace paceline::nn

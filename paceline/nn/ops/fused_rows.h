@@ -5,10 +5,10 @@
 
 namespace paceline::nn {
 
-/// The sum of two inputs and its layer norm. Saves the sum first.
+/// The sum of two inputs and its layer norm (ops/norm.cpp). Saves the sum first.
 std::unique_ptr<Op> make_sum_and_norm(const graph::Layer& layer_norm);
 
 /// A product with a bias, and GELU.
-std::unique_ptr<Op> make_fc_and_gelu(const graph::Layer& fc);
+std::unique_ptr<Op> make_fc_and_gelu();
 
 }  // namespace paceline::nn

@@ -68,10 +68,12 @@ class BatchNorm final : public Op {
 
 class LayerNorm final : public Op {
  public:
-  explicit LayerNorm(const graph::Layer& layer) : epsilon_(layer.epsilon) {}
+  /// `of_sum`: of its two inputs' sum, which it saves first.
+  explicit LayerNorm(const graph::Layer& layer, bool of_sum = false) : epsilon_(layer.epsilon), of_sum_(of_sum) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
-    const NormedRows made = normed_rows(inputs[0].contiguous(), {}, norm_weights(weights), epsilon_);
+    const at::Tensor residual = of_sum_ ? inputs[1].contiguous() : at::Tensor();
+    const NormedRows made = normed_rows(inputs[0].contiguous(), residual, norm_weights(weights), epsilon_);
     saved = {made.sum, made.mean, made.inverse};
     return made.y;
   }
@@ -83,11 +85,13 @@ class LayerNorm final : public Op {
   Tensors backward_onto(const at::Tensor& gradient, const at::Tensor& onto, const Weights& weights, const Pass& pass,
                         const Tensors& saved) const override {
     const NormedRows made{.y = {}, .sum = saved[0], .mean = saved[1], .inverse = saved[2]};
-    return {normed_rows_back(gradient.contiguous(), made, norm_weights(weights), onto, pass)};
+    const at::Tensor input = normed_rows_back(gradient.contiguous(), made, norm_weights(weights), onto, pass);
+    return of_sum_ ? Tensors{input, input} : Tensors{input};
   }
 
  private:
   double epsilon_;
+  bool of_sum_;
 };
 
 }  // namespace
@@ -102,5 +106,6 @@ void refuse_one_value(const std::string& norm, std::int64_t values) {
 
 MadeOp make_batch_norm(const graph::Layer& layer, bool) { return std::make_unique<BatchNorm>(layer); }
 MadeOp make_layer_norm(const graph::Layer& layer, bool) { return std::make_unique<LayerNorm>(layer); }
+std::unique_ptr<Op> make_sum_and_norm(const graph::Layer& layer_norm) { return std::make_unique<LayerNorm>(layer_norm, /*of_sum=*/true); }
 
 }  // namespace paceline::nn
