@@ -14,6 +14,7 @@
 #include "paceline/base/files.h"
 #include "paceline/graph/registry.h"
 #include "paceline/observe/measuring_line.h"
+#include "paceline/perf/plan_steps.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/planned.h"
 #include "plan_report.h"
@@ -58,9 +59,9 @@ graph::Graph plan_graph(const train::Recipe& recipe) {
   return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
 }
 
-perf::Cluster plan_cluster(const PlanFlags& flags) {
-  if (!flags.cluster.empty()) return perf::find_cluster(flags.cluster);
-  if (std::filesystem::exists(kProbedCluster)) return perf::find_cluster(kProbedCluster);
+std::string cluster_word(const PlanFlags& flags) {
+  if (!flags.cluster.empty()) return flags.cluster;
+  if (std::error_code ignored; std::filesystem::exists(kProbedCluster, ignored)) return kProbedCluster;
   throw ConfigError(
       "--cluster is missing, and there is no cluster.toml here; name one of `paceline list clusters`, or run `paceline probe`");
 }
@@ -77,28 +78,24 @@ std::map<std::string, std::int64_t> fixed_sizes(const PlanFlags& flags, const tr
   return sizes;
 }
 
-/// Trains the first plans for some steps, and puts the fastest first.
-MeasuredSteps probe_top(const PlanFlags& flags, const std::vector<std::string>& words, const perf::PlanQuestion& question,
-                        perf::Plans& plans) {
+/// Trains the first plans for some steps.
+std::vector<perf::PlanStep> probe_top(const PlanFlags& flags, const std::vector<std::string>& words, const perf::PlanQuestion& question,
+                                      const perf::Plans& plans) {
   const auto count = std::min<std::size_t>(static_cast<std::size_t>(flags.probe_top), plans.exact.size());
-  std::vector<std::pair<double, perf::Plan>> tried;
+  std::vector<perf::PlanStep> tried;
   catch_signals();
-  {
-    observe::MeasuringLine line;
-    for (std::size_t i = 0; i < count; ++i) {
-      const perf::Plan& plan = plans.exact[i];
-      line.say(fmt::format("plan {} of {}: {}", i + 1, count, perf::title_of(plan.choice)));
-      std::vector<std::string> all = words;
-      for (const std::string& word : perf::settings_of(plan.choice)) all.push_back(word);
-      const bench::Measured measured = bench::run_trial(
-          {.words = all, .workers = question.workers, .batch = question.batch, .threads = 1, .warm_up = 5, .steps = 15}, stop_requested);
-      tried.emplace_back(measured.step_s, plan);
-    }
+  observe::MeasuringLine line;
+  for (std::size_t i = 0; i < count; ++i) {
+    const perf::Plan& plan = plans.exact[i];
+    line.say(fmt::format("plan {} of {}: {}", i + 1, count, perf::title_of(plan.choice)));
+    const std::vector<std::string> settings = perf::settings_of(plan.choice);
+    std::vector<std::string> all = words;
+    all.insert(all.end(), settings.begin(), settings.end());
+    const bench::Measured measured = bench::run_trial(
+        {.words = all, .workers = question.workers, .batch = question.batch, .threads = 1, .warm_up = 5, .steps = 15}, stop_requested);
+    tried.push_back({perf::question_text(question), settings, plan.cost.seconds, measured.step_s});
   }
-  std::ranges::stable_sort(tried, {}, &std::pair<double, perf::Plan>::first);
-  MeasuredSteps seconds;
-  for (std::size_t i = 0; i < count; ++i) seconds.push_back(tried[i].first), plans.exact[i] = tried[i].second;
-  return seconds;
+  return tried;
 }
 
 void write_plan_recipe(const PlanFlags& flags, const train::Recipe& recipe, const perf::Plan& plan) {
@@ -111,28 +108,35 @@ int run_plan(const PlanFlags& flags) {
   if (flags.words.empty()) throw ConfigError("names neither a network nor a recipe; `paceline list networks` shows which there are");
   const std::vector<std::string> words = words_of(flags);
   train::Recipe recipe = read_plan_recipe(words);
-  train::PlanInputs inputs{.cluster = plan_cluster(flags), .profile = {}, .workers = flags.workers};
+  const std::string cluster = cluster_word(flags);
+  train::PlanInputs inputs{.cluster = perf::find_cluster(cluster), .profile = {}, .workers = flags.workers};
   if (inputs.workers == 0) inputs.workers = inputs.cluster.processes();
   const bool says_batch = says(words, "data.batch") || names_recipe(words);
   if (flags.batch > 0) recipe.data.batch = flags.batch;
   else if (!says_batch) recipe.data.batch = kSamplesPerWorker * inputs.workers;
   if (flags.memory_gb > 0) recipe.train.memory_gb = flags.memory_gb;
   const graph::Graph graph = plan_graph(recipe);
-  if (!flags.profile.empty()) inputs.profile = perf::find_profile(flags.profile);
+  if (!flags.profile.empty()) {
+    inputs.profile = perf::find_profile(flags.profile);
+    perf::require_network(*inputs.profile, graph, flags.profile);
+  }
   perf::PlanQuestion question = train::plan_question(recipe, graph, inputs);
   question.price = flags.price, question.rows = static_cast<std::size_t>(flags.rows), question.fixed = fixed_sizes(flags, recipe);
+  const std::string kept = perf::steps_file(cluster);
+  if (flags.probe_top > 0) perf::read_steps(kept), ensure_writable_folder(std::filesystem::absolute(kept).parent_path());
   perf::Plans plans = perf::make_plans(question);
   const auto found = static_cast<std::int64_t>(plans.exact.size());
   if (flags.explain > found)
     throw ConfigError(fmt::format("--explain {}: there {} {}; use 1 to {}", flags.explain, found == 1 ? "is" : "are", found, found));
-  const MeasuredSteps measured = flags.probe_top > 0 ? probe_top(flags, words, question, plans) : MeasuredSteps();
+  if (flags.probe_top > 0) perf::keep_steps(kept, probe_top(flags, words, question, plans));
+  perf::apply_steps(plans, question, perf::read_steps(kept));
   if (!flags.recipe.empty())
     write_plan_recipe(flags, recipe, plans.exact[static_cast<std::size_t>(std::max<std::int64_t>(flags.explain, 1)) - 1]);
   if (flags.json) {
-    print_json(plans_json(question, plans, measured));
+    print_json(plans_json(question, plans));
     return kDone;
   }
-  std::cout << plans_text(question, plans, measured);
+  std::cout << plans_text(question, plans);
   if (flags.explain > 0)
     std::cout << explain_text(question, plans.exact[static_cast<std::size_t>(flags.explain) - 1], static_cast<std::size_t>(flags.explain));
   if (!flags.recipe.empty()) std::cout << fmt::format("\n  wrote {}; train with: paceline train {}\n", flags.recipe, flags.recipe);
@@ -156,7 +160,8 @@ Action add_plan(CLI::App& app) {
   app.add_option("--rows", flags->rows, "plans to show")->check(whole_number(1, 1000))->capture_default_str();
   app.add_option("--explain", flags->explain, "show plan K in full: time, memory, what would make it faster, its step program")
       ->check(whole_number(1));
-  app.add_option("--probe-top", flags->probe_top, "train the first K plans here for some steps, as threads, and rank them by the clock")
+  app.add_option("--probe-top", flags->probe_top,
+                 "train the first K plans here for some steps, as threads, and rank them by the clock, now and in later plans")
       ->check(whole_number(1, 100));
   app.add_option("--write-recipe", flags->recipe, "write the first plan, or the one that --explain names, as a recipe");
   add_json_flag(app, flags->json);

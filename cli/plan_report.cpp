@@ -52,10 +52,10 @@ std::string plan_head(bool measured, bool priced) {
                      priced ? fmt::format(" {:>9}", "price") : "", measured ? "bottleneck        measured" : "bottleneck");
 }
 
-std::string plan_row(const perf::Plan& plan, std::size_t number, const MeasuredSteps& measured, bool priced) {
+std::string plan_row(const perf::Plan& plan, std::size_t number, bool priced) {
   const perf::Split& split = plan.cost.split;
   const double all = std::max(split.total(), 1e-12);
-  const std::string tried = number <= measured.size() ? show_step(measured[number - 1]) : "";
+  const std::string tried = plan.measured_s > 0 ? show_step(plan.measured_s) : "";
   return fmt::format("  {:>2}  {} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", number, short_title(plan.choice),
                      fit(show_step(plan.cost.seconds), 9, Align::right), fit(plan_interval(plan.cost), 19),
                      whole_percent(split.compute / all), whole_percent(split.exposed.sum() / all), whole_percent(split.bubble / all),
@@ -139,15 +139,16 @@ std::string show_step(double seconds) {
   return seconds < 100 ? fmt::format("{:.3g} s", seconds) : observe::show_duration(seconds);
 }
 
-std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& plans, const MeasuredSteps& measured) {
+std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& plans) {
+  const bool measured = std::ranges::any_of(plans.exact, [](const perf::Plan& plan) { return plan.measured_s > 0; });
   const perf::Plan& best = plans.exact.front();
   std::string text = fmt::format(
       "{} on {}: {}, a batch of {}, {} each\n  {} plans: {} do not fit, {} were played step by step\n\n", question.graph->network(),
       question.cluster.name, observe::plural(question.workers, "worker"), observe::plural(question.batch, "sample"),
       memory::readable(question.memory > 0 ? question.memory : static_cast<std::int64_t>(question.cluster.device.memory.value)),
       observe::show_count(plans.considered), observe::show_count(plans.too_large), observe::show_count(plans.costed));
-  text += plan_head(!measured.empty(), question.price > 0);
-  for (std::size_t i = 0; i < plans.exact.size(); ++i) text += plan_row(plans.exact[i], i + 1, measured, question.price > 0);
+  text += plan_head(measured, question.price > 0);
+  for (std::size_t i = 0; i < plans.exact.size(); ++i) text += plan_row(plans.exact[i], i + 1, question.price > 0);
   text += other_plans_text(plans);
   text += fmt::format("\n  plan 1: {} samples/s, {:.3g} device-hours for a million samples{}\n", observe::show_rate(best.samples_per_s),
                       best.device_hours, question.price > 0 ? fmt::format(", at a price of {:.4g}", best.money) : "");
@@ -190,14 +191,14 @@ std::string explain_text(const perf::PlanQuestion& question, const perf::Plan& p
   return text + (lines.size() > kLines ? fmt::format("      … {} more\n", lines.size() - kLines) : "");
 }
 
-Json plans_json(const perf::PlanQuestion& question, const perf::Plans& plans, const MeasuredSteps& measured) {
+Json plans_json(const perf::PlanQuestion& question, const perf::Plans& plans) {
   Json document = {
       {"network", question.graph->network()}, {"cluster", question.cluster.name}, {"workers", question.workers}, {"batch", question.batch},
       {"considered", plans.considered},       {"too_large", plans.too_large},     {"costed", plans.costed}};
   document["plans"] = Json::array(), document["others"] = Json::array();
   for (std::size_t i = 0; i < plans.exact.size(); ++i) {
     document["plans"].push_back(plan_json(question, plans.exact[i]));
-    if (i < measured.size()) document["plans"].back()["measured_step_s"] = measured[i];
+    if (plans.exact[i].measured_s > 0) document["plans"].back()["measured_step_s"] = plans.exact[i].measured_s;
   }
   for (const perf::Plan& plan : plans.others) document["others"].push_back(plan_json(question, plan));
   document["notes"] = plans.notes;

@@ -9,13 +9,10 @@
 
 namespace paceline::cli {
 
-/// What `--probe-top` found out of the first plans; empty: nothing was run.
-using MeasuredSteps = std::vector<double>;  // seconds
-
-std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& plans, const MeasuredSteps& measured);
+std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& plans);
 /// One plan: where its time and memory go, what would make it faster, its settings, and its step program.
 std::string explain_text(const perf::PlanQuestion& question, const perf::Plan& plan, std::size_t number);
-nlohmann::ordered_json plans_json(const perf::PlanQuestion& question, const perf::Plans& plans, const MeasuredSteps& measured);
+nlohmann::ordered_json plans_json(const perf::PlanQuestion& question, const perf::Plans& plans);
 
 /// A duration of a step: "231 ms", "1.25 s".
 std::string show_step(double seconds);

@@ -187,7 +187,7 @@ int run_probe(const ProbeFlags& flags) {
     for (const std::int64_t ranks : crowds_of(flags, world, workers)) measure_among(static_cast<int>(ranks), measure::probe_collectives);
   }
   if (world.rank != 0) return kDone;
-  cluster.device.name = plain_name(tensor::device_name(options.device));
+  cluster.device.name = plain_name(tensor::device_name(options.device)), cluster.device.kind = options.device.is_cuda() ? "gpu" : "cpu";
   const std::string file = to_toml(cluster);
   if (flags.out != "-") write_atomically(flags.out, file);
   if (flags.json) print_json({{"file", flags.out}, {"cluster", probed_cluster(cluster)}});

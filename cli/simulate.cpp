@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,7 @@
 #include "paceline/observe/trace.h"
 #include "paceline/perf/cost.h"
 #include "paceline/perf/goodput.h"
+#include "paceline/perf/period.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_plan.h"
@@ -26,6 +28,7 @@
 namespace paceline::cli {
 namespace {
 
+constexpr double kMostHosts = 1e6;     // of a cluster file
 constexpr std::int64_t kSamples = 32;  // of a worker, where only a network is named
 
 struct SimulateFlags {
@@ -40,8 +43,8 @@ double number_before(std::string_view text, std::string_view& rest, const char* 
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   rest = text.substr(static_cast<std::size_t>(end - text.data()));
-  if (error != std::errc() || !(value >= 0))
-    throw ConfigError(fmt::format("{}: '{}' does not begin with a number of 0 or more", flag, text));
+  if (error != std::errc() || !(value >= 0) || !std::isfinite(value))
+    throw ConfigError(fmt::format("{}: '{}' does not begin with a finite number of 0 or more", flag, text));
   return value;
 }
 
@@ -62,7 +65,7 @@ std::vector<sim::Faults::Slow> slow_of(const std::vector<std::string>& texts, co
   for (const std::string& text : texts) {
     std::string_view rest;
     const double number = number_before(text, rest, flag);
-    if (!rest.starts_with(':') || number != std::floor(number))
+    if (!rest.starts_with(':') || number != std::floor(number) || number > kMostHosts)
       throw ConfigError(fmt::format("{}: '{}' is not a number and a factor: {} 3:10", flag, text, flag));
     const double factor = number_before(rest.substr(1), rest, flag);
     if (!rest.empty() || factor < 1) throw ConfigError(fmt::format("{}: '{}' has no factor of 1 or more: {} 3:10", flag, text, flag));
@@ -166,6 +169,7 @@ struct DeviceTimes {
       return;
     }
     profile = perf::find_profile(flags.profile);
+    perf::require_network(*profile, graph, flags.profile);
     const int per_host = static_cast<int>(std::min(flags.workers, cluster.devices));
     times = std::make_unique<perf::ProfileTimes>(graph, profile->table(settings.precision, per_host), recipe.optim.name, cluster.device,
                                                  settings);
@@ -176,7 +180,8 @@ struct DeviceTimes {
 void choose_settings(Simulation& simulation, const train::RecipeStep& step, const perf::CostModel& model, const perf::ComputeTimes& times,
                      bool asynchronous) {
   for (const schedule::ProgramSettings& settings : step.settings) {
-    const perf::StepCost cost = model.cost(step.programs(settings), settings, times, {.asynchronous = asynchronous});
+    perf::StepCost cost = model.cost(step.programs(settings), settings, times, {.asynchronous = asynchronous});
+    if (step.period > 1) cost = perf::mean_over_period(cost, model.cost(step.programs_between(settings), settings, times), step.period);
     if (simulation.modelled_s > 0 && cost.seconds >= simulation.modelled_s) continue;
     simulation.modelled_s = cost.seconds, simulation.settings = settings, simulation.notes = cost.notes;
   }
@@ -226,6 +231,10 @@ int run_simulate(SimulateFlags flags) {
       .network = graph.network(), .cluster = cluster.name, .strategy = step.strategy, .jitter = jitter_text(recipe.timing)};
   choose_settings(simulation, step, model, *device_times.times, consistency != "bsp");
   job.stages = step.programs(simulation.settings), job.settings = simulation.settings;
+  if (step.period > 1) {
+    job.between = step.programs_between(simulation.settings), job.period = step.period;
+    job.steps = (job.steps + step.period - 1) / step.period * step.period;  // whole periods
+  }
 
   observe::Bus bus;
   if (!flags.trace.empty()) add_trace(job, bus, flags);

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "paceline/base/error.h"
+#include "paceline/base/log.h"
 #include "paceline/observe/text.h"
 #include "paceline/observe/verification.h"
 #include "verify_table.h"
@@ -30,7 +31,11 @@ Verification read_runs(const VerifyFlags& flags) {
   for (const std::string& folder : flags.folders)
     for (const std::filesystem::path& summary : observe::find_summaries(folder)) {
       ++found;
-      if (const auto run = observe::read_verified(summary)) runs.push_back(*run);
+      try {
+        if (const auto run = observe::read_verified(summary)) runs.push_back(*run);
+      } catch (const DataError& problem) {  // one odd file says nothing about the others
+        log::warning("left out: {}", problem.what());
+      }
     }
   if (runs.empty())
     throw ConfigError(
@@ -52,6 +57,9 @@ std::string report(const Verification& v) {
                         observe::fit(observe::show_moment(run.measured_s), 10, observe::Align::right), signed_percent(run.error()));
   text += fmt::format("\nerror of {}: mean {:.1f}%, 90th percentile {:.1f}%, worst {:.1f}%; {:.0f}% lie in their interval\n",
                       observe::plural(std::ssize(v.runs), "run"), 100 * v.mean, 100 * v.percentile_90, 100 * v.worst, 100 * v.inside);
+  if (v.with_memory > 0)
+    text += fmt::format("peak memory of {}: mean error {:.1f}%, worst {:.1f}%\n",
+                        observe::plural(static_cast<std::int64_t>(v.with_memory), "run"), 100 * v.memory_mean, 100 * v.memory_worst);
   text += "bias:";
   for (const observe::Bias& bias : v.bias)
     text += fmt::format("{} {} {}", &bias == &v.bias.front() ? "" : ",", bias.part, signed_percent(bias.share));

@@ -29,6 +29,7 @@ struct Prediction {
   double low_s = kUnknown, high_s = kUnknown;  // the interval that it should lie in
   double compute_s = 0, optimizer_s = 0, encoding_s = 0, exposed_s = 0, bubble_s = 0, straggling_s = 0;  // of it
   double bytes = 0;                                                                                      // that worker 0 sends
+  double memory_bytes = kUnknown;                                                                        // at most, of worker 0's device
   std::string bottleneck;        // the largest part: "compute", "data communication"
   std::string cluster, profile;  // where its numbers are from; profile may be empty
   std::vector<std::string> notes = {};
@@ -147,7 +148,8 @@ struct RunEnded {
   std::vector<Measured> test_metrics = {};
   std::optional<Checkpointing> checkpoints = {};  // where any are written
   std::int64_t skipped_steps = 0;                 // since gradients in fp16 overflowed
-  double step_s = kUnknown;                       // median of the last steps' durations
+  double step_s = kUnknown;                       // median of the last steps' durations; of workers that meet now and then, with meetings
+  double memory_bytes = kUnknown;                 // that worker 0 held at most in one of the first steps: its state, and what passes need
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

@@ -55,25 +55,29 @@ nlohmann::ordered_json to_json(const RunEnded& e) {
 nlohmann::ordered_json to_json(const Prediction& p, const RunEnded& end) {
   const auto& talk = end.communication;
   const double exposed = talk ? talk->exposed * end.step_s : 0;
-  return {
-      {"cluster", p.cluster},
-      {"profile", p.profile},
-      {"predicted",
-       {{"step_s", p.step_s},
-        {"low_s", p.low_s},
-        {"high_s", p.high_s},
-        {"compute_s", p.compute_s},
-        {"optimizer_s", p.optimizer_s},
-        {"encoding_s", p.encoding_s},
-        {"exposed_s", p.exposed_s},
-        {"bubble_s", p.bubble_s},
-        {"straggling_s", p.straggling_s},
-        {"bytes", p.bytes},
-        {"bottleneck", p.bottleneck}}},
-      {"measured",
-       {{"step_s", end.step_s}, {"computing_s", end.step_s - exposed}, {"exposed_s", exposed}, {"bytes", talk ? talk->bytes_per_step : 0}}},
-      {"error", p.step_s / end.step_s - 1},
-      {"notes", p.notes}};
+  return {{"cluster", p.cluster},
+          {"profile", p.profile},
+          {"predicted",
+           {{"step_s", p.step_s},
+            {"low_s", p.low_s},
+            {"high_s", p.high_s},
+            {"compute_s", p.compute_s},
+            {"optimizer_s", p.optimizer_s},
+            {"encoding_s", p.encoding_s},
+            {"exposed_s", p.exposed_s},
+            {"bubble_s", p.bubble_s},
+            {"straggling_s", p.straggling_s},
+            {"bytes", p.bytes},
+            {"memory_bytes", p.memory_bytes},
+            {"bottleneck", p.bottleneck}}},
+          {"measured",
+           {{"step_s", end.step_s},
+            {"computing_s", end.step_s - exposed},
+            {"exposed_s", exposed},
+            {"bytes", talk ? talk->bytes_per_step : 0},
+            {"memory_bytes", end.memory_bytes}}},
+          {"error", p.step_s / end.step_s - 1},
+          {"notes", p.notes}};
 }
 
 nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start) {

@@ -35,6 +35,7 @@ VerifiedRun from_json(const json& summary, const json& prediction) {
   run.measured_s = number(measured, "step_s");
   run.predicted_exposed_s = number(predicted, "exposed_s"), run.measured_exposed_s = number(measured, "exposed_s");
   run.predicted_bytes = number(predicted, "bytes"), run.measured_bytes = number(measured, "bytes");
+  run.predicted_memory = number(predicted, "memory_bytes"), run.measured_memory = number(measured, "memory_bytes");
   return run;
 }
 
@@ -115,6 +116,12 @@ Verification verify(std::vector<VerifiedRun> runs) {
     errors.push_back(std::abs(run.error()));
     made.mean += errors.back() / static_cast<double>(runs.size());
   }
+  for (const VerifiedRun& run : runs)
+    if (run.knows_memory()) {
+      ++made.with_memory, made.memory_mean += std::abs(run.memory_error());
+      made.memory_worst = std::max(made.memory_worst, std::abs(run.memory_error()));
+    }
+  if (made.with_memory > 0) made.memory_mean /= static_cast<double>(made.with_memory);
   made.inside = static_cast<double>(std::ranges::count_if(runs, &VerifiedRun::inside)) / static_cast<double>(runs.size());
   std::ranges::sort(errors);
   made.percentile_90 = percentile(errors, 0.9), made.worst = errors.back();
@@ -131,7 +138,8 @@ nlohmann::ordered_json to_json(const Verification& v) {
                                      {"inside_interval", v.inside},
                                      {"bias", nlohmann::ordered_json::object()},
                                      {"regrets", nlohmann::ordered_json::array()}};
-  for (const VerifiedRun& run : v.runs)
+  if (v.with_memory > 0) document["memory"] = {{"runs", v.with_memory}, {"mean_error", v.memory_mean}, {"worst_error", v.memory_worst}};
+  for (const VerifiedRun& run : v.runs) {
     document["runs"].push_back({{"run", run.run},
                                 {"network", run.network},
                                 {"strategy", run.strategy},
@@ -146,6 +154,9 @@ nlohmann::ordered_json to_json(const Verification& v) {
                                 {"measured_exposed_s", run.measured_exposed_s},
                                 {"predicted_bytes", run.predicted_bytes},
                                 {"measured_bytes", run.measured_bytes}});
+    if (run.knows_memory())
+      document["runs"].back().update({{"predicted_memory", run.predicted_memory}, {"measured_memory", run.measured_memory}});
+  }
   for (const Bias& bias : v.bias) document["bias"][bias.part] = bias.share;
   for (const Regret& regret : v.regrets)
     document["regrets"].push_back(

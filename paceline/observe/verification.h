@@ -18,9 +18,12 @@ struct VerifiedRun {
   double predicted_s = 0, low_s = 0, high_s = 0, measured_s = 0;  // of a step
   double predicted_exposed_s = 0, measured_exposed_s = 0;         // of it, waiting for communication
   double predicted_bytes = 0, measured_bytes = 0;                 // sent by worker 0
+  double predicted_memory = 0, measured_memory = 0;               // bytes that worker 0 holds at most; 0: not known
 
   double error() const { return predicted_s / measured_s - 1; }
   bool inside() const { return low_s <= measured_s && measured_s <= high_s; }
+  bool knows_memory() const { return predicted_memory > 0 && measured_memory > 0; }
+  double memory_error() const { return predicted_memory / measured_memory - 1; }
 };
 
 /// How far predictions of one part of a step lie off, on average: above measured ones where positive.
@@ -41,6 +44,8 @@ struct Verification {
   std::vector<VerifiedRun> runs;
   double mean = 0, percentile_90 = 0, worst = 0;  // of absolute errors
   double inside = 0;                              // share of runs that lie in their interval
+  std::size_t with_memory = 0;                    // runs that know both sides of it
+  double memory_mean = 0, memory_worst = 0;       // of their absolute errors
   std::vector<Bias> bias;
   std::vector<Regret> regrets;
 };

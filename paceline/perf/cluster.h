@@ -65,6 +65,7 @@ struct Speed {
 /// Values of 0 were neither measured nor given; the functions below say what stands in for them.
 struct Device {
   std::string name;
+  std::string kind = {};      // "cpu" or "gpu"; empty: nobody said
   Quantity flops;             // γ, in fp32
   Quantity memory_bandwidth;  // μ
   Quantity memory;

@@ -107,6 +107,7 @@ class Reader {
     host.plain.field("link", inside_, "");
     Part& device = parts_.try_emplace("device", "device").first->second;
     device.plain.field("name", cluster_.device.name, "");
+    device.plain.field("kind", cluster_.device.kind, "").one_of({"cpu", "gpu"});
     device.quantity("flops", cluster_.device.flops, Dimension::flops);
     device.quantity("memory_bandwidth", cluster_.device.memory_bandwidth, Dimension::bandwidth);
     device.quantity("memory", cluster_.device.memory, Dimension::bytes);

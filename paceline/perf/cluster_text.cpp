@@ -26,9 +26,10 @@ std::string link_toml(const Link& link) {
 }
 
 std::string device_toml(const Device& device) {
+  const std::string kind = device.kind.empty() ? "" : fmt::format("kind = \"{}\"\n", device.kind);
   std::string text = fmt::format(
-      "\n[device]\nname = \"{}\"\nflops = \"{}\"\nmemory_bandwidth = \"{}\"\nmemory = \"{}\"\nblocks = \"{} x {} x {} ({})\"\n",
-      device.name, text_of(device.flops, Dimension::flops), text_of(device.memory_bandwidth, Dimension::bandwidth),
+      "\n[device]\nname = \"{}\"\n{}flops = \"{}\"\nmemory_bandwidth = \"{}\"\nmemory = \"{}\"\nblocks = \"{} x {} x {} ({})\"\n",
+      device.name, kind, text_of(device.flops, Dimension::flops), text_of(device.memory_bandwidth, Dimension::bandwidth),
       text_of(device.memory, Dimension::bytes), device.blocks.m, device.blocks.n, device.blocks.k, name_of(device.blocks.source));
   text += efficiency_lines(device.products, device.convolutions) + optional_line("launch", device.launch, Dimension::time) +
           optional_line("update_bandwidth", device.update_bandwidth, Dimension::bandwidth) +

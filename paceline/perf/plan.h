@@ -101,6 +101,7 @@ struct Plan {
   std::vector<Gain> gains;
   std::string algorithm;  // of the largest message along the data axis
   std::string remark;     // of plans that train otherwise
+  double measured_s = 0;  // of a step, where the plan was run (plan_steps.h)
 };
 
 struct Plans {

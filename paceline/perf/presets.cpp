@@ -19,6 +19,7 @@ Cluster skylake() {
           .hosts = 1000,
           .sides = {},
           .device = {.name = "xeon_8180m",
+                     .kind = "cpu",
                      .flops = spec(8960 * kGiga),
                      .memory_bandwidth = spec(128 * kGiga),
                      .memory = spec(256 * kGiga),
@@ -45,6 +46,7 @@ Cluster gpu_hosts(const GpuHosts& of) {
           .topology = Topology::fat_tree,
           .sides = {},
           .device = {.name = of.device,
+                     .kind = "gpu",
                      .flops = spec(of.tflops * kTera),
                      .memory_bandwidth = spec(of.memory_bandwidth * kGiga),
                      .memory = spec(of.memory * kGiga),
@@ -76,7 +78,7 @@ Cluster cores(const char* name, std::int64_t count, Quantity flops, Quantity ban
   return {.name = name,
           .devices = count,
           .sides = {},
-          .device = {.name = "core", .flops = flops, .memory_bandwidth = bandwidth, .memory = memory, .blocks = {}},
+          .device = {.name = "core", .kind = "cpu", .flops = flops, .memory_bandwidth = bandwidth, .memory = memory, .blocks = {}},
           .inside = shared,
           .between = shared};
 }

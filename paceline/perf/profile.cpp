@@ -10,6 +10,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
+#include "paceline/graph/units.h"
 
 namespace paceline::perf {
 namespace {
@@ -164,6 +165,28 @@ const ProfileTable& Profile::table(Precision precision, std::int64_t workers) co
         fmt::format("the profile of {} has no measurements in {}, only in {}; `paceline profile {} --precision {}` makes them", network,
                     name_of(precision), fmt::join(known, ", "), network, name_of(precision)));
   return *best;
+}
+
+void require_network(const Profile& profile, const graph::Graph& graph, const std::string& source) {
+  const std::string again = fmt::format("measure this one with `paceline profile {} -o FILE`", graph.network());
+  if (profile.network != graph.network())
+    throw ConfigError(fmt::format("{} is a profile of {}, not of {}; {}", source, profile.network, graph.network(), again));
+  const std::vector<graph::Unit> units = graph::units_of(graph);
+  std::vector<std::int64_t> parameters(units.size(), 0);
+  for (const graph::Parameter& parameter : graph.parameters()) {
+    const auto layer = static_cast<std::size_t>(parameter.layer);
+    const auto unit = std::ranges::find_if(units, [&](const graph::Unit& each) { return layer < each.last; });
+    if (parameter.trainable) parameters[static_cast<std::size_t>(unit - units.begin())] += graph::elements(parameter.shape);
+  }
+  for (const ProfileTable& table : profile.tables) {
+    if (table.units.size() != units.size())
+      throw ConfigError(fmt::format("{} is a profile of a {} with {} units, and this one has {}; {}", source, graph.network(),
+                                    table.units.size(), units.size(), again));
+    for (std::size_t i = 0; i < units.size(); ++i)
+      if (table.units[i].parameters != parameters[i])
+        throw ConfigError(fmt::format("{} is a profile of another {}: unit {} has {} parameters there and {} here; {}", source,
+                                      graph.network(), units[i].name, table.units[i].parameters, parameters[i], again));
+  }
 }
 
 Timed seconds_of(const ProfileTable& table, std::size_t unit, schedule::Action::Work work, double samples) {

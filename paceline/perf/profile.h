@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "paceline/graph/graph.h"
 #include "paceline/perf/cluster.h"
 #include "paceline/schedule/program.h"
 
@@ -59,6 +60,10 @@ struct Profile {
   const ProfileTable& table(Precision precision, std::int64_t workers) const;
   bool operator==(const Profile&) const = default;
 };
+
+/// ConfigError where the profile is of another network: by its name, or by the parameters of its units, as another width or other classes
+/// have them. `source`: the file.
+void require_network(const Profile& profile, const graph::Graph& graph, const std::string& source);
 
 /// `work` is forward, backward, input_gradients or weight_gradients.
 Timed seconds_of(const ProfileTable& table, std::size_t unit, schedule::Action::Work work, double samples);

@@ -8,7 +8,6 @@
 #include "paceline/base/log.h"
 #include "paceline/base/text.h"
 #include "paceline/observe/step_count.h"
-#include "paceline/train/planned.h"
 #include "paceline/train/remote.h"
 #include "paceline/train/workers.h"
 
@@ -56,17 +55,6 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::opt
       std::max<std::int64_t>(recipe.parallel.workers, processes) > 1)
     recipe.strategy.name = "auto";
   return recipe;
-}
-
-/// The recipe with a plan in place of strategy.name=plan; the same on all processes, and worker 0 says which.
-train::Recipe with_plan(const train::Recipe& recipe, const comm::World& launched) {
-  if (recipe.strategy.name != "plan") return recipe;
-  const std::int64_t asked = std::max<std::int64_t>({recipe.parallel.workers, recipe.parallel.workers_of_mesh(), launched.size});
-  const int hosts = std::max(launched.size / std::max(launched.local_size, 1), 1);
-  const train::PlannedRecipe planned = train::planned(recipe, {.hosts = hosts, .workers_per_host = static_cast<int>(asked) / hosts});
-  if (launched.rank == 0)
-    log::info("plan: {}; a step of {:.3g} ms predicted", perf::title_of(planned.plan.choice), planned.plan.cost.seconds * 1e3);
-  return planned.recipe;
 }
 
 /// A checkpoint in a run's folder goes on in that.
@@ -144,7 +132,7 @@ TrainPlan make_plan(const TrainFlags& flags, const comm::World& launched) {
         train::newest_good_checkpoint(interrupted ? interrupted->path() : std::filesystem::path(flags.resume), check_of(launched));
     saved = SavedRecipe{plan.resume_from->second.recipe, plan.resume_from->first.string()};
   }
-  plan.recipe = with_plan(read_recipe(flags, launched.size, saved, plan.folder ? &*plan.folder : nullptr), launched);
+  plan.recipe = read_recipe(flags, launched.size, saved, plan.folder ? &*plan.folder : nullptr);
   if (again && !interrupted && (interrupted = RunFolder::find(plan.recipe.train.runs, launched.run))) {
     if (writes) plan.write_in(*interrupted);
     const auto run = interrupted->path();

@@ -44,7 +44,8 @@ Replay::Replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel 
         "timing.distribution=trace replays the visits of one run; to simulate with its times use timing.distribution=durations");
   layout_.add_links(network_);
   loop_.add(static_cast<std::size_t>(layout_.ranks()) * kLanes);
-  prepare_stages();
+  stages_ = prepared(job.stages), between_ = prepared(job.between);
+  ensure(job.period >= 1 && (job.period == 1 || between_.size() == stages_.size()), "steps between meetings have programs");
   prepare_servers();
   for (const Stage& stage : stages_) timed_s_ = std::max(timed_s_, stage.compute_s);
   if (timed_s_ <= 0) timed_s_ = 1;
@@ -56,8 +57,9 @@ Replay::Replay(const Job& job, const perf::ComputeTimes& times, CollectiveModel 
   wanted_ = job.steps * layout_.ranks();
 }
 
-void Replay::prepare_stages() {
-  for (const schedule::Program& program : job_.stages) {
+std::vector<Stage> Replay::prepared(const std::vector<schedule::Program>& programs) const {
+  std::vector<Stage> made;
+  for (const schedule::Program& program : programs) {
     Stage stage{.program = &program};
     int crossings = 0;
     for (int i = 0; i < std::ssize(program); ++i) {
@@ -73,8 +75,9 @@ void Replay::prepare_stages() {
       if (action.exchange == Action::Exchange::pull && stage.first_pull < 0) stage.first_pull = i;
       if (action.exchange == Action::Exchange::push) stage.last_push = i;
     }
-    stages_.push_back(std::move(stage));
+    made.push_back(std::move(stage));
   }
+  return made;
 }
 
 void Replay::prepare_servers() {
@@ -106,7 +109,9 @@ Replayed Replay::run() {
 
 void Replay::begin_step(int rank) {
   RankState& at = state(rank);
-  const Stage& stage = stage_of(rank);
+  const auto place = static_cast<std::size_t>(layout_.place_of(rank).pipeline);
+  at.stage = &((at.step + 1) % job_.period == 0 ? stages_ : between_)[place];
+  const Stage& stage = *at.stage;
   const ps::Iteration drawn = timing_->draw(rank, at.attempt, 0);
   at.pace = seconds(drawn.forward + drawn.backward) / timed_s_, at.network = seconds(drawn.push) * 1e3;
   at.done.assign(stage.program->size(), false);
@@ -118,9 +123,9 @@ void Replay::begin_step(int rank) {
 /// Begins all that can begin now, steps that follow included.
 void Replay::go_on(int rank) {
   RankState& at = state(rank);
-  const Stage& stage = stage_of(rank);
   for (bool moved = true; moved && !at.over;) {
     moved = false;
+    const Stage& stage = *at.stage;
     for (std::size_t lane = 0; lane < kLanes && !at.over; ++lane) {
       while (!at.over && !at.lanes[lane].busy && at.lanes[lane].head < stage.lanes[lane].size()) {
         const int action = stage.lanes[lane][at.lanes[lane].head];

@@ -32,8 +32,10 @@ struct ServerOptions {
 };
 
 struct Job {
-  std::vector<schedule::Program> stages;  // by rank of the pipeline
-  schedule::ProgramSettings settings;     // that they were made with: its mesh, its samples, its servers
+  std::vector<schedule::Program> stages;        // by rank of the pipeline
+  std::vector<schedule::Program> between = {};  // of steps between two meetings, where `period` is above 1
+  std::int64_t period = 1;                      // every so many steps are made by `stages`
+  schedule::ProgramSettings settings;           // that they were made with: its mesh, its samples, its servers
   perf::Cluster cluster;
   ServerOptions servers = {};
   ps::TimingConfig timing = {.distribution =

@@ -47,6 +47,7 @@ struct RankState {
   int computing = 0, moving = 0;
   int disturbing = 0;  // actions under way beside the compute lane, which slow it down
   bool over = false;
+  const Stage* stage = nullptr;  // what it runs in this step
   Nanoseconds since{0}, step_begun{0};
   Spent spent;
 };
@@ -70,7 +71,7 @@ class Replay {
 
  private:
   // replay.cpp: the lanes of a rank.
-  void prepare_stages();
+  std::vector<Stage> prepared(const std::vector<schedule::Program>& programs) const;
   void prepare_servers();
   void begin_step(int rank);
   void go_on(int rank);
@@ -105,7 +106,7 @@ class Replay {
 
   RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const RankState& state(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
-  const Stage& stage_of(int rank) const { return stages_[static_cast<std::size_t>(layout_.place_of(rank).pipeline)]; }
+  const Stage& stage_of(int rank) const { return *state(rank).stage; }
   const schedule::Action& action_of(const Move::Side& side) const {
     return (*stage_of(side.rank).program)[static_cast<std::size_t>(side.action)];
   }
@@ -120,7 +121,7 @@ class Replay {
   std::unique_ptr<ps::Timing> timing_;
   double timed_s_ = 0;  // the mean to which what is drawn is a factor
   double slowdown_;
-  std::vector<Stage> stages_;
+  std::vector<Stage> stages_, between_;  // by rank of the pipeline: with a meeting, and without one
   std::vector<RankState> ranks_;
   std::optional<ServerQueue> servers_;
 

@@ -46,10 +46,16 @@ constexpr Entry<StrategyKind> kStrategies[] = {
     {"stale_sync",
      "the mean of all workers' gradients of some steps ago, sent while later steps are computed",
      {make_stale_sync, stale_sync_program}},
-    {"local_sgd", "replicas that become their mean every few steps; post-local too", {make_local_sgd, local_sgd_program}},
-    {"sparknet", "replicas that a master averages every few steps", {make_sparknet, sparknet_program}},
-    {"easgd", "replicas and a centre that attract each other (elastic averaging, DeepSpark)", {make_easgd, easgd_program}},
-    {"diloco", "replicas whose progress over many steps is the gradient of an outer Nesterov step", {make_diloco, diloco_program}},
+    {"local_sgd",
+     "replicas that become their mean every few steps; post-local too",
+     {.make = make_local_sgd, .program = local_sgd_program, .periodic = true}},
+    {"sparknet", "replicas that a master averages every few steps", {.make = make_sparknet, .program = sparknet_program, .periodic = true}},
+    {"easgd",
+     "replicas and a centre that attract each other (elastic averaging, DeepSpark)",
+     {.make = make_easgd, .program = easgd_program, .periodic = true}},
+    {"diloco",
+     "replicas whose progress over many steps is the gradient of an outer Nesterov step",
+     {.make = make_diloco, .program = diloco_program, .periodic = true}},
     {"gossip", "replicas that average with one random neighbour after every step", {make_gossip, gossip_program}},
     {"ad_psgd", "the same without waiting: every worker at its own pace", {make_ad_psgd, ad_psgd_program}},
     {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", {make_sgp, sgp_program}},
@@ -77,6 +83,11 @@ std::span<const Entry<StrategyKind>> strategies() { return kStrategies; }
 bool is_centralised(const std::string& name) {
   const auto found = std::ranges::find(kStrategies, name, &Entry<StrategyKind>::key);
   return found != std::end(kStrategies) && found->make.centralised();
+}
+
+std::int64_t period_of(const StrategyConfig& config) {
+  const auto found = std::ranges::find(kStrategies, config.name, &Entry<StrategyKind>::key);
+  return found != std::end(kStrategies) && found->make.periodic ? config.period : 1;
 }
 
 bool makes_steps_together(const std::string& name) {

@@ -39,6 +39,7 @@ struct StrategyKind {
   StepPrograms program = nullptr;
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
   bool together = false;                         // workers make every step together: their model may be split
+  bool periodic = false;                         // they meet every strategy.period steps; the program is that of a step with a meeting
 
   bool centralised() const { return make == nullptr; }
 };
@@ -52,6 +53,8 @@ std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, cons
 std::string resolve(const std::string& name, int workers);
 /// Whether the strategy has a parameter server, and plays all workers of a run by itself. "auto" has none.
 bool is_centralised(const std::string& name);
+/// Steps from one meeting of the workers to the next; 1 where they meet in every step, or never.
+std::int64_t period_of(const StrategyConfig& config);
 /// Whether workers make every step together. "auto" and "plan" choose a strategy of which they do.
 bool makes_steps_together(const std::string& name);
 /// [ps] with the rule and the consistency that the strategy's name stands for.

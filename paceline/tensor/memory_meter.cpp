@@ -46,6 +46,8 @@ MemoryMeter::MemoryMeter()
 
 MemoryMeter::~MemoryMeter() = default;
 
+bool MemoryMeter::counts_here() { return c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) != nullptr; }
+
 std::int64_t MemoryMeter::now() const { return reporter_->now_; }
 std::int64_t MemoryMeter::peak() const { return reporter_->peak_; }
 void MemoryMeter::reset_peak() { reporter_->peak_ = reporter_->now_.load(); }

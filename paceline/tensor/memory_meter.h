@@ -27,6 +27,9 @@ class MemoryMeter {
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
+  /// Whether one counts for this thread already; a second one would hide it.
+  static bool counts_here();
+
   std::int64_t now() const;   ///< bytes since it began, less what was freed
   std::int64_t peak() const;  ///< the most since then or since reset_peak()
   void reset_peak();

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
+#include "paceline/perf/plan_steps.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/from_recipe.h"
@@ -24,6 +25,7 @@ struct OtherRow {
 constexpr OtherRow kOthers[] = {
     {"stale_sync", false, "gradients of the step before"},
     {"local_sgd", false, "replicas differ between meetings"},
+    {"easgd", false, "replicas differ"},
     {"diloco", false, "replicas differ between meetings"},
     {"gossip", false, "replicas differ"},
     {"sgp", false, "replicas differ"},
@@ -31,24 +33,21 @@ constexpr OtherRow kOthers[] = {
     {"asgd", true, "stale gradients"},
     {"ssp", true, "stale gradients, bounded"},
 };
-constexpr std::string_view kMeets[] = {"local_sgd", "diloco"};
-
 perf::PlanStrategies strategies_of(const Recipe& recipe) {
   const auto program = [](std::string_view key) { return find(strategies::strategies(), "strategy", key).make.program; };
   perf::PlanStrategies made{.single = program("single"), .allreduce = program("allreduce")};
   for (const OtherRow& row : kOthers) {
     if (program(row.key) == nullptr) continue;
-    const bool meets = std::ranges::find(kMeets, row.key) != std::end(kMeets);
+    strategies::StrategyConfig strategy = recipe.strategy;
+    strategy.name = row.key;
     made.others.push_back({.key = std::string(row.key),
                            .programs = program(row.key),
                            .asynchronous = row.asynchronous,
-                           .period = meets ? recipe.strategy.period : 1,
+                           .period = strategies::period_of(strategy),
                            .remark = std::string(row.remark)});
   }
   return made;
 }
-
-constexpr std::int64_t kMostCoded = 1 << 26;  // parameters for which a compressor's rounds are made to be counted
 
 /// Every compressor that goes with such a run, and what it sends. For a network that is too large to be coded, what a small one sends for
 /// each element; compressors of low rank, whose codes depend on the shapes, are left out then.
@@ -143,26 +142,44 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   return question;
 }
 
-Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
+Recipe with_settings(const Recipe& recipe, const std::vector<std::string>& settings) {
   Recipe made = recipe;
   made.parallel = {}, made.strategy.name = "auto";
   Config config = made.config();
-  for (const std::string& word : perf::settings_of(choice)) config.set(word);
-  made.parallel.workers = choice.workers();
+  for (const std::string& word : settings) config.set(word);
+  made.parallel.workers = recipe.parallel.workers;
   validate(made);
   return made;
 }
 
-PlannedRecipe planned(const Recipe& recipe, const RunHosts& hosts) {
-  const graph::Graph graph = graph_for(recipe.model, make_datasets(recipe).training->info());
+Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
+  Recipe made = recipe;
+  made.parallel.workers = choice.workers();
+  return with_settings(made, perf::settings_of(choice));
+}
+
+void require_plannable(const Recipe& recipe, const Workload& workload) {
+  if (recipe.strategy.name == "plan" && workload.model)
+    throw ConfigError(
+        "strategy.name=plan chooses by the layers of networks that Paceline builds, and this program has a module of its own; use "
+        "strategy.name=auto, and parallel.data, parallel.pipeline and parallel.zero as you want them");
+}
+
+perf::Plan plan_for(const Recipe& recipe, const data::Info& info, const RunHosts& hosts) {
+  const graph::Graph graph = graph_for(recipe.model, info);
   PredictedCluster here = predicted_cluster(recipe, hosts);
-  PlanInputs inputs{.cluster = std::move(here.cluster), .profile = predicted_profile(recipe), .workers = 0, .crowd = here.crowd};
-  inputs.workers = inputs.cluster.processes();
+  const PlanInputs inputs{.cluster = std::move(here.cluster),
+                          .profile = predicted_profile(recipe, graph),
+                          .workers = recipe.parallel.workers,
+                          .crowd = here.crowd};
   perf::PlanQuestion question = plan_question(recipe, graph, inputs);
   if (recipe.train.memory_gb <= 0) question.memory = machine_memory(recipe, hosts);
   std::string refused;
-  for (const perf::Plan& plan : perf::make_plans(question).exact) try {
-      return {with_choice(recipe, plan.choice), plan};
+  perf::Plans plans = perf::make_plans(question);
+  perf::apply_steps(plans, question, perf::read_steps(perf::steps_file(predicted_source(recipe))));
+  for (const perf::Plan& plan : plans.exact) try {
+      with_choice(recipe, plan.choice);
+      return plan;
     } catch (const ConfigError& error) {  // the recipe has something that this plan cannot do
       if (refused.empty()) refused = error.what();
     }

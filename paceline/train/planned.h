@@ -9,6 +9,7 @@
 #include "paceline/perf/profile.h"
 #include "paceline/train/prediction.h"
 #include "paceline/train/recipe.h"
+#include "paceline/train/workload.h"
 
 namespace paceline::train {
 
@@ -24,15 +25,16 @@ struct PlanInputs {
 /// at.
 perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs);
 
-/// The recipe with the choice's settings. ConfigError where the choice and the rest of the recipe cannot be together.
+/// The recipe with the settings of a choice (perf::settings_of) in place of its own mesh and strategy; parallel.workers stays. ConfigError
+/// where they and the rest of the recipe cannot be together.
+Recipe with_settings(const Recipe& recipe, const std::vector<std::string>& settings);
+/// The same for as many workers as the choice has.
 Recipe with_choice(const Recipe& recipe, const perf::Choice& choice);
 
-/// What strategy.name=plan stands for: the recipe of the first plan for the run's workers that a run takes, on the cluster by which it is
-/// predicted. All processes of a run come to the same.
-struct PlannedRecipe {
-  Recipe recipe;
-  perf::Plan plan;
-};
-PlannedRecipe planned(const Recipe& recipe, const RunHosts& hosts);
+/// ConfigError where strategy.name=plan has nothing to plan: a module of the user's own, of which nobody knows the layers.
+void require_plannable(const Recipe& recipe, const Workload& workload);
+/// What strategy.name=plan stands for: the first plan for the recipe's workers (resolve_for) that a run accepts, on the cluster by which
+/// the run is predicted. `info`: of the training data.
+perf::Plan plan_for(const Recipe& recipe, const data::Info& info, const RunHosts& hosts);
 
 }  // namespace paceline::train

@@ -5,8 +5,13 @@
 #include <filesystem>
 #include <memory>
 
+#include <fmt/format.h>
+
+#include "paceline/base/error.h"
+#include "paceline/base/log.h"
 #include "paceline/graph/registry.h"
 #include "paceline/perf/cost.h"
+#include "paceline/perf/period.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/perf/roofline_times.h"
 #include "paceline/tensor/device.h"
@@ -18,18 +23,60 @@ namespace {
 constexpr const char* kProbed = "cluster.toml";  // where `paceline probe` writes
 
 bool on_cpu(const Recipe& recipe) { return tensor::parse_device(recipe.train.device).is_cpu(); }
+const char* kind_of(const Recipe& recipe) { return on_cpu(recipe) ? "cpu" : "gpu"; }
+
+bool is_there(const std::string& file) {
+  std::error_code ignored;
+  return std::filesystem::exists(file, ignored);
+}
+
+/// Whether `paceline probe` left a file here that is of the run's kind of device. One that cannot be read is refused by whoever reads it.
+bool probed_here(const Recipe& recipe) {
+  if (!is_there(kProbed)) return false;
+  try {
+    const std::string kind = perf::find_cluster(kProbed).device.kind;
+    return kind.empty() || kind == kind_of(recipe);
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
 
 /// What to take the cluster from: what the recipe says, what `paceline probe` left here, or rules of thumb.
 std::string cluster_source(const Recipe& recipe) {
   if (!recipe.train.cluster.empty()) return recipe.train.cluster;
-  if (std::filesystem::exists(kProbed)) return kProbed;
+  if (probed_here(recipe)) return kProbed;
   return on_cpu(recipe) ? "two_cores" : "h200";
 }
 
 std::string profile_source(const Recipe& recipe) {
   if (!recipe.train.profile.empty()) return recipe.train.profile;
   const std::string usual = recipe.model.network + ".profile.json";
-  return std::filesystem::exists(usual) ? usual : "";
+  return is_there(usual) ? usual : "";
+}
+
+/// A profile that the recipe names must be of this network; one that merely lies here is left alone where it is not.
+struct FoundProfile {
+  std::string source = {};
+  std::optional<perf::Profile> profile = {};
+};
+FoundProfile profile_for(const Recipe& recipe, const graph::Graph& graph) {
+  FoundProfile found{.source = profile_source(recipe)};
+  if (found.source.empty()) return found;
+  try {
+    found.profile = perf::find_profile(found.source);
+    perf::require_network(*found.profile, graph, found.source);
+  } catch (const ConfigError& problem) {
+    if (!recipe.train.profile.empty()) throw;
+    log::info("{}; the cluster's speed is taken instead", problem.what());
+    return {};
+  }
+  return found;
+}
+
+/// Bytes of worker 0's device at the worst moment of a step, but for what is on its way to others, which a run does not measure either.
+double peak_of(const Recipe& recipe, const graph::Graph& graph, const std::vector<graph::Units>& stages) {
+  const memory::Bytes bytes = memory::estimate(graph, plan_of(recipe), stages).front().bytes;
+  return static_cast<double>(bytes.total() - bytes[memory::Category::communication]);
 }
 
 observe::Prediction said(const perf::StepCost& cost) {
@@ -62,15 +109,14 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   const auto servers = recipe.servers();
   if (servers && recipe.ps.executor != "threads" && recipe.ps.executor != "processes") return std::nullopt;
   const RecipeStep step = step_of(recipe, graph, hosts.place, stages);
-  const std::string source = cluster_source(recipe), profiled = profile_source(recipe);
+  const std::string source = cluster_source(recipe);
   const auto [cluster, crowd] = predicted_cluster(recipe, hosts);
   const perf::RooflineSettings settings = roofline_settings(recipe, step.settings.front());
-  std::optional<perf::Profile> profile;
+  const FoundProfile found = profile_for(recipe, graph);
   std::unique_ptr<perf::ComputeTimes> times;
   perf::Jitter jitter;
-  if (!profiled.empty()) {
-    profile = perf::find_profile(profiled);
-    const perf::ProfileTable& table = table_for(*profile, settings.precision, hosts.workers_per_host, crowd);
+  if (found.profile) {
+    const perf::ProfileTable& table = table_for(*found.profile, settings.precision, hosts.workers_per_host, crowd);
     if (table.jitter > 0) jitter = {.distribution = "gamma", .shape = 1 / (table.jitter * table.jitter)};
     times = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, cluster.device, settings);
   } else {
@@ -87,16 +133,22 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
       const double each = 1 / cost.steps_per_s / (together ? static_cast<double>(chosen.data) : 1);
       cost.low *= each / cost.seconds, cost.high *= each / cost.seconds, cost.seconds = each;
     }
+    if (step.period > 1)
+      cost = perf::mean_over_period(cost, model.cost(step.programs_between(chosen), chosen, *times, {.crowd = crowd}), step.period);
     if (!best || cost.seconds < best->seconds) best = std::move(cost);
   }
   observe::Prediction prediction = said(*best);
-  prediction.cluster = source, prediction.profile = profiled;
+  prediction.cluster = source, prediction.profile = found.source;
+  if (!cluster.device.kind.empty() && cluster.device.kind != kind_of(recipe))
+    prediction.notes.push_back(
+        fmt::format("cluster {} describes a {}, and the run is on a {}", source, cluster.device.kind, kind_of(recipe)));
+  prediction.memory_bytes = peak_of(recipe, graph, stages);
   return prediction;
 }
 
-bool knows_machine(const Recipe& recipe) {
-  return !recipe.train.cluster.empty() || std::filesystem::exists(kProbed) || !profile_source(recipe).empty();
-}
+bool knows_machine(const Recipe& recipe) { return !recipe.train.cluster.empty() || probed_here(recipe) || !profile_source(recipe).empty(); }
+
+std::string predicted_source(const Recipe& recipe) { return cluster_source(recipe); }
 
 // As many hosts and places for ranks as the run has. On a CPU a device of the file is its share of the cores, so that fewer ranks have more
 // of them each; more ranks take turns.
@@ -117,9 +169,8 @@ const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precisio
   return profile.table(precision, std::max<std::int64_t>(std::llround(static_cast<double>(ranks) / crowd), 1));
 }
 
-std::optional<perf::Profile> predicted_profile(const Recipe& recipe) {
-  const std::string source = profile_source(recipe);
-  return source.empty() ? std::nullopt : std::optional(perf::find_profile(source));
+std::optional<perf::Profile> predicted_profile(const Recipe& recipe, const graph::Graph& graph) {
+  return profile_for(recipe, graph).profile;
 }
 
 }  // namespace paceline::train

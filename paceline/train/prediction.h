@@ -31,12 +31,14 @@ perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::P
 bool knows_machine(const Recipe& recipe);
 
 /// What predictions are made from: the cluster of train.cluster as such a run has it, and the profile of train.profile, if there is one.
+/// What merely lies in the working folder is taken where it is of the run's kind of device, and of the network.
+std::string predicted_source(const Recipe& recipe);  // the cluster's file, or its key
 struct PredictedCluster {
   perf::Cluster cluster;
   double crowd = 1;  // ranks of a host for each of its devices
 };
 PredictedCluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts);
-std::optional<perf::Profile> predicted_profile(const Recipe& recipe);
+std::optional<perf::Profile> predicted_profile(const Recipe& recipe, const graph::Graph& graph);
 /// What was measured with as many ranks as have a device each.
 const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precision precision, std::int64_t ranks, double crowd);
 

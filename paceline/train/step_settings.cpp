@@ -22,8 +22,10 @@ compress::Layout layout_of(const graph::Graph& graph) {
   compress::Layout layout;
   for (const graph::Parameter& parameter : graph.parameters()) {
     if (!parameter.trainable) continue;
-    const std::int64_t count = graph::elements(parameter.shape);
-    const std::int64_t rows = parameter.shape.size() >= 2 ? parameter.shape[0] : 1;
+    const std::int64_t whole = graph::elements(parameter.shape), all = parameter.shape.size() >= 2 ? parameter.shape[0] : 1;
+    const std::int64_t fitting = (kMostCoded - layout.length) / std::max<std::int64_t>(whole / std::max<std::int64_t>(all, 1), 1);
+    const std::int64_t rows = std::min(all, fitting), count = all > 0 ? whole / all * rows : 0;
+    if (count == 0) break;
     layout.parts.push_back({layout.length, count, rows, count / std::max<std::int64_t>(rows, 1)});
     layout.length += count;
   }
@@ -95,6 +97,10 @@ std::vector<schedule::Program> RecipeStep::programs(const ProgramSettings& chose
   return find(strategies::strategies(), "strategy", strategy).make.program(model, chosen);
 }
 
+std::vector<schedule::Program> RecipeStep::programs_between(const ProgramSettings& chosen) const {
+  return find(strategies::strategies(), "strategy", "single").make.program(model, chosen);
+}
+
 RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place, const std::vector<graph::Units>& stages) {
   const bool served = recipe.servers().has_value();
   Recipe shaped = recipe;
@@ -115,6 +121,7 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
 
   RecipeStep step;
   step.strategy = strategies::resolve(recipe.strategy.name, plan.data);
+  if (plan.data > 1) step.period = strategies::period_of(recipe.strategy);
   step.model = perf::program_model(graph, {.data = served ? 1 : plan.data,
                                            .tensor = plan.tensor,
                                            .sequence = plan.sequence,

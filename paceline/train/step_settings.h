@@ -18,14 +18,20 @@ struct RunPlace {
   bool shares_memory = true;  // ranks of a host, as all engines but gloo have it
 };
 
+/// Parameters for which a compressor's rounds are made to be counted; of larger networks so many stand for all.
+inline constexpr std::int64_t kMostCoded = 1 << 26;
+
 struct RecipeStep {
-  std::string strategy;  // key
+  std::string strategy;     // key
+  std::int64_t period = 1;  // steps from one meeting of the workers to the next
   schedule::ProgramModel model;
   /// One for each cut into buckets that the run tries before it keeps the fastest; usually one.
   std::vector<schedule::ProgramSettings> settings;
 
   /// One for each rank of the pipeline.
   std::vector<schedule::Program> programs(const schedule::ProgramSettings& chosen) const;
+  /// Of a step between two meetings, where the period is above 1.
+  std::vector<schedule::Program> programs_between(const schedule::ProgramSettings& chosen) const;
 };
 
 /// `recipe` knows its workers (resolve_for). `stages`: by virtual stage; where they are empty, they are cut by counted costs. ConfigError

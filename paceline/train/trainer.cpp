@@ -126,6 +126,8 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   if (recipe_.train.checkpoints) checkpointer_->open(folder_);
   meet();
 
+  std::optional<StepMemory> memory;  // ends in the thread that it began in, whatever happens
+  if (prediction_ && !centralised_) memory_ = &memory.emplace(module_->arena());
   first_step_ = position_.step;
   bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
   while (!finished() && !stopped) stopped = !train_epoch();
@@ -141,6 +143,7 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
     throw Error(fmt::format("stopped on request at step {}, but no checkpoint could be written in {}", position_.step, folder_.string()));
 
   observe::RunEnded result = ended(stopped);
+  memory_ = nullptr;
   if (leads()) around_.bus.emit(result);
   return result;
 }
@@ -183,7 +186,9 @@ bool Trainer::train_epoch() {
                             .epoch = progress.epoch,
                             .epoch_index = epoch,
                             .batch_index = position_.batch};
+    if (memory_) memory_->begin_step();
     const step::StepResult result = strategy_->step(share, point);
+    if (memory_) memory_->end_step();
 
     latest_ = {point.step, position_.batch + 1, result.targets, share.global_samples, point.rate};
     keep(result);

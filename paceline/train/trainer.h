@@ -17,6 +17,7 @@
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
+#include "paceline/train/step_memory.h"
 
 namespace paceline::train {
 
@@ -148,6 +149,7 @@ class Trainer {
   double training_seconds_ = 0;                    // of this process
   std::deque<double> step_seconds_;                // of the last steps
   std::optional<observe::Prediction> prediction_;  // made before the first step; worker 0's
+  StepMemory* memory_ = nullptr;                   // while it runs, where memory was predicted
   std::mutex fault_mutex_;
   std::optional<Fault> fault_;  // that this worker saw, before anything was updated with it
 };

@@ -71,9 +71,9 @@ observe::RunStarted Trainer::started() const {
 }
 
 // The median, without the first steps. Workers of a parameter server end their minibatches when they do, several at a time: as many steps
-// as there are workers count together.
+// as there are workers count together. So do the steps of a period, where workers meet every few steps.
 double Trainer::settled_step() const {
-  const auto together = static_cast<std::ptrdiff_t>(minibatches());
+  const auto together = static_cast<std::ptrdiff_t>(std::max(minibatches(), strategies::period_of(recipe_.strategy)));
   std::vector<double> settled;
   for (auto from = step_seconds_.begin() + std::ssize(step_seconds_) / 4; step_seconds_.end() - from >= together; from += together)
     settled.push_back(std::accumulate(from, from + together, 0.0) / static_cast<double>(together));
@@ -105,6 +105,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
   if (recipe_.train.checkpoints) event.checkpoints = checkpointer_->total();
   event.skipped_steps = strategy_->skipped_steps();
   if (!step_seconds_.empty()) event.step_s = settled_step();
+  if (memory_ && memory_->bytes()) event.memory_bytes = static_cast<double>(*memory_->bytes());
   if (stopped) event.stopped = "on request";
   if (comm_->size() > 1) event.communication = communication();
   if (centralised_) event.served = centralised_->served();

@@ -5,13 +5,17 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/first_cause.h"
+#include "paceline/base/log.h"
+#include "paceline/base/text.h"
 #include "paceline/comm/engine.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/device.h"
+#include "paceline/train/planned.h"
 #include "paceline/train/shared_folder.h"
 
 namespace paceline::train {
@@ -58,13 +62,23 @@ Recipe resolve_for(const Recipe& given, const comm::World& world) {
   const int workers = workers_here(recipe, world) * world.size;
   recipe.parallel.workers = workers;
   recipe.comm.repeatable = recipe.train.repeatable;
+  if (recipe.strategy.name == "plan") return recipe;  // nobody knows yet how they will share the work
   recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
   validate(recipe);
   return recipe;
 }
 
+Recipe planned_for(const Recipe& recipe, const comm::World& world, const Workload& workload) {
+  require_plannable(recipe, workload);
+  const Recipe resolved = resolve_for(recipe, world);
+  const int hosts = std::max(world.size / std::max(world.local_size, 1), 1), workers = static_cast<int>(resolved.parallel.workers);
+  const RunHosts where{.hosts = hosts, .workers_per_host = (workers + hosts - 1) / hosts};
+  return with_choice(resolved, plan_for(resolved, make_datasets(resolved, workload).training->info(), where).choice);
+}
+
 Workers::Workers(const Recipe& recipe, const comm::World& world, const Environment& around)
     : recipe_(resolve_for(recipe, world)), world_(world), around_(around) {
+  require_plannable(recipe_, around_.workload);
   const auto workers = static_cast<int>(recipe_.parallel.workers);
   here_ = recipe_.servers() ? 1 : workers / world_.size;  // a server's one trainer plays them all
   threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : usual_threads_of_worker(recipe_, world_, here_);
@@ -82,6 +96,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
   }
   // Connected, ranks can wait for one whose data lie on a slower disk, as long as it lives.
   datasets_ = make_datasets(recipe_, around_.workload);
+  if (recipe_.strategy.name == "plan") take_plan();
   for_each_worker([&](std::size_t i) {
     if (world_.size > 1) comms_[i]->run(comm::barrier({.deadline = comm::kUntilTheEnd}));
     trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Environment{.bus = around_.bus,
@@ -94,6 +109,25 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
                                                                            .resumes = around_.resumes,
                                                                            .workload = around_.workload});
   });
+}
+
+// Files that a plan is made from may differ from host to host, so worker 0 plans and all take what it chose.
+void Workers::take_plan() {
+  std::string chosen;
+  for_each_worker([&](std::size_t i) {
+    comm::Communicator& comm = *comms_[i];
+    std::string settings;
+    if (leads() && i == 0) {
+      const int hosts = comm.topology().hosts, workers = static_cast<int>(recipe_.parallel.workers);
+      const perf::Plan plan =
+          plan_for(recipe_, datasets_.training->info(), {.hosts = hosts, .workers_per_host = (workers + hosts - 1) / hosts});
+      log::info("plan: {}; a step of {:.3g} ms predicted", perf::title_of(plan.choice), plan.cost.seconds * 1e3);
+      settings = fmt::format("{}", fmt::join(perf::settings_of(plan.choice), "\n"));
+    }
+    const std::string first = gather_texts(comm, settings).front();
+    if (i == 0) chosen = first;
+  });
+  recipe_ = resolve_for(with_settings(recipe_, split(chosen, '\n')), world_);
 }
 
 // All at once: a worker may wait for the others to leave before it goes.

@@ -10,7 +10,11 @@
 namespace paceline::train {
 
 /// The recipe as the processes of `world` have it: how many workers, by which strategy. ConfigError where that cannot be.
+/// strategy.name=plan stays: Workers plans once its processes are connected.
 Recipe resolve_for(const Recipe& recipe, const comm::World& world);
+
+/// A recipe with strategy.name=plan as worker 0 of such processes would plan it, for whoever only looks at it.
+Recipe planned_for(const Recipe& recipe, const comm::World& world, const Workload& workload);
 
 class Workers {
  public:
@@ -24,7 +28,7 @@ class Workers {
   };
 
   /// Connects the workers and builds their trainers; whatever can be refused is refused here, before anything is written. parallel.workers
-  /// of `recipe` may be 0: one for each process of `world`.
+  /// of `recipe` may be 0: one for each process of `world`. With strategy.name=plan, worker 0 plans and recipe() has its plan.
   Workers(const Recipe& recipe, const comm::World& world, const Environment& around);
   ~Workers();
 
@@ -35,6 +39,7 @@ class Workers {
   observe::RunEnded run(const std::filesystem::path& folder);
 
  private:
+  void take_plan();
   /// Calls body(index) for every worker of this process, each in a thread of its own where there are several.
   void for_each_worker(const std::function<void(std::size_t)>& body);
 

@@ -1,15 +1,22 @@
 """`paceline plan` and `paceline verify --table`: ranked plans that can be trained as they are, and tables of measured steps."""
 
+import json
 import os
 import pathlib
 import unittest
 
 from support import SMALL as TINY
-from support import CliTest
+from support import BINARY, CliTest
 
 SMALL = ["gpt", "model.layers=4", "model.width=64", "model.heads=4", "model.classes=100", "model.input=[32]"]
 NAMES = ("# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,data parallelism,"
          "pipeline parallelism,iteration time (ms)\n")
+
+
+def cluster_with(bandwidth, kind="cpu"):
+    return ('[cluster]\nname = "pair"\n[host]\ndevices = 2\nlink = "memory"\n'
+            f'[device]\nname = "core"\nkind = "{kind}"\nflops = "10 Gflop/s (default)"\nmemory_bandwidth = "10 GB/s (default)"\n'
+            f'memory = "4 GB (default)"\n[link.memory]\nbandwidth = "{bandwidth} (default)"\n')
 
 
 class Plan(CliTest):
@@ -65,12 +72,60 @@ class Training(CliTest):
         recipe = self.run_paceline("train", *TINY, "strategy.name=plan", "--workers", "2", "--print-recipe").stdout
         self.assertIn('name = "allreduce"', recipe)
 
+    def test_worker_0_plans_for_all(self):
+        """The files that a plan is made from differ, and so would the plans."""
+        slow, fast = cluster_with("1 kB/s"), cluster_with("100 GB/s")
+        for rank, text in enumerate((slow, fast)):
+            (self.folder / f"rank{rank}").mkdir()
+            (self.folder / f"rank{rank}" / "cluster.toml").write_text(text)
+        command = " ".join([BINARY, "train", *TINY, "strategy.name=plan", "data.batch=16", "train.steps=3", "train.checkpoints=false",
+                            "--json", "--quiet"])
+        plans = []
+        for first in (0, 1):
+            folder = f"$(( (RANK + {first}) % 2 ))"
+            done = self.run_paceline("run", "-np", "2", "--", "sh", "-c", f"cd rank{folder} && exec {command}")
+            self.assertEqual(done.returncode, 0)
+            plans.append(next(line for line in done.stderr.splitlines() if "plan:" in line))
+            recipe = max((self.folder / f"rank{first}" / "runs").glob("*/recipe.toml"))
+            self.assertNotIn('name = "plan"', recipe.read_text())
+        self.assertNotEqual(plans[0], plans[1])
+
     def test_the_best_two_are_run(self):
         found = self.json_of("plan", "model.network=mlp", "data.name=shapes", "--cluster", "two_cores", "--workers", "2", "--batch", "16",
                              "--probe-top", "2")
-        measured = [plan["measured_step_s"] for plan in found["plans"][:2]]
+        measured = [plan["measured_step_s"] for plan in found["plans"] if "measured_step_s" in plan]
+        self.assertEqual(len(measured), 2)
         self.assertEqual(measured, sorted(measured))
         self.assertGreater(measured[0], 0)
+        self.assertEqual(self.files(), ["two_cores.steps.json"])
+        again = self.json_of("plan", "model.network=mlp", "data.name=shapes", "--cluster", "two_cores", "--workers", "2", "--batch", "16")
+        self.assertEqual([plan.get("measured_step_s") for plan in again["plans"]], [plan.get("measured_step_s") for plan in found["plans"]])
+        (self.folder / "two_cores.steps.json").write_text("[]")
+        self.refused("plan", "model.network=mlp", "data.name=shapes", "--cluster", "two_cores", "--workers", "2", "--batch", "16",
+                     says=["two_cores.steps.json"])
+
+
+class Verify(CliTest):
+    def test_one_odd_summary_is_left_out(self):
+        self.run_paceline("train", *TINY, "train.cluster=two_cores", "train.name=one", "--quiet")
+        for name, text in {"odd": "[1, 2", "older": '{"prediction": {"predicted": {"step_s": 1}}}'}.items():
+            (self.folder / "runs" / name).mkdir()
+            (self.folder / "runs" / name / "summary.json").write_text(text)
+        done = self.run_paceline("verify", "--json")
+        found = json.loads(done.stdout)
+        self.assertEqual([run["run"] for run in found["runs"]], ["runs/one"])
+        for name in ("odd", "older"):
+            self.assertIn(f"{name}/summary.json", done.stderr)
+        self.assertEqual(found["memory"]["runs"], 1)
+        self.assertNotIn("nan", self.run_paceline("verify").stdout.lower())
+
+
+    def test_a_cluster_file_of_another_kind_of_device_is_left_alone(self):
+        for kind, predicted in {"gpu": False, "cpu": True}.items():
+            (self.folder / "cluster.toml").write_text(cluster_with("1 GB/s", kind))
+            self.run_paceline("train", *TINY, f"train.name={kind}", "--quiet")
+            summary = json.loads((self.folder / "runs" / kind / "summary.json").read_text())
+            self.assertEqual("prediction" in summary, predicted)
 
 
 class Table(CliTest):

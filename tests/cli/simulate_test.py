@@ -42,6 +42,16 @@ class Simulate(CliTest):
         self.assertLess(found["goodput_samples_per_s"], 0.98 * found["samples_per_s"])
         self.assertAlmostEqual(found["failures"]["job_mtbf_s"], 2 * 86400 / 8, places=3)
 
+    def test_a_checkpoint_behind_every_step(self):
+        found = self.json_of(*SMALL, "--mtbf", "4y", "--checkpoint-every", "0s", "--checkpoint-time", "0s")
+        self.assertGreater(found["failures"]["goodput_share"], 0.99)
+
+    def test_workers_that_meet_every_few_steps(self):
+        often, rarely = (self.json_of(*SMALL, "strategy.name=local_sgd", f"strategy.period={period}") for period in (1, 8))
+        self.assertEqual((len(often["steps"]), len(rarely["steps"])), (5, 8))
+        self.assertLess(rarely["step_s"]["mean"], 0.9 * often["step_s"]["mean"])
+        self.assertAlmostEqual(rarely["step_s"]["mean"], rarely["step_s"]["closed_form"], delta=0.03 * rarely["step_s"]["closed_form"])
+
     def test_a_trace_and_a_picture(self):
         text = self.run_paceline(*SMALL, "--trace", "trace.json", "--trace-ranks", "3", "--svg", "picture.svg", "--mtbf", "4y").stdout
         for word in ["throughput", "goodput", "closed form", "hosts' links", "picture.svg"]:
@@ -61,6 +71,8 @@ class Simulate(CliTest):
         self.refused(*SMALL, "--mtbf", "4", says=["--mtbf", "4", "unit"])
         self.refused(*SMALL, "--mtbf", "1s", says=["fails every"])
         self.refused(*SMALL, "--slow-host", "2:10", says=["no host 2"])
+        self.refused(*SMALL, "--slow-host", "1:inf", says=["--slow-host", "inf"])
+        self.refused(*SMALL, "--slow-host", "1e30:2", says=["--slow-host", "1e30"])
         self.refused(*SMALL, "--slow-host", "3", says=["--slow-host", "3:10"])
         self.refused(*SMALL, "--batch", "12", says=["data.batch"])
         self.refused(*SMALL, "timing.slow_workers=[8]", says=["timing.slow_workers", "8"])

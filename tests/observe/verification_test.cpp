@@ -68,8 +68,9 @@ TEST(Verification, ReadsTheSummariesOfRuns) {
   start.network = "mlp", start.batch = 64, start.strategy = "allreduce", start.device = "cpu", start.precision = "fp32";
   Prediction& expected = start.prediction.emplace();
   expected.step_s = 0.02, expected.low_s = 0.01, expected.high_s = 0.03, expected.exposed_s = 0.004, expected.bytes = 800;
+  expected.memory_bytes = 2000;
   RunEnded end;
-  end.workers = 2, end.step_s = 0.025, end.run = "runs/one";
+  end.workers = 2, end.step_s = 0.025, end.run = "runs/one", end.memory_bytes = 2500;
   end.communication = Communication{.exposed = 0.2, .bytes_per_step = 1000};
   for (const char* name : {"one", "two"}) {
     std::filesystem::create_directories(folder / name);
@@ -88,7 +89,21 @@ TEST(Verification, ReadsTheSummariesOfRuns) {
   EXPECT_NEAR(read->error(), -0.2, 1e-9);
   EXPECT_NEAR(read->measured_exposed_s, 0.005, 1e-9);
   EXPECT_EQ(read->predicted_bytes, 800);
+  EXPECT_NEAR(read->memory_error(), -0.2, 1e-9);
   EXPECT_FALSE(read_verified(found[1]).has_value());
+}
+
+TEST(Verification, MemoryIsThatOfRunsWhichKnowBothSides) {
+  std::vector<VerifiedRun> runs = {run_with("a", 1, 1), run_with("b", 1, 1), run_with("c", 1, 1)};
+  runs[0].predicted_memory = 110, runs[0].measured_memory = 100;
+  runs[1].predicted_memory = 98, runs[1].measured_memory = 100;
+  runs[2].predicted_memory = 98;  // it ended after two steps
+  const Verification made = verify(runs);
+  EXPECT_EQ(made.with_memory, 2U);
+  EXPECT_NEAR(made.memory_mean, 0.06, 1e-12);
+  EXPECT_NEAR(made.memory_worst, 0.1, 1e-12);
+  EXPECT_EQ(to_json(made)["memory"]["runs"], 2);
+  EXPECT_FALSE(to_json(verify({runs[2]})).contains("memory"));
 }
 
 /// What a run did not measure stands as null in its summary, and as no NaN anywhere else.

@@ -3,13 +3,18 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <fstream>
+
 #include "paceline/base/error.h"
+#include "paceline/base/temporary_folder.h"
 #include "paceline/graph/registry.h"
 #include "paceline/memory/fit.h"
 #include "paceline/perf/period.h"
 #include "paceline/perf/plan_costs.h"
 #include "paceline/perf/plan_fit.h"
 #include "paceline/perf/plan_space.h"
+#include "paceline/perf/plan_steps.h"
 #include "plan_programs.h"
 #include "tests/message_of.h"
 
@@ -207,6 +212,33 @@ TEST(Period, IsTheMeanOfAMeetingAndOfStepsAlone) {
   EXPECT_DOUBLE_EQ(mean.steps_per_s, 1 / 5.5);
   EXPECT_EQ(mean.bottleneck, "compute");
   EXPECT_DOUBLE_EQ(mean_over_period(meeting, alone, 1).seconds, 10);
+}
+
+TEST(PlanSteps, RankMeasuredPlansByTheClockAndCorrectTheOthers) {
+  const graph::Graph graph = network("alexnet");
+  const PlanQuestion question = ask(graph, "p100", 16, 64);
+  Plans plans = make_plans(question);
+  ASSERT_GE(plans.exact.size(), 3u);
+  const std::vector<std::string> first = settings_of(plans.exact[0].choice), second = settings_of(plans.exact[1].choice);
+  const double seconds = plans.exact[0].cost.seconds;
+  // The best one took far longer than predicted, and three times as long when it was run again; a step of another question says nothing.
+  std::vector<PlanStep> steps = {{question_text(question), second, plans.exact[1].cost.seconds, plans.exact[1].cost.seconds},
+                                 {question_text(question), first, seconds, 1000 * seconds},
+                                 {"vgg16", second, 1, 1e9}};
+  const TemporaryFolder folder;
+  const std::string file = steps_file((folder / "my.toml").string());
+  EXPECT_THAT(file, testing::EndsWith("my.steps.json"));
+  EXPECT_TRUE(read_steps(file).empty());
+  keep_steps(file, steps);
+  steps[1].measured_s = 3 * seconds;
+  keep_steps(file, {steps[1]});
+  EXPECT_THAT(read_steps(file), testing::UnorderedElementsAreArray(steps)) << "the second measurement replaces the first";
+  apply_steps(plans, question, read_steps(file));
+  EXPECT_EQ(settings_of(plans.exact.front().choice), second);
+  const auto of = [&](const Plan& plan) { return plan.measured_s > 0 ? plan.measured_s : std::sqrt(3.0) * plan.cost.seconds; };
+  EXPECT_TRUE(std::ranges::is_sorted(plans.exact, {}, of)) << "others are off by the geometric mean";
+  std::ofstream(file) << R"({"steps": [{"question": "q", "settings": [], "predicted_s": 1, "measured_s": 0}]})";
+  EXPECT_THAT(message_of<ConfigError>([&] { read_steps(file); }), testing::AllOf(HasSubstr("my.steps.json"), HasSubstr("steps[0]")));
 }
 
 TEST(Plan, AChoiceInARecipesWords) {

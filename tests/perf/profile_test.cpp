@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "paceline/base/error.h"
+#include "paceline/graph/registry.h"
 #include "tests/message_of.h"
 
 namespace paceline::perf {
@@ -79,6 +80,24 @@ TEST(Profile, KnowsUpdatesByOptimizer) {
   EXPECT_DOUBLE_EQ(update_seconds(of.tables[0], "sgd", 1e6), 1e-3);
   EXPECT_THAT(message_of<ConfigError>([&] { update_seconds(of.tables[0], "adam", 1); }), AllOf(HasSubstr("adam"), HasSubstr("sgd")));
   EXPECT_THAT(message_of<ConfigError>([&] { seconds_of(of.tables[0], 2, Work::forward, 1); }), HasSubstr("2 units"));
+}
+
+TEST(Profile, IsOfOneNetworkAndOneSizeOfIt) {
+  graph::ModelConfig config;
+  config.network = "mlp", config.input = {1, 8, 8}, config.hidden = {16}, config.classes = 4;
+  const graph::Graph graph = graph::make_graph(config);
+  const auto unit = [](const char* name, std::int64_t parameters) {
+    return UnitProfile{.name = name, .parameters = parameters, .seconds = {{8, {}}}};
+  };
+  Profile of{.network = "mlp", .device = "core", .tables = {{.units = {unit("fc1", 65 * 16), unit("fc2", 17 * 4)}}}};
+  require_network(of, graph, "x.json");
+  const auto refusal = [&] { return message_of<ConfigError>([&] { require_network(of, graph, "x.json"); }); };
+  of.tables[0].units[1].parameters = 17 * 10;
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("x.json"), HasSubstr("fc2"), HasSubstr("170"), HasSubstr("68"))) << "as many units, other classes";
+  of.tables[0].units.pop_back();
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("x.json"), HasSubstr("1 units"), HasSubstr("2")));
+  of.network = "lenet5";
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("x.json"), HasSubstr("lenet5"), HasSubstr("mlp")));
 }
 
 TEST(Profile, ReadsBack) { EXPECT_TRUE(read_profile(to_json(profile()), "x.json") == profile()) << to_json(profile()); }

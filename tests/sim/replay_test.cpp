@@ -50,6 +50,16 @@ TEST(Replay, AStepIsComputationAndAllreduceOneAfterTheOther) {
   }
 }
 
+TEST(Replay, WorkersMeetOnceInAPeriod) {
+  Job job = plain_job(8, 1'000'000);
+  job.between = {{compute(Work::forward, 0, 2), compute(Work::backward, 0, 2), compute(Work::update, 0, 0)}};
+  job.period = 3, job.steps = 6;
+  const Replayed done = run(job);
+  ASSERT_EQ(done.steps.size(), 6u);
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(done.steps[i], 4e-3 + (i % 3 == 2 ? ring_s(8, 4e6) : 0), 1e-8) << i;
+  EXPECT_NEAR(done.ranks[0].communicating, 2 * ring_s(8, 4e6), 1e-7);
+}
+
 /// Seven samples in three micro-batches are two, two and three.
 TEST(Replay, MicroBatchesNeedNotBeEqual) {
   class Counting final : public perf::ComputeTimes {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "paceline/graph/units.h"
 #include "paceline/perf/cluster.h"
 #include "paceline/perf/profile.h"
 #include "paceline/train/step_measure.h"
@@ -43,9 +44,16 @@ perf::Profile profile_of(const graph::Graph& graph) {
   perf::Profile profile;
   profile.network = "mlp", profile.device = "cpu";
   perf::ProfileTable& table = profile.tables.emplace_back();
-  for (const graph::UnitCost& unit : graph::counted_costs(graph))
+  const auto in_unit = [&](const graph::Unit& unit) {
+    std::int64_t sum = 0;
+    for (const graph::Parameter& parameter : graph.parameters())
+      if (const auto layer = static_cast<std::size_t>(parameter.layer); unit.first <= layer && layer < unit.last)
+        sum += graph::elements(parameter.shape);
+    return sum;
+  };
+  for (const graph::Unit& unit : graph::units_of(graph))
     table.units.push_back({.name = unit.name,
-                           .parameters = 0,
+                           .parameters = in_unit(unit),
                            .seconds = {{16, {.forward = 2, .backward = 3, .input_gradients = 1, .weight_gradients = 2, .evaluation = 2}}}});
   table.update_s["sgd"] = 0;
   return profile;
@@ -63,6 +71,41 @@ TEST(Prediction, TakesTheSecondsOfAProfile) {
   ASSERT_TRUE(made.has_value());
   EXPECT_NEAR(made->step_s, 5.0 * static_cast<double>(profile.tables[0].units.size()), 1e-6);
   EXPECT_EQ(made->profile, recipe.train.profile);
+  profile.tables[0].units.back().parameters += 1;  // of other classes
+  put_bytes(folder / "mlp.json", perf::to_json(profile));
+  EXPECT_THAT(message_of<ConfigError>([&] { predict(recipe, graph, {}); }), HasSubstr("mlp.json"));
+}
+
+/// Workers that meet every eighth step send an eighth of what they would send otherwise, and so does the run.
+TEST(Prediction, IsTheMeanOverAPeriod) {
+  Recipe recipe = predicted_recipe(2);
+  recipe.strategy.name = "local_sgd", recipe.train.steps = 0, recipe.train.epochs = 2;
+  const auto of_period = [&](std::int64_t period) {
+    recipe.strategy.period = period;
+    return *predict(recipe, graph_of(recipe), {.hosts = 1, .workers_per_host = 2});
+  };
+  const observe::Prediction often = of_period(1), rarely = of_period(4);
+  EXPECT_NEAR(rarely.bytes, often.bytes / 4, 1e-6 * often.bytes);
+  EXPECT_NEAR(rarely.exposed_s, often.exposed_s / 4, 1e-6 * often.exposed_s);
+  EXPECT_LT(rarely.step_s, often.step_s);
+  const Folder folder;
+  const observe::RunEnded ended = run_in(folder.path(), recipe);
+  ASSERT_TRUE(ended.communication && ended.steps % 4 == 0);
+  EXPECT_NEAR(ended.communication->bytes_per_step, rarely.bytes, 0.02 * rarely.bytes);
+}
+
+TEST(PlannedRun, IsRefusedForAModuleOfTheUsersOwn) {
+  observe::Bus bus;
+  const SteadyClock clock;
+  const std::atomic<bool> stop = false;
+  Recipe recipe = predicted_recipe(2);
+  recipe.strategy.name = "plan";
+  Workload workload;
+  workload.model = [](const auto&) { return std::shared_ptr<nn::Model>(); };
+  const auto start = [&] { Workers(recipe, {}, {.bus = bus, .clock = clock, .stop = stop, .workload = workload}); };
+  EXPECT_THAT(message_of<ConfigError>(start), HasSubstr("strategy.name=plan"));
+  workload.model = nullptr;
+  start();
 }
 
 TEST(Prediction, RanksBeyondTheDevicesTakeTurns) {
@@ -101,6 +144,7 @@ TEST(Prediction, StandsInARunBesideWhatWasMeasured) {
   EXPECT_GT(started->prediction->step_s, 0);
   EXPECT_TRUE(std::isfinite(ended.step_s));
   EXPECT_GT(ended.step_s, 0);
+  EXPECT_NEAR(ended.memory_bytes / started->prediction->memory_bytes, 1, 0.25) << "of a model so small that every buffer counts";
 }
 
 TEST(Prediction, RefusesAClusterThatIsNone) {
