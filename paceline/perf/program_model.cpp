@@ -51,6 +51,17 @@ void add_loss(std::vector<Meeting>& meetings, const graph::Graph& graph) {
     meetings.push_back({.exchange = Action::Exchange::allreduce, .axis = Action::Axis::tensor, .elements = each * rows, .fixed = 0});
 }
 
+/// Batch norms of all data-parallel ranks together (nn/joint_norm.cpp): sums of a channel's values and their number, then of their squares;
+/// backward, of two gradients. They are added up in fp32.
+void add_joint_norm(std::vector<Meeting>& meetings, std::int64_t channels, bool backward) {
+  const auto add = [&](std::int64_t count) {
+    meetings.push_back(
+        {.exchange = Action::Exchange::allreduce, .axis = Action::Axis::data, .elements = 0, .fixed = count, .element_bytes = 4});
+  };
+  if (backward) return add(2 * channels);
+  add(channels + 1), add(channels);
+}
+
 /// Positions travel to their experts, and what these made of them travels back.
 void add_experts(std::vector<Meeting>& meetings, const graph::Layer& layer) {
   const Meeting there{.exchange = Action::Exchange::all_to_all,
@@ -69,6 +80,10 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
   const std::vector<graph::Unit> units = graph::units_of(graph);
   const Action::Axis axis = hybrid ? Action::Axis::data : Action::Axis::tensor;
   const std::int64_t ranks = hybrid ? sharing.data : 1;
+  const auto joins = [&](std::size_t i) {
+    return sharing.joint_norms && sharing.data > 1 && graph.layers()[i].kind == graph::Kind::batch_norm;
+  };
+  const auto channels = [&](std::size_t i) { return (hybrid ? graph.layers()[i] : graph::local_layer(graph, split, i, 0)).output[0]; };
   schedule::ProgramModel model;
   if (split.splits_logits(graph) && !hybrid) add_loss(model.loss, graph);
   for (const graph::Unit& unit : units) {
@@ -78,9 +93,11 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
     for (std::size_t i = unit.first; i < unit.last; ++i) {
       add_meetings(made.forward, split.layers[i].forward, axis, ranks);
       if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.forward, graph.layers()[i]);
+      if (joins(i)) add_joint_norm(made.forward, channels(i), /*backward=*/false);
     }
     for (std::size_t i = unit.last; i-- > unit.first;) {
       if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.backward, graph.layers()[i]);
+      if (joins(i)) add_joint_norm(made.backward, channels(i), /*backward=*/true);
       std::span<const graph::Traffic> backward = split.layers[i].backward;
       if (split.layers[i].sums_gradients) backward = backward.first(backward.size() - 1);
       add_meetings(made.backward, backward, axis, ranks);
@@ -93,8 +110,18 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
     const auto unit = std::ranges::find_if(units, [&](const graph::Unit& each) { return layer < each.last; });
     const bool experts = tensor.whole.spread && sharing.data > 1;
     const std::int64_t held = graph::elements(tensor.shape) / (experts ? sharing.data : 1);
-    model.units[static_cast<std::size_t>(unit - units.begin())].tensors.push_back(
-        {.elements = (held + kLine - 1) / kLine * kLine, .is_private = experts || (hybrid && tensor.slice)});
+    model.units[static_cast<std::size_t>(unit - units.begin())].tensors.push_back({.elements = (held + kLine - 1) / kLine * kLine,
+                                                                                   .is_private = experts || (hybrid && tensor.slice),
+                                                                                   .is_slice = !hybrid && tensor.slice});
+  }
+  if (const int head = graph.tied(); head >= 0) {
+    const auto unit_of = [&](int layer) {
+      const auto at = static_cast<std::size_t>(layer);
+      return static_cast<int>(std::ranges::find_if(units, [&](const graph::Unit& each) { return at < each.last; }) - units.begin());
+    };
+    const int table = graph.layers()[static_cast<std::size_t>(head)].table;
+    const graph::Layer local = graph::local_layer(graph, split, static_cast<std::size_t>(table), 0);
+    model.tied = {.table = unit_of(table), .head = unit_of(head), .elements = local.vocabulary * local.channels};
   }
   return model;
 }

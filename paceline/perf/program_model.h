@@ -12,6 +12,7 @@ namespace paceline::perf {
 struct Sharing {
   int data = 1, tensor = 1;
   bool sequence = false;        // the tensor axis shares positions, too
+  bool joint_norms = false;     // batch norms see the samples of all data-parallel ranks
   std::string hybrid = "none";  // layers that data-parallel ranks share (graph/hybrid.h)
   std::int64_t batch = 1;       // samples of a step on all ranks, by which "auto" chooses those layers
 };

@@ -85,6 +85,7 @@ struct ProgramModel {
   struct Tensor {
     std::int64_t elements = 0;  // of this rank's slice, padding included
     bool is_private = false;    // no other data-parallel rank has it: experts
+    bool is_slice = false;      // ranks of the tensor axis have the rest of it
   };
   /// What layers exchange in the middle of a pass, along the tensor or the data axis.
   struct Meeting {
@@ -92,6 +93,7 @@ struct ProgramModel {
     Action::Axis axis = Action::Axis::tensor;
     std::int64_t elements = 0;  // of one sample: of the whole buffer
     std::int64_t fixed = 0;     // and of a pass, whatever its samples
+    double element_bytes = 0;   // 0: those of activations
   };
   struct Unit {
     std::vector<Tensor> tensors = {};                  // in the arena's order
@@ -102,6 +104,13 @@ struct ProgramModel {
   };
   std::vector<Unit> units;
   std::vector<Meeting> loss = {};  // behind the last unit's forward pass, where ranks share the logits
+  /// An embedding whose table is the head's weight, too. Where a pipeline parts them, the table goes to the head's stage before a step's
+  /// first pass, and its gradient comes back behind the last one.
+  struct Tied {
+    int table = -1, head = -1;  // units; below 0: there is none
+    std::int64_t elements = 0;
+  };
+  Tied tied = {};
   std::int64_t parameters() const;
 };
 
@@ -129,6 +138,7 @@ struct ProgramSettings {
   bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always so from ZeRO 1 on
   bool update_at_end = false;           // of all parameters at once: a GPU, a norm that clips
   bool clips = false;                   // by the global norm, for which ranks that share the tensors meet
+  bool adapts = false;                  // rates follow each tensor's norm (LARS, LAMB), for which they meet as well
   double wire_bytes = 4;                // of a gradient's element, as it is encoded
   CompressedTraffic compressed = CompressedTraffic::none;
   int compressed_rounds = 1;          // allreduces of a bucket: PowerSGD has two

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "paceline/base/error.h"
 #include "paceline/schedule/schedule.h"
 
@@ -66,6 +68,16 @@ void ProgramWriter::update_all(std::int64_t elements, bool sharded) {
                                                   {Action::Axis::pipeline, settings_.pipeline > 1}};
   for (const auto& [axis, shared] : shares)
     if (settings_.clips && shared) communicate(Lane::compute, Exchange::allreduce, axis, 1, sizeof(double));
+  // Two sums for each tensor that several ranks have parts of.
+  const auto sum_norms = [&](Action::Axis axis, int ranks, const auto& counts) {
+    std::int64_t tensors = 0;
+    for (const UnitRange& chunk : chunks_)
+      for (int unit = chunk.first; unit < chunk.last; ++unit)
+        tensors += std::ranges::count_if(model_.units[static_cast<std::size_t>(unit)].tensors, counts);
+    if (settings_.adapts && ranks > 1 && tensors > 0) communicate(Lane::compute, Exchange::allreduce, axis, 2 * tensors, sizeof(double));
+  };
+  sum_norms(Action::Axis::data, settings_.data, [&](const ProgramModel::Tensor& tensor) { return sharded || tensor.is_private; });
+  sum_norms(Action::Axis::tensor, settings_.tensor, [](const ProgramModel::Tensor& tensor) { return tensor.is_slice; });
   compute(Lane::compute, Work::update, elements);
 }
 
@@ -92,7 +104,7 @@ void ProgramWriter::meet(const std::vector<ProgramModel::Meeting>& meetings, int
     const int ranks = meeting.axis == Action::Axis::tensor ? settings_.tensor : settings_.data;
     if (ranks > 1)
       communicate(Lane::compute, meeting.exchange, meeting.axis, meeting.elements * settings_.samples_of(micro_batch) + meeting.fixed,
-                  static_cast<double>(settings_.activation_bytes));
+                  meeting.element_bytes > 0 ? meeting.element_bytes : static_cast<double>(settings_.activation_bytes));
   }
 }
 
@@ -204,6 +216,28 @@ int ProgramWriter::border_message(Lane lane, Exchange exchange, const PipelineMe
                        static_cast<double>(settings_.activation_bytes), std::move(after));
 }
 
+bool ProgramWriter::has_unit(int rank, int unit) const {
+  const std::vector<int>& held = settings_.stages[static_cast<std::size_t>(rank)];
+  for (std::size_t i = 0; i < held.size(); i += 2)
+    if (held[i] <= unit && unit < held[i + 1]) return true;
+  return false;
+}
+
+int ProgramWriter::stage_with(int unit) const {
+  for (int rank = 0; rank < settings_.pipeline; ++rank)
+    if (has_unit(rank, unit)) return rank;
+  throw InternalError(fmt::format("no stage has unit {}", unit));
+}
+
+/// The table of tied embeddings to the stage of the head, or its gradient back.
+void ProgramWriter::tied_message(bool gradient, bool sends) {
+  constexpr int kTag = 1 << 20;  // beyond those of borders
+  const ProgramModel::Tied& tied = model_.tied;
+  const int other = stage_with(has_unit(rank_, tied.table) ? tied.head : tied.table);
+  message(Lane::compute, sends ? Exchange::send : Exchange::receive, Action::Axis::pipeline, other, kTag + (gradient ? 1 : 0),
+          tied.elements, static_cast<double>(gradient ? settings_.storage_bytes : settings_.activation_bytes));
+}
+
 // As pipeline::PipelinePass: what the next step needs is expected before this one computes, and a send is left to itself.
 void ProgramWriter::pipeline_passes(const GradientListener& listener) {
   const PipelineProblem problem{.stages = settings_.pipeline, .micro_batches = parts_, .chunks = settings_.chunks};
@@ -214,6 +248,10 @@ void ProgramWriter::pipeline_passes(const GradientListener& listener) {
     if (const auto message = received(problem, rank_, step); message && expected < 0)
       expected = border_message(Lane::receive, Exchange::receive, *message, last(Lane::compute));
   };
+  const bool tied = model_.tied.table >= 0 && has_unit(rank_, model_.tied.table) != has_unit(rank_, model_.tied.head);
+  const bool owns = tied && has_unit(rank_, model_.tied.table);
+  bool sent_table = !owns;
+  if (tied && !owns) tied_message(/*gradient=*/false, /*sends=*/false);
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const PipelineStep& step = steps[i];
     expect(step);
@@ -221,6 +259,8 @@ void ProgramWriter::pipeline_passes(const GradientListener& listener) {
     if (i + 1 < steps.size()) expect(steps[i + 1]);
     const UnitRange range = units_of(step.chunk);
     const bool completes = frees(step.kind) && step.micro_batch + 1 == parts_;
+    if (!sent_table && range.first <= model_.tied.table && model_.tied.table < range.last)
+      tied_message(/*gradient=*/false, sent_table = true);
     if (step.kind == Kind::forward) forward(range, step.micro_batch);
     else
       backward(range, step.micro_batch,
@@ -230,6 +270,7 @@ void ProgramWriter::pipeline_passes(const GradientListener& listener) {
                completes ? &listener : nullptr);
     if (const auto message = sent(problem, rank_, step)) border_message(Lane::send, Exchange::send, *message, last(Lane::compute));
   }
+  if (tied) tied_message(/*gradient=*/true, /*sends=*/!owns);
   if (listener.pass_over) listener.pass_over();
 }
 

@@ -35,7 +35,7 @@ class ProgramWriter {
   int message(Action::Lane lane, Action::Exchange exchange, Action::Axis axis, int peer, int tag, std::int64_t elements,
               double element_bytes, std::vector<int> after = {});
   int wait(std::vector<int> after);
-  /// Of so many elements at once, after the norm that clips has been added up over all who share it.
+  /// Of so many elements at once, after the norms that it depends on have been added up over all who share them.
   void update_all(std::int64_t elements, bool sharded = false);
   /// The last action of that lane, as what to come after; empty where there is none.
   std::vector<int> last(Action::Lane lane) const;
@@ -56,6 +56,9 @@ class ProgramWriter {
   void backward(UnitRange range, int micro_batch, Action::Work work, const GradientListener* listener);
   void local_passes(const GradientListener& listener);
   void pipeline_passes(const GradientListener& listener);
+  bool has_unit(int rank, int unit) const;
+  int stage_with(int unit) const;
+  void tied_message(bool gradient, bool sends);
   int border_message(Action::Lane lane, Action::Exchange exchange, const PipelineMessage& message, std::vector<int> after);
   void pass(Action::Work work, UnitRange range, int micro_batch);
   void meet(const std::vector<ProgramModel::Meeting>& meetings, int micro_batch);

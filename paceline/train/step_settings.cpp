@@ -112,7 +112,7 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
   settings.samples = plan.samples, settings.micro_batches = plan.micro_batches;
   settings.schedule = plan.schedule, settings.chunks = plan.chunks, settings.stages = held_units(graph, plan, stages);
   settings.recompute = plan.recompute;
-  settings.clips = recipe.optim.clip_norm > 0;
+  settings.clips = recipe.optim.clip_norm > 0, settings.adapts = !optim::make_optimizer(recipe.optim)->elementwise();
   settings.storage_bytes = plan.storage, settings.activation_bytes = plan.product;
   settings.wire_bytes = static_cast<double>(plan.storage);
   settings.algorithm = recipe.comm.algorithm;
@@ -125,6 +125,7 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
   step.model = perf::program_model(graph, {.data = served ? 1 : plan.data,
                                            .tensor = plan.tensor,
                                            .sequence = plan.sequence,
+                                           .joint_norms = recipe.strategy.batch_norm == "sync" && !served,
                                            .hybrid = plan.hybrid,
                                            .batch = recipe.data.batch});
   if (step.strategy != "allreduce") {

@@ -274,6 +274,17 @@ const ProgramCase kProgramCases[] = {
     {"resnet_beside", {"parallel.data=2", "model.network=resnet18", "strategy.overlap=on", "strategy.bucket_mb=0.05"}},
     {"resnet_pipeline", {"parallel.pipeline=2", "model.network=resnet18", "train.micro_batches=2"}},
     {"hybrid", {"parallel.data=2", "parallel.hybrid=auto"}},
+    {"joint_norms", {"parallel.data=2", "model.network=resnet18", "strategy.batch_norm=sync", "strategy.overlap=off"}},
+    {"joint_norms_pipeline",
+     {"parallel.data=2", "parallel.pipeline=2", "model.network=resnet18", "strategy.batch_norm=sync", "train.micro_batches=2"}},
+    {"lars", {"parallel.data=2", "optim.name=lars"}},
+    {"lars_zero", {"parallel.data=2", "parallel.zero=1", "optim.name=lars"}},
+    {"lamb_tensor", {"parallel.tensor=2", "parallel.data=2", "parallel.zero=2", "model.network=gpt", "optim.name=lamb"}},
+    {"lamb_clipped", {"parallel.tensor=2", "model.network=gpt", "optim.name=lamb", "optim.clip_norm=1"}},
+    {"tied", {"parallel.pipeline=2", "model.network=gpt", "model.tied=true", "train.micro_batches=2"}},
+    {"tied_data", {"parallel.pipeline=4", "parallel.data=2", "model.network=gpt", "model.tied=true", "train.micro_batches=4"}},
+    {"tied_tensor", {"parallel.pipeline=2", "parallel.tensor=2", "model.network=gpt", "model.tied=true"}},
+    {"tied_together", {"parallel.data=2", "model.network=gpt", "model.tied=true"}},
 };
 
 /// Every strategy whose workers have trainers of their own, as the registry has them.
