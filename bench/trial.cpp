@@ -63,6 +63,7 @@ Measured run_trial(const Trial& trial, const std::atomic<bool>& stop) {
   }
   if (steps == 0 || seconds <= 0) throw Error("a trial ended without a measured step");
   measured.step_s = seconds / static_cast<double>(steps), measured.samples_per_s = samples / seconds;
+  measured.settled_s = result.at("step_s");
   measured.exposed /= seconds, measured.hidden /= seconds;
   if (const auto told = result.find("communication"); told != result.end()) {
     const auto take = [&](const char* key, double& value) { value = told->at(key).get<double>(); };

@@ -19,7 +19,8 @@ struct Trial {
 
 struct Measured {
   double step_s = 0;         // the mean time of a step after the warm-up
-  double samples_per_s = 0;  // the same as a rate, of all workers
+  double settled_s = 0;      // the median, as the run's summary has it
+  double samples_per_s = 0;  // of all workers, by step_s
   // Where there are several workers; see observe::Communication. Not a number where nobody measures it: with a parameter server.
   double exposed = 0, hidden = 0;                              // of the time after the warm-up
   double straggler_spread = 0, bytes_per_step = 0, ratio = 1;  // of the whole run

@@ -14,9 +14,10 @@
 #include "paceline/base/files.h"
 #include "paceline/graph/registry.h"
 #include "paceline/observe/measuring_line.h"
-#include "paceline/perf/plan_steps.h"
+#include "paceline/perf/run_steps.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/planned.h"
+#include "paceline/train/workers.h"
 #include "plan_report.h"
 
 namespace paceline::cli {
@@ -79,21 +80,20 @@ std::map<std::string, std::int64_t> fixed_sizes(const PlanFlags& flags, const tr
 }
 
 /// Trains the first plans for some steps.
-std::vector<perf::PlanStep> probe_top(const PlanFlags& flags, const std::vector<std::string>& words, const perf::PlanQuestion& question,
-                                      const perf::Plans& plans) {
+std::vector<perf::RunStep> probe_top(const PlanFlags& flags, const std::vector<std::string>& words, const train::Recipe& recipe,
+                                     const perf::PlanQuestion& question, const perf::Plans& plans) {
   const auto count = std::min<std::size_t>(static_cast<std::size_t>(flags.probe_top), plans.exact.size());
-  std::vector<perf::PlanStep> tried;
+  std::vector<perf::RunStep> tried;
   catch_signals();
   observe::MeasuringLine line;
   for (std::size_t i = 0; i < count; ++i) {
-    const perf::Plan& plan = plans.exact[i];
-    line.say(fmt::format("plan {} of {}: {}", i + 1, count, perf::title_of(plan.choice)));
-    const std::vector<std::string> settings = perf::settings_of(plan.choice);
+    const perf::Choice& choice = plans.exact[i].choice;
+    line.say(fmt::format("plan {} of {}: {}", i + 1, count, perf::title_of(choice)));
     std::vector<std::string> all = words;
-    all.insert(all.end(), settings.begin(), settings.end());
+    std::ranges::copy(perf::settings_of(choice), std::back_inserter(all));
     const bench::Measured measured = bench::run_trial(
         {.words = all, .workers = question.workers, .batch = question.batch, .threads = 1, .warm_up = 5, .steps = 15}, stop_requested);
-    tried.push_back({perf::question_text(question), settings, plan.cost.seconds, measured.step_s});
+    tried.push_back(train::run_step(train::resolve_for(train::with_choice(recipe, choice), {}), *question.graph, measured.step_s));
   }
   return tried;
 }
@@ -109,27 +109,35 @@ int run_plan(const PlanFlags& flags) {
   const std::vector<std::string> words = words_of(flags);
   train::Recipe recipe = read_plan_recipe(words);
   const std::string cluster = cluster_word(flags);
-  train::PlanInputs inputs{.cluster = perf::find_cluster(cluster), .profile = {}, .workers = flags.workers};
-  if (inputs.workers == 0) inputs.workers = inputs.cluster.processes();
+  train::PlanInputs inputs{.machine = {.cluster = perf::find_cluster(cluster)}, .workers = flags.workers};
+  if (inputs.workers == 0) inputs.workers = inputs.machine.cluster.processes();
   const bool says_batch = says(words, "data.batch") || names_recipe(words);
   if (flags.batch > 0) recipe.data.batch = flags.batch;
   else if (!says_batch) recipe.data.batch = kSamplesPerWorker * inputs.workers;
   if (flags.memory_gb > 0) recipe.train.memory_gb = flags.memory_gb;
   const graph::Graph graph = plan_graph(recipe);
   if (!flags.profile.empty()) {
-    inputs.profile = perf::find_profile(flags.profile);
-    perf::require_network(*inputs.profile, graph, flags.profile);
+    inputs.machine.profile = perf::find_profile(flags.profile);
+    perf::require_network(*inputs.machine.profile, graph, flags.profile);
   }
-  perf::PlanQuestion question = train::plan_question(recipe, graph, inputs);
-  question.price = flags.price, question.rows = static_cast<std::size_t>(flags.rows), question.fixed = fixed_sizes(flags, recipe);
   const std::string kept = perf::steps_file(cluster);
-  if (flags.probe_top > 0) perf::read_steps(kept), ensure_writable_folder(std::filesystem::absolute(kept).parent_path());
+  inputs.steps = perf::read_steps(kept);
+  if (flags.probe_top > 0) ensure_writable_folder(std::filesystem::absolute(kept).parent_path());
+  const auto ask = [&] {
+    perf::PlanQuestion question = train::plan_question(recipe, graph, inputs);
+    question.price = flags.price, question.rows = static_cast<std::size_t>(flags.rows), question.fixed = fixed_sizes(flags, recipe);
+    return question;
+  };
+  perf::PlanQuestion question = ask();
   perf::Plans plans = perf::make_plans(question);
   const auto found = static_cast<std::int64_t>(plans.exact.size());
   if (flags.explain > found)
     throw ConfigError(fmt::format("--explain {}: there {} {}; use 1 to {}", flags.explain, found == 1 ? "is" : "are", found, found));
-  if (flags.probe_top > 0) perf::keep_steps(kept, probe_top(flags, words, question, plans));
-  perf::apply_steps(plans, question, perf::read_steps(kept));
+  if (flags.probe_top > 0) {
+    perf::keep_steps(kept, probe_top(flags, words, recipe, question, plans));
+    inputs.steps = perf::read_steps(kept);
+    question = ask(), plans = perf::make_plans(question);
+  }
   if (!flags.recipe.empty())
     write_plan_recipe(flags, recipe, plans.exact[static_cast<std::size_t>(std::max<std::int64_t>(flags.explain, 1)) - 1]);
   if (flags.json) {

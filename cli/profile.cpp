@@ -1,5 +1,6 @@
 // paceline profile NETWORK|RECIPE: what the units of a network cost on this device, by batch size, measured with the passes of a run.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -7,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "command.h"
 #include "measured_file.h"
@@ -20,13 +22,15 @@
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/step_measure.h"
+#include "profile_steps.h"
 
 namespace paceline::cli {
 namespace {
 
 struct ProfileFlags {
   std::vector<std::string> words;  // a network or a recipe, and assignments
-  std::string batches = "8,32,128", workers = "1", precisions, optimizers = "sgd,adamw", out;
+  std::string batches = "8,32,128", workers = "1", precisions, optimizers = "sgd,adamw", out, steps;
+  std::int64_t step_batch = 0;
   double seconds = 1;
   bool json = false;
 };
@@ -183,9 +187,36 @@ std::string table_text(const perf::ProfileTable& table) {
   return text + "\n";
 }
 
+/// What `--steps` asks for; nothing where it does not.
+std::optional<ProfiledRuns> runs_of(const ProfileFlags& flags, const Measurement& of, const comm::World& world) {
+  if (flags.steps.empty()) return std::nullopt;
+  if (world.size > 1) throw ConfigError("--steps trains with threads of one process; leave out the launcher");
+  if (!of.has_data) throw ConfigError("--steps trains on data: add data.name=text data.root=FILE");
+  ProfiledRuns runs{.words = flags.words, .workers = whole_list(flags.steps, "--steps", 1024), .seconds = 2 * flags.seconds};
+  runs.batch = flags.step_batch > 0 ? flags.step_batch : std::ranges::max(of.options.batches);
+  runs.cores = world.cores;
+  if (names_network(runs.words.front())) runs.words.front().insert(0, "model.network=");
+  if (!names_data(flags))
+    runs.words.insert(runs.words.end(), {"data.name=random", fmt::format("data.shape={}", of.recipe.data.shape),
+                                         fmt::format("data.classes={}", of.recipe.data.classes)});
+  if (of.recipe.data.name == "random") runs.words.push_back(fmt::format("data.train_samples={}", 8 * runs.batch));
+  runs.words.push_back("optim.name=" + of.options.optimizers.front().name);
+  return runs;
+}
+
+/// Seconds of a worker's passes at a batch.
+double passes_seconds(const perf::ProfileTable& table, std::int64_t samples) {
+  double sum = 0;
+  for (std::size_t unit = 0; unit < table.units.size(); ++unit)
+    for (const auto work : {schedule::Action::Work::forward, schedule::Action::Work::backward})
+      sum += perf::seconds_of(table, unit, work, static_cast<double>(samples)).seconds;
+  return sum;
+}
+
 int run_profile(const ProfileFlags& flags) {
   const comm::World world = comm::discover();
   const Measurement measurement = measurement_of(flags, world);
+  std::optional<ProfiledRuns> runs = runs_of(flags, measurement, world);
   const std::string network = measurement.recipe.model.network, file = flags.out.empty() ? network + ".profile.json" : flags.out;
   perf::Profile profile{
       .network = network, .device = plain_name(tensor::device_name(tensor::parse_device(measurement.recipe.train.device))), .tables = {}};
@@ -212,12 +243,19 @@ int run_profile(const ProfileFlags& flags) {
   const std::vector<perf::ProfileTable> fresh = profile.tables;
   profile = merged(std::move(profile), file);
   if (file != "-") write_atomically(file, to_json(profile));
+  std::vector<std::string> steps;
+  if (runs) {
+    observe::MeasuringLine line;
+    runs->step_s = passes_seconds(fresh.front(), runs->batch);
+    steps = profile_steps(*runs, train::graph_for(measurement.recipe.model, measurement.info), line);
+  }
   if (flags.json || file == "-") {
     std::cout << to_json(profile);
     return kDone;
   }
   std::cout << fmt::format("{} on {}, measured\n", network, profile.device);
   for (const perf::ProfileTable& table : fresh) std::cout << table_text(table);
+  if (runs) std::cout << fmt::format("\n  whole steps of batch {}\n{}\n", runs->batch, fmt::join(steps, "\n"));
   std::cout << fmt::format("\n  written to {}\n", file);
   return kDone;
 }
@@ -233,10 +271,15 @@ Action add_profile(CLI::App& app) {
   app.add_option("--precision", flags->precisions, "separated by commas; left out: the recipe's (fp32)");
   app.add_option("--optimizers", flags->optimizers, "whose updates to measure (default sgd,adamw)");
   app.add_option("--seconds", flags->seconds, "that each batch size is measured for (default 1)")->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--steps", flags->steps,
+                 "train whole steps of every kind of run with so many workers (2,4), and let them correct later predictions and plans");
+  app.add_option("--step-batch", flags->step_batch, "samples of such a step, all workers together (default: the largest of --batch)")
+      ->check(whole_number(1));
   app.add_option("-o,--out", flags->out, "file to write, or to add to (default NETWORK.profile.json; - prints it)");
   add_json_flag(app, flags->json);
   add_examples(app,
                {"paceline profile lenet5", "paceline profile resnet18 model.input=[3,32,32] model.classes=10 --batch 16,64 --workers 1,2",
+                "paceline profile mlp --workers 1,2 --steps 2,4 --step-batch 128",
                 "paceline profile gpt train.device=cuda --precision bf16,tf32 -o gpt.json", "paceline run -np 2 paceline profile mlp"});
   return [flags] { return run_profile(*flags); };
 }

@@ -107,6 +107,21 @@ void add_interval(StepCost& step, const ComputeTimes& times, const Placement& pl
 
 }  // namespace
 
+void scale(StepCost& cost, double factor) {
+  cost.seconds *= factor, cost.low *= factor, cost.high *= factor, cost.steps_per_s /= factor;
+  const auto times = [factor](Split& split) {
+    Split made;
+    add_share(made, split, factor);
+    split = made;
+  };
+  times(cost.split);
+  for (double& seconds : cost.communication.of) seconds *= factor;
+  for (StageCost& stage : cost.stages) {
+    times(stage.split);
+    for (double& seconds : stage.communication.of) seconds *= factor;
+  }
+}
+
 CostModel::CostModel(const Cluster& cluster) : cluster_(cluster), collectives_(std::make_unique<CollectiveCosts>(cluster)) {}
 CostModel::~CostModel() = default;
 

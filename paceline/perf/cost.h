@@ -60,6 +60,9 @@ struct StepCost {
   std::vector<std::string> notes;
 };
 
+/// Every second of it, and its split, times `factor`.
+void scale(StepCost& cost, double factor);
+
 struct CostOptions {
   Jitter jitter = {};
   bool asynchronous = false;      // push and pull: each worker when it is ready; else all of them at the same time, into one another's way

@@ -118,7 +118,7 @@ class Search {
   }
 
   static void sort_and_cut(std::vector<Plan>& plans, std::size_t rows) {
-    std::ranges::stable_sort(plans, {}, [](const Plan& plan) { return plan.cost.seconds; });
+    std::ranges::stable_sort(plans, {}, &Plan::step_s);
     if (plans.size() > rows) plans.resize(rows);
   }
 

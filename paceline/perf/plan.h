@@ -81,6 +81,9 @@ struct PlanQuestion {
   std::size_t rows = 10;  // plans to keep
   PlanStrategies strategies;
   MakeTimes times = nullptr;  // empty: by the roofline
+  /// By how much runs of this kind took longer than the model says, and the seconds of this very one, where any was measured.
+  std::function<double(const Choice&)> correction = nullptr;
+  std::function<std::optional<double>(const Choice&)> measured = nullptr;
 };
 
 /// What a step would take if one part of the cluster were twice as fast.
@@ -101,7 +104,10 @@ struct Plan {
   std::vector<Gain> gains;
   std::string algorithm;  // of the largest message along the data axis
   std::string remark;     // of plans that train otherwise
-  double measured_s = 0;  // of a step, where the plan was run (plan_steps.h)
+  double measured_s = 0;  // of a step, where the plan was run (run_steps.h)
+
+  /// By which plans are ranked: by the clock where one was run.
+  double step_s() const { return measured_s > 0 ? measured_s : cost.seconds; }
 };
 
 struct Plans {

@@ -159,7 +159,7 @@ double PlanCosts::bound(const Choice& choice) const {
     // Half of what equal stages idle: uneven ones may idle less on average.
     idle = 0.5 * schedule.idle({program.pipeline, static_cast<int>(program.micro_batches), program.chunks}, {pass / 3, pass / 3, pass / 3});
   }
-  return static_cast<double>(program.micro_batches) * pass + idle;
+  return (static_cast<double>(program.micro_batches) * pass + idle) * correction(choice);
 }
 
 std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
@@ -169,7 +169,7 @@ std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
   return state(model_of(choice), choice.program);
 }
 
-StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
+StepCost PlanCosts::model_cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
   const ComputeTimes& times = variant.times_of(question_, choice);
   const auto other = std::ranges::find(question_.strategies.others, choice.strategy, &OtherStrategy::key);
   if (other == question_.strategies.others.end()) return variant.model.cost(stages, choice.program, times, {.crowd = question_.crowd});
@@ -186,11 +186,27 @@ StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std
   return mean_over_period(cost, alone, other->period);
 }
 
+double PlanCosts::correction(const Choice& choice) const {
+  if (!question_.correction) return 1;
+  const schedule::ProgramSettings& program = choice.program;
+  const auto [found, missing] =
+      corrections_.try_emplace({choice.strategy, choice.compression, program.pipeline, program.tensor, program.zero});
+  if (missing) found->second = question_.correction(choice);
+  return found->second;
+}
+
+StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
+  StepCost cost = model_cost(variant, choice, stages);
+  scale(cost, correction(choice));
+  return cost;
+}
+
 void PlanCosts::add_cost(Plan& plan) const {
   const Variant& cluster = *variants_.front();
   const schedule::ProgramSettings& program = plan.choice.program;
   const std::vector<schedule::Program> stages = programs(plan.choice);
   plan.cost = cost(cluster, plan.choice, stages);
+  if (question_.measured) plan.measured_s = question_.measured(plan.choice).value_or(0);
   const auto workers = static_cast<double>(plan.choice.workers());
   const auto other = std::ranges::find(question_.strategies.others, plan.choice.strategy, &OtherStrategy::key);
   const bool asynchronous = other != question_.strategies.others.end() && other->asynchronous;

@@ -26,7 +26,9 @@ class PlanCosts {
 
  private:
   struct Variant;  // the cluster, or the cluster with one part twice as fast
+  StepCost model_cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
   StepCost cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
+  double correction(const Choice& choice) const;
   const schedule::ProgramModel& model_of(const Choice& choice) const;
   const std::vector<graph::Units>& cut_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
@@ -40,6 +42,7 @@ class PlanCosts {
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
   mutable std::map<std::pair<int, int>, std::vector<graph::Units>> cuts_;  // by stages and chunks
   mutable std::map<std::tuple<int, bool, std::int64_t>, double> exchanges_;
+  mutable std::map<std::tuple<std::string, std::string, int, int, int>, double> corrections_;
 };
 
 }  // namespace paceline::perf

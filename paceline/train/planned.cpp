@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
-#include "paceline/perf/plan_steps.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/from_recipe.h"
@@ -101,7 +100,7 @@ class ScaledTimes final : public perf::ComputeTimes {
 };
 
 perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs) {
-  if (!inputs.profile) return nullptr;
+  if (!inputs.machine.profile) return nullptr;
   const perf::Precision precision = precision_of(recipe);
   const double storage = recipe.train.storage == "fp32" ? 4 : 2;
   const auto moments = static_cast<int>(optim::make_optimizer(recipe.optim)->state_names().size());
@@ -113,11 +112,42 @@ perf::MakeTimes times_of(const Recipe& recipe, const graph::Graph& graph, const 
                                           .storage_bytes = storage,
                                           .moments = moments,
                                           .compression = choice.compression};
-    const perf::ProfileTable& table = table_for(*inputs.profile, precision, std::min(inputs.workers, inputs.cluster.devices), inputs.crowd);
-    auto measured = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, inputs.cluster.device, settings);
-    if (device == inputs.cluster.device) return measured;
-    return std::make_unique<ScaledTimes>(std::move(measured), std::make_unique<perf::RooflineTimes>(graph, inputs.cluster.device, settings),
+    const perf::ProfileTable& table =
+        table_for(*inputs.machine.profile, precision, std::min(inputs.workers, inputs.machine.cluster.devices), inputs.machine.crowd);
+    auto measured = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, inputs.machine.cluster.device, settings);
+    if (device == inputs.machine.cluster.device) return measured;
+    return std::make_unique<ScaledTimes>(std::move(measured),
+                                         std::make_unique<perf::RooflineTimes>(graph, inputs.machine.cluster.device, settings),
                                          std::make_unique<perf::RooflineTimes>(graph, device, settings));
+  };
+}
+
+/// What earlier runs say of a choice.
+void add_steps(perf::PlanQuestion& question, const Recipe& recipe, const graph::Graph& graph, const PlanInputs& inputs) {
+  if (inputs.steps.empty()) return;
+  const auto per_host = static_cast<int>(std::min(question.workers, inputs.machine.cluster.devices));
+  const auto hosts = static_cast<int>((question.workers + per_host - 1) / per_host);
+  const RunHosts where{.hosts = hosts, .workers_per_host = per_host, .place = {.hosts = hosts}};
+  const auto known = std::make_shared<StepCorrection>(
+      graph, inputs.steps, [&graph, &inputs, where](const Recipe& run) { return model_cost(run, graph, inputs.machine, where).seconds; });
+  const auto resolved = [recipe](const perf::Choice& choice) {
+    Recipe made = with_choice(recipe, choice);
+    made.strategy.name = strategies::resolve(made.strategy.name, choice.program.data);
+    return made;
+  };
+  question.correction = [known, resolved](const perf::Choice& choice) {
+    try {
+      return known->factor(resolved(choice));
+    } catch (const ConfigError&) {  // no run of this recipe can be so
+      return 1.0;
+    }
+  };
+  question.measured = [known, resolved](const perf::Choice& choice) -> std::optional<double> {
+    try {
+      return known->seconds(resolved(choice));
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
   };
 }
 
@@ -129,9 +159,9 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   const memory::Plan plan = plan_of(one);
   perf::PlanQuestion question;
   question.graph = &graph;
-  question.cluster = inputs.cluster;
-  question.crowd = inputs.crowd;
-  question.workers = inputs.workers > 0 ? inputs.workers : inputs.cluster.processes();
+  question.cluster = inputs.machine.cluster;
+  question.crowd = inputs.machine.crowd;
+  question.workers = inputs.workers > 0 ? inputs.workers : inputs.machine.cluster.processes();
   question.batch = recipe.data.batch;
   question.memory = plan.limit;
   question.storage = plan.storage, question.product = plan.product, question.moments = plan.moments;
@@ -139,6 +169,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
   question.strategies = strategies_of(recipe);
   question.strategies.wires = wires_of(recipe, graph, question.workers);
   question.times = times_of(recipe, graph, inputs);
+  add_steps(question, recipe, graph, inputs);
   return question;
 }
 
@@ -167,17 +198,13 @@ void require_plannable(const Recipe& recipe, const Workload& workload) {
 
 perf::Plan plan_for(const Recipe& recipe, const data::Info& info, const RunHosts& hosts) {
   const graph::Graph graph = graph_for(recipe.model, info);
-  PredictedCluster here = predicted_cluster(recipe, hosts);
-  const PlanInputs inputs{.cluster = std::move(here.cluster),
-                          .profile = predicted_profile(recipe, graph),
+  const PlanInputs inputs{.machine = predicted_machine(recipe, graph, hosts),
                           .workers = recipe.parallel.workers,
-                          .crowd = here.crowd};
+                          .steps = perf::read_steps(perf::steps_file(predicted_source(recipe)))};
   perf::PlanQuestion question = plan_question(recipe, graph, inputs);
   if (recipe.train.memory_gb <= 0) question.memory = machine_memory(recipe, hosts);
   std::string refused;
-  perf::Plans plans = perf::make_plans(question);
-  perf::apply_steps(plans, question, perf::read_steps(perf::steps_file(predicted_source(recipe))));
-  for (const perf::Plan& plan : plans.exact) try {
+  for (const perf::Plan& plan : perf::make_plans(question).exact) try {
       with_choice(recipe, plan.choice);
       return plan;
     } catch (const ConfigError& error) {  // the recipe has something that this plan cannot do

@@ -9,16 +9,16 @@
 #include "paceline/perf/profile.h"
 #include "paceline/train/prediction.h"
 #include "paceline/train/recipe.h"
+#include "paceline/train/step_correction.h"
 #include "paceline/train/workload.h"
 
 namespace paceline::train {
 
 /// What the planner is told beside the recipe.
 struct PlanInputs {
-  perf::Cluster cluster;
-  std::optional<perf::Profile> profile;  // of the recipe's network; else by the roofline
-  std::int64_t workers = 0;              // 0: as many as the cluster has devices
-  double crowd = 1;                      // ranks of a host for each of its devices
+  PredictedMachine machine;
+  std::int64_t workers = 0;               // 0: as many as the cluster has devices
+  std::vector<perf::RunStep> steps = {};  // that were run: they correct the model
 };
 
 /// `graph` and `inputs` outlive the question. Strategies and compressors are those of the registries; the recipe's own mesh is not looked

@@ -10,12 +10,12 @@
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/graph/registry.h"
-#include "paceline/perf/cost.h"
 #include "paceline/perf/period.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/perf/roofline_times.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/memory_plan.h"
+#include "paceline/train/step_correction.h"
 
 namespace paceline::train {
 namespace {
@@ -55,22 +55,18 @@ std::string profile_source(const Recipe& recipe) {
 }
 
 /// A profile that the recipe names must be of this network; one that merely lies here is left alone where it is not.
-struct FoundProfile {
-  std::string source = {};
-  std::optional<perf::Profile> profile = {};
-};
-FoundProfile profile_for(const Recipe& recipe, const graph::Graph& graph) {
-  FoundProfile found{.source = profile_source(recipe)};
-  if (found.source.empty()) return found;
+std::optional<perf::Profile> profile_for(const Recipe& recipe, const graph::Graph& graph) {
+  const std::string source = profile_source(recipe);
+  if (source.empty()) return std::nullopt;
   try {
-    found.profile = perf::find_profile(found.source);
-    perf::require_network(*found.profile, graph, found.source);
+    perf::Profile profile = perf::find_profile(source);
+    perf::require_network(profile, graph, source);
+    return profile;
   } catch (const ConfigError& problem) {
     if (!recipe.train.profile.empty()) throw;
     log::info("{}; the cluster's speed is taken instead", problem.what());
-    return {};
+    return std::nullopt;
   }
-  return found;
 }
 
 /// Bytes of worker 0's device at the worst moment of a step, but for what is on its way to others, which a run does not measure either.
@@ -104,44 +100,52 @@ perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::P
   return made;
 }
 
-std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
-                                           const std::vector<graph::Units>& stages) {
-  const auto servers = recipe.servers();
-  if (servers && recipe.ps.executor != "threads" && recipe.ps.executor != "processes") return std::nullopt;
+perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const PredictedMachine& machine, const RunHosts& hosts,
+                          const std::vector<graph::Units>& stages) {
   const RecipeStep step = step_of(recipe, graph, hosts.place, stages);
-  const std::string source = cluster_source(recipe);
-  const auto [cluster, crowd] = predicted_cluster(recipe, hosts);
   const perf::RooflineSettings settings = roofline_settings(recipe, step.settings.front());
-  const FoundProfile found = profile_for(recipe, graph);
   std::unique_ptr<perf::ComputeTimes> times;
   perf::Jitter jitter;
-  if (found.profile) {
-    const perf::ProfileTable& table = table_for(*found.profile, settings.precision, hosts.workers_per_host, crowd);
+  if (machine.profile) {
+    const perf::ProfileTable& table = table_for(*machine.profile, settings.precision, hosts.workers_per_host, machine.crowd);
     if (table.jitter > 0) jitter = {.distribution = "gamma", .shape = 1 / (table.jitter * table.jitter)};
-    times = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, cluster.device, settings);
+    times = std::make_unique<perf::ProfileTimes>(graph, table, recipe.optim.name, machine.cluster.device, settings);
   } else {
-    times = std::make_unique<perf::RooflineTimes>(graph, cluster.device, settings);
+    times = std::make_unique<perf::RooflineTimes>(graph, machine.cluster.device, settings);
   }
-  const perf::CostModel model(cluster);
+  const bool servers = recipe.servers().has_value();
+  const bool together = servers && strategies::paired(step.strategy, recipe.ps).consistency == "bsp";
+  const perf::CostModel model(machine.cluster);
   std::optional<perf::StepCost> best;
   for (const schedule::ProgramSettings& chosen : step.settings) {
-    const bool together = servers && strategies::paired(step.strategy, recipe.ps).consistency == "bsp";
     perf::StepCost cost =
-        model.cost(step.programs(chosen), chosen, *times, {.jitter = jitter, .asynchronous = servers && !together, .crowd = crowd});
-    // A step of a run with a parameter server is one worker's minibatch.
+        model.cost(step.programs(chosen), chosen, *times, {.jitter = jitter, .asynchronous = servers && !together, .crowd = machine.crowd});
     if (servers && cost.steps_per_s > 0) {
       const double each = 1 / cost.steps_per_s / (together ? static_cast<double>(chosen.data) : 1);
       cost.low *= each / cost.seconds, cost.high *= each / cost.seconds, cost.seconds = each;
     }
     if (step.period > 1)
-      cost = perf::mean_over_period(cost, model.cost(step.programs_between(chosen), chosen, *times, {.crowd = crowd}), step.period);
+      cost = perf::mean_over_period(cost, model.cost(step.programs_between(chosen), chosen, *times, {.crowd = machine.crowd}), step.period);
     if (!best || cost.seconds < best->seconds) best = std::move(cost);
   }
-  observe::Prediction prediction = said(*best);
-  prediction.cluster = source, prediction.profile = found.source;
-  if (!cluster.device.kind.empty() && cluster.device.kind != kind_of(recipe))
-    prediction.notes.push_back(
-        fmt::format("cluster {} describes a {}, and the run is on a {}", source, cluster.device.kind, kind_of(recipe)));
+  return *best;
+}
+
+std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
+                                           const std::vector<graph::Units>& stages) {
+  if (recipe.servers() && recipe.ps.executor != "threads" && recipe.ps.executor != "processes") return std::nullopt;
+  const PredictedMachine machine = predicted_machine(recipe, graph, hosts);
+  perf::StepCost cost = model_cost(recipe, graph, machine, hosts, stages);
+  const std::string source = cluster_source(recipe);
+  const StepCorrection correction(graph, perf::read_steps(perf::steps_file(source)),
+                                  [&](const Recipe& run) { return model_cost(run, graph, machine, hosts).seconds; });
+  const double factor = correction.factor(recipe);
+  perf::scale(cost, factor);
+  observe::Prediction prediction = said(cost);
+  prediction.cluster = source, prediction.profile = machine.profile ? profile_source(recipe) : "";
+  if (factor != 1) prediction.notes.push_back(fmt::format("times {:.2f}, by steps of such runs in {}", factor, perf::steps_file(source)));
+  if (const std::string& kind = machine.cluster.device.kind; !kind.empty() && kind != kind_of(recipe))
+    prediction.notes.push_back(fmt::format("cluster {} describes a {}, and the run is on a {}", source, kind, kind_of(recipe)));
   prediction.memory_bytes = peak_of(recipe, graph, stages);
   return prediction;
 }
@@ -152,7 +156,7 @@ std::string predicted_source(const Recipe& recipe) { return cluster_source(recip
 
 // As many hosts and places for ranks as the run has. On a CPU a device of the file is its share of the cores, so that fewer ranks have more
 // of them each; more ranks take turns.
-PredictedCluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) {
+PredictedMachine predicted_machine(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts) {
   perf::Cluster cluster = perf::find_cluster(cluster_source(recipe));
   const double crowd = static_cast<double>(hosts.workers_per_host) / static_cast<double>(std::max<std::int64_t>(cluster.devices, 1));
   perf::Device& device = cluster.device;
@@ -162,15 +166,11 @@ PredictedCluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts) 
       value->value /= crowd;
   cluster.hosts = hosts.hosts, cluster.devices = hosts.workers_per_host;
   cluster.sides.clear();
-  return {std::move(cluster), std::max(crowd, 1.0)};
+  return {.cluster = std::move(cluster), .crowd = std::max(crowd, 1.0), .profile = profile_for(recipe, graph)};
 }
 
 const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precision precision, std::int64_t ranks, double crowd) {
   return profile.table(precision, std::max<std::int64_t>(std::llround(static_cast<double>(ranks) / crowd), 1));
-}
-
-std::optional<perf::Profile> predicted_profile(const Recipe& recipe, const graph::Graph& graph) {
-  return profile_for(recipe, graph).profile;
 }
 
 }  // namespace paceline::train

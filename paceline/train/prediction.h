@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "paceline/observe/event.h"
+#include "paceline/perf/cost.h"
 #include "paceline/perf/profile.h"
 #include "paceline/perf/roofline_times.h"
 #include "paceline/train/step_settings.h"
@@ -23,6 +24,17 @@ struct RunHosts {
 std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts,
                                            const std::vector<graph::Units>& stages = {});
 
+/// What predictions are made from.
+struct PredictedMachine {
+  perf::Cluster cluster;
+  double crowd = 1;                           // ranks of a host for each of its devices
+  std::optional<perf::Profile> profile = {};  // of the network; else by the roofline
+};
+
+/// What the model says of a recipe's step, whatever was run before (step_correction.h). Of a parameter server's, of one worker's minibatch.
+perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const PredictedMachine& machine, const RunHosts& hosts,
+                          const std::vector<graph::Units>& stages = {});
+
 /// What a roofline must know of a recipe's step.
 perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::ProgramSettings& settings);
 
@@ -30,15 +42,10 @@ perf::RooflineSettings roofline_settings(const Recipe& recipe, const schedule::P
 /// leave in the working folder. A run is not predicted from rules of thumb alone.
 bool knows_machine(const Recipe& recipe);
 
-/// What predictions are made from: the cluster of train.cluster as such a run has it, and the profile of train.profile, if there is one.
-/// What merely lies in the working folder is taken where it is of the run's kind of device, and of the network.
+/// By the cluster of train.cluster as such a run has it, and the profile of train.profile, if there is one. What merely lies in the working
+/// folder is taken where it is of the run's kind of device, and of the network.
+PredictedMachine predicted_machine(const Recipe& recipe, const graph::Graph& graph, const RunHosts& hosts);
 std::string predicted_source(const Recipe& recipe);  // the cluster's file, or its key
-struct PredictedCluster {
-  perf::Cluster cluster;
-  double crowd = 1;  // ranks of a host for each of its devices
-};
-PredictedCluster predicted_cluster(const Recipe& recipe, const RunHosts& hosts);
-std::optional<perf::Profile> predicted_profile(const Recipe& recipe, const graph::Graph& graph);
 /// What was measured with as many ranks as have a device each.
 const perf::ProfileTable& table_for(const perf::Profile& profile, perf::Precision precision, std::int64_t ranks, double crowd);
 

@@ -14,7 +14,7 @@
 #include "paceline/perf/plan_costs.h"
 #include "paceline/perf/plan_fit.h"
 #include "paceline/perf/plan_space.h"
-#include "paceline/perf/plan_steps.h"
+#include "paceline/perf/run_steps.h"
 #include "plan_programs.h"
 #include "tests/message_of.h"
 
@@ -214,31 +214,46 @@ TEST(Period, IsTheMeanOfAMeetingAndOfStepsAlone) {
   EXPECT_DOUBLE_EQ(mean_over_period(meeting, alone, 1).seconds, 10);
 }
 
-TEST(PlanSteps, RankMeasuredPlansByTheClockAndCorrectTheOthers) {
-  const graph::Graph graph = network("alexnet");
-  const PlanQuestion question = ask(graph, "p100", 16, 64);
-  Plans plans = make_plans(question);
-  ASSERT_GE(plans.exact.size(), 3u);
-  const std::vector<std::string> first = settings_of(plans.exact[0].choice), second = settings_of(plans.exact[1].choice);
-  const double seconds = plans.exact[0].cost.seconds;
-  // The best one took far longer than predicted, and three times as long when it was run again; a step of another question says nothing.
-  std::vector<PlanStep> steps = {{question_text(question), second, plans.exact[1].cost.seconds, plans.exact[1].cost.seconds},
-                                 {question_text(question), first, seconds, 1000 * seconds},
-                                 {"vgg16", second, 1, 1e9}};
+TEST(RunSteps, AreKeptInAFileBesideTheCluster) {
+  RunStep first{.network = "mlp", .optimizer = "sgd", .parameters = 10, .way = {"parallel.workers=2"}, .batch = 16, .seconds = 1};
+  RunStep second = first;
+  second.batch = 32, second.seconds = 3;
   const TemporaryFolder folder;
   const std::string file = steps_file((folder / "my.toml").string());
   EXPECT_THAT(file, testing::EndsWith("my.steps.json"));
   EXPECT_TRUE(read_steps(file).empty());
-  keep_steps(file, steps);
-  steps[1].measured_s = 3 * seconds;
-  keep_steps(file, {steps[1]});
-  EXPECT_THAT(read_steps(file), testing::UnorderedElementsAreArray(steps)) << "the second measurement replaces the first";
-  apply_steps(plans, question, read_steps(file));
-  EXPECT_EQ(settings_of(plans.exact.front().choice), second);
-  const auto of = [&](const Plan& plan) { return plan.measured_s > 0 ? plan.measured_s : std::sqrt(3.0) * plan.cost.seconds; };
-  EXPECT_TRUE(std::ranges::is_sorted(plans.exact, {}, of)) << "others are off by the geometric mean";
-  std::ofstream(file) << R"({"steps": [{"question": "q", "settings": [], "predicted_s": 1, "measured_s": 0}]})";
-  EXPECT_THAT(message_of<ConfigError>([&] { read_steps(file); }), testing::AllOf(HasSubstr("my.steps.json"), HasSubstr("steps[0]")));
+  keep_steps(file, {first, second});
+  first.seconds = 2;
+  keep_steps(file, {first});
+  EXPECT_THAT(read_steps(file), testing::UnorderedElementsAre(first, second)) << "the second measurement replaces the first";
+  first.seconds = 0;
+  keep_steps(file, {first});
+  EXPECT_THAT(message_of<ConfigError>([&] { read_steps(file); }), testing::AllOf(HasSubstr("my.steps.json"), HasSubstr("steps[1]")));
+}
+
+TEST(Plan, RunsThatTookLongerCorrectTheirKind) {
+  const graph::Graph graph = network("alexnet");
+  PlanQuestion question = ask(graph, "p100", 16, 64);
+  const Plans plain = make_plans(question);
+  const Choice first = plain.exact.front().choice, second = plain.exact.at(1).choice;
+  question.correction = [](const Choice& choice) { return choice.program.zero == 0 ? 3.0 : 1.0; };
+  const Plans corrected = make_plans(question);
+  EXPECT_TRUE(std::ranges::is_sorted(corrected.exact, {}, [](const Plan& plan) { return plan.cost.seconds; }));
+  EXPECT_NE(corrected.exact.front().choice.program.zero, 0);
+  for (const Plan& plan : corrected.exact) {
+    PlanQuestion uncorrected = question;
+    uncorrected.correction = nullptr;
+    const double before = cost_choice(uncorrected, plan.choice).cost.seconds;
+    EXPECT_NEAR(plan.cost.seconds, before * (plan.choice.program.zero == 0 ? 3 : 1), 1e-9 * before);
+    EXPECT_NEAR(plan.cost.split.total(), plan.cost.seconds, 1e-6 * plan.cost.seconds);
+  }
+  // The second was faster by the clock than the first one's prediction.
+  question.correction = nullptr;
+  const double seconds = plain.exact.front().cost.seconds / 2;
+  question.measured = [&](const Choice& choice) { return title_of(choice) == title_of(second) ? std::optional(seconds) : std::nullopt; };
+  const Plans measured = make_plans(question);
+  EXPECT_EQ(title_of(measured.exact.front().choice), title_of(second));
+  EXPECT_EQ(measured.exact.front().measured_s, seconds);
 }
 
 TEST(Plan, AChoiceInARecipesWords) {

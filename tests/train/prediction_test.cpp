@@ -63,7 +63,7 @@ TEST(Prediction, TakesTheSecondsOfAProfile) {
   const Folder folder;
   const Recipe plain = predicted_recipe(1);
   const graph::Graph graph = graph_of(plain);
-  const perf::Profile profile = profile_of(graph);
+  perf::Profile profile = profile_of(graph);
   put_bytes(folder / "mlp.json", perf::to_json(profile));
   Recipe recipe = plain;
   recipe.train.profile = (folder / "mlp.json").string();
