@@ -129,6 +129,21 @@ class TheTestItself(unittest.TestCase):
         self.assertEqual(self.problems("nn", "<torch/torch.h>", "paceline/nn/op.h"), 1)
 
 
+class Sizes(unittest.TestCase):
+    """Files that one reads in one go, and a room of strategies that stays a list of them."""
+
+    def lines_of(self, folder):
+        files = [path for path in (SOURCE / folder).rglob("*") if path.suffix in ENDINGS]
+        return {str(path.relative_to(SOURCE)): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
+
+    def test_no_file_has_more_than_350_lines(self):
+        for folder in ("paceline", "cli", "bench", "tests", "examples"):
+            self.assertEqual([f"{name}: {lines}" for name, lines in self.lines_of(folder).items() if lines > 350], [])
+
+    def test_strategies_have_less_than_2000_lines(self):
+        self.assertLess(sum(self.lines_of("paceline/strategies").values()), 2000)
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
         SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()

@@ -25,7 +25,7 @@ CentralWorker::CentralWorker(const step::Context& context, const Settings& setti
       duties_(settings.ps, *ps::make_rule({settings.ps, context.optim, settings.workers})),
       norms_(*module_),
       updater_(make_updater(duties_, module_->arena(), context.optim)),
-      local_(duties_, norms_, module_->arena(), updater_.get(), /*shares_module=*/false),
+      local_(duties_, &norms_, module_->arena(), updater_.get(), /*shares_module=*/false),
       index_(index),
       lane_(fmt::format("worker {}", index)),
       pass_(context_),

@@ -10,18 +10,18 @@ std::unique_ptr<step::Updater> make_updater(const Duties& duties, tensor::Arena&
   return duties.optimizes() ? std::make_unique<step::Updater>(arena, optim) : nullptr;
 }
 
-LocalWorker::LocalWorker(const Duties& duties, NormReports& norms, tensor::Arena& arena, step::Updater* updater, bool shares_module)
+LocalWorker::LocalWorker(const Duties& duties, NormReports* norms, tensor::Arena& arena, step::Updater* updater, bool shares_module)
     : duties_(duties), norms_(norms), arena_(arena), updater_(updater), shares_module_(shares_module) {
   const bool copies = shares_module && duties.departs();
   memory_.parameters = copies ? arena.parameters().clone() : arena.parameters();
   if (shares_module || (duties.departs() && !duties.replica)) memory_.pushed = at::zeros_like(arena.gradients());
   if (shares_module && updater && !updater->buffers().empty())
     memory_.momentum = at::zeros({std::ssize(updater->buffers()), arena.length()}, arena.parameters().options());
-  if (norms.any()) memory_.running = norms.initial(), memory_.statistics = norms.initial();
+  if (norms && norms->any()) memory_.running = norms->initial(), memory_.statistics = norms->initial();
 }
 
 const at::Tensor& LocalWorker::sent() const {
-  if (refused_) return arena_.gradients();  // whoever gets it sees why
+  if (refused_ && updater_) return arena_.gradients();  // whoever gets it sees why
   if (duties_.replica) return memory_.parameters;
   return memory_.pushed.defined() ? memory_.pushed : arena_.gradients();
 }
@@ -41,7 +41,7 @@ void LocalWorker::take_the_module() {
 }
 
 void LocalWorker::after_pass(std::int64_t micro_batches) {
-  if (norms_.any()) norms_.after_pass(memory_.statistics, memory_.running, micro_batches);
+  if (norms_ && norms_->any()) norms_->after_pass(memory_.statistics, memory_.running, micro_batches);
 }
 
 bool LocalWorker::take_gradient(float rate) {
@@ -62,6 +62,15 @@ bool LocalWorker::take_gradient(float rate) {
   }
   if (duties_.departs()) at::Tensor(memory_.parameters).add_(gradients, -rate);
   return last;
+}
+
+bool LocalWorker::take_step() {
+  const bool last = ends_period();
+  ++iteration_, ++since_visit_;
+  if (!last) return false;
+  if (duties_.steps) memory_.pushed.sub_(memory_.parameters);
+  refused_ = !step::all_finite(sent());
+  return true;
 }
 
 void LocalWorker::own_step(float rate) {

@@ -1,6 +1,6 @@
 // One worker of a parameter server between two visits to it: what it makes of its gradients, whichever clock it runs by and whoever
-// carries what it pushes. A worker in a thread or a process (central_worker.h) has a module of its own; the workers of a virtual clock
-// (virtual_executor.h) share one.
+// carries what it pushes. A worker in a thread or a process (central_worker.h) has a module of its own, and so has one in a user's own loop
+// (server_client.h); the workers of a virtual clock (virtual_executor.h) share one.
 //
 // Usually a worker pushes every gradient. Under rules with a period it makes several steps of its own between two visits and pushes the
 // sum of their gradients. With ps.optimizer=worker its own optimizer makes these steps and it pushes their sum, and elastic replicas push
@@ -54,16 +54,18 @@ class LocalWorker {
     at::Tensor statistics, running;  // of its last batch; its own
   };
 
-  /// `arena` is that of the module which computes its gradients, `updater` an optimizer on it, null unless duties.optimizes(). Where
-  /// workers share the module, each keeps copies of what it goes on with. All of them outlive it.
-  LocalWorker(const Duties& duties, NormReports& norms, tensor::Arena& arena, step::Updater* updater, bool shares_module);
+  /// `arena` is that of the module which computes its gradients, `updater` an optimizer on it: null unless duties.optimizes(), and where
+  /// the optimizer of a user's own loop makes the steps. `norms`: null where nobody reports them. Where workers share the module, each
+  /// keeps copies of what it goes on with. All of them outlive it.
+  LocalWorker(const Duties& duties, NormReports* norms, tensor::Arena& arena, step::Updater* updater, bool shares_module);
 
   bool visits() const { return since_visit_ == 0; }                        // the next minibatch begins with a pull
   bool ends_period() const { return since_visit_ + 1 >= duties_.period; }  // a push follows the next minibatch
-  bool needs_pull() const { return !duties_.replica || iteration_ == 0; }  // elastic replicas keep what their last visit left in them
-  bool refused() const { return refused_; }                                // the last gradient was not finite, and nothing used it
-  std::int64_t iteration() const { return iteration_; }                    // minibatches so far
-  std::int64_t skipped() const { return iteration_ - updates_; }           // those that its optimizer made no update with
+  /// Elastic replicas keep what their last visit left in them, unless it was refused after their parameters had taken it.
+  bool needs_pull() const { return !duties_.replica || iteration_ == 0 || (refused_ && !updater_); }
+  bool refused() const { return refused_; }                       // the last gradient was not finite, and nothing used it
+  std::int64_t iteration() const { return iteration_; }           // minibatches so far
+  std::int64_t skipped() const { return iteration_ - updates_; }  // those that its optimizer made no update with
   std::int64_t since_visit() const { return since_visit_; }
   const at::Tensor& parameters() const { return memory_.parameters; }  // a pull goes there
   const at::Tensor& statistics() const { return memory_.statistics; }
@@ -80,6 +82,8 @@ class LocalWorker {
   void after_pass(std::int64_t micro_batches);
   /// The gradient in the arena is complete. True: the worker visits the server now.
   bool take_gradient(float rate);
+  /// The loop's own optimizer has made its step, where duties.optimizes() without an updater. True: the worker visits the server now.
+  bool take_step();
   /// The minibatch under way was given up.
   void leave_off() { ++iteration_, since_visit_ = 0; }
   void pushed() { since_visit_ = 0; }
@@ -97,7 +101,7 @@ class LocalWorker {
   void own_step(float rate);
 
   Duties duties_;
-  NormReports& norms_;
+  NormReports* norms_;
   tensor::Arena& arena_;
   step::Updater* updater_;
   bool shares_module_;

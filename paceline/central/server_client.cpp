@@ -121,7 +121,10 @@ std::int64_t ParameterServer::updates() const {
 
 struct ServerClient::State {
   State(torch::nn::Module& module, ParameterServer& server, int index)
-      : arena(adopt_served(module)), duties(duties_of(server.state_->settings, server.state_->options.optim)), worker(index) {
+      : arena(adopt_served(module)),
+        duties(duties_of(server.state_->settings, server.state_->options.optim)),
+        local(duties, nullptr, arena, nullptr, false),
+        worker(index) {
     const ParameterServer::State& served = *server.state_;
     if (index < 0 || index >= served.settings.workers)
       throw ConfigError(fmt::format("ServerClient: worker {} of {}; they are numbered from 0", index, served.settings.workers));
@@ -129,63 +132,44 @@ struct ServerClient::State {
     if (mine != theirs)
       throw ConfigError(fmt::format("ServerClient: worker {}'s module is another than the server's: {}", index, difference(mine, theirs)));
     client = ps::make_in_process_client(served.hosts, served.plan->cuts(), index);
-    begin();
+    pull(0);
   }
 
   State(torch::nn::Module& module, const ServerOptions& options, const ps::Cluster& cluster)
       : own(std::make_unique<central::ServedModule>(module, options, "processes", std::max(cluster.workers, 1), as_worker(cluster))),
         arena(own->arena),
-        duties(duties_of(own->settings, own->options.optim)) {
+        duties(duties_of(own->settings, own->options.optim)),
+        local(duties, nullptr, arena, nullptr, false) {
     auto joined = ps::join(cluster, own->plan->layout(), own->plan->join_options());
     worker = joined->worker();
     client = std::move(joined);
-    begin();
+    pull(0);
   }
 
-  void begin() {
-    if (duties.departs()) moved = at::zeros_like(arena.parameters());
-    pull(0, /*wanted=*/true);
+  void pull(float rate) {
+    client->pull(local.needs_pull() ? arena.parameters().data_ptr<float>() : nullptr, rate);
+    local.pulled();
   }
 
-  void pull(float rate, bool wanted) {
-    client->pull(wanted ? arena.parameters().data_ptr<float>() : nullptr, rate);
-    if (!moved.defined()) return;
-    if (duties.steps) moved.copy_(arena.parameters());  // where the steps of the loop's optimizer begin
-    else moved.zero_();
-  }
-
-  /// What is pushed at the end of a period.
-  float* pushed() {
-    at::Tensor parameters = arena.parameters();
-    if (duties.replica) return parameters.data_ptr<float>();
-    if (duties.steps) moved.sub_(parameters);
-    return (moved.defined() ? moved : arena.gradients()).data_ptr<float>();
-  }
-
-  void step(float rate, double loss) {
-    arena.take_back();
-    const at::NoGradGuard no_grad;
-    if (duties.period > 1 && !duties.optimizes()) {  // the worker goes on with steps of its own until it visits
-      moved.add_(arena.gradients());
-      at::Tensor(arena.parameters()).add_(arena.gradients(), -rate);
-    }
-    if (++since_visit < duties.period) return;
-    since_visit = 0;
-    if (duties.advised && std::isnan(loss))
+  void step(float rate, std::optional<double> loss) {
+    if (duties.advised && !loss)
       throw ConfigError(
           "ServerClient: the rule compensates by the loss of the minibatch, and step() was given none; call step(rate, loss)");
+    arena.take_back();
+    const at::NoGradGuard no_grad;
+    if (!(duties.optimizes() ? local.take_step() : local.take_gradient(rate))) return;
     ps::Advice advice;
-    if (!std::isnan(loss)) advice = client->report({.loss = loss}, nullptr);
-    client->push(pushed(), {.rate = rate, .scale = static_cast<float>(advice.scale), .loss = loss});
-    pull(rate, /*wanted=*/!duties.replica);  // replicas have their answer in them
+    if (loss) advice = client->report({.loss = *loss}, nullptr);
+    client->push(local.sent().data_ptr<float>(), {.rate = rate, .scale = static_cast<float>(advice.scale), .loss = loss.value_or(NAN)});
+    local.pushed();
+    pull(rate);
   }
 
   std::unique_ptr<central::ServedModule> own;  // in a process of its own
   tensor::Arena arena;
   central::Duties duties;
+  central::LocalWorker local;  // whose steps the loop's optimizer makes
   int worker = 0;
-  std::int64_t since_visit = 0;
-  at::Tensor moved;  // [length]: the gradients since the last visit, or the parameters then; undefined where it visits with every gradient
   std::unique_ptr<ps::Client> client;
 };
 
@@ -195,7 +179,7 @@ ServerClient::ServerClient(torch::nn::Module& module, const ServerOptions& optio
     : state_(std::make_unique<State>(module, options, cluster)) {}
 ServerClient::~ServerClient() = default;
 
-void ServerClient::step(double rate, double loss) { state_->step(static_cast<float>(rate), loss); }
+void ServerClient::step(double rate, std::optional<double> loss) { state_->step(static_cast<float>(rate), loss); }
 int ServerClient::worker() const { return state_->worker; }
 
 bool serve(torch::nn::Module& module, const ServerOptions& options, const ps::Cluster& cluster) {

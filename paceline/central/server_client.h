@@ -21,8 +21,8 @@
 
 #include <torch/nn/module.h>
 
-#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "paceline/central/settings.h"
@@ -68,9 +68,9 @@ class ServerClient {
   ServerClient& operator=(const ServerClient&) = delete;
 
   /// After backward(), or after the loop's own optimizer where that makes the updates. Returns when the module has the parameters to go on
-  /// with, which may mean to wait for other workers: that is the consistency's. `loss` of the minibatch: ConfigError where
-  /// lc_asgd, which compensates by it, is given none.
-  void step(double rate, double loss = std::numeric_limits<double>::quiet_NaN());
+  /// with, which may mean to wait for other workers: that is the consistency's. What is not finite the servers refuse, and the worker goes
+  /// on with their parameters. `loss` of the minibatch: ConfigError where lc_asgd, which compensates by it, is given none.
+  void step(double rate, std::optional<double> loss = std::nullopt);
   int worker() const;
 
  private:

@@ -34,7 +34,7 @@ VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& giv
   if (apart_) tensors().parameters().copy_(parameters());
   if (norms_.any()) tensors().statistics().copy_(norms_.initial());
   for (int i = 0; i < workers(); ++i) {
-    players_.emplace_back(LocalWorker(duties_, norms_, module().arena(), updater_.get(), /*shares_module=*/true));
+    players_.emplace_back(LocalWorker(duties_, &norms_, module().arena(), updater_.get(), /*shares_module=*/true));
     ready_.push_back(static_cast<std::size_t>(i));
   }
 }

@@ -141,9 +141,9 @@ std::string RankCommunicator::configured(const Operation& op) const {
 }
 
 std::string RankCommunicator::choose(const Operation& op) {
-  if (endpoint_->host_group() && endpoint_->host_group()->size() == size()) return "direct";
-  if (endpoint_->topology().per_host > 1 && op.kind == Kind::allreduce) return "hierarchical";
-  if (op.kind == Kind::barrier) return "recursive_doubling";
+  schedule::Problem problem{.collective = op.collective(), .size = size(), .root = op.root, .per_host = topology().per_host};
+  const bool shares_memory = endpoint_->host_group() && endpoint_->host_group()->size() == size();
+  if (const std::string_view settled = schedule::settled(problem, shares_memory); !settled.empty()) return std::string(settled);
   if (!costs_) {
     const bool network = engine_of(engine()).spans_hosts;
     if (rank() == 0 && topology().scattered)
@@ -156,9 +156,8 @@ std::string RankCommunicator::choose(const Operation& op) {
   if (choice.empty()) {
     std::int64_t count = bytes / element;
     if (op.kind == Kind::all_to_all) count = (count + size() - 1) / size() * size();  // parts of one size
-    choice = schedule::cheapest(
-        *costs_, {.collective = op.collective(), .size = size(), .count = count, .root = op.root, .per_host = topology().per_host},
-        element);
+    problem.count = count;
+    choice = schedule::cheapest(*costs_, problem, element);
   }
   return choice;
 }

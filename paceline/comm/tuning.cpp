@@ -29,9 +29,10 @@ double all_gather_seconds(Communicator& communicator, const std::string& algorit
       [&] { communicator.run(all_gather(data, {.op = ReduceOp::sum, .root = 0, .algorithm = algorithm, .deadline = {}})); });
 }
 
-// Mailboxes in memory, and TCP over 10 Gbit/s: what decides is how much a message costs beside a byte, and that is much alike on many
-// machines.
+// Mailboxes in memory, and TCP inside a host and over 10 Gbit/s: what decides is how much a message costs beside a byte, and that is much
+// alike on many machines.
 constexpr schedule::Link kMemory = {.alpha_s = 2e-6, .gap_s = 1e-6, .bytes_per_s = 12e9};
+constexpr schedule::Link kLoopback = {.alpha_s = 15e-6, .gap_s = 4e-6, .bytes_per_s = 4e9};
 constexpr schedule::Link kNetwork = {.alpha_s = 30e-6, .gap_s = 5e-6, .bytes_per_s = 1.1e9};
 constexpr double kReduceSecondsPerByte = 0.05e-9;
 
@@ -40,8 +41,12 @@ constexpr double kReduceSecondsPerByte = 0.05e-9;
 schedule::Costs built_in_costs(bool network, const CommConfig& config, const Topology& topology) {
   schedule::Link link = network ? kNetwork : kMemory;
   link.alpha_s += (config.link_latency_us + config.link_jitter_us / 2) * 1e-6;
-  if (config.link_gbit_per_s > 0) link.bytes_per_s = std::min(link.bytes_per_s, config.link_gbit_per_s * 1e9 / 8 / topology.per_host);
-  return schedule::Costs::uniform(link, kReduceSecondsPerByte);
+  if (config.link_gbit_per_s > 0) link.bytes_per_s = std::min(link.bytes_per_s, config.link_gbit_per_s * 1e9 / 8);
+  schedule::Costs costs = schedule::Costs::uniform(link, kReduceSecondsPerByte);
+  if (topology.hosts > 1 && topology.per_host > 1 && !topology.scattered)
+    costs.inside = network ? kLoopback : kMemory, costs.per_host = topology.per_host;
+  else costs.inside.bytes_per_s = costs.between.bytes_per_s = link.bytes_per_s / topology.per_host;
+  return costs;
 }
 
 schedule::Costs measure_costs(Communicator& communicator) {

@@ -20,15 +20,13 @@ bool stays_near(std::string_view algorithm) {
   return algorithm == "ring" || algorithm == "bucket" || algorithm == "torus2d" || algorithm == "tree";
 }
 
-/// The algorithm that comm takes without a look at its costs; empty: the cheapest.
+/// The algorithm that is named, or taken whatever it costs; empty: the cheapest.
 std::string_view named_by(const std::string& algorithm, const schedule::Problem& problem) {
   if (algorithm != "auto") {
     const auto& row = find(schedule::algorithms(), "algorithm", algorithm);
     return row.make.offer(problem.collective) ? row.key : "ring";
   }
-  if (problem.per_host >= problem.size) return "direct";
-  if (problem.per_host > 1 && problem.collective == Collective::allreduce) return "hierarchical";
-  return problem.collective == Collective::barrier ? "recursive_doubling" : "";
+  return schedule::settled(problem, /*shares_memory=*/true);
 }
 
 }  // namespace

@@ -45,6 +45,12 @@ std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t el
   return std::string(best);
 }
 
+std::string_view settled(const Problem& problem, bool shares_memory) {
+  if (shares_memory && problem.per_host >= problem.size) return "direct";
+  if (problem.per_host > 1 && problem.collective == Collective::allreduce) return "hierarchical";
+  return problem.collective == Collective::barrier ? "recursive_doubling" : "";
+}
+
 std::int64_t rounded_length(std::int64_t bytes) {
   const int bits = std::bit_width(static_cast<std::uint64_t>(bytes));
   const std::int64_t step = std::int64_t{1} << std::max(bits - 4, 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "paceline/schedule/path.h"
 
@@ -36,6 +37,9 @@ double predict(const Costs& costs, const Algorithm& algorithm, const Problem& pr
 
 /// The key of the cheapest algorithm, the same for all ranks. Each is cut into the chunks that it runs with (Algorithm::chunks).
 std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t element_bytes);
+
+/// The algorithm that `auto` takes whatever it costs; empty: the cheapest. `shares_memory`: the ranks of a host can read one another's.
+std::string_view settled(const Problem& problem, bool shares_memory);
 
 /// Bytes, rounded up to one of eight lengths in each power of two. Lengths that become the same one share a choice, so that a group whose
 /// lengths always differ (codes of a sparse compressor) chooses a few hundred times and not without end.

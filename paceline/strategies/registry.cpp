@@ -36,7 +36,9 @@ Programs served_program(const schedule::ProgramModel& model, const schedule::Pro
 
 namespace {
 
-constexpr StrategyKind served(std::string_view rule, std::string_view consistency) { return {nullptr, served_program, rule, consistency}; }
+constexpr StrategyKind served(std::string_view rule, std::string_view consistency, std::string_view gives_up = {}) {
+  return {.program = served_program, .rule = rule, .consistency = consistency, .asynchronous = consistency != "bsp", .gives_up = gives_up};
+}
 
 constexpr Entry<StrategyKind> kStrategies[] = {
     {"single", "one worker; no communication", {.make = make_single, .program = single_program, .together = true}},
@@ -45,23 +47,32 @@ constexpr Entry<StrategyKind> kStrategies[] = {
      {.make = make_allreduce, .program = allreduce_program, .together = true}},
     {"stale_sync",
      "the mean of all workers' gradients of some steps ago, sent while later steps are computed",
-     {make_stale_sync, stale_sync_program}},
+     {.make = make_stale_sync, .program = stale_sync_program, .gives_up = "gradients of the step before"}},
     {"local_sgd",
      "replicas that become their mean every few steps; post-local too",
-     {.make = make_local_sgd, .program = local_sgd_program, .periodic = true}},
-    {"sparknet", "replicas that a master averages every few steps", {.make = make_sparknet, .program = sparknet_program, .periodic = true}},
+     {.make = make_local_sgd, .program = local_sgd_program, .periodic = true, .gives_up = "replicas differ between meetings"}},
+    {"sparknet",
+     "replicas that a master averages every few steps",
+     {.make = make_sparknet, .program = sparknet_program, .periodic = true, .gives_up = "replicas differ between meetings"}},
     {"easgd",
      "replicas and a centre that attract each other (elastic averaging, DeepSpark)",
-     {.make = make_easgd, .program = easgd_program, .periodic = true}},
+     {.make = make_easgd, .program = easgd_program, .periodic = true, .gives_up = "replicas differ"}},
     {"diloco",
      "replicas whose progress over many steps is the gradient of an outer Nesterov step",
-     {.make = make_diloco, .program = diloco_program, .periodic = true}},
-    {"gossip", "replicas that average with one random neighbour after every step", {make_gossip, gossip_program}},
-    {"ad_psgd", "the same without waiting: every worker at its own pace", {make_ad_psgd, ad_psgd_program}},
-    {"sgp", "replicas that push half of themselves on along an exponential graph (push-sum)", {make_sgp, sgp_program}},
+     {.make = make_diloco, .program = diloco_program, .periodic = true, .gives_up = "replicas differ between meetings"}},
+    {"gossip",
+     "replicas that average with one random neighbour after every step",
+     {.make = make_gossip, .program = gossip_program, .gives_up = "replicas differ"}},
+    {"ad_psgd",
+     "the same without waiting: every worker at its own pace",
+     {.make = make_ad_psgd, .program = ad_psgd_program, .asynchronous = true, .gives_up = "replicas differ, stale neighbours"}},
+    {"sgp",
+     "replicas that push half of themselves on along an exponential graph (push-sum)",
+     {.make = make_sgp, .program = sgp_program, .gives_up = "replicas differ"}},
     {"ssgd", "parameter server: the mean of all workers' gradients (average × bsp)", served("average", "bsp")},
-    {"asgd", "parameter server: every gradient as it comes, however stale (asgd × asp)", served("asgd", "asp")},
-    {"ssp", "parameter server: as asgd, but nobody runs further ahead than ps.staleness (asgd × ssp)", served("asgd", "ssp")},
+    {"asgd", "parameter server: every gradient as it comes, however stale (asgd × asp)", served("asgd", "asp", "stale gradients")},
+    {"ssp", "parameter server: as asgd, but nobody runs further ahead than ps.staleness (asgd × ssp)",
+     served("asgd", "ssp", "stale gradients, bounded")},
     {"dc_asgd", "parameter server: delay-compensated ASGD (dc_asgd × asp)", served("dc_asgd", "asp")},
     {"lc_asgd", "parameter server: loss-compensated ASGD, with predictors and Async-BN (lc_asgd × asp)", served("lc_asgd", "asp")},
     {"staleness_aware", "parameter server: the rate divided by the staleness (staleness_aware × asp)", served("staleness_aware", "asp")},
@@ -109,7 +120,7 @@ std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, cons
                                               const central::Settings& servers) {
   const StrategyKind& kind = find(strategies(), "strategy", config.name).make;
   const auto& entries = context.model.arena().entries();
-  if (const auto found = std::ranges::find_if(entries, &tensor::Entry::is_private); found != entries.end() && config.name != "allreduce")
+  if (const auto found = std::ranges::find_if(entries, &tensor::Entry::is_private); found != entries.end() && !kind.together)
     throw ConfigError(
         fmt::format("'{}' is spread over the workers, which make every step together then; use strategy.name=allreduce", found->name));
   if (!kind.centralised()) return kind.make(config, context);

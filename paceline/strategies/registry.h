@@ -40,6 +40,8 @@ struct StrategyKind {
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
   bool together = false;                         // workers make every step together: their model may be split
   bool periodic = false;                         // they meet every strategy.period steps; the program is that of a step with a meeting
+  bool asynchronous = false;                     // nobody waits for the others
+  std::string_view gives_up = {};                // beside one worker with the whole batch; the planner shows strategies that say it
 
   bool centralised() const { return make == nullptr; }
 };

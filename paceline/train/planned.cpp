@@ -15,35 +15,18 @@
 namespace paceline::train {
 namespace {
 
-/// Strategies that train otherwise than one worker with the whole batch, and what each gives up.
-struct OtherRow {
-  std::string_view key;
-  bool asynchronous;
-  std::string_view remark;
-};
-constexpr OtherRow kOthers[] = {
-    {"stale_sync", false, "gradients of the step before"},
-    {"local_sgd", false, "replicas differ between meetings"},
-    {"easgd", false, "replicas differ"},
-    {"diloco", false, "replicas differ between meetings"},
-    {"gossip", false, "replicas differ"},
-    {"sgp", false, "replicas differ"},
-    {"ad_psgd", true, "replicas differ, stale neighbours"},
-    {"asgd", true, "stale gradients"},
-    {"ssp", true, "stale gradients, bounded"},
-};
 perf::PlanStrategies strategies_of(const Recipe& recipe) {
   const auto program = [](std::string_view key) { return find(strategies::strategies(), "strategy", key).make.program; };
   perf::PlanStrategies made{.single = program("single"), .allreduce = program("allreduce")};
-  for (const OtherRow& row : kOthers) {
-    if (program(row.key) == nullptr) continue;
+  for (const auto& [key, help, kind] : strategies::strategies()) {
+    if (kind.gives_up.empty()) continue;
     strategies::StrategyConfig strategy = recipe.strategy;
-    strategy.name = row.key;
-    made.others.push_back({.key = std::string(row.key),
-                           .programs = program(row.key),
-                           .asynchronous = row.asynchronous,
+    strategy.name = key;
+    made.others.push_back({.key = std::string(key),
+                           .programs = kind.program,
+                           .asynchronous = kind.asynchronous,
                            .period = strategies::period_of(strategy),
-                           .remark = std::string(row.remark)});
+                           .remark = std::string(kind.gives_up)});
   }
   return made;
 }

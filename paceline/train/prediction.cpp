@@ -13,6 +13,7 @@
 #include "paceline/perf/period.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/perf/roofline_times.h"
+#include "paceline/ps/consistency.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/memory_plan.h"
 #include "paceline/train/step_correction.h"
@@ -114,7 +115,9 @@ perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const
     times = std::make_unique<perf::RooflineTimes>(graph, machine.cluster.device, settings);
   }
   const bool servers = recipe.servers().has_value();
-  const bool together = servers && strategies::paired(step.strategy, recipe.ps).consistency == "bsp";
+  const ps::PsConfig paired = strategies::paired(step.strategy, recipe.ps);
+  const bool together =
+      servers && ps::make_consistency(paired.consistency, paired, static_cast<int>(recipe.parallel.workers))->waits_for_everybody();
   const perf::CostModel model(machine.cluster);
   std::optional<perf::StepCost> best;
   for (const schedule::ProgramSettings& chosen : step.settings) {

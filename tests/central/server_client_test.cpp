@@ -7,6 +7,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -126,6 +127,27 @@ TEST(ServerClient, ElasticReplicasPushTheirParameters) {
   options.ps.period = 1, options.ps.elasticity = 0.25;
   torch::nn::Linear centre = alone(options, 1), start = made(), moved = plain(1, 1, 0);
   EXPECT_TRUE(torch::allclose(centre->weight, start->weight + 0.25 * (moved->weight - start->weight), 1e-5, 1e-6));
+}
+
+/// One minibatch of NaNs: the servers refuse what comes of it, and the worker goes on with their parameters.
+TEST(ServerClient, GoesOnAfterWhatIsNotFinite) {
+  for (const char* rule : {"asgd", "easgd", "lc_asgd"}) {
+    ServerOptions options = options_of(rule, "asp");
+    options.ps.period = 1;
+    torch::nn::Linear model = made(), net = made();
+    ParameterServer server(*model, 1, options);
+    ServerClient client(*net, server, 0);
+    torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(kRate));
+    for (int step = 0; step < 6; ++step) {
+      net->zero_grad();
+      const torch::Tensor loss = loss_of(net, 0, step) * (step == 2 ? NAN : 1);
+      loss.backward();
+      if (std::string(rule) == "easgd") optimizer.step();
+      ASSERT_NO_THROW(client.step(kRate, loss.item<double>())) << rule;
+      EXPECT_TRUE(net->weight.isfinite().all().item<bool>()) << rule << ", step " << step;
+    }
+    EXPECT_EQ(server.updates(), 5) << rule;
+  }
 }
 
 TEST(ServerClient, RanksServeAndWork) {

@@ -162,7 +162,21 @@ TEST(BuiltInCosts, KnowTheLinkThatIsPlayed) {
   config.link_latency_us = 500;
   const Costs plain = built_in_costs(true, {}, {}), played = built_in_costs(true, config, {.per_host = 2, .hosts = 3});
   EXPECT_DOUBLE_EQ(played.between.alpha_s, plain.between.alpha_s + 500e-6);
-  EXPECT_DOUBLE_EQ(played.between.bytes_per_s, 1e9 / 8 / 2);
+  EXPECT_DOUBLE_EQ(played.between.bytes_per_s, 1e9 / 8);
+}
+
+TEST(BuiltInCosts, KnowBothClassesOfLinks) {
+  const Costs costs = built_in_costs(true, {}, {.per_host = 4, .hosts = 3}), flat = built_in_costs(true, {}, {.per_host = 1, .hosts = 12});
+  EXPECT_EQ(costs.per_host, 4);
+  EXPECT_LT(costs.inside.alpha_s, costs.between.alpha_s);
+  EXPECT_GT(costs.inside.bytes_per_s, costs.between.bytes_per_s);
+  EXPECT_EQ(flat.inside.alpha_s, flat.between.alpha_s);
+  // Twelve ranks side by side on three hosts: a ring crosses hosts three times a round, and one that goes to everybody nine times.
+  const Problem gather{.collective = Collective::all_gather, .size = 12, .count = 4 << 20, .per_host = 4};
+  const auto seconds = [&](const char* key, const Costs& by) {
+    return predict(by, schedule::algorithm_for(key, gather.collective).make, gather, 4);
+  };
+  EXPECT_LT(seconds("ring", costs) / seconds("direct", costs), 0.5 * seconds("ring", flat) / seconds("direct", flat));
 }
 
 TEST(BuiltInCosts, TakeJitterForItsMean) {

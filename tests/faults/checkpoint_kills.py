@@ -120,6 +120,8 @@ def one_run(jobs, scratch, number, chance, expected):
         done = jobs.start(folder / "again")
         out, _ = done.communicate(timeout=DEADLINE_S)
         resumed = json.loads(out) if done.returncode == 0 else None
+        if resumed is None:
+            problem = f"a new start ended with exit code {done.returncode}"
     else:
         shown = subprocess.run([jobs.paceline, "checkpoint", "show", str(folder / "x"), "--json"], capture_output=True, text=True, check=False)
         if shown.returncode != 0 or json.loads(shown.stdout)["step"] != max(before):
@@ -154,7 +156,7 @@ def main():
             jobs = Jobs(os.path.abspath(options.paceline), options.workers, kind == "processes", options.words)
             expected = jobs.whole(os.path.join(scratch, kind))
             print(f"\n{options.workers} workers as {kind}; undisturbed: step {expected['steps']}, state_hash {expected['state_hash']}\n")
-            print("| run | killed in checkpoint | after ms | left of the newest | resumed from | ends in the same state |\n|---|---|---|---|---|---|")
+            print("| run | killed in checkpoint | after ms | left of the newest | resumed from (0: a new start) | ends in the same state |\n|---|---|---|---|---|---|")
             for number in range(1, options.runs + 1):
                 nth, after, found, start, problem = one_run(jobs, scratch, number, chance, expected)
                 failed += bool(problem)
