@@ -34,7 +34,6 @@ set(PACELINE_HEADERS_data_parallel
   paceline/data_parallel/sharded_sampler.h
   paceline/optim/cuda_optimizer.h
   paceline/optim/optimizer.h
-  paceline/optim/parallel.h
   paceline/optim/range_optimizer.h
   paceline/step/state.h
   paceline/step/updater.h

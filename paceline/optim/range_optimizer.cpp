@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "paceline/base/error.h"
+#include "paceline/optim/parallel.h"
 
 namespace paceline::optim {
 
@@ -100,6 +101,23 @@ RangeOptimizer::Placed RangeOptimizer::place(float* gradients, const Stretch& st
     for (float*& state : moved.state) state += stretch.place;
   }
   return placed;
+}
+
+void RangeOptimizer::update_in_blocks(const Hyper& hyper, const Prepare& prepare, const Done& done) {
+  for_each_part(segments_, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
+    alignas(64) float gradients[kBlock];
+    Buffers buffers{.gradients = gradients};
+    for (std::int64_t at = begin; at < end; at += kBlock) {
+      const Block block{segments_[i].offset + at, std::min(end - at, kBlock), segments_[i].decay};
+      prepare(block, gradients);
+      buffers.parameters = memory_.parameters + block.offset;
+      buffers.state.clear();
+      for (float* state : memory_.state) buffers.state.push_back(state + block.offset);
+      const Segment here{0, block.count, block.decay};
+      optimizer_->update(buffers, {&here, 1}, hyper, /*zero_gradients=*/false);
+      done(block);
+    }
+  });
 }
 
 }  // namespace paceline::optim

@@ -5,15 +5,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "paceline/optim/cuda_optimizer.h"
-#include "paceline/optim/parallel.h"
 
 namespace paceline::optim {
+
+struct Block;  // parallel.h
 
 /// Elements [begin, end) of a range, whose state lies from `place` on in memory that may be for a part of the range alone.
 struct Stretch {
@@ -58,25 +60,11 @@ class RangeOptimizer {
   void measure(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<Squares> squares);
   void move(float* gradients, const Stretch& stretch, const Hyper& hyper, bool clipped, std::span<const Squares> squares);
 
-  /// Updates the whole range in one pass over memory: prepare(block, gradients) writes the gradients of a block to the cache, the update is
-  /// made from there, and done(block) follows. In host memory, where elementwise() and not clips().
-  template <class Prepare, class Done>
-  void update_in_blocks(const Hyper& hyper, const Prepare& prepare, const Done& done) {
-    for_each_part(segments_, [&](std::size_t i, std::int64_t begin, std::int64_t end) {
-      alignas(64) float gradients[kBlock];
-      Buffers buffers{.gradients = gradients};
-      for (std::int64_t at = begin; at < end; at += kBlock) {
-        const Block block{segments_[i].offset + at, std::min(end - at, kBlock), segments_[i].decay};
-        prepare(block, gradients);
-        buffers.parameters = memory_.parameters + block.offset;
-        buffers.state.clear();
-        for (float* state : memory_.state) buffers.state.push_back(state + block.offset);
-        const Segment here{0, block.count, block.decay};
-        optimizer_->update(buffers, {&here, 1}, hyper, /*zero_gradients=*/false);
-        done(block);
-      }
-    });
-  }
+  /// Updates the whole range in one pass over memory, on several threads: prepare(block, gradients) writes the gradients of a block to the
+  /// cache, the update reads them there, and done(block) follows. In host memory, where elementwise() and not clips().
+  using Prepare = std::function<void(const Block& block, float* gradients)>;
+  using Done = std::function<void(const Block& block)>;
+  void update_in_blocks(const Hyper& hyper, const Prepare& prepare, const Done& done);
 
  private:
   /// A stretch as an optimizer takes it: pointers, and the tensors in it with their offsets from those.

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "paceline/base/error.h"
+#include "paceline/optim/parallel.h"
 #include "tests/optim/reference.h"
 
 namespace paceline::optim {
