@@ -33,7 +33,7 @@ configure: packages
 	cmake -S . -B $(BUILD) -G Ninja
 
 install: configure
-	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline_libraries
+	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline_libraries paceline_peers
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 packages:

@@ -11,6 +11,7 @@
 
 #include "benchmark.h"
 #include "fit.h"
+#include "helpers.h"
 #include "paceline/base/error.h"
 #include "paceline/base/temporary_folder.h"
 #include "paceline/base/text.h"
@@ -29,10 +30,8 @@ using Words = std::vector<std::string>;
 struct Side {
   std::string engine, algorithm, peer;
   Words command;
-  std::map<std::int64_t, std::vector<double>> seconds;  // by bytes, one a round
+  std::map<std::int64_t, std::vector<double>> seconds;  // by bytes, one per round
 };
-
-std::string program(const std::string& name) { return (fs::canonical("/proc/self/exe").parent_path() / name).string(); }
 
 bool on_path(const std::string& name) {
   const char* path = std::getenv("PATH");
@@ -70,12 +69,12 @@ Words mpirun(const std::string& runner, int ranks) {
   return {"env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", runner, "--oversubscribe", "-np", std::to_string(ranks)};
 }
 
-Words launched(int ranks) { return {program("paceline"), "run", "--no-prefix", "-np", std::to_string(ranks), "--"}; }
+Words launched(int ranks) { return {fs::canonical("/proc/self/exe").string(), "run", "--no-prefix", "-np", std::to_string(ranks), "--"}; }
 
 std::vector<Side> sides_of(schedule::Collective kind, const Options& options, const std::string& size_list, const fs::path& scratch) {
   const int ranks = options.ranks;
   const std::string collective(schedule::name_of(kind));
-  const std::string rank = program("bench_rank");
+  const std::string rank = helper("bench_rank");
   std::vector<Side> sides;
   std::vector<std::string> algorithms = items_of(options.algorithms);
   if (algorithms.empty()) algorithms = {"auto"};
@@ -91,14 +90,14 @@ std::vector<Side> sides_of(schedule::Collective kind, const Options& options, co
   }
   if (options.peers) {
     const auto add = [&](const std::string& peer, const std::string& runner, const std::string& binary) {
-      if (on_path(runner) && fs::exists(program(binary)))
-        sides.push_back({"", "", peer, started_by(mpirun(runner, ranks), {program(binary), collective, size_list}), {}});
+      const std::string found = helper_if_any(binary);
+      if (on_path(runner) && !found.empty())
+        sides.push_back({"", "", peer, started_by(mpirun(runner, ranks), {found, collective, size_list}), {}});
     };
     add("Open MPI", "mpirun", "bench_peer_mpi");
     add("MPICH", "mpiexec.mpich", "bench_peer_mpich");
-    if (fs::exists(program("bench_peer_gloo")))
-      sides.push_back(
-          {"", "", "Gloo", started_by(launched(ranks), {program("bench_peer_gloo"), collective, size_list, scratch.string()}), {}});
+    if (const std::string gloo = helper_if_any("bench_peer_gloo"); !gloo.empty())
+      sides.push_back({"", "", "Gloo", started_by(launched(ranks), {gloo, collective, size_list, scratch.string()}), {}});
   }
   sides.push_back({"", "", "memory roofline", {rank, "roofline", std::to_string(ranks), collective, "-", size_list}, {}});
   return sides;

@@ -144,7 +144,7 @@ std::vector<Row> bench_data(const Options& options, const Say& say) {
     config.name = "cifar10";
     config.root = options.root;
   } else {
-    config.name = "random";  // the same bytes a sample; what they show does not matter for speed
+    config.name = "random";  // the same bytes per sample; what they show does not matter for speed
     config.train_samples = 50000;
   }
   say(config.name);

@@ -30,7 +30,7 @@ const Network kNetworks[] = {{"mlp", {"model.network=mlp", "model.hidden=[2048,2
 struct Setting {
   const Network* network;
   std::string overlap, compression;
-  std::vector<double> step_s, exposed, hidden;  // one a round
+  std::vector<double> step_s, exposed, hidden;  // one per round
   double ratio = 1, bytes_per_step = 0;         // alike in all rounds, up to what sparsifiers choose
 };
 

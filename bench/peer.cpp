@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "helpers.h"
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
 #include "paceline/launch/capture.h"
@@ -42,7 +43,7 @@ std::string python_with_torch(const Options& options) {
 }
 
 nlohmann::json run_peer(const std::string& python, const std::string& script, const std::vector<std::string>& words) {
-  std::vector<std::string> command = {python, fmt::format("{}/bench/peers/{}", PACELINE_SOURCE_DIR, script)};
+  std::vector<std::string> command = {python, helper(script)};
   command.insert(command.end(), words.begin(), words.end());
   const launch::Captured peer = launch::capture(command);
   if (!peer.exit.good())

@@ -10,7 +10,7 @@ constexpr Entry<Run> kBenchmarks[] = {
     {"step", "one worker's training step against the same step in Python's PyTorch", bench_step},
     {"train", "workers that train together against PyTorch's DistributedDataParallel over Gloo", bench_train},
     {"zero",
-     "ZeRO's stages against plain data parallelism: samples a second, traffic, memory, and PyTorch's where installed (--sizes "
+     "ZeRO's stages against plain data parallelism: samples per second, traffic, memory, and PyTorch's where installed (--sizes "
      "LAYERS,WIDTH)",
      bench_zero},
     {"memory", "peak bytes of four ranks under ZeRO's stages beside the formulas, gpt of 100 M parameters (--sizes LAYERS,WIDTH)",
@@ -18,7 +18,7 @@ constexpr Entry<Run> kBenchmarks[] = {
     {"tensor", "workers with a core each that share every layer, against one worker with one core", bench_tensor},
     {"overlap", "overlap and compression between two hosts, over a link of 1 Gbit/s", bench_overlap},
     {"pipeline", "bubbles of pipeline schedules beside their formulas, and two stages on two cores against one thread", bench_pipeline},
-    {"data", "images a second from one core: crop and flip, JPEG folders", bench_data},
+    {"data", "images per second from one core: crop and flip, JPEG folders", bench_data},
     {"compress", "one core's speed of encoding and decoding gradients, their ratio, and that of a plain copy", bench_compress},
     {"predictors", "what a report costs LC-ASGD's server: both predictors, by steps ahead, beside the slides' times", bench_predictors},
     {"ps", "pull and push of ResNet-18's parameters: in process against a plain copy, and over gRPC on loopback", bench_ps},

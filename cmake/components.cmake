@@ -69,7 +69,7 @@ function(paceline_component name)
     INSTALL_RPATH_USE_LINK_PATH ON
     ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
   add_dependencies(paceline_libraries ${library})
-  target_include_directories(${library} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_include_directories(${library} INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)  # installed: see install.cmake
   target_compile_features(${library} INTERFACE cxx_std_20)
   string(TOUPPER ${name} upper)
   target_compile_definitions(${library} INTERFACE PACELINE_HAS_${upper}=1)

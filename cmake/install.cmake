@@ -1,5 +1,6 @@
 # cmake --install: the components with the headers that are public (public_headers.cmake), their CMake package and pkg-config files; the
-# program with its man pages and completions; recipes. Nothing that is installed names a folder of this machine: a prefix can be moved.
+# program with its man pages, completions and what its benchmarks start; recipes. Nothing that is installed names the folder of the sources, of
+# the build or of the prefix, so that a prefix can be moved; only LibTorch, Gloo, NCCL and CUDA are looked for where they were.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 include(public_headers)
@@ -16,10 +17,14 @@ foreach(answer OPENSSL_FOUND MPI_CXX_FOUND GRPCPP_FOUND JPEG_FOUND PNG_FOUND)
     set(PACELINE_${answer} ON)
   endif()
 endforeach()
+set(PACELINE_LIBRARY_FOLDERS "")
 foreach(library gloo nccl)
   set(PACELINE_FOUND_${library} OFF)
   if(TARGET Paceline::${library})
     set(PACELINE_FOUND_${library} ON)
+    get_target_property(file Paceline::${library} IMPORTED_LOCATION)
+    get_filename_component(folder ${file} DIRECTORY)
+    string(APPEND PACELINE_LIBRARY_FOLDERS " ${folder}")
   endif()
 endforeach()
 
@@ -45,6 +50,16 @@ include(pkg_config)
 
 if(PACELINE_PROGRAM)
   install(TARGETS paceline RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  # What `paceline bench` starts (bench/helpers.h); the peers' programs where they were built.
+  set(helpers ${CMAKE_INSTALL_LIBEXECDIR}/paceline)
+  install(TARGETS bench_rank RUNTIME DESTINATION ${helpers} COMPONENT program)
+  foreach(peer bench_peer_mpi bench_peer_gloo)
+    if(TARGET ${peer})
+      install(TARGETS ${peer} RUNTIME DESTINATION ${helpers} COMPONENT program OPTIONAL)
+    endif()
+  endforeach()
+  install(PROGRAMS ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/bench_peer_mpich DESTINATION ${helpers} COMPONENT program OPTIONAL)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/bench/peers/ DESTINATION ${helpers} COMPONENT program FILES_MATCHING PATTERN "*.py")
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/paceline COMPONENT program)
   # The program writes its own man pages and completions, from the tables behind --help.
   install(CODE "

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Paceline as others meet it: installed into an empty prefix, moved, found by CMake and pkg-config; and as a subfolder of another project.
 
-    package_test.py BUILD_FOLDER [--all]     --all builds all three programs from the sources too, which compiles nearly everything again
+    package_test.py BUILD_FOLDER [--all]     --all builds all three programs from the sources too, and all of Paceline as shared libraries,
+                                             which compiles nearly everything twice
 """
 import os
 import pathlib
@@ -39,6 +40,7 @@ def cached(name):
     return found[1] if found else ""
 
 
+COMPILER = cached("CMAKE_CXX_COMPILER")
 FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="paceline-package-"))
 PREFIX = FOLDER / "moved here"  # nothing in it may name the folder that it was installed to
 
@@ -53,6 +55,16 @@ def configure(name, *words, code=0):
     """The stranger's project, in a folder of that name."""
     return run("cmake", "-S", HERE / "consumer", "-B", FOLDER / name, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
                f"-DCMAKE_PREFIX_PATH={PREFIX};{cached('CMAKE_PREFIX_PATH')}", *words, code=code)
+
+
+def pkg_config(prefix, *words):
+    """The last word is a component."""
+    plain = FOLDER / f"plain-{'-'.join(prefix.name.split())}"  # a shell would cut a name with a space
+    if not plain.exists():
+        plain.symlink_to(prefix)
+    folder = next(plain.glob("**/paceline-comm.pc")).parent
+    words = [*words[:-1], f"paceline-{words[-1]}"]
+    return run("pkg-config", f"--define-variable=prefix={plain}", *words, env={**os.environ, "PKG_CONFIG_PATH": str(folder)}).stdout.split()
 
 
 class ThreePrograms(unittest.TestCase):
@@ -93,13 +105,17 @@ class Installed(ThreePrograms):
 
     def test_pkg_config(self):
         folder = next(PREFIX.rglob("paceline-comm.pc")).parent
-        environment = {**os.environ, "PKG_CONFIG_PATH": str(folder)}
         for component in COMPONENTS:
-            run("pkg-config", "--exists", "--print-errors", f"paceline-{component} >= 0.2", env=environment)
-        flags = run("sh", "-c", f"pkg-config --define-variable=prefix={FOLDER}/plain --cflags --libs paceline-comm", env=environment).stdout
-        (FOLDER / "plain").symlink_to(PREFIX)  # a shell would cut the name with a space
-        run("g++", "-std=c++20", HERE / "consumer/collectives.cpp", *flags.split(), "-o", FOLDER / "by_pkg_config")
+            run("pkg-config", "--exists", "--print-errors", f"paceline-{component} >= 0.2", env={**os.environ, "PKG_CONFIG_PATH": str(folder)})
+        flags = pkg_config(PREFIX, "--cflags", "--libs", "comm")
+        run(COMPILER, "-std=c++20", HERE / "consumer/collectives.cpp", *flags, "-o", FOLDER / "by_pkg_config")
         self.assertEqual(run(FOLDER / "by_pkg_config").stdout, "rank 0 of 1: 1\n")
+
+    def test_public_headers_give_no_warning(self):
+        # By pkg-config, whose -I hides none; CMake takes the headers of an installed package for a system's.
+        for component in COMPONENTS[1:]:
+            run(COMPILER, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *pkg_config(PREFIX, "--cflags", component), "-x", "c++",
+                "-include", f"paceline/{component}.h", "/dev/null")
 
     def test_the_public_headers_are_installed_and_no_others(self):
         installed = {str(path.relative_to(PREFIX / "include")) for path in (PREFIX / "include").rglob("*.h")}
@@ -108,7 +124,7 @@ class Installed(ThreePrograms):
     def test_headers_without_libtorch_compile_alone(self):
         for header in public_headers()["comm"]:
             if header != "paceline/paceline.h":
-                run("g++", "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", PREFIX / "include", "-x", "c++", "-include", header, "/dev/null")
+                run(COMPILER, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", PREFIX / "include", "-x", "c++", "-include", header, "/dev/null")
 
     def test_no_installed_file_names_a_folder_of_this_machine(self):
         for path in [*PREFIX.rglob("*.cmake"), *PREFIX.rglob("*.pc")]:
@@ -123,6 +139,33 @@ class Installed(ThreePrograms):
             self.assertIn("train", (share / file).read_text())
         self.assertTrue((share / "paceline/recipes/mnist_lenet5.toml").exists())
 
+    def test_benchmarks_find_the_programs_that_they_start(self):
+        done = run(PREFIX / "bin/paceline", "bench", "allreduce", "--ranks", "2", "--engines", "local", "--sizes", "1K", "--rounds", "1", "--json")
+        self.assertIn("memory roofline", done.stdout)
+        self.assertTrue((PREFIX / "libexec/paceline/pytorch_step.py").exists())
+
+
+class SharedLibraries(ThreePrograms):
+    """Shared libraries, in folders that are not the usual ones."""
+
+    def test_programs_link_and_load_them(self):
+        programs = ["collectives", "own_loop", "own_module"] if ALL else ["collectives"]
+        build, prefix = FOLDER / "shared", FOLDER / "shared prefix"
+        run("cmake", "-S", SOURCE, "-B", build, "-G", "Ninja", "-DBUILD_SHARED_LIBS=ON", "-DPACELINE_TESTS=OFF", "-DPACELINE_PROGRAM=OFF",
+            f"-DPACELINE_COMPONENTS={'train' if ALL else 'comm'}", "-DCMAKE_INSTALL_INCLUDEDIR=include/deep", "-DCMAKE_INSTALL_LIBDIR=lib/deep",
+            f"-DCMAKE_PREFIX_PATH={cached('CMAKE_PREFIX_PATH')}")
+        run("cmake", "--build", build, "--target", "paceline_libraries")
+        run("cmake", "--install", build, "--prefix", prefix)
+        # The other prefix is not looked at: its libraries are static.
+        configure("by_shared", f"-DCMAKE_PREFIX_PATH={prefix};{cached('CMAKE_PREFIX_PATH')}", f"-DPROGRAMS={';'.join(programs)}")
+        run("cmake", "--build", FOLDER / "by_shared")
+        self.check_programs(FOLDER / "by_shared", programs)
+        for program in programs:
+            self.assertRegex(run("ldd", FOLDER / "by_shared" / program).stdout, r"libpaceline_comm\.so\.\d+\.\d+ => /")
+        flags = pkg_config(prefix, "--cflags", "--libs", "comm")
+        run(COMPILER, "-std=c++20", HERE / "consumer/collectives.cpp", *flags, f"-Wl,-rpath,{prefix}/lib/deep", "-o", FOLDER / "shared_by_pkg_config")
+        self.assertEqual(run(FOLDER / "shared_by_pkg_config").stdout, "rank 0 of 1: 1\n")
+
 
 class Subfolder(ThreePrograms):
     """The same programs with Paceline's sources as a part of the project."""
@@ -130,10 +173,24 @@ class Subfolder(ThreePrograms):
     ccache = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
 
     def test_comm_alone(self):
-        configure("sub_comm", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_COMPONENTS=comm", "-DPROGRAMS=collectives",
-                       "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", *self.ccache)
+        configure("sub_comm", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_COMPONENTS=comm", "-DPROGRAMS=collectives", "-DPACELINE_INSTALL=ON",
+                  "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", *self.ccache)
         run("cmake", "--build", FOLDER / "sub_comm")
         self.check_programs(FOLDER / "sub_comm", ["collectives"])
+        # A project may install Paceline with itself.
+        run("cmake", "--install", FOLDER / "sub_comm", "--prefix", FOLDER / "with project")
+        for file in ("libpaceline_comm.a", "PacelineConfig.cmake"):
+            self.assertEqual(len(list((FOLDER / "with project").rglob(file))), 1, file)
+        self.assertTrue((FOLDER / "with project/include/paceline/comm.h").exists())
+
+    def test_a_project_may_build_the_program_too(self):
+        configure("sub_program", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_PROGRAM=ON", "-DPACELINE_INSTALL=ON", "-DPROGRAMS=collectives", *self.ccache)
+        targets = run("ninja", "-C", FOLDER / "sub_program", "-t", "targets", "all").stdout
+        for program in ("paceline", "bench_rank"):  # side by side: the one starts the other
+            self.assertIn(f"\npaceline/bin/{program}:", targets)
+        if ALL:
+            run("cmake", "--build", FOLDER / "sub_program", "--target", "paceline")
+            self.assertIn("0.2", run(FOLDER / "sub_program/paceline/bin/paceline", "--version").stdout)
 
     def test_a_project_compiles_what_it_links_and_no_more(self):
         configure("sub", f"-DPACELINE_SOURCE={SOURCE}", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", *self.ccache)

@@ -57,13 +57,15 @@ def compiler():
         if "example_own_model.dir" in entry["command"] and "cmake_pch" not in entry["file"]:
             words = shlex.split(entry["command"])
             break
+    name = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", (BUILD / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
+    place = [pathlib.Path(word).name for word in words].index(pathlib.Path(name).name)  # a launcher may stand before it
     kept, skip = [], False
-    for word in words[1 + max(place for place, word in enumerate(words) if word.endswith("++")):]:
+    for word in words[place + 1:]:
         if skip or word in ("-include", "-o", "-c", "-MF", "-MT"):
             skip = not skip
         elif word not in ("-MD", "-Winvalid-pch", "-Werror"):
             kept.append(word)
-    return [words[max(place for place, word in enumerate(words) if word.endswith("++"))], *kept, "-fsyntax-only"]
+    return [name, *kept, "-fsyntax-only"]
 
 
 class Readme(unittest.TestCase):

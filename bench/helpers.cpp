@@ -1,0 +1,29 @@
+#include "helpers.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "paceline/base/error.h"
+
+namespace paceline::bench {
+
+std::string helper_if_any(const std::string& name) {
+  namespace fs = std::filesystem;
+  const fs::path here = fs::canonical("/proc/self/exe").parent_path();
+  for (const fs::path& folder : {here, here / PACELINE_HELPERS, fs::path(PACELINE_SOURCE_DIR) / "bench/peers"})
+    if (fs::exists(folder / name)) return (folder / name).lexically_normal().string();
+  return {};
+}
+
+std::string helper(const std::string& name) {
+  const std::string found = helper_if_any(name);
+  if (found.empty())
+    throw ConfigError(
+        fmt::format("this benchmark needs the program {}, which is neither beside paceline nor in {}; build it (make build) or "
+                    "install Paceline with it (make install)",
+                    name, PACELINE_HELPERS));
+  return found;
+}
+
+}  // namespace paceline::bench
