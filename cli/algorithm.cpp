@@ -125,7 +125,7 @@ std::string cell(const Step& step) {
   return step.range.size() == 0 ? who : fmt::format("{} [{},{})", who, step.range.begin, step.range.end);
 }
 
-/// A row a round, a column a rank; the steps of one round stand below each other.
+/// A row per round, a column per rank; the steps of one round stand below each other.
 std::string table(const std::vector<Steps>& lists, int rounds) {
   int width = observe::columns(fmt::format("rank {}", lists.size() - 1));
   for (const Steps& steps : lists)

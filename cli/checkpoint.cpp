@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "paceline/base/error.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/text.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/weights.h"
@@ -72,8 +73,13 @@ std::vector<std::pair<std::string, std::int64_t>> bytes_by_kind(const std::vecto
   return kinds;
 }
 
+/// All of it, which takes a while for a large one.
+auto read_newest(const std::string& path) {
+  return observe::patiently("reading " + path, [&] { return train::newest_good_checkpoint(path); });
+}
+
 int show(const CheckpointFlags& flags) {
-  const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
+  const auto [file, checkpoint] = read_newest(flags.path);
   const auto document = describe(file, checkpoint);
   if (flags.json) {
     print_json(document);
@@ -115,7 +121,7 @@ int verify(const CheckpointFlags& flags) {
   for (const auto& file : files) {
     std::string problem;
     try {
-      train::read_checkpoint(file);
+      observe::patiently("reading " + file.string(), [&] { return train::read_checkpoint(file); });
     } catch (const train::NotACheckpoint&) {
       throw;  // nothing is damaged
     } catch (const DataError& error) {
@@ -148,9 +154,11 @@ void refuse_own_files(const std::filesystem::path& checkpoint, const std::string
 }
 
 int convert(const CheckpointFlags& flags) {
-  const auto [file, checkpoint] = train::newest_good_checkpoint(flags.path);
+  const auto found = read_newest(flags.path);
+  const auto& [file, checkpoint] = found;
   refuse_own_files(file, flags.output);
-  const std::int64_t bytes = train::export_weights(checkpoint, flags.output);
+  const std::int64_t bytes =
+      observe::patiently("writing " + flags.output, [&] { return train::export_weights(found.second, flags.output); });
   if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", bytes}});
   else
     std::cout << fmt::format("{} → {} ({:.1f} MB of weights under PyTorch's names)\n", file.string(), flags.output,

@@ -1,4 +1,4 @@
-// A subcommand: adds its flags to CLI11's app and returns what to do once they are read. One file a subcommand, one row in main.cpp.
+// A subcommand: adds its flags to CLI11's app and returns what to do once they are read. One file per subcommand, one row in main.cpp.
 #pragma once
 
 #include <string>

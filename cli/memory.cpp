@@ -9,6 +9,7 @@
 #include "network_word.h"
 #include "paceline/base/error.h"
 #include "paceline/memory/fit.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/text.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/memory_measure.h"
@@ -64,7 +65,7 @@ std::string bar(std::int64_t bytes, std::int64_t most, int width = 40) {
 std::string micro_batches(std::int64_t count) { return fmt::format("{} micro-batch{}", count, count == 1 ? "" : "es"); }
 
 std::string described(const memory::Plan& plan) {
-  return fmt::format("data {} × pipeline {} × tensor {}, ZeRO {}, {} samples a rank in {}, {} bytes a parameter, recompute {}", plan.data,
+  return fmt::format("data {} × pipeline {} × tensor {}, ZeRO {}, {} samples per rank in {}, {} bytes per parameter, recompute {}", plan.data,
                      plan.pipeline, plan.tensor, plan.zero, plan.samples, micro_batches(plan.micro_batches), plan.storage, plan.recompute);
 }
 
@@ -146,7 +147,9 @@ int run_memory(const MemoryFlags& flags) {
   const graph::Graph graph = graph_of(recipe, flags);
   const memory::Plan plan = train::plan_of(recipe);
   const std::vector<memory::RankKind> kinds = memory::estimate(graph, plan);
-  const std::vector<memory::Bytes> measured = flags.measure ? train::measure_memory(recipe) : std::vector<memory::Bytes>();
+  const std::vector<memory::Bytes> measured =
+      flags.measure ? observe::patiently("measuring a few steps", [&] { return train::measure_memory(recipe); })
+                    : std::vector<memory::Bytes>();
   if (flags.json) {
     Json document = json_of(graph, plan, kinds);
     for (const memory::Bytes& rank : measured) document["measured"].push_back(bytes_json(rank));

@@ -13,6 +13,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
 #include "paceline/graph/registry.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/measuring_line.h"
 #include "paceline/perf/run_steps.h"
 #include "paceline/train/from_recipe.h"
@@ -129,7 +130,7 @@ int run_plan(const PlanFlags& flags) {
     return question;
   };
   perf::PlanQuestion question = ask();
-  perf::Plans plans = perf::make_plans(question);
+  perf::Plans plans = observe::patiently("searching for plans", [&] { return perf::make_plans(question); });
   const auto found = static_cast<std::int64_t>(plans.exact.size());
   if (flags.explain > found)
     throw ConfigError(fmt::format("--explain {}: there {} {}; use 1 to {}", flags.explain, found == 1 ? "is" : "are", found, found));
@@ -160,7 +161,7 @@ Action add_plan(CLI::App& app) {
                  "one of `paceline list clusters`, or a cluster file (default cluster.toml, which probe writes)");
   app.add_option("-n,--workers", flags->workers, "devices that train together (default: all of the cluster)")
       ->check(whole_number(1, 1 << 20));
-  app.add_option("--batch", flags->batch, "samples of a step, all workers together (default: the recipe's; of a network 32 a worker)")
+  app.add_option("--batch", flags->batch, "samples of a step, all workers together (default: the recipe's; of a network 32 per worker)")
       ->check(whole_number(1));
   app.add_option("--memory", flags->memory_gb, "GB that a device may use (default: what the cluster says)")->check(CLI::PositiveNumber);
   app.add_option("--price", flags->price, "of a device for an hour, in any currency: prices a million samples")->check(CLI::PositiveNumber);

@@ -68,7 +68,7 @@ std::string other_plans_text(const perf::Plans& plans) {
   if (plans.others.empty()) return {};
   const double exact = plans.exact.front().samples_per_s;
   std::string text = fmt::format(
-      "\n  These train otherwise: more samples a second need not mean the same accuracy sooner.\n"
+      "\n  These train otherwise: more samples per second need not mean the same accuracy sooner.\n"
       "      {} {:>12} {:>14} {:>9}  {}\n",
       fit("plan", kPlanTitle), "samples/s", "of the best", "memory", "what it gives up");
   for (const perf::Plan& plan : plans.others)

@@ -14,6 +14,7 @@
 #include "paceline/base/suggest.h"
 #include "paceline/base/text.h"
 #include "paceline/graph/registry.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/trace.h"
 #include "paceline/perf/cost.h"
 #include "paceline/perf/goodput.h"
@@ -154,7 +155,7 @@ void add_failures(Simulation& simulation, const SimulateFlags& flags, double che
   simulation.expected_share =
       perf::goodput(model).share * (failing.workers > 0 ? failing.mtbf_s / (failing.mtbf_s + failing.restart_s) : 1);
   simulation.failing = failing;
-  simulation.survival = sim::survive(failing, simulation.replayed.steps);
+  simulation.survival = observe::patiently("simulating failures", [&] { return sim::survive(failing, simulation.replayed.steps); });
 }
 
 /// Seconds of compute actions, by the device's roofline or as they were measured.
@@ -243,7 +244,7 @@ int run_simulate(SimulateFlags flags) {
   const sim::CollectiveModel collectives{
       .algorithm = [&](const schedule::Action& action) { return model.algorithm_of(action, job.settings); },
       .seconds = [&](const schedule::Action& action) { return model.collective_seconds(action, job.settings); }};
-  simulation.replayed = sim::replay(job, *device_times.times, collectives);
+  simulation.replayed = observe::patiently("simulating the steps", [&] { return sim::replay(job, *device_times.times, collectives); });
   simulation.simulated_in_s = seconds(clock.now() - begun);
   if (!flags.mtbf.empty()) add_failures(simulation, flags, checkpoint_seconds(flags, graph, device.moments), job.seed);
   if (!flags.picture.empty()) write_atomically(flags.picture, simulation_picture(simulation));
@@ -258,7 +259,7 @@ Action add_simulate(CLI::App& app) {
   app.add_option("NETWORK|RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value")->required();
   app.add_option("--cluster", flags->cluster, "one of `paceline list clusters`, or a cluster file (default skylake)");
   app.add_option("--workers", flags->workers, "ranks (default: all devices of the cluster)")->check(whole_number(1, 100'000));
-  app.add_option("--batch", flags->batch, "samples of a step over all workers (default: the recipe's; of a network 32 a worker)")
+  app.add_option("--batch", flags->batch, "samples of a step over all workers (default: the recipe's; of a network 32 per worker)")
       ->check(whole_number(1));
   app.add_option("--steps", flags->steps, "steps to replay (default 20)")->check(whole_number(1, 1'000'000));
   app.add_option("--profile", flags->profile, "times of `paceline profile`, instead of the device's roofline");

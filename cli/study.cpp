@@ -10,6 +10,7 @@
 #include "paceline/base/suggest.h"
 #include "paceline/base/text.h"
 #include "paceline/graph/registry.h"
+#include "paceline/observe/elapsed_line.h"
 #include "study_report.h"
 
 namespace paceline::cli {
@@ -45,7 +46,7 @@ int run_study(const StudyFlags& flags) {
   options.traffic = flags.traffic == "mn" ? perf::OutputTraffic::once : perf::OutputTraffic::twice;
   for (const std::string& network : options.networks) find(graph::networks(), "network", network);
   if (!flags.out.empty()) ensure_writable_folder(flags.out);
-  const perf::Study study = perf::run_ccgrid2019(std::move(options));
+  const perf::Study study = observe::patiently("computing the study", [&] { return perf::run_ccgrid2019(std::move(options)); });
   const nlohmann::ordered_json document = study_json(study);
   if (!flags.out.empty()) write_study(study, document, flags.out);
   if (flags.json) print_json(document);

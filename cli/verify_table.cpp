@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "paceline/base/files.h"
+#include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/text.h"
 #include "paceline/perf/calibrate.h"
 #include "paceline/strategies/registry.h"
@@ -89,7 +90,7 @@ int run_verify_table(const TableFlags& flags, bool json) {
   question.fraction = flags.calibrate, question.seed = static_cast<std::uint64_t>(flags.seed);
   question.cluster = perf::find_cluster(flags.cluster);
   question.allreduce = find(strategies::strategies(), "strategy", "allreduce").make.program;
-  const perf::TableVerification found = perf::verify_table(question);
+  const perf::TableVerification found = observe::patiently("predicting the table's steps", [&] { return perf::verify_table(question); });
   if (!flags.write_cluster.empty()) write_atomically(flags.write_cluster, perf::to_toml(found.calibration.cluster));
   if (!flags.out.empty()) write_atomically(flags.out, rows_csv(question.steps, found));
   if (json) print_json(table_json(flags, found));

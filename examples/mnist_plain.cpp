@@ -50,6 +50,9 @@ int train(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return train(argc, argv);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what_without_backtrace());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

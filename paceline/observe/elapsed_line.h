@@ -1,0 +1,30 @@
+// Shows that a command is still working when it has nothing else to show: after two seconds, what it does and for how long.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "paceline/base/clock.h"
+#include "paceline/observe/terminal.h"
+
+namespace paceline::observe {
+
+/// One line that counts the seconds and is gone at the end; where nothing can be drawn over, a line that is written once.
+class ElapsedLine {
+ public:
+  explicit ElapsedLine(std::string what, Terminal terminal = Terminal::standard_error(), Nanoseconds patience = std::chrono::seconds(2));
+
+ private:
+  std::jthread thread_;
+};
+
+/// What f() returns. Print results after it: they must not meet the line.
+template <class F>
+auto patiently(std::string what, F f) {
+  const ElapsedLine line(std::move(what));
+  return f();
+}
+
+}  // namespace paceline::observe
