@@ -102,11 +102,30 @@ class Docs(unittest.TestCase):
                         self.assertIn(f">{row['key']}</text>", curves)
 
     def test_every_rule_and_consistency_is_explained(self):
-        page = (ROOT / "docs/parameter_server.md").read_text()
+        page = (ROOT / "docs/parameter_server_algorithms.md").read_text()
         for registry in ("update_rules", "consistencies"):
             for row in rows_of(registry):
                 with self.subTest(key=row["key"]):
                     self.assertIn(f"\n* **{row['key']}**: ", page)
+
+    def test_a_page_fits_two_screens(self):
+        # Apart from generated parts. Catalogues, which have a section for each key, are looked up, not read; so are reports of measurements.
+        catalogues = {"algorithms.md", "compressors.md", "strategies.md"}
+        for page in sorted((ROOT / "docs").glob("*.md")):
+            if page.name not in catalogues:
+                with self.subTest(page=page.name):
+                    own = re.sub(r"<!-- generated: .*?<!-- end -->\n", "", page.read_text(), flags=re.DOTALL)
+                    self.assertLessEqual(len(own.splitlines()), 120, "split it: a page answers one question")
+
+    def test_every_page_can_be_found_from_the_readme(self):
+        linked, unread = set(), [ROOT / "README.md"]
+        while unread:
+            page = unread.pop()
+            linked.add(page)
+            for target in re.findall(r"\]\(([^)\s#]+\.md)[)#]", page.read_text()):
+                if (file := (page.parent / target).resolve()) not in linked and file.exists():
+                    unread.append(file)
+        self.assertEqual([str(page.relative_to(ROOT)) for page in pages() if page not in linked], [])
 
     def test_commands_that_are_shown_exist(self):
         listed = run("--help").split("Subcommands:\n")[1].split("\n\n")[0]
