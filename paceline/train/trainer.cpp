@@ -14,6 +14,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/strategies/registry.h"
 #include "paceline/tensor/recorded.h"
+#include "paceline/train/step_memory.h"
 #include "paceline/train/weights.h"
 
 namespace paceline::train {

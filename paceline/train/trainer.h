@@ -17,9 +17,10 @@
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
-#include "paceline/train/step_memory.h"
 
 namespace paceline::train {
+
+class StepMemory;
 
 /// The loss, or a parameter, is no longer a number: the recipe's to mend.
 class Diverged : public ConfigError {

@@ -13,6 +13,7 @@
 #include "paceline/tensor/device.h"
 #include "paceline/train/mesh_picture.h"
 #include "paceline/train/prediction.h"
+#include "paceline/train/step_memory.h"
 #include "paceline/train/trainer.h"
 #include "paceline/train/weights.h"
 
