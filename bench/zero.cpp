@@ -1,6 +1,6 @@
-// ZeRO's stages against plain data parallelism: samples per second, traffic and memory of a gpt on workers that are threads of this host, one
-// core each where there are enough. All stages are set up at the same time and measured in alternating rounds. Plain data parallelism is
-// an allreduce and a whole update on every worker.
+// ZeRO's stages against plain data parallelism: samples per second, traffic and memory of a gpt on workers that are threads of this host,
+// one core each where there are enough. All stages are set up at the same time and measured in alternating rounds. Plain data parallelism
+// is an allreduce and a whole update on every worker.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 

@@ -61,7 +61,7 @@ std::string progress(const train::Position& position) {
   return position.batch == 0 ? epochs : fmt::format("{}, up to batch {} of the next", epochs, position.batch);
 }
 
-/// What the first word of a tensor's name says that it is: "model", "optim", …
+/// Bytes by the first word of the tensors' names: "model", "optim", …
 std::vector<std::pair<std::string, std::int64_t>> bytes_by_kind(const std::vector<ShownTensor>& tensors) {
   std::vector<std::pair<std::string, std::int64_t>> kinds;
   for (const ShownTensor& tensor : tensors) {
@@ -73,7 +73,7 @@ std::vector<std::pair<std::string, std::int64_t>> bytes_by_kind(const std::vecto
   return kinds;
 }
 
-/// All of it, which takes a while for a large one.
+/// Reads and checks all of a checkpoint, which takes a while for a large one.
 auto read_newest(const std::string& path) {
   return observe::patiently("reading " + path, [&] { return train::newest_good_checkpoint(path); });
 }
@@ -112,7 +112,7 @@ int show(const CheckpointFlags& flags) {
   return kDone;
 }
 
-/// Every checkpoint of a run is read and its checksums are compared; exit code 1 where one is damaged.
+/// Reads every checkpoint of a run and compares its checksums; exit code 1 if one is damaged.
 int verify(const CheckpointFlags& flags) {
   const auto files = train::list_checkpoints(flags.path);
   if (files.empty()) throw DataError(flags.path, "no checkpoint here; give a run's folder or a checkpoint");
@@ -135,8 +135,8 @@ int verify(const CheckpointFlags& flags) {
   return all_good ? kDone : kFailed;
 }
 
-/// Throws ConfigError where the output is something of the run that it is made from, by whatever links it is named. Weights may lie beside
-/// the run's records, and be written again.
+/// Throws ConfigError if the output would overwrite a file of the run that it is made from, even through a link. Weights may be written
+/// beside the run's records, and overwritten.
 void refuse_own_files(const std::filesystem::path& checkpoint, const std::string& output) {
   namespace fs = std::filesystem;
   std::error_code none;

@@ -31,8 +31,8 @@ Action add_checkpoint(CLI::App& app);
 Action add_completions(CLI::App& app);
 Action add_help(CLI::App& app);
 
-/// Rewrites what CLI11 does not know to what it does: -np, which every command takes for -n, and among the flags of `run` torchrun's
-/// spellings and the -- before the program.
+/// Rewrites what CLI11 cannot parse: -np, which every command accepts for -n, and for `run` torchrun's spellings and the -- before the
+/// program.
 void spell_out(const CLI::App& app, std::vector<std::string>& words);
 
 }  // namespace paceline::cli

@@ -25,7 +25,7 @@ struct CompareFlags {
   bool json = false;
 };
 
-/// Where nobody says: named by the recipe, so that the same command goes on where it was interrupted.
+/// The default folder: named after the recipe, so that the same command continues after an interruption.
 std::filesystem::path default_folder(const CompareFlags& flags, const train::Recipe& recipe) {
   std::string name = fmt::format("{}-{}", recipe.model.network, recipe.data.name);
   for (const std::string& word : flags.words)
@@ -33,7 +33,7 @@ std::filesystem::path default_folder(const CompareFlags& flags, const train::Rec
   return std::filesystem::path(recipe.train.runs) / ("compare-" + name);
 }
 
-/// Runs at a time. Several share a GPU well; on a CPU every run takes the cores it asks for.
+/// How many runs at a time. Several share a GPU well; on a CPU every run uses the cores that it asks for.
 int runs_together(const CompareFlags& flags, const train::Recipe& recipe) {
   if (flags.together > 0) return flags.together;
   if (tensor::parse_device(recipe.train.device).is_cuda()) return 3;

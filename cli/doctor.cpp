@@ -1,4 +1,4 @@
-// paceline doctor: what this machine has, how fast it is, and what to mend.
+// paceline doctor: what this machine has, how fast it is, and what to fix.
 #include <dlfcn.h>
 
 #include <ATen/ATen.h>
@@ -23,7 +23,7 @@
 namespace paceline::cli {
 namespace {
 
-/// The shared library that answers LibTorch's matrix products, by what is mapped into this process.
+/// The shared library that computes LibTorch's matrix products, found among the files mapped into this process.
 std::string blas_library() {
   std::ifstream maps("/proc/self/maps");
   std::string found = "unknown";
@@ -38,14 +38,14 @@ std::string blas_library() {
   return found;
 }
 
-/// An OpenBLAS that does not compute on OpenMP's threads, which LibTorch's are.
+/// Whether it is an OpenBLAS with threads of its own, instead of OpenMP's, which LibTorch uses.
 bool has_threads_of_its_own() {
   constexpr int kPthreads = 1;
   const auto parallel = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_parallel"));
   return parallel != nullptr && parallel() == kPthreads;
 }
 
-/// LibTorch's version. Debian's headers name the one before: where its package is installed, the package says.
+/// LibTorch's version. Debian's headers name an older one, so the installed package is asked first.
 std::string libtorch_version() {
   const std::string headers = TORCH_VERSION, series = headers.substr(0, headers.rfind('.') + 1);
   std::ifstream packages("/var/lib/dpkg/status");
@@ -94,7 +94,7 @@ double convolution_gflops() {
   return 2.0 * 8 * 64 * 64 * 9 * 32 * 32 / median_seconds(5, [&] { at::conv2d(x, w, {}, 1, 1); }) / 1e9;
 }
 
-/// An engine that this build has not got: what it would be good for, and where it comes from.
+/// An engine that this build lacks: what it is for, and where to get it.
 void advise_engine(std::vector<std::string>& advice, std::string_view key, const char* what) {
   if (std::ranges::find(comm::engines(), key, &Entry<comm::Engine>::key) == comm::engines().end())
     advice.push_back(fmt::format("built without {}", what));
@@ -117,7 +117,7 @@ int run_doctor(bool json) {
   const bool has_cuda = tensor::cuda_available();
 
   std::vector<std::string> advice;
-  // The reference BLAS gives about 2 GFLOP/s a core, a tuned one twenty or more.
+  // The reference BLAS gives about 2 GFLOP/s per core, a tuned one twenty or more.
   if (product / at::get_num_threads() < 10)
     advice.push_back(
         fmt::format("matrix products run at {:.0f} GFLOP/s: {}", product,

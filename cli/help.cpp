@@ -1,4 +1,4 @@
-// paceline help [COMMAND…]: what --help prints, as a man page where that is asked for; or all man pages as files, which is how they are
+// paceline help [COMMAND…]: what --help prints, as text or as a man page; with --write-man all man pages as files, which is how they are
 // installed.
 #include <fmt/format.h>
 
@@ -44,7 +44,7 @@ std::string with_dashes(std::string words) {
   return words;
 }
 
-/// Text that roff prints as it is: no word of it is a request, a dash is a dash.
+/// Escapes text for roff: nothing in it is a request, and a dash stays a dash.
 std::string roff(const std::string& text) {
   std::string out;
   bool begins_line = true;
@@ -135,7 +135,7 @@ Action add_help(CLI::App& app) {
       return kDone;
     }
     const CLI::App& command = find_command(*root, flags->words);
-    // Not command.help(), which would show the command that was parsed: this one.
+    // Not command.help(), which would show the command that was parsed instead of this one.
     const std::string text =
         flags->man ? man_page(command) : command.get_formatter()->make_help(&command, words_to(command), CLI::AppFormatMode::Normal);
     if (flags->json) print_json({{"command", words_to(command)}, {"text", text}});

@@ -73,8 +73,8 @@ int run(int argc, char** argv) {
   return actions.at(app.get_subcommands().front())();
 }
 
-// Before the constructors of the libraries, of which OpenBLAS's waits for ever and LibTorch's abort where a limit leaves them too little.
-// No other code has run yet, so nothing but system calls is used.
+// Runs before the constructors of the libraries: with too little memory OpenBLAS's waits for ever and LibTorch's abort. No other code has
+// run yet, so this uses nothing but system calls.
 void refuse_small_address_space() {
   constexpr unsigned long kNeeded = 160ul << 20;
   rlimit limit{};

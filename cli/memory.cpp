@@ -65,8 +65,9 @@ std::string bar(std::int64_t bytes, std::int64_t most, int width = 40) {
 std::string micro_batches(std::int64_t count) { return fmt::format("{} micro-batch{}", count, count == 1 ? "" : "es"); }
 
 std::string described(const memory::Plan& plan) {
-  return fmt::format("data {} × pipeline {} × tensor {}, ZeRO {}, {} samples per rank in {}, {} bytes per parameter, recompute {}", plan.data,
-                     plan.pipeline, plan.tensor, plan.zero, plan.samples, micro_batches(plan.micro_batches), plan.storage, plan.recompute);
+  return fmt::format("data {} × pipeline {} × tensor {}, ZeRO {}, {} samples per rank in {}, {} bytes per parameter, recompute {}",
+                     plan.data, plan.pipeline, plan.tensor, plan.zero, plan.samples, micro_batches(plan.micro_batches), plan.storage,
+                     plan.recompute);
 }
 
 std::string kind_text(const memory::RankKind& kind, std::int64_t most) {

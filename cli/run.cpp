@@ -62,7 +62,7 @@ launch::Request request_of(const RunFlags& flags, const launch::Machine& machine
   return request;
 }
 
-/// Of a job that several launchers start: they need one in common, and a command line is no place for it.
+/// The key of a job that several launchers start. They must share one, and other users can read a command line.
 std::string common_key(const RunFlags& flags) {
   const char* given = std::getenv("PACELINE_JOB");
   std::string key = !flags.key_file.empty() ? read_key(flags.key_file) : given != nullptr ? given : "";
@@ -73,7 +73,7 @@ std::string common_key(const RunFlags& flags) {
   return flags.job.empty() ? key : fmt::format("{}.{}", key, flags.job);
 }
 
-/// Where rank 0 is to be reached, where the user says so. Several launchers must be told: none of them knows the others.
+/// The address of rank 0, if the user gives one. With several launchers it is required: none of them knows the others.
 void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.address = flags.address;
   job.port = flags.port;
@@ -96,7 +96,7 @@ void set_address(const RunFlags& flags, int nodes, launch::Job& job) {
   job.token = common_key(flags);
 }
 
-/// NAME as it is here, or NAME=VALUE; PACELINE_… go along by themselves, but what was asked for counts more.
+/// NAME with its value here, or NAME=VALUE. All PACELINE_… variables are passed on; those given here win.
 std::vector<std::string> exported(const std::vector<std::string>& asked) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
@@ -113,7 +113,7 @@ std::vector<std::string> exported(const std::vector<std::string>& asked) {
 
 std::filesystem::path this_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
 
-/// This program itself where a recipe or one of its own commands stands in a program's place.
+/// This program itself, if a recipe or one of its commands is given in place of a program.
 std::vector<std::string> program_of(std::vector<std::string> words) {
   if (words.empty()) throw ConfigError("what should the ranks run? `paceline run -np 2 -- PROGRAM ARGUMENTS…`, or `-- train my.toml`");
   const bool recipe = words.front().ends_with(".toml");
@@ -122,8 +122,8 @@ std::vector<std::string> program_of(std::vector<std::string> words) {
   return words;
 }
 
-/// A recipe that cannot work is refused once, here, and not by each of the ranks. Where none of them is on this host, its files may not be
-/// here either.
+/// Refuses a recipe that cannot work once, here, instead of in every rank. If no rank is on this host, the recipe's files may be missing
+/// here.
 void refuse_wrong_recipe(const launch::Job& job) {
   std::error_code ignored;
   const bool trains =

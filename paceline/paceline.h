@@ -1,4 +1,4 @@
-// All that is public of the components that a program links: each of them defines its PACELINE_HAS_…; where nobody does, all of it.
+// Everything public in the components that a program links, each of which defines PACELINE_HAS_…. Without any of these: all of it.
 #pragma once
 
 #include "paceline/version.h"

@@ -1,4 +1,4 @@
-// What the fuzz targets share. A target is one function, LLVMFuzzerTestOneInput, that gives bytes to one parser (docs/building.md,
+// What the fuzz targets share. A target is one function, LLVMFuzzerTestOneInput, that gives bytes to one parser (docs/checks.md,
 // Fuzzing).
 //
 // A parser may refuse its input with a ConfigError or a DataError. A finding is anything else: another exception, a crash, a leak, a hang,
