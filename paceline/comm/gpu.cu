@@ -91,6 +91,30 @@ void Mark::record(void* stream) {
 }
 void Mark::wait() const { require(cudaEventSynchronize(static_cast<cudaEvent_t>(event_)), "waiting for a place in a stream"); }
 
+void Mark::hold(void* stream) const {
+  require(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event_), 0), "waiting in a stream");
+}
+
+Queue::Queue() {
+  cudaStream_t stream = nullptr;
+  require(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  stream_ = stream;
+}
+Queue::~Queue() { cudaStreamDestroy(static_cast<cudaStream_t>(stream_)); }
+
+OnDeviceOf::OnDeviceOf(const void* data) {
+  cudaPointerAttributes memory{};
+  int current = 0;
+  require(cudaPointerGetAttributes(&memory, data), "asking where memory lies");
+  require(cudaGetDevice(&current), "asking for the device");
+  if (memory.type != cudaMemoryTypeDevice || memory.device == current) return;
+  require(cudaSetDevice(memory.device), "choosing a device");
+  before_ = current;
+}
+OnDeviceOf::~OnDeviceOf() {
+  if (before_ >= 0) cudaSetDevice(before_);
+}
+
 void copy(void* to, const void* from, std::int64_t bytes, void* stream) {
   require(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, static_cast<cudaStream_t>(stream)), "copy");
 }

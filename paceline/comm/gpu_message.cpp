@@ -51,4 +51,32 @@ void GpuMessage::copy() {
   mark_.wait();
 }
 
+StagedMessage::StagedMessage(Transport& transport, const Operation& operation)
+    : transport_(transport), op_(operation), host_(static_cast<std::size_t>(operation.buffer.bytes())) {
+  if (op_.kind == Operation::Kind::send) mark_.record(op_.buffer.stream);
+}
+
+bool StagedMessage::advance() {
+  const auto tag = static_cast<Tag>(op_.tag);
+  const bool sends = op_.kind == Operation::Kind::send;
+  if (!request_ && sends) {
+    mark_.wait();
+    copy(host_.data(), op_.buffer.data);
+    request_ = transport_.send(op_.peer, tag, host_.data(), op_.buffer.bytes());
+  } else if (!request_) {
+    request_ = transport_.receive(op_.peer, tag, host_.data(), op_.buffer.bytes(), {});
+  }
+  if (!request_->test()) return false;
+  if (!sends) copy(op_.buffer.data, host_.data());
+  return true;
+}
+
+void StagedMessage::copy(void* to, const void* from) {
+  if (host_.empty()) return;
+  const gpu::OnDeviceOf device(op_.buffer.data);
+  gpu::copy(to, from, op_.buffer.bytes(), op_.buffer.stream);
+  mark_.record(op_.buffer.stream);
+  mark_.wait();
+}
+
 }  // namespace paceline::comm

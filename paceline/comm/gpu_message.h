@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "paceline/comm/activity.h"
 #include "paceline/comm/gpu.h"
@@ -35,6 +36,23 @@ class GpuMessage final : public Activity {
   char answer_ = 0;
   bool told_ = false;
   std::unique_ptr<Transport::Request> tells_, answers_;
+};
+
+/// A message between processes: it goes by way of host memory, as any other.
+class StagedMessage final : public Activity {
+ public:
+  StagedMessage(Transport& transport, const Operation& operation);
+  bool advance() override;
+  int waits_for() const override { return op_.peer; }
+
+ private:
+  void copy(void* to, const void* from);
+
+  Transport& transport_;
+  Operation op_;
+  gpu::Mark mark_;
+  std::vector<std::byte> host_;
+  std::unique_ptr<Transport::Request> request_;  // after host_, which it uses
 };
 
 }  // namespace paceline::comm

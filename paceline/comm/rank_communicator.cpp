@@ -9,6 +9,7 @@
 #include "paceline/comm/engine.h"
 #include "paceline/comm/executor.h"
 #include "paceline/comm/gpu.h"
+#include "paceline/comm/gpu_beside.h"
 #include "paceline/comm/gpu_message.h"
 #include "paceline/comm/hierarchical.h"
 #include "paceline/comm/lowering.h"
@@ -70,7 +71,21 @@ void RankCommunicator::run(const Operation& operation) {
 
 Work RankCommunicator::start(const Operation& operation) {
   const Call call = prepare(operation);
+  if (call.operation.is_collective() && call.operation.buffer.on_gpu) return start_beside(call);
   return driver_.start(activity_for(call), call);
+}
+
+Work RankCommunicator::start_beside(Call call) {
+  Buffer& buffer = call.operation.buffer;
+  const gpu::OnDeviceOf device(buffer.data);
+  if (!beside_) beside_ = std::make_unique<gpu::Queue>();
+  void* const callers = buffer.stream;
+  buffer.stream = beside_->stream();
+  const auto mark = std::make_shared<gpu::Mark>();
+  mark->record(callers);  // what fills the buffer
+  mark->hold(buffer.stream);
+  Work work = driver_.start(std::make_unique<Marked>(activity_for(call), mark, buffer.stream), call);
+  return Work(std::make_shared<WaitedForByStream>(std::move(work), mark, callers));
 }
 
 Call RankCommunicator::prepare(const Operation& operation) {
@@ -98,12 +113,13 @@ Call RankCommunicator::prepare(const Operation& operation) {
 void RankCommunicator::check_gpu(const Operation& op) const {
   if (!op.buffer.on_gpu && !op.input.on_gpu) return;
   const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("{}: {}", describe(op), why)); };
-  const bool can = engine() == "local" && gpu::available() && endpoint_->host_group()->size() == size();
+  const bool shares = engine() == "local" || engine() == "shm";
+  const bool can = shares && gpu::available() && endpoint_->host_group()->size() == size();
   if (!can) refuse(fmt::format("the {} engine does not carry memory of a GPU; use comm.engine=nccl, or give it tensor.cpu()", engine()));
   if (!op.is_collective()) return;
-  if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks share one GPU", gpu::kMostRanks));
+  if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks reduce in memory of GPUs", gpu::kMostRanks));
   const std::string algorithm = op.algorithm.empty() ? config_.algorithm : op.algorithm;
-  if (algorithm != "auto" && algorithm != "direct") refuse(fmt::format("on one GPU the algorithm is direct, not {}", algorithm));
+  if (algorithm != "auto" && algorithm != "direct") refuse(fmt::format("in memory of GPUs the algorithm is direct, not {}", algorithm));
 }
 
 bool RankCommunicator::is_direct(const Operation& op) const {
@@ -112,7 +128,8 @@ bool RankCommunicator::is_direct(const Operation& op) const {
 
 std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
   const Operation& op = call.operation;
-  if (!op.is_collective() && op.buffer.on_gpu) return std::make_unique<GpuMessage>(endpoint_->transport(), op);
+  if (!op.is_collective() && op.buffer.on_gpu && engine() == "local") return std::make_unique<GpuMessage>(endpoint_->transport(), op);
+  if (!op.is_collective() && op.buffer.on_gpu) return std::make_unique<StagedMessage>(endpoint_->transport(), op);
   if (!op.is_collective()) return std::make_unique<Message>(endpoint_->transport(), op);
   if (is_direct(op)) return std::make_unique<shared::Direct>(*endpoint_->host_group(), op, call.sequence);  // nothing to look up
   const schedule::Algorithm& algorithm = schedule::algorithm_for(op.algorithm, op.collective()).make;

@@ -9,6 +9,7 @@
 
 #include "paceline/comm/driver.h"
 #include "paceline/comm/endpoint.h"
+#include "paceline/comm/gpu.h"
 #include "paceline/comm/scratch.h"
 #include "paceline/comm/tuning.h"
 
@@ -31,6 +32,7 @@ class RankCommunicator final : public Communicator {
 
  private:
   Call prepare(const Operation& operation);
+  Work start_beside(Call call);
   /// Throws ConfigError where the operation wants memory of a GPU carried that this engine can not carry.
   void check_gpu(const Operation& operation) const;
   bool is_direct(const Operation& operation) const;
@@ -49,7 +51,8 @@ class RankCommunicator final : public Communicator {
   std::int64_t collectives_ = 0;
   std::atomic<std::int64_t> messages_ = 0;  // several threads may send and receive
   Scratch scratch_;
-  Driver driver_;  // last: its thread uses everything above
+  std::unique_ptr<gpu::Queue> beside_;  // for collectives on a GPU that were started; made with the first
+  Driver driver_;                       // last: its thread uses everything above
 };
 
 }  // namespace paceline::comm

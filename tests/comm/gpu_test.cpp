@@ -6,8 +6,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <barrier>
+#include <chrono>
 #include <cmath>
-#include <numeric>
+#include <future>
+#include <optional>
 
 #include "paceline/comm/gpu.h"
 #include "ranks.h"
@@ -100,6 +103,79 @@ TEST(Gpu, OtherCollectivesWorkThereToo) {
     EXPECT_EQ(scattered.values(), sum.values());
   });
   for (const auto& problem : problems) EXPECT_EQ(problem, "");
+}
+
+/// Keeps a stream busy until it is let go, five seconds at most.
+class Hold {
+ public:
+  explicit Hold(const Buffer& buffer) {
+    const auto wait = [](void* held) { static_cast<Hold*>(held)->free_.get_future().wait_for(std::chrono::seconds(5)); };
+    EXPECT_EQ(cudaLaunchHostFunc(static_cast<cudaStream_t>(buffer.stream), wait, this), cudaSuccess);
+  }
+  void let_go() { free_.set_value(); }
+
+ private:
+  std::promise<void> free_;
+};
+
+// What fills rank 0's buffer is not done when the collective is called: both hosts go on, and both streams wait.
+TEST(Gpu, StreamsWaitForCollectivesAndHostsDoNot) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  for (const bool started : {false, true}) {
+    std::barrier called(2);
+    const auto problems = play(2, {}, [&](Communicator& comm) {
+      const OnGpu memory(ramp(comm.rank(), 5000)), filled(ramp(7, 5000));
+      filled.values();  // there
+      std::optional<Hold> hold;
+      if (comm.rank() == 0) hold.emplace(memory.buffer());
+      const auto stream = static_cast<cudaStream_t>(memory.buffer().stream);
+      EXPECT_EQ(cudaMemcpyAsync(memory.buffer().data, filled.buffer().data, 5000 * 4, cudaMemcpyDeviceToDevice, stream), cudaSuccess);
+      if (started) comm.start(allreduce(memory.buffer())).wait();
+      else comm.run(allreduce(memory.buffer()));
+      EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady) << "rank " << comm.rank();
+      called.arrive_and_wait();
+      if (hold) hold->let_go();
+      std::vector<float> twice = ramp(7, 5000);
+      for (float& value : twice) value *= 2;
+      EXPECT_EQ(memory.values(), twice);
+    });
+    for (const auto& problem : problems) EXPECT_EQ(problem, "");
+  }
+}
+
+/// Ranks that are threads, each as a process would be: they reach one another's windows alone.
+std::vector<std::string> play_shm(int size, const std::function<void(Communicator&)>& rank) {
+  const auto store = memory_store();
+  std::vector<std::string> problems(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < size; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        World world;
+        world.rank = world.local_rank = i, world.size = world.local_size = size;
+        rank(*engine_of("shm").connect({}, world, store));
+      } catch (const std::exception& problem) {
+        problems[static_cast<std::size_t>(i)] = problem.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  return problems;
+}
+
+TEST(Gpu, ABufferGoesThroughSeveralWindows) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  const std::int64_t count = 40'000'000;  // 160 MB
+  std::vector<std::vector<float>> threads(3), processes(3);
+  const auto into = [&](std::vector<std::vector<float>>& results) {
+    return [&](Communicator& comm) {
+      const OnGpu memory(ramp(comm.rank(), count));
+      comm.run(allreduce(memory.buffer()));
+      results[static_cast<std::size_t>(comm.rank())] = memory.values();
+    };
+  };
+  for (const auto& problem : play(3, {}, into(threads))) EXPECT_EQ(problem, "");
+  for (const auto& problem : play_shm(3, into(processes))) EXPECT_EQ(problem, "");
+  EXPECT_TRUE(processes == threads);
 }
 
 // Both ways at once, several under way, small and large: as the stages of a pipeline send.

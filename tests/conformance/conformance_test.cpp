@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "collectives.h"
+#include "on_gpu.h"
 #include "paceline/comm/engine.h"
 
 namespace paceline::comm {
@@ -23,12 +24,14 @@ struct Setting {
   int per_host;
   int threads = 1;    // ranks of each process
   int jitter_us = 0;  // of messages
+  bool on_gpu = false;
 };
 
 std::string label(const testing::TestParamInfo<Setting>& info) {
   const Setting& s = info.param;
-  return fmt::format("{}_{}{}{}{}", s.engine, s.size, s.per_host ? fmt::format("_by_{}", s.per_host) : "",
-                     s.threads > 1 ? fmt::format("_threads_{}", s.threads) : "", s.jitter_us ? "_under_jitter" : "");
+  return fmt::format("{}_{}{}{}{}{}", s.engine, s.size, s.per_host ? fmt::format("_by_{}", s.per_host) : "",
+                     s.threads > 1 ? fmt::format("_threads_{}", s.threads) : "", s.jitter_us ? "_under_jitter" : "",
+                     s.on_gpu ? "_on_gpu" : "");
 }
 
 std::vector<Setting> settings(const std::vector<std::string>& engines_wanted, const std::vector<int>& sizes) {
@@ -50,11 +53,14 @@ std::vector<std::string> process_engines() {
 class Threads : public testing::TestWithParam<Setting> {};
 
 TEST_P(Threads, AgreeWithTheOracle) {
+  if (GetParam().on_gpu && !gpu::available()) GTEST_SKIP() << "no GPU here";
   CommConfig config;
   config.per_host = GetParam().per_host;
   config.link_jitter_us = GetParam().jitter_us;
   const std::span<const DType> types = std::span(kDTypes).first(GetParam().jitter_us > 0 ? 1 : std::size(kDTypes));  // order has no type
   auto group = local_group(GetParam().size, config);
+  for (auto& rank : group)
+    if (GetParam().on_gpu) rank = std::make_unique<ByWayOfGpu>(std::move(rank));
   std::vector<std::string> wrong(group.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < group.size(); ++rank)
@@ -72,6 +78,11 @@ TEST_P(Threads, AgreeWithTheOracle) {
 
 INSTANTIATE_TEST_SUITE_P(Conformance, Threads, testing::ValuesIn(settings({"local"}, {1, 2, 3, 4, 5})), label);
 INSTANTIATE_TEST_SUITE_P(Jitter, Threads, testing::Values(Setting{.engine = "local", .size = 3, .per_host = 1, .jitter_us = 50}), label);
+
+INSTANTIATE_TEST_SUITE_P(Gpu, Threads,
+                         testing::Values(Setting{.engine = "local", .size = 2, .per_host = 0, .on_gpu = true},
+                                         Setting{.engine = "local", .size = 5, .per_host = 0, .on_gpu = true}),
+                         label);
 
 class Processes : public testing::TestWithParam<Setting> {};
 
@@ -95,7 +106,9 @@ int exit_code_of(pid_t pid) {
 std::string rank_program() { return (std::filesystem::canonical("/proc/self/exe").parent_path() / "conformance_rank").string(); }
 
 std::vector<std::string> rank_command(const Setting& s) {
-  return {rank_program(), s.engine, std::to_string(s.per_host), std::to_string(s.threads)};
+  std::vector<std::string> words = {rank_program(), s.engine, std::to_string(s.per_host), std::to_string(s.threads)};
+  if (s.on_gpu) words.emplace_back("gpu");
+  return words;
 }
 
 /// Nothing where there is no mpirun.
@@ -108,6 +121,7 @@ std::optional<int> under_mpirun(const Setting& s) {
 
 TEST_P(Processes, AgreeWithTheOracle) {
   const Setting& setting = GetParam();
+  if (setting.on_gpu && !gpu::available()) GTEST_SKIP() << "no GPU here";
   if (setting.engine == "mpi") {
     const auto code = under_mpirun(setting);
     if (!code) GTEST_SKIP() << "there is no mpirun here; install openmpi-bin to test the mpi engine";
@@ -125,6 +139,13 @@ TEST_P(Processes, AgreeWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, Processes, testing::ValuesIn(settings(process_engines(), {1, 2, 3, 4, 5})), label);
+
+// Processes that share a GPU, and two of two threads each.
+INSTANTIATE_TEST_SUITE_P(Gpu, Processes,
+                         testing::Values(Setting{.engine = "shm", .size = 2, .per_host = 0, .on_gpu = true},
+                                         Setting{.engine = "shm", .size = 3, .per_host = 0, .on_gpu = true},
+                                         Setting{.engine = "shm", .size = 4, .per_host = 0, .threads = 2, .on_gpu = true}),
+                         label);
 
 /// Two processes of two ranks each.
 std::vector<Setting> threads_of_processes() {

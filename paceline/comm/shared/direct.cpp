@@ -22,6 +22,12 @@ Range intersection(Range a, Range b) {
 }  // namespace
 
 bool Direct::advance() {
+  if (!op_.buffer.on_gpu) return go_on();
+  const gpu::OnDeviceOf device(op_.buffer.data);
+  return go_on();
+}
+
+bool Direct::go_on() {
   while (true) {
     switch (state_) {
       case State::arrive:
@@ -31,6 +37,7 @@ bool Direct::advance() {
       case State::meet: {
         if (!all_arrived()) return false;
         if (op_.kind == Kind::barrier) return true;
+        if (op_.buffer.on_gpu) meet_on_gpu();
         auto& bases = group_.bases;
         if (is_small()) {
           for (int i = 0; i < size(); ++i) bases[static_cast<std::size_t>(i)] = group_.block().slot(i, static_cast<int>(turn_ & 1));
@@ -50,7 +57,7 @@ bool Direct::advance() {
         } else {
           share_work({0, op_.buffer.count}, bases);
         }
-        end_work();
+        if (op_.buffer.on_gpu) group_.gpu().own_marks()->used.record(op_.buffer.stream);
         reach_next_phase();
         state_ = State::meet_used;
         break;
@@ -58,19 +65,25 @@ bool Direct::advance() {
       case State::show:
         if (!next_window()) return true;
         show_window();
+        end_window();
         reach_next_phase();
         state_ = State::meet_shown;
         break;
       case State::meet_shown:
         if (!all_reached()) return false;
         use_window();
+        end_window();
         reach_next_phase();
         state_ = State::meet_used;
         break;
       case State::meet_used:
         if (!all_reached()) return false;
-        if (!windowed_) return true;
+        if (!windowed_) {
+          if (op_.buffer.on_gpu) group_.gpu().hold(op_.buffer.stream, &GpuSide::Marks::used);
+          return true;
+        }
         fetch_window();
+        end_window();
         state_ = State::show;
         break;
     }
@@ -80,7 +93,6 @@ bool Direct::advance() {
 // What a rank brings to the first meeting: its notice, and where that is all there is to it, its data in a slot.
 void Direct::arrive() {
   turn_ = ++group_.turns;
-  end_work();  // what fills a buffer on a GPU must be done before others read it
   Notice& own = notice(rank());
   own.kind = op_.kind, own.dtype = op_.buffer.dtype, own.op = op_.op, own.root = op_.root, own.count = op_.buffer.count,
   own.on_gpu = op_.buffer.on_gpu;
@@ -96,9 +108,33 @@ void Direct::arrive() {
   } else {
     own.buffer = group_.host().locate(op_.buffer.data, op_.buffer.bytes());
     own.input = op_.kind == Kind::all_to_all ? group_.host().locate(op_.input.data, op_.input.bytes()) : own.buffer;
+    if (op_.buffer.on_gpu) arrive_on_gpu(own);
   }
   own.turn.store(turn_, std::memory_order_seq_cst);
   if (!missing(&Direct::turn_of, turn_)) group_.ring_meeting();
+}
+
+/// Others read a buffer once what fills it is done: their streams wait for a mark, or the host waits here.
+void Direct::arrive_on_gpu(Notice& own) {
+  GpuSide& gpu = group_.gpu();
+  if (own.buffer && own.input) {
+    const GpuSide::SharedMarks& marks = gpu.own_marks();
+    marks->filled.record(op_.buffer.stream);
+    own.marks = &marks;
+  } else {
+    gpu.show_window(group_.seat(rank()).window);
+    gpu::synchronize(op_.buffer.stream);
+  }
+}
+
+void Direct::meet_on_gpu() {
+  GpuSide& gpu = group_.gpu();
+  if (everything_is_shared()) {
+    gpu.meet_marks([&](int peer) { return static_cast<const GpuSide::SharedMarks*>(notice(peer).marks); });
+    gpu.hold(op_.buffer.stream, &GpuSide::Marks::filled);
+  } else {
+    gpu.open_windows([&](int peer) { return &group_.seat(peer).window; });
+  }
 }
 
 /// Whether somebody has not come so far yet. Nobody can go on before all have, so only the last to come wakes the others: of those who come
@@ -229,7 +265,7 @@ void Direct::exchange(Range within_part, std::span<std::byte* const> inputs, std
 bool Direct::next_window() {
   const bool by_part = op_.kind == Kind::all_to_all;
   const std::int64_t count = by_part ? op_.buffer.count / size() : op_.buffer.count;
-  const std::int64_t most = kWindow / width() / (by_part ? size() : 1);
+  const std::int64_t most = (op_.buffer.on_gpu ? kGpuWindow : kWindow) / width() / (by_part ? size() : 1);
   window_ = {window_.end, std::min(count, window_.end + most)};
   return window_.size() > 0;
 }
@@ -238,7 +274,10 @@ bool Direct::next_window() {
 std::vector<std::byte*> Direct::windows() const {
   std::vector<std::byte*> bases;
   bases.reserve(static_cast<std::size_t>(size()));
-  for (int i = 0; i < size(); ++i) bases.push_back(group_.block().window(i) - (op_.kind == Kind::all_to_all ? 0 : window_.begin * width()));
+  for (int i = 0; i < size(); ++i) {
+    std::byte* window = op_.buffer.on_gpu ? group_.gpu().window(i) : group_.block().window(i);
+    bases.push_back(window - (op_.kind == Kind::all_to_all ? 0 : window_.begin * width()));
+  }
   return bases;
 }
 
@@ -248,8 +287,8 @@ void Direct::show_window() {
     case Kind::all_to_all:
       for (int peer = 0; peer < size(); ++peer) {
         const std::int64_t from = peer * (op_.input.count / size()) + window_.begin;
-        std::memcpy(base + peer * window_.size() * width(), static_cast<const std::byte*>(op_.input.data) + from * width(),
-                    static_cast<std::size_t>(window_.size() * width()));
+        copy_bytes(base + peer * window_.size() * width(), static_cast<const std::byte*>(op_.input.data) + from * width(),
+                   window_.size() * width());
       }
       return;
     case Kind::all_gather: return copy(base, op_.buffer.data, intersection(window_, my_part()));
@@ -286,7 +325,7 @@ void Direct::copy_bytes(void* to, const void* from, std::int64_t bytes) const {
   }
 }
 
-void Direct::end_work() const {
+void Direct::end_window() const {
   if (op_.buffer.on_gpu) gpu::synchronize(op_.buffer.stream);
 }
 

@@ -3,7 +3,7 @@
 //
 // Two meetings frame it: nobody reads a buffer before it was brought, nobody leaves before the others stopped touching it. Small buffers
 // are copied into slots instead and every rank makes what it needs itself, which takes one meeting. Private buffers are shown to the others
-// window by window.
+// window by window. Memory of a GPU goes the same ways; what its streams and hosts wait for, gpu_side.h says.
 //
 // Element i is always combined in the order owner, owner + 1, …, where owner is the rank whose part it lies in: the order of the schedule.
 #pragma once
@@ -27,8 +27,12 @@ class Direct final : public Activity {
  private:
   enum class State { arrive, meet, show, meet_shown, meet_used };
 
+  bool go_on();
+
   // Meetings.
   void arrive();
+  void arrive_on_gpu(Notice& own);
+  void meet_on_gpu();
   bool all_arrived();
   bool all_reached();
   bool missing(std::uint64_t (Direct::*progress)(int peer) const, std::uint64_t needed);
@@ -56,7 +60,7 @@ class Direct final : public Activity {
 
   void copy(void* to_base, const void* from_base, schedule::Range range) const;
   void copy_bytes(void* to, const void* from, std::int64_t bytes) const;
-  void end_work() const;
+  void end_window() const;  // what a GPU does with it is done
   bool is_small() const { return !op_.buffer.on_gpu && op_.buffer.bytes() <= kSmall; }
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }

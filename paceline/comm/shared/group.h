@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "paceline/comm/shared/gpu_side.h"
 #include "paceline/comm/shared/memory.h"
 #include "paceline/comm/transport.h"
 
@@ -53,6 +54,11 @@ class Group final : public Waiter {
   std::vector<std::byte*> bases;
   std::vector<const void*> ins;
   std::vector<void*> outs, shifted_outs;
+  /// For collectives on memory of GPUs.
+  GpuSide& gpu() {
+    if (!gpu_) gpu_ = std::make_unique<GpuSide>(rank_, size_);
+    return *gpu_;
+  }
 
  private:
   static void ring_if_announced(Bell& bell);
@@ -65,6 +71,7 @@ class Group final : public Waiter {
   std::shared_ptr<HostMemory> host_;
   Block block_;
   std::vector<Seat*> sleeping_seats_;  // by rank
+  std::unique_ptr<GpuSide> gpu_;
 };
 
 }  // namespace paceline::comm::shared

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "paceline/comm/communicator.h"
+#include "paceline/comm/gpu.h"
 
 namespace paceline::comm::shared {
 
@@ -51,6 +52,7 @@ struct alignas(64) Notice {
   std::int32_t root;
   std::int64_t count;
   Location buffer, input;
+  const void* marks;  // of ranks that are threads, on a GPU: GpuSide::SharedMarks
 };
 static_assert(sizeof(Notice) == 64);
 
@@ -67,6 +69,7 @@ struct alignas(64) Seat {
   enum Presence : std::uint32_t { kHere, kLeft, kOut };
   std::atomic<std::uint32_t> presence;  // left: closed its communicator; out: looks at the block no more
   std::atomic<std::uint32_t> blamed;    // 1 + the rank of the run because of which it gave up
+  gpu::Card window;                     // on its GPU; written before the notice of the first collective that needs it
 };
 
 struct alignas(64) Mail {

@@ -1,0 +1,53 @@
+// A collective on memory of a GPU that goes on beside its caller's stream.
+//
+// It begins when what the caller's stream had to do at start() is done, and runs on a stream of the communicator's. Whoever waits for the
+// Work lets the caller's stream wait for the collective; the host goes on as soon as all ranks have come, with the deadline that every
+// operation has.
+#pragma once
+
+#include <memory>
+
+#include "paceline/comm/activity.h"
+#include "paceline/comm/gpu.h"
+#include "paceline/comm/work.h"
+
+namespace paceline::comm {
+
+/// Sets a mark on the stream once the activity is done.
+class Marked final : public Activity {
+ public:
+  Marked(std::unique_ptr<Activity> activity, std::shared_ptr<gpu::Mark> done, void* stream)
+      : activity_(std::move(activity)), done_(std::move(done)), stream_(stream) {}
+
+  bool advance() override {
+    if (!activity_->advance()) return false;
+    done_->record(stream_);
+    return true;
+  }
+  int waits_for() const override { return activity_->waits_for(); }
+
+ private:
+  std::unique_ptr<Activity> activity_;
+  std::shared_ptr<gpu::Mark> done_;
+  void* stream_;
+};
+
+class WaitedForByStream final : public Work::State {
+ public:
+  WaitedForByStream(Work work, std::shared_ptr<gpu::Mark> done, void* stream)
+      : work_(std::move(work)), done_(std::move(done)), stream_(stream) {}
+
+  bool done() override { return work_.done(); }
+  void wait() override {
+    work_.wait();
+    done_->hold(stream_);
+  }
+  void abandon() override { work_.abandon(); }
+
+ private:
+  Work work_;
+  std::shared_ptr<gpu::Mark> done_;
+  void* stream_;
+};
+
+}  // namespace paceline::comm

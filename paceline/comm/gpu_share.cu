@@ -1,0 +1,65 @@
+#include <cuda_runtime.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "paceline/base/error.h"
+#include "paceline/comm/gpu.h"
+
+namespace paceline::comm::gpu {
+namespace {
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(Card::handle));
+
+[[noreturn]] void refuse(const std::string& what, cudaError_t why) {
+  cudaGetLastError();  // the runtime keeps it for whoever asks next
+  throw ConfigError("cuda: " + what + " (" + cudaGetErrorString(why) + ")");
+}
+
+/// Of a thread of this process, perhaps on another GPU.
+std::shared_ptr<void> open_own(void* address) {
+  cudaPointerAttributes memory{};
+  int current = 0;
+  cudaError_t result = cudaPointerGetAttributes(&memory, address);
+  if (result == cudaSuccess) result = cudaGetDevice(&current);
+  if (result == cudaSuccess && memory.device != current) result = cudaDeviceEnablePeerAccess(memory.device, 0);
+  if (result == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError(), result = cudaSuccess;
+  if (result != cudaSuccess)
+    refuse("GPU " + std::to_string(current) + " cannot read memory of GPU " + std::to_string(memory.device) +
+               "; use comm.engine=nccl with one GPU a rank",
+           result);
+  return {address, [](void*) {}};
+}
+
+}  // namespace
+
+std::shared_ptr<void> share(std::int64_t bytes, Card& card) {
+  void* memory = nullptr;
+  if (const cudaError_t result = cudaMalloc(&memory, static_cast<std::size_t>(bytes)); result != cudaSuccess)
+    refuse("the GPU has no " + std::to_string(bytes >> 20) + " MiB left through which ranks exchange data; lower data.batch", result);
+  std::shared_ptr<void> owned(memory, [](void* own) { cudaFree(own); });
+  cudaIpcMemHandle_t handle;
+  cudaError_t result = cudaMemset(memory, 0, static_cast<std::size_t>(bytes));
+  if (result == cudaSuccess) result = cudaStreamSynchronize(nullptr);  // other streams do not wait for it
+  if (result == cudaSuccess) result = cudaIpcGetMemHandle(&handle, memory);
+  if (result != cudaSuccess)
+    refuse("processes cannot share memory of this GPU; let workers be threads: paceline train --workers N", result);
+  card.process = getpid(), card.address = memory;
+  std::memcpy(card.handle, &handle, sizeof(handle));
+  return owned;
+}
+
+std::shared_ptr<void> open(const Card& card) {
+  if (card.process == getpid()) return open_own(card.address);  // IPC is for other processes alone
+  cudaIpcMemHandle_t handle;
+  std::memcpy(&handle, card.handle, sizeof(handle));
+  void* memory = nullptr;
+  if (const cudaError_t result = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess); result != cudaSuccess)
+    refuse("this GPU cannot read memory of the GPU of process " + std::to_string(card.process) +
+               "; use comm.engine=nccl with one GPU a rank, or workers that are threads: paceline train --workers N",
+           result);
+  return {memory, [](void* mapped) { cudaIpcCloseMemHandle(mapped); }};
+}
+
+}  // namespace paceline::comm::gpu
