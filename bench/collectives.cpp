@@ -1,5 +1,6 @@
 // Collectives by message size: Paceline's engines, the peers (Open MPI, MPICH, Gloo) and the memory's own floor, measured in one run in
-// alternating rounds. Ranks are programs of their own (bench/ranks, bench/peers), started by `paceline run` or mpirun.
+// alternating rounds. On a GPU, whose ranks share it, the peer is a copy of the message, which is what NCCL does for one rank. Ranks are
+// programs of their own (bench/ranks, bench/peers), started by `paceline run` or mpirun.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -84,11 +85,13 @@ std::vector<Side> sides_of(schedule::Collective kind, const Options& options, co
     comm::engine_of(engine);
     for (const std::string& algorithm : algorithms) {
       const Words start = engine == "local" ? Words{} : engine == "mpi" ? mpirun("mpirun", ranks) : launched(ranks);
-      const Words words = {rank, engine, std::to_string(ranks), collective, algorithm, size_list};
+      const Words words = {rank, engine, std::to_string(ranks), collective, algorithm, size_list, options.device};
       sides.push_back({engine, algorithm, "", started_by(start, words), {}});
     }
   }
-  if (options.peers) {
+  const bool on_gpu = options.device != "cpu";
+  if (on_gpu) sides.push_back({"", "", "device copy", {rank, "copy", "1", "-", "-", size_list, options.device}, {}});
+  if (options.peers && !on_gpu) {
     const auto add = [&](const std::string& peer, const std::string& runner, const std::string& binary) {
       const std::string found = helper_if_any(binary);
       if (on_path(runner) && !found.empty())
@@ -99,7 +102,7 @@ std::vector<Side> sides_of(schedule::Collective kind, const Options& options, co
     if (const std::string gloo = helper_if_any("bench_peer_gloo"); !gloo.empty())
       sides.push_back({"", "", "Gloo", started_by(launched(ranks), {gloo, collective, size_list, scratch.string()}), {}});
   }
-  sides.push_back({"", "", "memory roofline", {rank, "roofline", std::to_string(ranks), collective, "-", size_list}, {}});
+  sides.push_back({"", "", "memory roofline", {rank, "roofline", std::to_string(ranks), collective, "-", size_list, options.device}, {}});
   return sides;
 }
 
@@ -151,7 +154,7 @@ std::vector<Row> bench_collective(schedule::Collective kind, const Options& opti
     }
   std::map<std::int64_t, double> reductions;
   for (const Side& side : sides)
-    if (side.peer.empty() && side.algorithm != "auto") {
+    if (side.peer.empty() && side.algorithm != "auto" && options.device == "cpu") {
       std::map<std::int64_t, double> times;
       for (const auto& [bytes, seconds] : side.seconds) times[bytes] = median(seconds);
       if (reductions.empty()) reductions = reduction_costs(sizes);

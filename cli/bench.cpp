@@ -116,13 +116,13 @@ Action add_bench(CLI::App& app) {
   app.add_flag("--no-peer", flags->no_peer, "measure Paceline alone");
   app.add_option("--svg", flags->svg, "draw time by size into this file, of allreduce and its kin");
   add_json_flag(app, flags->json);
-  add_examples(app,
-               {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
-                "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128",
-                "paceline bench step --device cuda --precision bf16 --networks gpt2,resnet50 --peer eager,compile",
-                "paceline bench train --peer pytorch_ddp", "paceline bench overlap --rounds 3", "paceline bench data --root DIR --json",
-                "paceline bench compress --compressors int8,topk,powersgd", "paceline bench allreduce --ranks 2 --peers",
-                "paceline bench allreduce --ranks 4 --engines shm --algorithms ring,tree,butterfly --svg algorithms.svg"});
+  add_examples(app, {"paceline bench optim", "paceline bench step --networks lenet5,resnet18 --threads 1",
+                     "paceline bench step --device cuda --precision bf16 --networks resnet18 --batch 128",
+                     "paceline bench step --device cuda --precision bf16 --networks gpt2,resnet50 --peer eager,compile",
+                     "paceline bench train --peer pytorch_ddp", "paceline bench overlap --rounds 3",
+                     "paceline bench data --root DIR --json", "paceline bench compress --compressors int8,topk,powersgd",
+                     "paceline bench allreduce --ranks 2 --peers", "paceline bench allreduce --device cuda --ranks 2",
+                     "paceline bench allreduce --ranks 4 --engines shm --algorithms ring,tree,butterfly --svg algorithms.svg"});
   return [flags] {
     flags->options.peer = !flags->no_peer;
     const auto& entry = find(bench::benchmarks(), "benchmark", flags->name);
