@@ -52,7 +52,12 @@ std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const
 }
 
 BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat)
-    : arena_(arena), comm_(comm), clock_(clock), treat_(std::move(treat)), order_(arena.entries().size()) {
+    : arena_(arena),
+      comm_(comm),
+      clock_(clock),
+      treat_(std::move(treat)),
+      order_(arena.entries().size()),
+      on_stream_(arena.gradients().device()) {
   std::iota(order_.rbegin(), order_.rend(), 0);  // until it is learned: the last layers first
   configure(0, false);
 }
@@ -127,7 +132,9 @@ void BucketLane::learn() {
 
 void BucketLane::treat(const Bucket& bucket) {
   const Nanoseconds began = clock_.now();
+  on_stream_.begin();
   const Nanoseconds computed = treat_(bucket);
+  on_stream_.end();
   busy_ += clock_.now() - began - computed;
   computed_ = computed_.load() + computed;  // one thread at a time treats buckets
 }

@@ -16,6 +16,7 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/data_parallel/lane.h"
 #include "paceline/tensor/arena.h"
+#include "paceline/tensor/stream_timer.h"
 
 namespace paceline::data_parallel {
 
@@ -60,8 +61,10 @@ class BucketLane {
   /// The pass is over: whatever was not announced leaves as it is. Returns when all buckets are done, and throws what went wrong.
   void finish();
 
-  double exposed_s() const { return seconds(exposed_); }  // the training thread waited in finish() for communication
-  double busy_s() const { return seconds(busy_); }        // buckets were under way
+  /// The training thread waited in finish() for communication; on a GPU its stream did.
+  double exposed_s() const { return on_stream_.measures() ? on_stream_.seconds() : seconds(exposed_); }
+  /// Buckets were under way.
+  double busy_s() const { return on_stream_.measures() ? on_stream_.seconds() : seconds(busy_); }
 
  private:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
@@ -87,6 +90,7 @@ class BucketLane {
   std::size_t next_ = 0;                // turn
 
   Nanoseconds exposed_{0}, busy_{0};
+  tensor::StreamTimer on_stream_;
   std::atomic<Nanoseconds> computed_{Nanoseconds(0)};  // of the treatment, what was no communication
   Lane lane_;                                          // last: its thread uses everything above
 };

@@ -5,8 +5,7 @@
 namespace paceline::strategies {
 
 std::unique_ptr<step::Strategy> make_gossip(const StrategyConfig& config, const step::Context& context) {
-  return std::make_unique<Replicas>(config, context,
-                                    data_parallel::make_gossip_meeting(meeting_setup(config, context, data_parallel::kGossipNeedsHost)));
+  return std::make_unique<Replicas>(config, context, data_parallel::make_gossip_meeting(messages_setup(config, context)));
 }
 
 std::vector<schedule::Program> gossip_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {

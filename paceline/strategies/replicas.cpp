@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/engine.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/per_worker.h"
 
@@ -28,6 +29,15 @@ data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const st
   if (config.batch_norm == "sync" && context.workers() > 1)
     throw ConfigError(fmt::format("strategy.batch_norm=sync joins the steps of all workers, and those of '{}' are their own", config.name));
   return {.arena = context.model.arena(), .comm = context.comm(), .seed = context.seed};
+}
+
+data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const step::Context& context) {
+  if (context.workers() > 1 && comm::engine_of(context.comm().engine()).on_gpu)
+    throw ConfigError(
+        fmt::format("strategy '{}': workers send to one another at once, and comm.engine={} would wait for ever; use comm.engine=shm, "
+                    "threads (paceline train --workers N), or local_sgd",
+                    config.name, context.comm().engine()));
+  return meeting_setup(config, context);
 }
 
 std::vector<schedule::Program> replicas_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings,
@@ -61,6 +71,7 @@ Replicas::Replicas(const StrategyConfig& config, const step::Context& context, s
       updater_(context.model.arena(), context.optim, &context.mesh),
       statistics_(context_, config.batch_norm, config.statistics),
       recorded_(context.model.device(), context.record_steps),
+      on_stream_(context.model.device()),
       meeting_(std::move(meeting)) {}
 
 step::StepResult Replicas::step(const step::Batch& batch, const step::Point& point) {
@@ -76,10 +87,12 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
   const Nanoseconds began = context_.clock.now();
   {
     const step::PhaseSpan meeting(context_, "meet", "communication");
+    on_stream_.begin();
     const std::int64_t sent = meeting_->meet(point);
+    on_stream_.end();
     traffic_.bytes_sent += sent, traffic_.bytes_plain += sent;
   }
-  const double spent = seconds(context_.clock.now() - began);
+  const double spent = on_stream_.measures() ? 0 : seconds(context_.clock.now() - began);
   traffic_.exposed_s += spent, traffic_.communication_s += spent;
   context_.model.refresh();
   return {sums_, targets};

@@ -12,12 +12,16 @@
 #include "paceline/step/recorded_step.h"
 #include "paceline/step/updater.h"
 #include "paceline/strategies/registry.h"
+#include "paceline/tensor/stream_timer.h"
 
 namespace paceline::strategies {
 
 /// What a meeting of this run's workers works with. `needs_host`: why replicas must lie in host memory; empty where they need not.
 /// ConfigError where replicas cannot be trained like that, before anything is made.
 data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const step::Context& context, const std::string& needs_host = {});
+
+/// The same where workers send one another messages at the same time, which NCCL does not carry.
+data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const step::Context& context);
 
 /// Adds what happens in a meeting of replicas with so many elements.
 using WriteMeeting = void (*)(schedule::ProgramWriter& writer, const schedule::ProgramSettings& settings, std::int64_t elements);
@@ -39,7 +43,10 @@ class Replicas final : public step::Strategy {
   void resume_training() override;
   std::vector<step::NamedTensor> save() override;
   void load(std::span<const step::NamedTensor> state) override;
-  step::Traffic traffic() const override { return pass_.traffic() += traffic_; }
+  step::Traffic traffic() const override {
+    step::Traffic traffic = pass_.traffic() += traffic_;
+    return traffic += {.exposed_s = on_stream_.seconds(), .communication_s = on_stream_.seconds()};
+  }
   bool lockstep() const override { return meeting_->lockstep(); }
 
  private:
@@ -53,6 +60,7 @@ class Replicas final : public step::Strategy {
   at::Tensor sums_;
   at::Tensor own_;  // this worker's parameters, while the module has what was agreed on
   step::Traffic traffic_;
+  tensor::StreamTimer on_stream_;  // meetings on a GPU
   std::unique_ptr<data_parallel::Meeting> meeting_;
 };
 

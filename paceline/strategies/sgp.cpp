@@ -69,8 +69,7 @@ void write_push(schedule::ProgramWriter& writer, const schedule::ProgramSettings
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_sgp(const StrategyConfig& config, const step::Context& context) {
-  return std::make_unique<Replicas>(config, context,
-                                    std::make_unique<Sgp>(meeting_setup(config, context, "workers push messages in host memory")));
+  return std::make_unique<Replicas>(config, context, std::make_unique<Sgp>(messages_setup(config, context)));
 }
 
 std::vector<schedule::Program> sgp_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {

@@ -16,6 +16,7 @@
 #include "paceline/step/local_pass.h"
 #include "paceline/step/updater.h"
 #include "paceline/strategies/registry.h"
+#include "paceline/tensor/stream_timer.h"
 
 namespace paceline::strategies {
 namespace {
@@ -26,8 +27,6 @@ const step::Context& checked(const step::Context& context) {
   if (context.compression != "none")
     throw ConfigError(
         fmt::format("comm.compression={} works with strategy.name=allreduce; use comm.compression=none", context.compression));
-  if (!context.model.device().is_cpu())
-    throw ConfigError("strategy 'stale_sync' sends while it computes, from host memory; use train.device=cpu or strategy.name=allreduce");
   return context;
 }
 
@@ -38,7 +37,8 @@ class StaleSync final : public step::Strategy {
         context_(checked(context)),
         pass_(context_),
         updater_(context.model.arena(), context.optim, &context.mesh),
-        statistics_(context_, config.batch_norm, config.statistics) {
+        statistics_(context_, config.batch_norm, config.statistics),
+        on_stream_(context.model.device()) {
     statistics_.synchronise(pass_);
     const auto allocate = data_parallel::allocate_from(context.comm());
     for (std::int64_t i = 0; i <= config_.staleness; ++i) free_.push_back(allocate(gradients().numel(), gradients().options()));
@@ -75,7 +75,7 @@ class StaleSync final : public step::Strategy {
   // What is under way is awaited and kept: [how many, length], alike on all workers.
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
-    std::vector<at::Tensor> rows = {at::empty({0, gradients().numel()})};
+    std::vector<at::Tensor> rows = {at::empty({0, gradients().numel()}, gradients().options())};
     for (const Sent& sent : under_way_) {
       sent.work.wait();
       rows.push_back(sent.gradients.unsqueeze(0));
@@ -104,7 +104,10 @@ class StaleSync final : public step::Strategy {
     statistics_.load(state);
   }
 
-  step::Traffic traffic() const override { return pass_.traffic() += traffic_; }
+  step::Traffic traffic() const override {
+    step::Traffic traffic = pass_.traffic() += traffic_;
+    return traffic += {.exposed_s = on_stream_.seconds(), .communication_s = on_stream_.seconds()};
+  }
 
  private:
   struct Sent {
@@ -117,8 +120,10 @@ class StaleSync final : public step::Strategy {
   const at::Tensor& gradients() { return context_.model.arena().gradients(); }
 
   /// Counts how long exchanges took that have ended since the last look. A look is taken at every layer of the backward pass: what ends in
-  /// a forward pass counts up to its end. They go one after the other, so one is under way only from the end of the one before.
+  /// a forward pass counts up to its end. They go one after the other, so one is under way only from the end of the one before. On a GPU
+  /// the host does not see them end: there only what its stream waits for is counted.
   void look() {
+    if (on_stream_.measures()) return;
     for (Sent& sent : under_way_) {
       if (sent.counted) continue;
       if (!sent.work.done()) return;
@@ -135,9 +140,11 @@ class StaleSync final : public step::Strategy {
     const Nanoseconds began = context_.clock.now();
     {
       const step::PhaseSpan wait(context_, "wait for gradients", "communication");
+      on_stream_.begin();
       under_way_.front().work.wait();
+      on_stream_.end();
     }
-    traffic_.exposed_s += seconds(context_.clock.now() - began);
+    if (!on_stream_.measures()) traffic_.exposed_s += seconds(context_.clock.now() - began);
     look();
     const Sent oldest = under_way_.front();
     under_way_.pop_front();
@@ -157,6 +164,7 @@ class StaleSync final : public step::Strategy {
   std::deque<Sent> under_way_;    // oldest first
   Nanoseconds last_ended_{0};
   step::Traffic traffic_;
+  tensor::StreamTimer on_stream_;  // waits for gradients on a GPU
 };
 
 }  // namespace
