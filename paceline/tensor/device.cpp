@@ -25,13 +25,15 @@
 
 namespace paceline::tensor {
 
-bool cuda_available() {
+int gpu_count() {
 #if PACELINE_WITH_CUDA
-  return at::hasCUDA() && at::cuda::device_count() > 0;
+  return at::hasCUDA() ? static_cast<int>(at::cuda::device_count()) : 0;
 #else
-  return false;
+  return 0;
 #endif
 }
+
+bool cuda_available() { return gpu_count() > 0; }
 
 c10::Device parse_device(const std::string& text) {
   if (text == "auto") return parse_device(cuda_available() ? "cuda" : "cpu");

@@ -30,6 +30,7 @@ void configure_libtorch(const c10::Device& device, Precision precision, int thre
 bool onednn_pays();
 
 bool cuda_available();
+int gpu_count();
 std::string device_name(const c10::Device& device);
 /// Waits until the device has done what was asked; nothing on the CPU.
 void synchronize(const c10::Device& device);

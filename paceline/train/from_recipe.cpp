@@ -208,7 +208,7 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
           .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
           .offload = recipe.parallel.offload,
           .threads = threads,
-          .record_steps = recipe.train.record_steps && model.recordable() && mesh.pipeline().size() == 1,
+          .record_steps = recipe.train.record_steps && model.recordable() && mesh.pipeline().size() == 1 && mesh.tensor().size() == 1,
           .repeatable = recipe.train.repeatable,
           .pipeline = {.schedule = recipe.parallel.schedule, .chunks = recipe.parallel.chunks, .stages = stages}};
 }

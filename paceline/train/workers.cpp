@@ -41,13 +41,19 @@ int usual_threads_of_worker(const Recipe& recipe, const comm::World& world, int 
   return std::max(1, usual_threads(world.cores / world.local_size) / (one_plays_all ? 1 : std::max(here, workers / world.size)));
 }
 
-/// How processes are carried: those that train on GPUs have one each.
-comm::CommConfig connection_of_processes(const Recipe& recipe) {
+/// A recipe's `cuda` is a GPU by the worker's number on its host; `cuda:1` is the same one for all.
+bool names_gpu(const Recipe& recipe) { return recipe.train.device.starts_with("cuda:"); }
+
+/// How processes are carried. Those that train on GPUs have one each, over NCCL; where a host has fewer, its processes share them.
+comm::CommConfig connection_of_processes(const Recipe& recipe, const comm::World& world) {
   comm::CommConfig config = recipe.comm;
   const bool on_gpu = tensor::parse_device(recipe.train.device).is_cuda();
-  if (config.engine == "auto" && on_gpu) config.engine = "nccl";
+  if (config.engine == "auto" && on_gpu) {
+    const bool share = names_gpu(recipe) || tensor::gpu_count() < world.local_size;
+    config.engine = share && world.one_host() ? "shm" : "nccl";
+  }
   if (config.engine == "auto" || !comm::engine_of(config.engine).on_gpu) return config;
-  if (!on_gpu || recipe.train.device.starts_with("cuda:"))
+  if (!on_gpu || names_gpu(recipe))
     throw ConfigError(
         fmt::format("train.device={} with comm.engine={}, where each worker has the GPU of its number on its host; use "
                     "train.device=cuda",
@@ -90,9 +96,9 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
                                     comm::engine_of(engine).launcher(workers)));
     comms_ = comm::local_group(here_, recipe_.comm);
   } else {
-    const comm::CommConfig connection = connection_of_processes(recipe_);
+    const comm::CommConfig connection = connection_of_processes(recipe_, world_.of_thread(0, here_));
     for_each_worker([&](std::size_t i) { comms_[i] = comm::connect(connection, world_.of_thread(static_cast<int>(i), here_)); });
-    own_gpus_ = comm::engine_of(comms_.front()->engine()).on_gpu;
+    gpu_by_number_ = tensor::parse_device(recipe_.train.device).is_cuda() && !names_gpu(recipe_);
   }
   // Connected, ranks can wait for one whose data lie on a slower disk, as long as it lives.
   datasets_ = make_datasets(recipe_, around_.workload);
@@ -144,7 +150,7 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
     const auto [part, parts] = world_.part_of_cores(static_cast<int>(i), here_);
     const OwnCores cores(part, parts);
     try {
-      if (own_gpus_) tensor::use_gpu(world_.of_thread(static_cast<int>(i), here_).local_rank);
+      if (gpu_by_number_) tensor::use_gpu(world_.of_thread(static_cast<int>(i), here_).local_rank % tensor::gpu_count());
       body(i);
     } catch (...) {
       problems[i] = std::current_exception();

@@ -46,9 +46,9 @@ class Workers {
   Recipe recipe_;
   comm::World world_;
   Environment around_;
-  int here_ = 1;     // workers of this process
-  int threads_ = 1;  // of each
-  bool own_gpus_ = false;
+  int here_ = 1;                // workers of this process
+  int threads_ = 1;             // of each
+  bool gpu_by_number_ = false;  // each worker speaks to the GPU of its number on its host
   Datasets datasets_;
   std::vector<std::unique_ptr<comm::Communicator>> comms_;
   std::vector<std::unique_ptr<Trainer>> trainers_;

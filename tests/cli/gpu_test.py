@@ -1,15 +1,18 @@
-"""Processes that train over NCCL. One GPU is enough: NCCL takes ranks with different NCCL_HOSTID for ranks of different hosts."""
+"""Processes that train on a GPU, over NCCL or sharing it. One GPU is enough: NCCL takes ranks with different NCCL_HOSTID for ranks of
+different hosts."""
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import time
 import unittest
 
 from support import BINARY, CliTest, SMALL
 
 STRATEGIES = [["strategy.name=allreduce"], ["strategy.name=allreduce", "strategy.batch_norm=sync"], ["strategy.name=local_sgd"],
-              ["strategy.name=easgd"], ["strategy.name=diloco", "strategy.period=3"]]
+              ["strategy.name=easgd"], ["strategy.name=diloco", "strategy.period=3"], ["strategy.name=stale_sync"]]
 
 
 def own_address():
@@ -22,8 +25,63 @@ def own_address():
             return None
 
 
+ON_GPU = [*[word for word in SMALL if not word.startswith("train.device")], "train.device=cuda"]
+
+
+class SharedGpu(CliTest):
+    """More ranks than GPUs."""
+
+    def setUp(self):
+        super().setUp()
+        devices = self.json_of("doctor")["devices"]
+        if devices == ["cpu"]:
+            self.skipTest("no GPU here")
+        self.ranks = len(devices)  # the CPU is one of them
+
+    def launched(self, *words, ranks=None):
+        done = self.run_paceline("run", "--no-prefix", "-np", str(ranks or self.ranks), "--only-rank-output", "0", "--", "train", *ON_GPU, *words,
+                                 "--quiet", "--json")
+        return json.loads(done.stdout)
+
+    def test_processes_have_the_bits_of_threads(self):
+        ways = [*STRATEGIES, ["strategy.name=gossip"], ["strategy.name=sgp"], ["strategy.name=allreduce", "parallel.zero=1"], ["strategy.name=allreduce", "parallel.zero=2"],
+                ["parallel.tensor=2"], ["parallel.pipeline=2", "model.hidden=[16,16]"]]
+        for words in ways:
+            with self.subTest(words=words):
+                threads = self.json_of("train", *ON_GPU, *words, "--workers", str(self.ranks), "--quiet")
+                processes = self.launched(*words)
+                self.assertEqual(processes["state_hash"], threads["state_hash"])
+
+    def test_gradients_under_way_are_resumed(self):
+        words = ["strategy.name=stale_sync", "strategy.staleness=2"]
+        through = self.launched(*words, "train.name=through")
+        self.launched(*words, "train.name=half", "train.steps=5")
+        resumed = self.run_paceline("run", "--no-prefix", "-np", str(self.ranks), "--only-rank-output", "0", "--", "train", "--resume",
+                                    "runs/half", "train.steps=0", "--quiet", "--json")
+        self.assertEqual(json.loads(resumed.stdout)["state_hash"], through["state_hash"])
+
+    def test_the_gpu_may_be_named(self):
+        self.assertEqual(self.launched("train.device=cuda:0")["workers"], self.ranks)
+
+    def test_a_killed_rank_ends_the_others(self):
+        job = self.start("run", "-np", str(self.ranks), "--", "train", *ON_GPU, "train.epochs=100000", "train.checkpoints=false", "--quiet",
+                         start_new_session=True)
+        self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
+        until = time.monotonic() + 60
+        while time.monotonic() < until and not (self.folder / "runs").is_dir():
+            time.sleep(0.1)
+        time.sleep(3)  # by now steps are replayed
+        listed = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(job.pid)], capture_output=True, text=True, check=True).stdout
+        victims = [int(line.split()[0]) for line in listed.splitlines() if " run " not in line]
+        self.assertEqual(len(victims), self.ranks, listed)
+        os.kill(victims[-1], signal.SIGKILL)
+        _, said = job.communicate(timeout=60)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertIn("rank 1", said)
+
+
 class Nccl(CliTest):
-    words = [*[word for word in SMALL if not word.startswith("train.device")], "train.device=cuda"]
+    words = ON_GPU
 
     def setUp(self):
         super().setUp()
