@@ -82,7 +82,6 @@ set(PACELINE_HEADERS_train
   paceline/step/strategy.h
   paceline/strategies/registry.h
   paceline/tensor/device.h
-  paceline/tensor/memory_meter.h
   paceline/tensor/pieces.h
   paceline/train.h
   paceline/train/checkpoint.h
@@ -95,7 +94,6 @@ set(PACELINE_HEADERS_train
   paceline/train/from_recipe.h
   paceline/train/holdings.h
   paceline/train/recipe.h
-  paceline/train/step_memory.h
   paceline/train/torch_dataset.h
   paceline/train/trainer.h
   paceline/train/workload.h
