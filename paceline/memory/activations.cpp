@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "paceline/graph/working_sets.h"
+
 namespace paceline::memory {
 namespace {
 
@@ -43,24 +45,35 @@ bool saves_input(Kind kind) {
 
 bool saves_output(Kind kind) { return kind == Kind::relu || kind == Kind::relu6 || kind == Kind::tanh || kind == Kind::sigmoid; }
 
+/// While units before the last one go back, whoever made the pass has the logits and their gradient. (step/local_pass.cpp)
+std::int64_t logits_beside(const Activations& activations, std::size_t unit, bool ends) {
+  return ends && unit + 1 < activations.units().size() ? 2 * activations.output() : 0;
+}
+
 /// What a pass keeps where every unit's input is kept and units go back one after the other; the last one is kept whole.
-PassBytes by_units(const Activations& activations, std::size_t first, std::size_t last, bool last_is_kept) {
+PassBytes by_units(const Activations& activations, std::size_t first, std::size_t last, bool last_is_kept, bool ends) {
   PassBytes bytes;
   for (std::size_t unit = first; unit < last; ++unit) bytes.held += activations.input(unit);
   if (last_is_kept) bytes.held += activations.saved(last - 1, last) - activations.input(last - 1);
   std::int64_t inputs = 0;
   for (std::size_t unit = first; unit < last; ++unit) {
     inputs += activations.input(unit);
-    bytes.peak = std::max(bytes.peak, inputs + activations.saved(unit, unit + 1) + activations.gradients(unit));
+    const std::int64_t own = activations.saved_beside_input(unit) + activations.gradients(unit);
+    bytes.peak = std::max(bytes.peak, inputs + own + logits_beside(activations, unit, ends));
   }
   return bytes;
 }
 
-constexpr std::int64_t kMostScored = 1 << 22;  // logits whose probabilities are alive at once (nn/loss.cpp)
-
 }  // namespace
 
-std::int64_t Activations::loss() const { return bytes_.back() + 2 * 4 * std::min(bytes_.back() / size_.element, kMostScored); }
+// nn/split_loss.cpp: two tensors in fp32, of which one becomes the gradient. nn/loss.cpp: the gradient, and of a chunk log-probabilities,
+// probabilities and, of 16 bits, the logits.
+std::int64_t Activations::loss() const {
+  const std::int64_t logits = bytes_.back() / size_.element;
+  if (size_.split_loss) return 2 * 4 * logits;
+  if (size_.kernels.loss) return bytes_.back();
+  return bytes_.back() + (size_.element < 4 ? 3 : 2) * 4 * std::min(logits, graph::kLogitsAtOnce);
+}
 
 Activations::Activations(std::vector<Layer> all, std::vector<graph::Unit> units, const PassSize& size)
     : layers_(std::move(all)), units_(std::move(units)), size_(size) {
@@ -108,15 +121,21 @@ std::int64_t Activations::extra(const Layer& layer) const {
   }
 }
 
+std::vector<std::size_t> Activations::saved_by(std::size_t layer) const {
+  std::vector<std::size_t> storages;
+  if (saves_input(layers_[layer].kind))
+    for (const int input : layers_[layer].inputs) storages.push_back(storage_of(static_cast<std::size_t>(input)));
+  if (saves_output(layers_[layer].kind)) storages.push_back(storage_of(layer));
+  return storages;
+}
+
 void Activations::count_saved() {
   std::map<std::size_t, std::size_t> latest;  // by storage: the unit that saved it last
   for (std::size_t unit = 0; unit < units_.size(); ++unit) {
     std::set<std::size_t> storages;
     std::int64_t sum = 0;
     for (std::size_t i = units_[unit].first; i < units_[unit].last; ++i) {
-      if (saves_input(layers_[i].kind))
-        for (const int input : layers_[i].inputs) storages.insert(storage_of(static_cast<std::size_t>(input)));
-      if (saves_output(layers_[i].kind)) storages.insert(storage_of(i));
+      for (const std::size_t storage : saved_by(i)) storages.insert(storage);
       sum += extra(layers_[i]);
     }
     if (unit + 1 == units_.size()) storages.insert(storage_of(bytes_.size() - 1));  // the loss takes it
@@ -147,23 +166,14 @@ void Activations::count_inputs() {
         for (std::size_t into = unit + 1; into-- > 0 && static_cast<std::size_t>(input) < units_[into].first;)
           storages[into].insert(storage_of(static_cast<std::size_t>(input)));
   }
-  for (std::set<std::size_t>& each : storages) {
-    each.erase(0);
-    std::int64_t sum = 0;
-    for (const std::size_t storage : each) sum += bytes_[storage];
-    inputs_.push_back(sum);
-  }
-}
-
-void Activations::count_gradients() {
-  for (const graph::Unit& unit : units_) {
-    std::int64_t most = 0;
-    for (std::size_t i = unit.first; i < unit.last; ++i) {
-      std::int64_t alive = bytes_[i];
-      for (const int input : layers_[i].inputs) alive += bytes_[static_cast<std::size_t>(input)];
-      most = std::max(most, alive + extra(layers_[i]));
-    }
-    gradients_.push_back(most);
+  for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+    std::set<std::size_t> saved;
+    for (std::size_t i = units_[unit].first; i < std::min(units_[unit].last, layers_.size()); ++i)
+      for (const std::size_t storage : saved_by(i)) saved.insert(storage);
+    storages[unit].erase(0);
+    std::int64_t sum = 0, again = 0;
+    for (const std::size_t storage : storages[unit]) sum += bytes_[storage], again += saved.contains(storage) ? bytes_[storage] : 0;
+    inputs_.push_back(sum), saved_beside_inputs_.push_back(own_[unit + 1] - own_[unit] - again);
   }
 }
 
@@ -171,19 +181,21 @@ PassBytes pass_bytes(const Activations& activations, std::size_t first, std::siz
   const bool ends = last == activations.units().size();
   PassBytes bytes;
   if (recompute == "units") {
-    bytes = by_units(activations, first, last, ends);
+    bytes = by_units(activations, first, last, ends, ends);
   } else if (recompute == "all") {
     const auto length = static_cast<std::size_t>(std::ceil(std::sqrt(static_cast<double>(last - first))));
     for (std::size_t begin = first; begin < last; begin += length) {
-      bytes.held += activations.input(begin);
-      const PassBytes segment = by_units(activations, begin, std::min(begin + length, last), true);
+      const PassBytes segment = by_units(activations, begin, std::min(begin + length, last), true, ends);
       bytes.peak = std::max(bytes.peak, bytes.held + segment.peak);
+      bytes.held += activations.input(begin);
     }
     if (ends) bytes.held += activations.output();
   } else {
     bytes.held = activations.saved(first, last);
-    for (std::size_t unit = first; unit < last; ++unit)
-      bytes.peak = std::max(bytes.peak, activations.saved(first, unit + 1) + activations.gradients(unit));
+    for (std::size_t unit = first; unit < last; ++unit) {
+      const std::int64_t saved = activations.saved(first, unit + 1) + activations.gradients(unit);
+      bytes.peak = std::max(bytes.peak, saved + logits_beside(activations, unit, ends));
+    }
   }
   if (ends) bytes.peak = std::max(bytes.peak, bytes.held + activations.loss());
   bytes.peak = std::max(bytes.peak, bytes.held);

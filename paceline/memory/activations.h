@@ -2,6 +2,7 @@
 // (nn/ops), each storage once. tests/memory holds it against what the modules really save.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,10 +12,24 @@
 
 namespace paceline::memory {
 
+/// What the kernels of a device need beyond their inputs and outputs. LibTorch decides it, so whoever asks says it.
+struct Kernels {
+  bool columns = false;    // a convolution first writes out what each of its positions sees, of all samples
+  bool attention = false;  // one kernel makes attention's gradients, of queries, keys and values apart, which are then put together
+  bool loss = false;       // one kernel scores the logits where they lie
+
+  auto operator<=>(const Kernels&) const = default;
+};
+
 /// How a pass is made.
 struct PassSize {
   std::int64_t samples = 1;  // of a micro-batch
   std::int64_t element = 4;  // bytes of an activation: 4, or 2 in bf16
+  bool casts = false;        // gradients of weights are stored in another type than they are made in
+  bool split_loss = false;   // the ranks of the tensor axis share the classes
+  Kernels kernels = {};
+
+  auto operator<=>(const PassSize&) const = default;
 };
 
 /// Tensors that layers produce or save, for one pass.
@@ -30,16 +45,25 @@ class Activations {
   std::int64_t saved(std::size_t first, std::size_t last) const;
   /// What goes into a unit; of the first one, nothing, as above.
   std::int64_t input(std::size_t unit) const { return inputs_[unit]; }
+  /// Saved by a unit, without what of that goes into it.
+  std::int64_t saved_beside_input(std::size_t unit) const { return saved_beside_inputs_[unit]; }
   /// What comes out of the last layer.
   std::int64_t output() const { return bytes_.back(); }
-  /// Its gradient, and what the loss needs in fp32 for a chunk of it.
+  /// Its gradient, and what the loss needs in fp32: for a chunk of it, or for all of it where it is split.
   std::int64_t loss() const;
-  /// The largest gradients that are alive at once while a unit goes back: of its layers' inputs and outputs.
+  /// The most that is alive at once while a unit goes back, beyond what was saved up to it: gradients between its layers and what the
+  /// layers need to make them, less what was saved for layers that are done.
   std::int64_t gradients(std::size_t unit) const { return gradients_[unit]; }
 
  private:
   std::size_t storage_of(std::size_t layer) const { return storage_[layer]; }
   std::int64_t extra(const graph::Layer& layer) const;
+  std::vector<std::size_t> saved_by(std::size_t layer) const;       // storages
+  std::int64_t needed_to_go_back(const graph::Layer& layer) const;  // beside gradients of its inputs and outputs
+  std::int64_t needed_by_attention(const graph::Layer& layer) const;
+  std::int64_t needed_by_convolution(const graph::Layer& layer) const;
+  std::vector<bool> which_are_trained() const;
+  std::int64_t done_with(std::size_t i, std::size_t first) const;
   void count_saved();
   void count_inputs();
   void count_gradients();
@@ -51,8 +75,8 @@ class Activations {
   std::vector<std::int64_t> bytes_;   // by layer: of its output
 
   // A planner asks for the same units thousands of times.
-  std::vector<std::int64_t> inputs_, gradients_;  // by unit
-  std::vector<std::int64_t> own_{0};              // sums over units [0, i) of what each saves by itself
+  std::vector<std::int64_t> inputs_, saved_beside_inputs_, gradients_;  // by unit
+  std::vector<std::int64_t> own_{0};                                    // sums over units [0, i) of what each saves by itself
   struct Again {
     std::size_t before = 0, unit = 0;  // both save this storage, and none between them
     std::int64_t bytes = 0;

@@ -22,15 +22,21 @@ constexpr CategoryName kNames[] = {
     {"masters", "fp32 copies of parameters and gradients that are stored in 16 bits"},
     {"moments", "of the optimizer"},
     {"activations", "what forward passes keep until they go back"},
-    {"buffers", "what passes and the loss need on top, the batch, 16-bit copies for the products"},
+    {"buffers", "what passes and the loss need on top, a GPU's batch, 16-bit copies for the products"},
     {"communication", "what is on its way to other ranks"},
     {"host", "offloaded optimizer state, in host memory beside the device's"},
 };
 
 std::int64_t divided(std::int64_t bytes, std::int64_t parts) { return (bytes + parts - 1) / parts; }
 
-PassSize size_of_pass(const Plan& plan) {
-  return {.samples = std::max<std::int64_t>(divided(plan.samples, plan.micro_batches), 1), .element = plan.product};
+std::int64_t samples_of_pass(const Plan& plan) { return std::max<std::int64_t>(divided(plan.samples, plan.micro_batches), 1); }
+
+PassSize size_of_pass(const Plan& plan, const Share& share) {
+  return {.samples = samples_of_pass(plan),
+          .element = plan.product,
+          .casts = plan.product != plan.storage && !plan.gpu,
+          .split_loss = share.split_loss,
+          .kernels = plan.kernels};
 }
 
 using Passes = std::map<std::pair<std::size_t, std::size_t>, PassBytes>;  // by units
@@ -76,8 +82,8 @@ class Ranks {
     return kinds;
   }
 
-  /// No cut can fit: the state of all stages together is more than they may have. Stages have it at least.
-  bool hopeless() const { return state({{0, share_.units.size()}}).state() > plan_.limit * plan_.pipeline; }
+  /// No cut can fit: what all stages together hold all the time is more than they may have. What is under way depends on the cut.
+  bool hopeless() const { return state({{0, share_.units.size()}}, /*under_way=*/false).state() > plan_.limit * plan_.pipeline; }
 
  private:
   /// Micro-batches of which a stage holds activations at once.
@@ -128,8 +134,8 @@ class Ranks {
     return both ? share_.parameters[share_.tied->table] : 0;
   }
 
-  /// Parameters, gradients, masters and moments.
-  Bytes state(const std::vector<graph::Units>& held) const {
+  /// Parameters, gradients, masters and moments; `under_way`: with what stages 2 and 3 of ZeRO's gather and reduce at a time.
+  Bytes state(const std::vector<graph::Units>& held, bool under_way = true) const {
     Bytes bytes;
     const std::int64_t count = sum_in(share_.parameters, held);
     std::array<std::int64_t, 2> units{};  // the two largest
@@ -139,10 +145,11 @@ class Ranks {
         if (each > units[0]) units = {each, units[0]};
         else units[1] = std::max(units[1], each);
       }
-    const auto shared = [&](int stage, std::int64_t all) { return plan_.zero >= stage ? divided(all, plan_.data) : all; };
-    const bool apart = plan_.data > 1;
+    const int stage_of_updates = plan_.shared_updates ? std::max(plan_.zero, 1) : plan_.zero;
+    const auto shared = [&](int stage, std::int64_t all) { return stage_of_updates >= stage ? divided(all, plan_.data) : all; };
+    const bool apart = plan_.data > 1, travels = apart && under_way;
     bytes[Category::parameters] =
-        plan_.storage * (shared(3, count) + (apart && plan_.zero >= 3 ? units[0] + units[1] + borrowed(held) : 0));
+        plan_.storage * (shared(3, count) + (travels && plan_.zero >= 3 ? units[0] + units[1] + borrowed(held) : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
     // Stage 2 reduces buckets, which may be all of a small model, beside the own part; stage 3 units.
     const std::int64_t bucket = std::min(count, std::max(plan_.bucket / plan_.storage, units[0]));
@@ -150,7 +157,7 @@ class Ranks {
     const std::int64_t reduced = std::min(count, largest + borrowed(held));
     const bool masters = plan_.storage < 4;
     const bool kept_there = (masters || plan_.offload) && apart && plan_.zero >= 2;  // the sum of the own part's gradients
-    bytes[Category::gradients] = plan_.storage * ((kept_there ? 0 : shared(2, count)) + (apart && plan_.zero >= 2 ? reduced : 0));
+    bytes[Category::gradients] = plan_.storage * ((kept_there ? 0 : shared(2, count)) + (travels && plan_.zero >= 2 ? reduced : 0));
     bytes[Category::masters] = masters ? 8 * shared(1, count) : 0;
     bytes[Category::moments] = 4 * plan_.moments * shared(1, count);
     bytes[Category::buffers] += 4 * sum_in(share_.statistics, held);
@@ -172,7 +179,7 @@ class Ranks {
   /// What travels to the experts of the largest such layer, and what comes: of every slot its features.
   std::int64_t exchanged(const graph::Units& units) const {
     const std::int64_t most = plan_.data > 1 ? largest_in(share_.slots, {units}) : 0;
-    return 2 * most * size_of_pass(plan_).samples * plan_.product;
+    return 2 * most * samples_of_pass(plan_) * plan_.product;
   }
 
   void add_activations(RankKind& kind) const {
@@ -180,7 +187,7 @@ class Ranks {
     for (const graph::Units& units : kind.held) {
       const PassBytes& pass = pass_of(units);
       held += pass.held, most = std::max(most, pass.peak - pass.held);
-      if (units.first == 0) kind.bytes[Category::buffers] += plan_.samples * graph::elements(share_.layers.front().output) * 4;
+      if (units.first == 0 && plan_.gpu) kind.bytes[Category::buffers] += plan_.samples * graph::elements(share_.layers.front().output) * 4;
       kind.bytes[Category::communication] += exchanged(units);
       if (units.first > 0) kind.bytes[Category::communication] += 2 * activations_.input(units.first);
       if (units.last < share_.units.size()) kind.bytes[Category::communication] += 2 * activations_.input(units.last);
@@ -236,7 +243,7 @@ struct Estimator::Kept {
   bool spreads = std::ranges::any_of(graph.parameters(), &graph::Parameter::spread);
 
   using ShareKey = std::tuple<int, bool, std::string, int, std::int64_t>;
-  using PassKey = std::tuple<ShareKey, std::int64_t, std::int64_t>;
+  using PassKey = std::pair<ShareKey, PassSize>;
   std::map<ShareKey, Share> shares = {};
   std::map<PassKey, Activations> activations = {};
   std::map<std::pair<PassKey, std::string>, Passes> passes = {};
@@ -247,8 +254,8 @@ struct Estimator::Kept {
                        hybrid ? (plan.batch > 0 ? plan.batch : plan.samples * plan.data) : 0};
     auto share = shares.find(key);
     if (share == shares.end()) share = shares.emplace(key, share_of(graph, plan)).first;
-    const PassSize size = size_of_pass(plan);
-    const PassKey pass{key, size.samples, size.element};
+    const PassSize size = size_of_pass(plan, share->second);
+    const PassKey pass{key, size};
     const auto kept = activations.try_emplace(pass, share->second.layers, share->second.units, size).first;
     return {plan, share->second, kept->second, passes[{pass, plan.recompute}]};
   }

@@ -52,12 +52,14 @@ struct Plan {
   std::int64_t limit = 0;          // bytes that a rank may need, which the cut into stages obeys; 0: none
   bool sequence = false;           // the tensor axis shares positions, too
   std::string hybrid = "none";     // layers that data-parallel ranks share (graph/hybrid.h)
+  bool shared_updates = false;     // data-parallel ranks share moments and masters without ZeRO as well
   bool gpu = false;                // whose pages move by two units at a time, where memory comes and goes
   bool offload = false;            // masters, moments and their gradients lie in host memory, beside a GPU
   std::int64_t storage = 4;        // bytes of a stored parameter and gradient
   std::int64_t product = 4;        // bytes of an operand of the products, and of activations
   int moments = 2;                 // fp32 tensors that the optimizer keeps for each parameter
   std::string recompute = "none";
+  Kernels kernels = {};
   std::int64_t bucket = 8 << 20;  // bytes that travel at a time
   bool bf16_gradients = false;    // they travel in bf16, from buffers of their own, and are added in fp32
 

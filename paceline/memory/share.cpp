@@ -31,6 +31,7 @@ Share share_of(const graph::Graph& graph, const Plan& plan) {
     local.positions = whole.output[0];
     local.channels = whole.output.back() / whole.heads * local.heads;
   }
+  share.split_loss = !hybrid && split.splits_logits(graph);
   share.parameters.assign(share.units.size(), 0), share.statistics.assign(share.units.size(), 0),
       share.spread.assign(share.units.size(), 0);
   for (const graph::LocalTensor& tensor_ : graph::local_tensors(graph, split, 0)) {

@@ -22,6 +22,7 @@ struct Share {
     std::int64_t elements = 0;        // of the table
   };
   std::optional<Tied> tied = {};  // embeddings
+  bool split_loss = false;        // the logits are those of a part of the classes
 };
 Share share_of(const graph::Graph& graph, const Plan& plan);
 

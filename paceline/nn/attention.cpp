@@ -18,6 +18,8 @@
 
 namespace paceline::nn {
 
+bool has_attention_kernels() { return PACELINE_WITH_ATTENTION_KERNELS; }
+
 #if PACELINE_WITH_ATTENTION_KERNELS
 
 namespace {

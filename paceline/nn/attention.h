@@ -18,6 +18,9 @@ struct AttentionForm {
   std::int64_t first = 0, all_heads = 0;  // the heads at hand are [first, first + …) of all of them, which decides on their masks
 };
 
+/// Whether LibTorch's kernels compute attention, where there are no masks; else it goes by blocks.
+bool has_attention_kernels();
+
 /// qkv: [batch, T, 3, heads, head]. Returns [batch · T, heads · head]; what attend_back() needs beside it goes to `saved`.
 at::Tensor attend(const at::Tensor& qkv, const AttentionForm& form, const Pass& pass, Tensors& saved);
 

@@ -7,14 +7,14 @@
 #include <cmath>
 #include <limits>
 
+#include "paceline/graph/working_sets.h"
 #include "paceline/nn/ops/dropout.h"
 #include "paceline/nn/score_rows.h"
 
 namespace paceline::nn {
 namespace {
 
-constexpr std::int64_t kRows = 64;       // of a block
-constexpr std::int64_t kMost = 1 << 24;  // scores that are alive at once, where a block holds several samples
+constexpr std::int64_t kRows = graph::kAttentionRows;
 
 /// The rows [first, first + count) of the scores, and the keys [0, keys) that they see.
 struct Block {
@@ -124,7 +124,7 @@ at::Tensor draw(const at::Tensor& like, std::int64_t samples, const Sizes& sizes
 /// Samples [begin, begin + count), whose heads go together.
 template <class Work>
 void for_each_group(const Sizes& sizes, const AttentionForm& form, const Work& work) {
-  const std::int64_t most = std::clamp<std::int64_t>(kMost / (form.all_heads * kRows * sizes.time), 1, sizes.batch);
+  const std::int64_t most = std::clamp<std::int64_t>(graph::kScoresAtOnce / (form.all_heads * kRows * sizes.time), 1, sizes.batch);
   for (std::int64_t begin = 0; begin < sizes.batch; begin += most) work(begin, std::min(most, sizes.batch - begin));
 }
 

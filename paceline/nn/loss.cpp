@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "paceline/base/error.h"
+#include "paceline/graph/working_sets.h"
 #if PACELINE_WITH_CUDA
 #include "paceline/nn/loss_cuda.h"
 #include "paceline/tensor/recorded.h"
@@ -25,8 +26,6 @@ at::Tensor sum_of(const at::Tensor& mean, const at::Tensor& targets, const std::
                                       : std::string("an undefined tensor")));
   return mean.detach().reshape({}).to(at::kDouble) * static_cast<double>(targets.numel());
 }
-
-constexpr std::int64_t kMostScored = 1 << 22;  // logits whose probabilities are alive at once
 
 /// Sums of losses and right answers of some rows: [2] double. Their gradient goes to `gradient`, where it is defined.
 at::Tensor loss_of_chunk(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, at::Tensor gradient) {
@@ -90,7 +89,7 @@ Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double 
   if (has_kernel(rows, labels)) {
     result.sums = loss_by_kernel(rows, labels, smoothing, scale, gradient);
   } else {
-    const std::int64_t most = std::max<std::int64_t>(kMostScored / classes, 1);
+    const std::int64_t most = std::max<std::int64_t>(graph::kLogitsAtOnce / classes, 1);
     result.sums = at::zeros({2}, rows.options().dtype(at::kDouble));
     for (std::int64_t begin = 0; begin < rows.size(0); begin += most) {
       const std::int64_t count = std::min(most, rows.size(0) - begin);

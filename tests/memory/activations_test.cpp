@@ -6,9 +6,14 @@
 
 #include <set>
 
+#include "paceline/comm/engine.h"
 #include "paceline/graph/registry.h"
+#include "paceline/nn/attention.h"
 #include "paceline/nn/graph_module.h"
+#include "paceline/nn/loss.h"
 #include "paceline/nn/recomputing_model.h"
+#include "paceline/nn/split_loss.h"
+#include "paceline/tensor/memory_meter.h"
 
 namespace paceline::memory {
 namespace {
@@ -70,9 +75,54 @@ void expect_agreement(const graph::ModelConfig& config, tensor::Precision precis
   }
 }
 
+/// The most that LibTorch's allocator held of a pass, its loss and its way back.
+std::int64_t peak(nn::Model& model, const at::Tensor& batch, const at::Tensor& targets) {
+  const auto masks = nn::make_masks(c10::kCPU);
+  nn::Pass pass;
+  pass.masks = masks.get();
+  const tensor::MemoryMeter meter;
+  nn::Trace trace;
+  const at::Tensor output = model.run(batch, pass, &trace);
+  at::Tensor gradient = nn::softmax_loss(output, targets, 0, 1, true).gradient;
+  model.back(std::move(gradient), pass, trace);
+  return meter.peak();
+}
+
+/// Without oneDNN, which has memory of its own.
+void expect_peak(const graph::ModelConfig& config) {
+  constexpr std::int64_t kSamples = 6;
+  constexpr double kSmall = 2000;  // bytes that are not worth a formula: sums, labels, scalars
+  const bool before = at::globalContext().userEnabledMkldnn();
+  at::globalContext().setUserEnabledMkldnn(false);
+  const graph::Graph graph = graph::make_graph(config);
+  const auto module = std::make_shared<nn::GraphModule>(graph, nn::GraphModule::Options());
+  graph::Shape shape = graph.input();
+  shape.insert(shape.begin(), kSamples);
+  const bool tokens = config.network == "gpt";
+  const at::Tensor batch = tokens ? at::randint(config.classes, shape, at::kLong) : at::randn(shape);
+  const at::Tensor targets = at::randint(config.classes, tokens ? shape : graph::Shape{kSamples}, at::kLong);
+  const Kernels kernels{.columns = true, .attention = nn::has_attention_kernels()};
+  const Activations counted = activations_of(graph, {.samples = kSamples, .kernels = kernels});
+  for (const char* recompute : {"none", "units", "all"}) {
+    const auto model = module->units().size() == 1 ? module : nn::recomputing(module, nn::parse_recompute(recompute));
+    const auto measured = static_cast<double>(peak(*model, batch, targets));
+    const auto formula = static_cast<double>(pass_bytes(counted, 0, counted.units().size(), recompute).peak);
+    EXPECT_NEAR(formula, measured, 0.05 * measured + kSmall) << config.network << ' ' << recompute;
+  }
+  at::globalContext().setUserEnabledMkldnn(before);
+}
+
 class Networks : public testing::TestWithParam<std::string> {};
 
 TEST_P(Networks, SaveWhatTheFormulasSay) { expect_agreement(small(GetParam())); }
+
+TEST_P(Networks, NeedAtMostWhatTheFormulasSay) { expect_peak(small(GetParam())); }
+
+TEST(Activations, CountWhatAttentionsMasksNeed) {
+  graph::ModelConfig config = small("gpt");
+  config.input = {160}, config.dropout = 0.1;
+  expect_peak(config);
+}
 
 std::vector<std::string> names() {
   std::vector<std::string> result;
@@ -82,6 +132,22 @@ std::vector<std::string> names() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Activations, Networks, testing::ValuesIn(names()), [](const auto& row) { return row.param; });
+
+/// The loss alone, of logits that somebody else holds.
+TEST(Activations, CountWhatASplitLossNeeds) {
+  graph::ModelConfig config = small("gpt");
+  config.classes = 3000;
+  const graph::Graph graph = graph::make_graph(config);
+  const auto axis = std::move(comm::local_group(1).front());
+  const nn::SplitSoftmaxLoss loss(*axis, config.classes);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor logits = at::randn({4, 32, config.classes}).to(type), targets = at::randint(config.classes, {4, 32}, at::kLong);
+    const tensor::MemoryMeter meter;
+    loss.score(logits, targets, 1);
+    const Activations counted = activations_of(graph, {.samples = 4, .element = type == at::kFloat ? 4 : 2, .split_loss = true});
+    EXPECT_NEAR(static_cast<double>(counted.loss()) / static_cast<double>(meter.peak()), 1, 0.02) << c10::toString(type);
+  }
+}
 
 TEST(Activations, CountDropout) {
   for (const char* network : {"mlp", "gpt"}) {

@@ -91,6 +91,37 @@ TEST(Estimator, GivesUpOnlyWhereNoCutCanFit) {
   EXPECT_EQ(cut_stages(graph, plan), fastest);
 }
 
+/// One layer as large as all others: alone on its stage it needs nothing of another unit's, under whatever stage of ZeRO's.
+TEST(Estimator, FindsTheOnlyCutThatFits) {
+  graph::ModelConfig config;
+  config.network = "mlp", config.input = {1, 32, 32}, config.classes = 10, config.hidden.assign(90, 128);
+  config.hidden.front() = 512;
+  const graph::Graph graph = graph::make_graph(config);
+  const std::size_t units = graph::counted_costs(graph).size();
+  ASSERT_GT(units, 80u);
+  for (const int zero : {0, 1, 2, 3}) {
+    Plan plan{.data = 4, .pipeline = 2, .zero = zero, .bucket = 1 << 10};
+    const auto need = [&](const std::vector<graph::Units>& stages) { return largest(estimate(graph, plan, stages)).bytes.total(); };
+    std::int64_t least = need({{0, 1}, {1, units}});
+    for (std::size_t border = 2; border < units; ++border) least = std::min(least, need({{0, border}, {border, units}}));
+    plan.limit = least;
+    EXPECT_EQ(need(cut_stages(graph, plan)), least) << "ZeRO " << zero;
+  }
+}
+
+TEST(Estimate, UpdatesMayBeSharedWithoutZero) {
+  const graph::Graph graph = gpt(8, 64);
+  const Plan plan{.data = 4, .storage = 2, .product = 2};
+  Plan shares = plan;
+  shares.shared_updates = true;
+  Bytes whole = estimate(graph, plan).at(0).bytes;
+  const Bytes shared = estimate(graph, shares).at(0).bytes;
+  EXPECT_EQ(whole[Category::moments], 4 * shared[Category::moments]);
+  EXPECT_EQ(whole[Category::masters], 4 * shared[Category::masters]);
+  whole[Category::moments] = shared[Category::moments], whole[Category::masters] = shared[Category::masters];
+  EXPECT_EQ(whole.of, shared.of);
+}
+
 TEST(Estimate, ExpertsAreSpreadOverTheDataAxisWhateverTheStage) {
   graph::ModelConfig config;
   config.network = "gpt", config.layers = 8, config.width = 64, config.heads = 8, config.input = {64}, config.classes = 64;
