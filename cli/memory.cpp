@@ -90,6 +90,7 @@ std::string stages_text(const graph::Graph& graph, memory::Plan plan) {
       memory::readable(slides.parameters), memory::readable(slides.gradients), memory::readable(slides.optimizer),
       memory::readable(slides.total()), "workers");
   for (int zero = 0; zero <= 3; ++zero) text += fmt::format("{:>24}", zero == 0 ? "no ZeRO" : fmt::format("ZeRO {}", zero));
+  plan.shared_updates = false;  // what a stage makes of it, and not the host
   for (const int workers : kWorkers) {
     text += fmt::format("\n    {:<10}", workers);
     for (plan.zero = 0; plan.zero <= 3; ++plan.zero) {

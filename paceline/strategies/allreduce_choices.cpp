@@ -36,15 +36,6 @@ void check_choices(const StrategyConfig& config, const AllreduceFacts& facts) {
                     facts.optimizer));
 }
 
-/// Where nobody asked: as long as it costs nothing and changes no bit. A reduce-scatter adds in the order of an allreduce where there are
-/// two summands, or one algorithm for both.
-bool is_sharded(const StrategyConfig& config, const AllreduceFacts& facts) {
-  const bool keeps_bits = facts.workers <= 2 || (facts.hosts == 1 && facts.direct_sums);
-  const bool free = facts.elementwise && !facts.clips && facts.on_cpu && facts.compression == "none" && !facts.bf16_gradients &&
-                    facts.hosts == 1 && keeps_bits;
-  return asks_for_shards(config, facts) || (config.update == "auto" && free);
-}
-
 /// Whether an element's sum has the same bits however the arena is cut. Of three summands two are added first, and which two depends on
 /// where in its bucket the element lies (direct, ring), or on the algorithm that the bucket's length chooses. Squares for norms are added
 /// owner by owner, and the owners follow the cut.
@@ -71,9 +62,18 @@ std::vector<data_parallel::Cut> cuts_of(const StrategyConfig& config, const Allr
 
 }  // namespace
 
+/// Where nobody asked: as long as it costs nothing and changes no bit. A reduce-scatter adds in the order of an allreduce where there are
+/// two summands, or one algorithm for both.
+bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts) {
+  const bool keeps_bits = facts.workers <= 2 || (facts.hosts == 1 && facts.direct_sums);
+  const bool free = facts.elementwise && !facts.clips && facts.on_cpu && facts.compression == "none" && !facts.bf16_gradients &&
+                    facts.hosts == 1 && keeps_bits;
+  return asks_for_shards(config, facts) || (config.update == "auto" && free);
+}
+
 AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts) {
   AllreduceChoices choices;
-  if (facts.workers > 1) check_choices(config, facts), choices.sharded = is_sharded(config, facts);
+  if (facts.workers > 1) check_choices(config, facts), choices.sharded = shares_updates(config, facts);
   choices.updates_at_end =
       facts.clips || !facts.on_cpu || facts.scales_loss || ((choices.sharded || !facts.private_entry.empty()) && !facts.elementwise);
   choices.cuts = cuts_of(config, facts, choices.sharded);

@@ -31,6 +31,9 @@ struct AllreduceChoices {
   std::vector<data_parallel::Cut> cuts = {};  // to be tried; one where there is nothing to choose
 };
 
+/// Whether each worker updates a part of every bucket, of a recipe that may be so.
+bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts);
+
 /// ConfigError where the recipe asks for what cannot be.
 AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts);
 

@@ -1,16 +1,34 @@
 #include "paceline/train/memory_plan.h"
 
+#include <ATen/Context.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "paceline/memory/fit.h"
+#include "paceline/nn/attention.h"
 #include "paceline/schedule/pipeline.h"
+#include "paceline/strategies/allreduce_choices.h"
 #include "paceline/tensor/device.h"
 
 namespace paceline::train {
 
-memory::Plan plan_of(const Recipe& recipe) {
+namespace {
+
+memory::Kernels kernels_of(bool gpu) {
+  return {.columns = !gpu && !(at::hasMKLDNN() && tensor::onednn_pays()), .attention = nn::has_attention_kernels(), .loss = gpu};
+}
+
+bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
+  if (workers == 1 || recipe.servers() || strategies::resolve(recipe.strategy.name, workers) != "allreduce") return false;
+  // Of a GPU that may not be here.
+  if (recipe.train.device.starts_with("cuda")) return recipe.strategy.update == "sharded";
+  return strategies::shares_updates(recipe.strategy, facts_of(recipe, workers, place));
+}
+
+}  // namespace
+
+memory::Plan plan_of(const Recipe& recipe, const RunPlace& place) {
   const std::int64_t ranks = std::max<std::int64_t>(recipe.parallel.workers, recipe.parallel.workers_of_mesh());
   const comm::MeshSizes mesh = comm::resolved(recipe.parallel.mesh(), static_cast<int>(ranks));
   memory::Plan plan;
@@ -27,6 +45,8 @@ memory::Plan plan_of(const Recipe& recipe) {
   plan.bf16_gradients = recipe.comm.gradient_dtype == "bf16";
   plan.gpu = recipe.train.device.starts_with("cuda");
   plan.offload = recipe.parallel.offload;
+  plan.kernels = kernels_of(plan.gpu);
+  plan.shared_updates = shares_updates(recipe, mesh.data, place);
   const auto& schedule = find(schedule::pipelines(), "parallel.schedule", recipe.parallel.schedule);
   if (mesh.pipeline > 1) plan.chunks = schedule::resolve_chunks(schedule, recipe.parallel.chunks);
   plan.limit = static_cast<std::int64_t>(recipe.train.memory_gb * 1e9);

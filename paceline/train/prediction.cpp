@@ -71,8 +71,8 @@ std::optional<perf::Profile> profile_for(const Recipe& recipe, const graph::Grap
 }
 
 /// Bytes of worker 0's device at the worst moment of a step, but for what is on its way to others, which a run does not measure either.
-double peak_of(const Recipe& recipe, const graph::Graph& graph, const std::vector<graph::Units>& stages) {
-  const memory::Bytes bytes = memory::estimate(graph, plan_of(recipe), stages).front().bytes;
+double peak_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place, const std::vector<graph::Units>& stages) {
+  const memory::Bytes bytes = memory::estimate(graph, plan_of(recipe, place), stages).front().bytes;
   return static_cast<double>(bytes.total() - bytes[memory::Category::communication]);
 }
 
@@ -149,7 +149,7 @@ std::optional<observe::Prediction> predict(const Recipe& recipe, const graph::Gr
   if (factor != 1) prediction.notes.push_back(fmt::format("times {:.2f}, by steps of such runs in {}", factor, perf::steps_file(source)));
   if (const std::string& kind = machine.cluster.device.kind; !kind.empty() && kind != kind_of(recipe))
     prediction.notes.push_back(fmt::format("cluster {} describes a {}, and the run is on a {}", source, kind, kind_of(recipe)));
-  prediction.memory_bytes = peak_of(recipe, graph, stages);
+  prediction.memory_bytes = peak_of(recipe, graph, hosts.place, stages);
   return prediction;
 }
 

@@ -68,30 +68,24 @@ std::vector<std::vector<int>> held_units(const graph::Graph& graph, const memory
   return held;
 }
 
-/// What allreduce would choose.
-strategies::AllreduceFacts facts_of(const Recipe& recipe, const ProgramSettings& settings, const RunPlace& place,
-                                    const schedule::ProgramModel& model) {
-  const auto optimizer = optim::make_optimizer(recipe.optim);
-  const auto has_private = [](const schedule::ProgramModel::Unit& unit) { return unit.private_parameters() > 0; };
+}  // namespace
+
+strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place) {
   const std::string& algorithm = recipe.comm.algorithm;
-  return {.workers = settings.data,
+  return {.workers = workers,
           .hosts = place.hosts,
           .on_cpu = tensor::parse_device(recipe.train.device).is_cpu(),
           .direct_sums = place.shares_memory && (algorithm == "auto" || algorithm == "direct"),
           .shaped = recipe.comm.shapes(),
           .repeatable = recipe.train.repeatable,
-          .elementwise = optimizer->elementwise(),
+          .elementwise = optim::make_optimizer(recipe.optim)->elementwise(),
           .clips = recipe.optim.clip_norm > 0,
           .scales_loss = recipe.train.storage == "fp16",
-          .zero = settings.zero,
+          .zero = workers > 1 ? static_cast<int>(recipe.parallel.zero) : 0,
           .optimizer = recipe.optim.name,
           .compression = recipe.comm.compression,
-          .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
-          .private_entry = std::ranges::any_of(model.units, has_private) ? "experts" : "",
-          .bytes = model.parameters() * 4};
+          .bf16_gradients = recipe.comm.gradient_dtype == "bf16"};
 }
-
-}  // namespace
 
 std::vector<schedule::Program> RecipeStep::programs(const ProgramSettings& chosen) const {
   return find(strategies::strategies(), "strategy", strategy).make.program(model, chosen);
@@ -132,7 +126,11 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
     step.settings = {settings};
     return step;
   }
-  const strategies::AllreduceChoices choices = choose(recipe.strategy, facts_of(recipe, settings, place, step.model));
+  const auto has_private = [](const schedule::ProgramModel::Unit& unit) { return unit.private_parameters() > 0; };
+  strategies::AllreduceFacts facts = facts_of(recipe, settings.data, place);
+  facts.private_entry = std::ranges::any_of(step.model.units, has_private) ? "experts" : "";
+  facts.bytes = step.model.parameters() * 4;
+  const strategies::AllreduceChoices choices = choose(recipe.strategy, facts);
   settings.sharded_update = choices.sharded, settings.update_at_end = choices.updates_at_end;
   for (const data_parallel::Cut& cut : choices.cuts) {
     settings.bucket_bytes = cut.bytes, settings.overlap = cut.overlap, settings.by_unit = cut.by_unit;

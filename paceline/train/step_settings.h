@@ -8,6 +8,7 @@
 #include "paceline/graph/graph.h"
 #include "paceline/graph/stages.h"
 #include "paceline/schedule/program.h"
+#include "paceline/strategies/allreduce_choices.h"
 #include "paceline/train/recipe.h"
 
 namespace paceline::train {
@@ -20,6 +21,9 @@ struct RunPlace {
 
 /// Parameters for which a compressor's rounds are made to be counted; of larger networks so many stand for all.
 inline constexpr std::int64_t kMostCoded = 1 << 26;
+
+/// What the strategy's choices depend on, as far as it is known without the network.
+strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place);
 
 struct RecipeStep {
   std::string strategy;     // key
