@@ -43,9 +43,8 @@ train::Recipe recipe_of(const std::vector<std::string>& words, std::int64_t work
 std::vector<std::string> profile_steps(const ProfiledRuns& runs, const graph::Graph& graph, observe::MeasuringLine& line) {
   constexpr double kLeastSteps = 8, kMostSteps = 150, kMostWarmUp = 40;  // buckets are chosen in about 35 steps
   catch_signals();
-  std::vector<perf::RunStep> measured;
   std::vector<std::string> rows;
-  std::string source;
+  std::string file;
   for (const std::int64_t workers : runs.workers)
     for (const std::vector<std::string>& way : kRuns) {
       if (workers == 1 && !way.empty()) break;
@@ -55,7 +54,6 @@ std::vector<std::string> profile_steps(const ProfiledRuns& runs, const graph::Gr
       line.say(title);
       try {
         const train::Recipe recipe = recipe_of(words, workers, runs.batch);
-        source = train::predicted_source(recipe);
         const std::int64_t each = recipe.servers() ? workers : 1;  // steps of a parameter server are minibatches
         const double wanted = runs.seconds / std::max(runs.step_s, 1e-9);
         const bench::Measured trial =
@@ -66,17 +64,14 @@ std::vector<std::string> profile_steps(const ProfiledRuns& runs, const graph::Gr
                               .warm_up = each * static_cast<std::int64_t>(std::clamp(wanted / 2, kLeastSteps / 2, kMostWarmUp)),
                               .steps = each * static_cast<std::int64_t>(std::clamp(wanted, kLeastSteps, kMostSteps))},
                              stop_requested);
-        measured.push_back(train::run_step(recipe, graph, trial.settled_s));
+        file = perf::steps_file(train::predicted_source(recipe));
+        perf::keep_steps(file, {train::run_step(recipe, graph, trial.settled_s)});
         rows.push_back(fmt::format("    {:<56}{:>12}", title, observe::show_moment(trial.settled_s)));
       } catch (const ConfigError& problem) {
         rows.push_back(fmt::format("    {:<56}{:>12}  {}", title, "-", problem.what()));
       }
     }
-  if (!measured.empty()) {
-    const std::string file = perf::steps_file(source);
-    perf::keep_steps(file, measured);
-    rows.push_back(fmt::format("    kept in {}", file));
-  }
+  if (!file.empty()) rows.push_back(fmt::format("    kept in {}", file));
   return rows;
 }
 

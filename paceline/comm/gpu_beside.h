@@ -42,7 +42,11 @@ class WaitedForByStream final : public Work::State {
     work_.wait();
     done_->hold(stream_);
   }
-  void abandon() override { work_.abandon(); }
+  void abandon() override {
+    const bool on_its_way = work_.done();  // the host's part is over, and a stream still fills the memory
+    work_.abandon();
+    if (on_its_way) done_->hold(stream_);
+  }
 
  private:
   Work work_;

@@ -31,6 +31,7 @@ void validate(const Operation& op, int rank, int size) {
   }
   if (op.kind != Kind::all_to_all) return;
   if (op.input.count != op.buffer.count || op.input.dtype != op.buffer.dtype) refuse("input and output differ in size or type");
+  if (op.input.on_gpu != op.buffer.on_gpu) refuse("input and output lie in different memory; move one of them to the other's device");
   if (op.buffer.count % size != 0) refuse(fmt::format("{} elements can not be cut into {} equal parts", op.buffer.count, size));
   if (overlap(op.input, op.buffer))
     refuse("input and output overlap, and what is yet to be sent would be overwritten; give it two buffers");

@@ -33,7 +33,7 @@ double Timing::of(const std::function<void()>& work) const {
 
 double Timing::behind(const std::function<void()>& before, const std::function<void()>& work) const {
   const double alone = of(before), both = of([&] { before(), work(); });
-  return std::max(both - alone, both / 100);  // noise may make the difference vanish
+  return std::max(both - alone, both / 20);  // noise may make the difference vanish
 }
 
 }  // namespace paceline::measure

@@ -78,7 +78,7 @@ class Search {
 
   void set_cutoff() {
     std::vector<double> seconds;
-    for (const auto& [group, plan] : best_) seconds.push_back(plan.cost.seconds);
+    for (const auto& [group, plan] : best_) seconds.push_back(plan.step_s());
     std::ranges::sort(seconds);
     cutoff_ = kWorthShowing * seconds.front();
     if (seconds.size() >= question_.rows) cutoff_ = std::min(cutoff_, seconds[question_.rows - 1]);
@@ -87,7 +87,7 @@ class Search {
   void consider(const Bounded& candidate) {
     const Choice& choice = candidate.choice;
     const auto known = best_.find(group_of(choice));
-    if (known != best_.end() && candidate.seconds >= known->second.cost.seconds) return;
+    if (known != best_.end() && candidate.seconds >= known->second.step_s()) return;
     // Once something fits, recomputing more of it is slower. The bounds have less recomputation first.
     if (fitting_.contains(family_of(choice))) return;
     std::optional<Plan> plan = costs_.fitted(choice);
@@ -103,7 +103,7 @@ class Search {
     }
     ++plans_.costed;
     if (known == best_.end()) best_.emplace(group_of(choice), std::move(*plan));
-    else if (plan->cost.seconds < known->second.cost.seconds) known->second = std::move(*plan);
+    else if (plan->step_s() < known->second.step_s()) known->second = std::move(*plan);
     set_cutoff();
   }
 
@@ -113,7 +113,7 @@ class Search {
       if (!better) continue;
       costs_.add_cost(*better);
       ++plans_.costed;
-      if (better->cost.seconds < plan.cost.seconds) plan = std::move(*better);
+      if (better->step_s() < plan.step_s()) plan = std::move(*better);
     }
   }
 

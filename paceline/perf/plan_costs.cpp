@@ -188,9 +188,7 @@ StepCost PlanCosts::model_cost(const Variant& variant, const Choice& choice, con
 
 double PlanCosts::correction(const Choice& choice) const {
   if (!question_.correction) return 1;
-  const schedule::ProgramSettings& program = choice.program;
-  const auto [found, missing] =
-      corrections_.try_emplace({choice.strategy, choice.compression, program.pipeline, program.tensor, program.zero});
+  const auto [found, missing] = corrections_.try_emplace(settings_of(choice));
   if (missing) found->second = question_.correction(choice);
   return found->second;
 }

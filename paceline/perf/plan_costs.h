@@ -42,7 +42,7 @@ class PlanCosts {
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
   mutable std::map<std::pair<int, int>, std::vector<graph::Units>> cuts_;  // by stages and chunks
   mutable std::map<std::tuple<int, bool, std::int64_t>, double> exchanges_;
-  mutable std::map<std::tuple<std::string, std::string, int, int, int>, double> corrections_;
+  mutable std::map<std::vector<std::string>, double> corrections_;
 };
 
 }  // namespace paceline::perf

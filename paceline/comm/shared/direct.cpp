@@ -117,6 +117,7 @@ void Direct::arrive() {
 /// Others read a buffer once what fills it is done: their streams wait for a mark, or the host waits here.
 void Direct::arrive_on_gpu(Notice& own) {
   GpuSide& gpu = group_.gpu();
+  group_.keep_helpers_awake();  // nobody else makes the steps of a started collective on a GPU
   if (own.buffer && own.input) {
     const GpuSide::SharedMarks& marks = gpu.own_marks();
     marks->filled.record(op_.buffer.stream);
