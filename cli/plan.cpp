@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -16,6 +18,7 @@
 #include "paceline/observe/elapsed_line.h"
 #include "paceline/observe/measuring_line.h"
 #include "paceline/perf/run_steps.h"
+#include "paceline/tensor/device.h"
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/planned.h"
 #include "paceline/train/workers.h"
@@ -34,6 +37,13 @@ struct PlanFlags {
 
 constexpr std::int64_t kSamplesPerWorker = 32;          // where neither a recipe nor --batch says how many
 constexpr const char* kProbedCluster = "cluster.toml";  // what `paceline probe` writes
+
+std::string above_zero(const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool good = error == std::errc() && end == text.data() + text.size() && number > 0 && std::isfinite(number);
+  return good ? "" : fmt::format("must be a finite number above 0, not '{}'", text);
+}
 
 bool says(const std::vector<std::string>& words, const std::string& key) {
   return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(key + "="); });
@@ -80,6 +90,16 @@ std::map<std::string, std::int64_t> fixed_sizes(const PlanFlags& flags, const tr
   return sizes;
 }
 
+/// Plans for other machines cannot be run here.
+void require_here(const train::Recipe& recipe, const perf::Cluster& cluster) {
+  const std::string here = tensor::parse_device(recipe.train.device).is_cpu() ? "cpu" : "gpu", &there = cluster.device.kind;
+  if (!there.empty() && there != here)
+    throw ConfigError(
+        fmt::format("--probe-top trains on this machine's {}, and cluster '{}' is of devices of kind \"{}\"; leave it out, or "
+                    "take the cluster.toml of `paceline probe`",
+                    here, cluster.name, there));
+}
+
 /// Trains the first plans for some steps.
 std::vector<perf::RunStep> probe_top(const PlanFlags& flags, const std::vector<std::string>& words, const train::Recipe& recipe,
                                      const perf::PlanQuestion& question, const perf::Plans& plans) {
@@ -123,7 +143,11 @@ int run_plan(const PlanFlags& flags) {
   }
   const std::string kept = perf::steps_file(cluster);
   inputs.steps = perf::read_steps(kept);
-  if (flags.probe_top > 0) ensure_writable_folder(std::filesystem::absolute(kept).parent_path());
+  if (flags.probe_top > 0) {
+    require_here(recipe, inputs.machine.cluster);
+    ensure_writable_folder(std::filesystem::absolute(kept).parent_path());
+  }
+  if (!flags.recipe.empty()) ensure_writable_folder(std::filesystem::absolute(flags.recipe).parent_path());
   const auto ask = [&] {
     perf::PlanQuestion question = train::plan_question(recipe, graph, inputs);
     question.price = flags.price, question.rows = static_cast<std::size_t>(flags.rows), question.fixed = fixed_sizes(flags, recipe);
@@ -159,6 +183,7 @@ int run_plan(const PlanFlags& flags) {
 }  // namespace
 
 Action add_plan(CLI::App& app) {
+  const CLI::Validator positive(above_zero, "");
   auto flags = std::make_shared<PlanFlags>();
   app.add_option("RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value; sizes in [parallel] are kept");
   app.add_option("--cluster", flags->cluster,
@@ -167,8 +192,8 @@ Action add_plan(CLI::App& app) {
       ->check(whole_number(1, 1 << 20));
   app.add_option("--batch", flags->batch, "samples of a step, all workers together (default: the recipe's; of a network 32 per worker)")
       ->check(whole_number(1));
-  app.add_option("--memory", flags->memory_gb, "GB that a device may use (default: what the cluster says)")->check(CLI::PositiveNumber);
-  app.add_option("--price", flags->price, "of a device for an hour, in any currency: prices a million samples")->check(CLI::PositiveNumber);
+  app.add_option("--memory", flags->memory_gb, "GB that a device may use (default: what the cluster says)")->check(positive);
+  app.add_option("--price", flags->price, "of a device for an hour, in any currency: prices a million samples")->check(positive);
   app.add_option("--profile", flags->profile, "seconds of the network's units, which `paceline profile` measured (default: the roofline)");
   app.add_option("--rows", flags->rows, "plans to show")->check(whole_number(1, 1000))->capture_default_str();
   app.add_option("--explain", flags->explain, "show plan K in full: time, memory, what would make it faster, its step program")

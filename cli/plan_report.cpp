@@ -15,7 +15,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using observe::Align, observe::fit;
 
-constexpr int kPlanTitle = 58;
 constexpr double kWorthSaying = 0.005;  // of a step
 
 /// The parts of a step by their names, as seconds.
@@ -37,7 +36,14 @@ std::string short_title(const perf::Choice& choice) {
   constexpr std::string_view kLong = " micro-batches";
   std::string title = perf::title_of(choice);
   if (const auto at = title.find(kLong); at != std::string::npos) title.replace(at, kLong.size(), " micro");
-  return fit(observe::shorten(title, kPlanTitle), kPlanTitle);
+  return title;
+}
+
+/// Wide enough for every title.
+int title_width(const std::vector<perf::Plan>& plans) {
+  int width = 20;
+  for (const perf::Plan& plan : plans) width = std::max(width, observe::columns(short_title(plan.choice)));
+  return width;
 }
 
 std::string whole_percent(double share) { return fmt::format("{:.0f}%", 100 * share); }
@@ -46,17 +52,17 @@ std::string plan_interval(const perf::StepCost& cost) { return fmt::format("{} �
 
 std::string plan_bar(double share, int width = 40) { return observe::repeat("█", static_cast<int>(share * width + 0.5)); }
 
-std::string plan_head(bool measured, bool priced) {
-  return fmt::format("  {:>2}  {} {:>9} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", "#", fit("plan", kPlanTitle), "step",
+std::string plan_head(int title, bool measured, bool priced) {
+  return fmt::format("  {:>2}  {} {:>9} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", "#", fit("plan", title), "step",
                      fit("interval", 19), "compute", "exchange", "bubble", "optimizer", "memory", "efficiency",
                      priced ? fmt::format(" {:>9}", "price") : "", measured ? "bottleneck        measured" : "bottleneck");
 }
 
-std::string plan_row(const perf::Plan& plan, std::size_t number, bool priced) {
+std::string plan_row(const perf::Plan& plan, std::size_t number, int title, bool priced) {
   const perf::Split& split = plan.cost.split;
   const double all = std::max(split.total(), 1e-12);
   const std::string tried = plan.measured_s > 0 ? show_step(plan.measured_s) : "";
-  return fmt::format("  {:>2}  {} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", number, short_title(plan.choice),
+  return fmt::format("  {:>2}  {} {} {}{:>8} {:>8} {:>7} {:>9} {:>9} {:>10}{}  {}\n", number, fit(short_title(plan.choice), title),
                      fit(show_step(plan.cost.seconds), 9, Align::right), fit(plan_interval(plan.cost), 19),
                      whole_percent(split.compute / all), whole_percent(split.exposed.sum() / all), whole_percent(split.bubble / all),
                      whole_percent(split.optimizer / all), memory::readable(plan.bytes.total()), whole_percent(plan.efficiency),
@@ -67,12 +73,13 @@ std::string plan_row(const perf::Plan& plan, std::size_t number, bool priced) {
 std::string other_plans_text(const perf::Plans& plans) {
   if (plans.others.empty()) return {};
   const double exact = plans.exact.front().samples_per_s;
+  const int title = title_width(plans.others);
   std::string text = fmt::format(
       "\n  These train otherwise: more samples per second need not mean the same accuracy sooner.\n"
       "      {} {:>12} {:>14} {:>9}  {}\n",
-      fit("plan", kPlanTitle), "samples/s", "of the best", "memory", "what it gives up");
+      fit("plan", title), "samples/s", "of the best", "memory", "what it gives up");
   for (const perf::Plan& plan : plans.others)
-    text += fmt::format("      {} {:>12} {:>14} {:>9}  {}\n", short_title(plan.choice), observe::show_rate(plan.samples_per_s),
+    text += fmt::format("      {} {:>12} {:>14} {:>9}  {}\n", fit(short_title(plan.choice), title), observe::show_rate(plan.samples_per_s),
                         fmt::format("{:.2f}×", plan.samples_per_s / exact), memory::readable(plan.bytes.total()), plan.remark);
   return text;
 }
@@ -133,9 +140,10 @@ Json plan_json(const perf::PlanQuestion& question, const perf::Plan& plan) {
 }  // namespace
 
 std::string show_step(double seconds) {
-  if (seconds < 1e-6) return fmt::format("{:.3g} ns", seconds * 1e9);
-  if (seconds < 1e-3) return fmt::format("{:.3g} µs", seconds * 1e6);
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  // What would round to 1,000 of a unit is 1 of the next.
+  if (seconds < 0.9995e-6) return fmt::format("{:.3g} ns", seconds * 1e9);
+  if (seconds < 0.9995e-3) return fmt::format("{:.3g} µs", seconds * 1e6);
+  if (seconds < 0.9995) return fmt::format("{:.3g} ms", seconds * 1e3);
   return seconds < 100 ? fmt::format("{:.3g} s", seconds) : observe::show_duration(seconds);
 }
 
@@ -147,11 +155,13 @@ std::string plans_text(const perf::PlanQuestion& question, const perf::Plans& pl
       question.cluster.name, observe::plural(question.workers, "worker"), observe::plural(question.batch, "sample"),
       memory::readable(question.memory > 0 ? question.memory : static_cast<std::int64_t>(question.cluster.device.memory.value)),
       observe::show_count(plans.considered), observe::show_count(plans.too_large), observe::show_count(plans.costed));
-  text += plan_head(measured, question.price > 0);
-  for (std::size_t i = 0; i < plans.exact.size(); ++i) text += plan_row(plans.exact[i], i + 1, question.price > 0);
+  const int title = title_width(plans.exact);
+  text += plan_head(title, measured, question.price > 0);
+  for (std::size_t i = 0; i < plans.exact.size(); ++i) text += plan_row(plans.exact[i], i + 1, title, question.price > 0);
   text += other_plans_text(plans);
-  text += fmt::format("\n  plan 1: {} samples/s, {:.3g} device-hours for a million samples{}\n", observe::show_rate(best.samples_per_s),
-                      best.device_hours, question.price > 0 ? fmt::format(", at a price of {:.4g}", best.money) : "");
+  text += fmt::format("\n  plan 1: {} samples/s, {} device-hours for a million samples{}\n", observe::show_rate(best.samples_per_s),
+                      best.device_hours < 99.95 ? fmt::format("{:.3g}", best.device_hours) : observe::show_rate(best.device_hours),
+                      question.price > 0 ? fmt::format(", at a price of {:.4g}", best.money) : "");
   text += fmt::format("    memory      {}\n    if doubled  {}\n", plan_memory(best), plan_gains(best));
   for (const std::string& note : plans.notes) text += fmt::format("  note: {}\n", note);
   return text;

@@ -23,8 +23,9 @@ void check(const PlanQuestion& question) {
   ensure(question.strategies.single != nullptr && question.strategies.allreduce != nullptr, "the strategies state their programs");
 }
 
-constexpr double kWorthShowing = 2;   // times the best: slower plans are not looked for
-constexpr std::size_t kImproved = 2;  // times the rows of the table: so many of the best plans are tried with other buckets
+constexpr double kWorthShowing = 2;    // times the best: slower plans are not looked for
+constexpr double kWorthTrying = 2e-3;  // of a step: where buckets cost less that others could save, no others are tried
+constexpr std::size_t kImproved = 2;   // times the rows of the table: so many of the best plans are tried with other buckets
 
 /// Choices of one group have the same mesh and stage of ZeRO's; a table shows the best of each group.
 using Group = std::tuple<int, int, int, int, std::string>;
@@ -96,6 +97,7 @@ class Search {
       return;
     }
     fitting_.insert(family_of(choice));
+    if (const double least = costs_.bound(*plan); least > cutoff_ || (known != best_.end() && least >= known->second.cost.seconds)) return;
     try {
       costs_.add_cost(*plan);
     } catch (const ConfigError&) {  // the strategy cannot do it
@@ -108,6 +110,7 @@ class Search {
   }
 
   void improve(Plan& plan) {
+    if (plan.cost.split.exposed[schedule::Action::Axis::data] < kWorthTrying * plan.cost.seconds) return;
     for (const Choice& other : with_buckets(plan.choice)) {
       std::optional<Plan> better = costs_.fitted(other);
       if (!better) continue;

@@ -56,6 +56,14 @@ std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, i
   return made;
 }
 
+/// Whether the schedule hands gradients of inputs on before it computes those of weights.
+bool puts_off_weights(const schedule::ProgramSettings& program) {
+  if (program.pipeline == 1) return false;
+  const auto& schedule = find(schedule::pipelines(), "parallel.schedule", program.schedule).make;
+  const schedule::PipelineSteps steps = schedule.steps({.stages = 2, .micro_batches = 2, .chunks = program.chunks}, 0);
+  return std::ranges::find(steps, schedule::PipelineStep::Kind::weight_gradients, &schedule::PipelineStep::kind) != steps.end();
+}
+
 }  // namespace
 
 struct PlanCosts::Variant {
@@ -118,12 +126,14 @@ std::optional<Plan> PlanCosts::fitted(Choice choice) const {
   return made;
 }
 
+double PlanCosts::seconds_of(const Choice& choice, Action::Work work, int first, int last, std::int64_t samples) const {
+  const Action action{.kind = Action::Kind::compute, .work = work, .first = first, .last = last};
+  return variants_.front()->times_of(question_, choice).seconds(action, samples);
+}
+
 double PlanCosts::pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const {
-  const ComputeTimes& times = variants_.front()->times_of(question_, choice);
-  Action action{.kind = Action::Kind::compute, .work = Action::Work::forward, .first = 0, .last = units_};
-  double seconds = times.seconds(action, samples) * (recomputes ? 2 : 1);
-  action.work = Action::Work::backward;
-  return seconds + times.seconds(action, samples);
+  return seconds_of(choice, Action::Work::forward, 0, units_, samples) * (recomputes ? 2 : 1) +
+         seconds_of(choice, Action::Work::backward, 0, units_, samples);
 }
 
 double PlanCosts::tensor_seconds(const Choice& choice, std::int64_t samples) const {
@@ -160,6 +170,28 @@ double PlanCosts::bound(const Choice& choice) const {
     idle = 0.5 * schedule.idle({program.pipeline, static_cast<int>(program.micro_batches), program.chunks}, {pass / 3, pass / 3, pass / 3});
   }
   return (static_cast<double>(program.micro_batches) * pass + idle) * correction(choice);
+}
+
+double PlanCosts::bound(const Plan& fitted) const {
+  const schedule::ProgramSettings& program = fitted.choice.program;
+  const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
+  const bool puts_off = puts_off_weights(program);
+  const auto count = static_cast<double>(program.micro_batches);
+  double least = 0, there = 0, back = 0;  // the way of the first micro-batch to a rank, and of the last one's gradients from it
+  for (const std::vector<int>& held : program.stages) {
+    double pass = 0, late = 0;  // of it, what the stage before need not wait for
+    for (std::size_t i = 0; i + 1 < held.size(); i += 2) {
+      const auto of = [&](Action::Work work) { return seconds_of(fitted.choice, work, held[i], held[i + 1], samples); };
+      const double forward = of(Action::Work::forward), backward = of(Action::Work::backward);
+      pass += forward * (program.recompute == "none" ? 1 : 2) + backward;
+      if (puts_off) late += backward - of(Action::Work::input_gradients);
+    }
+    least = std::max({least, there + count * pass, there + count * (pass - late) + back});
+    const auto first = [&](Action::Work work) { return seconds_of(fitted.choice, work, held[0], held[1], samples); };
+    there += first(Action::Work::forward);
+    back += first(puts_off ? Action::Work::input_gradients : Action::Work::backward);
+  }
+  return least * correction(fitted.choice);
 }
 
 std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {

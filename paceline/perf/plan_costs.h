@@ -18,6 +18,9 @@ class PlanCosts {
   std::optional<Plan> fitted(Choice choice) const;
   /// Seconds that no choice of this kind can fall below: computation, exchanges of the tensor axis, and half the bubble of equal stages.
   double bound(const Choice& choice) const;
+  /// The same once the stages are known: of each, its own work and the way of one micro-batch there and back. Costs next to nothing, and
+  /// a search need not play what it excludes.
+  double bound(const Plan& fitted) const;
   /// Fills in what follows from the cost. ConfigError where the strategy cannot do it.
   void add_cost(Plan& plan) const;
   void add_gains(Plan& plan) const;
@@ -32,6 +35,7 @@ class PlanCosts {
   const schedule::ProgramModel& model_of(const Choice& choice) const;
   const std::vector<graph::Units>& cut_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
+  double seconds_of(const Choice& choice, schedule::Action::Work work, int first, int last, std::int64_t samples) const;
   /// Of a pass of all units, forward and back, those that no waiting for launches hides.
   double tensor_seconds(const Choice& choice, std::int64_t samples) const;
 

@@ -54,13 +54,19 @@ std::optional<std::int64_t> smallest_cluster(const PlanQuestion& question) {
 }
 
 std::string no_mesh_message(const PlanQuestion& question) {
+  std::string fixed;
+  for (const auto& [key, size] : question.fixed) fixed += fmt::format("{}{}={}", fixed.empty() ? "" : ", ", key, size);
+  if (!fixed.empty())
+    return fmt::format(
+        "no plan for {} workers and a batch of {} has {} as fixed on the command line; leave one of these out, or choose sizes "
+        "that divide the workers, the batch and the layers of {}",
+        question.workers, question.batch, fixed, question.graph->network());
   std::int64_t fewer = question.workers - 1;
   for (; fewer > 1 && question.batch % fewer != 0; --fewer) {
   }
   const std::int64_t more = (question.batch + question.workers - 1) / question.workers * question.workers;
-  return fmt::format("{} workers can share neither a batch of {} samples nor the {} evenly as asked; use --batch {}, or --workers {}{}",
-                     question.workers, question.batch, question.graph->network(), more, fewer,
-                     question.fixed.empty() ? "" : ", or leave out what [parallel] fixes");
+  return fmt::format("{} workers can share neither a batch of {} samples nor the {} evenly; use --batch {}, or --workers {}",
+                     question.workers, question.batch, question.graph->network(), more, fewer);
 }
 
 std::string no_fit_message(const PlanQuestion& question) {
@@ -72,7 +78,7 @@ std::string no_fit_message(const PlanQuestion& question) {
   if (least) text += fmt::format("; the least is {} ({})", memory::readable(least->bytes), title_of(least->choice));
   text += devices ? fmt::format("; {} devices of this kind would do: --workers {}", *devices, *devices)
                   : fmt::format("; even {} devices of this kind would not do", kMostDevices);
-  return text + (question.batch > 1 ? fmt::format(", or a smaller --batch than {}", question.batch) : "");
+  return text + (question.batch > 1 ? fmt::format("; a batch below {} needs less", question.batch) : "");
 }
 
 }  // namespace paceline::perf

@@ -83,13 +83,15 @@ double Prices::visit(const Action& action, const ComputeTimes& times) const {
 }
 
 // A server beside its workers is memory: a pull copies the parameters, a push looks whether all is finite, copies, and has its gradient
-// added; those of one round one after the other.
+// added; those of one round one after the other. A worker visits several servers in turn, while the next worker is at the one before; the
+// last one finds them all free, and has each of them update its part.
 double Prices::local_server_seconds(const Action& action, const ComputeTimes& times) const {
   const double bytes = sent_bytes_of(action), alpha = place_.to_server().alpha_s;
   const double copy = 2 * bytes / device_.memory_bandwidth.value * std::max(options_.crowd, 1.0);
   if (action.exchange == Exchange::pull) return alpha + copy;
-  const double adding = options_.asynchronous ? 0 : settings_.data * bytes / device_.reduce_bytes_per_s();
-  return alpha + 1.5 * copy + adding + update_seconds(action, times);
+  const double rounds = static_cast<double>(settings_.data + settings_.servers - 1) / settings_.servers;
+  const double adding = options_.asynchronous ? 0 : rounds * bytes / device_.reduce_bytes_per_s();
+  return alpha + 1.5 * copy + adding + settings_.servers * update_seconds(action, times);
 }
 
 double Prices::server_seconds(const Action& action, const ComputeTimes& times) const {

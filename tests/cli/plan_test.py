@@ -59,6 +59,20 @@ class Plan(CliTest):
         self.refused("plan", "resnet50", says=["--cluster", "paceline probe"])
         self.refused("plan", "resnet50", "--cluster", "h100", "--workers", "4096", says=["4096", "1024"])
         self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "8", "--explain", "99", says=["--explain 99"])
+        for flag in ("--memory", "--price"):
+            for value in ("-1", "0", "inf", "nan", "2x"):
+                self.refused("plan", *SMALL, "--cluster", "h100", f"{flag}={value}", says=[flag, value])
+        self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "8", "parallel.tensor=3", says=["8 workers", "tensor=3"])
+        self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "8", "--batch", "7", "parallel.tensor=1", "parallel.pipeline=1",
+                     says=["batch of 7", "pipeline=1", "tensor=1"])
+        self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "2", "--probe-top", "1", "train.device=cpu", says=["h100", "cpu", "gpu"])
+
+    def test_a_row_names_the_whole_plan(self):
+        big = ["gpt", "model.layers=24", "model.width=2048", "model.heads=16", "model.input=[1024]", "train.precision=bf16"]
+        arguments = ["plan", *big, "--cluster", "h100", "--workers", "64", "--memory", "10"]
+        text = self.run_paceline(*arguments).stdout
+        for plan in self.json_of(*arguments)["plans"]:
+            self.assertIn(plan["title"].replace(" micro-batches", " micro"), text)
 
     def test_a_size_that_the_command_line_fixes(self):
         found = self.json_of("plan", *SMALL, "--cluster", "h100", "--workers", "8", "parallel.pipeline=2")

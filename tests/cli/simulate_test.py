@@ -76,6 +76,7 @@ class Simulate(CliTest):
         self.refused(*SMALL, "--slow-host", "3", says=["--slow-host", "3:10"])
         self.refused(*SMALL, "--batch", "12", says=["data.batch"])
         self.refused(*SMALL, "timing.slow_workers=[8]", says=["timing.slow_workers", "8"])
+        self.refused(*SMALL, "strategy.name=plan", says=["strategy.name=plan", "--write-recipe"])
         self.refused("simulate", "lenet6", says=["lenet6"])
 
 

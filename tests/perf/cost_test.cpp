@@ -247,6 +247,20 @@ TEST(StepCost, ServersUpdateTheirParts) {
   EXPECT_DOUBLE_EQ(queued.steps_per_s, 1 / (40.0 / 2 / 4 + 3 * 5)) << "once for each push, which keeps the next one out";
 }
 
+TEST(StepCost, WorkersBesideSeveralServersVisitThemInTurn) {
+  HandTimes times;
+  Cluster cluster = even_cluster(1, 0, 4);
+  cluster.devices = 6, cluster.device.memory_bandwidth = {80, Source::measured}, cluster.device.reduce_bandwidth = {20, Source::measured};
+  const auto seconds = [&](int servers) {
+    return cost_of(std::array{visitor()}, {.data = 6, .samples = 2, .servers = servers}, times, cluster).seconds;
+  };
+  EXPECT_DOUBLE_EQ(seconds(1), 2 + 2.5 * 1 + 6 * 2) << "copies of 1 s, and 40 bytes of each of six workers";
+  EXPECT_DOUBLE_EQ(seconds(2), 2 + 2.5 * 1 + 7 * 1) << "halves, one worker behind the other";
+  const double without = seconds(2);
+  times.update = 3;
+  EXPECT_DOUBLE_EQ(seconds(2), without + 3 * 10) << "the last worker has both updated";
+}
+
 TEST(StepCost, AsynchronousWorkersShareTheServersRate) {
   const HandTimes times;
   const Cluster cluster = even_cluster(1000, 0, 4);

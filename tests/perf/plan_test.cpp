@@ -67,6 +67,8 @@ TEST(Plan, TheBoundIsBelowTheCost) {
         ASSERT_TRUE(plan);
         costs.add_cost(*plan);
         EXPECT_LE(costs.bound(choice), plan->cost.seconds * 1.0001) << title_of(choice);
+        EXPECT_LE(costs.bound(*plan), plan->cost.seconds * 1.0001) << title_of(choice);
+        EXPECT_EQ(costs.bound(*plan) > 0, choice.program.pipeline > 1) << title_of(choice);
         ++seen;
       }
     EXPECT_GT(seen, 10);
