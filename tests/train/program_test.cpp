@@ -275,8 +275,6 @@ const ProgramCase kProgramCases[] = {
     {"resnet_pipeline", {"parallel.pipeline=2", "model.network=resnet18", "train.micro_batches=2"}},
     {"hybrid", {"parallel.data=2", "parallel.hybrid=auto"}},
     {"joint_norms", {"parallel.data=2", "model.network=resnet18", "strategy.batch_norm=sync", "strategy.overlap=off"}},
-    {"joint_norms_pipeline",
-     {"parallel.data=2", "parallel.pipeline=2", "model.network=resnet18", "strategy.batch_norm=sync", "train.micro_batches=2"}},
     {"lars", {"parallel.data=2", "optim.name=lars"}},
     {"lars_zero", {"parallel.data=2", "parallel.zero=1", "optim.name=lars"}},
     {"lamb_tensor", {"parallel.tensor=2", "parallel.data=2", "parallel.zero=2", "model.network=gpt", "optim.name=lamb"}},
