@@ -17,7 +17,7 @@ namespace paceline::cli {
 namespace {
 
 struct CheckpointFlags {
-  std::string path, output;
+  std::string path, output, names = "pytorch";
   bool json = false, tensors = false;
 };
 
@@ -157,12 +157,14 @@ int convert(const CheckpointFlags& flags) {
   const auto found = read_newest(flags.path);
   const auto& [file, checkpoint] = found;
   refuse_own_files(file, flags.output);
-  const std::int64_t bytes =
-      observe::patiently("writing " + flags.output, [&] { return train::export_weights(found.second, flags.output); });
+  const bool gpt2 = flags.names == "gpt2";
+  const train::Names names = gpt2 ? train::Names::gpt2 : train::Names::pytorch;
+  const std::int64_t bytes = observe::patiently(
+      "writing " + flags.output, [&] { return train::export_weights(found.second, flags.output, train::kLargestWeights, names); });
   if (flags.json) print_json({{"from", file.string()}, {"to", flags.output}, {"bytes", bytes}});
   else
-    std::cout << fmt::format("{} → {} ({:.1f} MB of weights under PyTorch's names)\n", file.string(), flags.output,
-                             static_cast<double>(bytes) / 1e6);
+    std::cout << fmt::format("{} → {} ({:.1f} MB of weights under {} names)\n", file.string(), flags.output,
+                             static_cast<double>(bytes) / 1e6, gpt2 ? "GPT-2's" : "PyTorch's");
   return kDone;
 }
 
@@ -185,7 +187,11 @@ Action add_checkpoint(CLI::App& app) {
   add_examples(*add("verify", "compare every checksum", verify), {"paceline checkpoint verify runs/demo"});
   CLI::App* sub = add("convert", "write the weights as safetensors under PyTorch's names", convert);
   sub->add_option("OUTPUT", flags->output, "the file to write; a folder/ gets files of at most 5 GB and an index")->required();
+  sub->add_option("--names", flags->names, "pytorch, or gpt2: as Hugging Face's GPT-2 names and transposes the weights of network gpt")
+      ->check(CLI::IsMember({"pytorch", "gpt2"}))
+      ->capture_default_str();
   add_examples(*sub, {"paceline checkpoint convert runs/demo weights.safetensors",
+                      "paceline checkpoint convert runs/gpt gpt2.safetensors --names gpt2",
                       "python3 -c 'from safetensors.torch import load_file; model.load_state_dict(load_file(\"weights.safetensors\"))'"});
   add_examples(app, {"paceline checkpoint show runs/demo", "paceline checkpoint verify runs/demo",
                      "paceline checkpoint convert runs/demo weights.safetensors"});

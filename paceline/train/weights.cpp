@@ -11,6 +11,7 @@
 #include "paceline/base/safetensors.h"
 #include "paceline/step/boxes.h"
 #include "paceline/train/checkpoint_index.h"
+#include "paceline/train/gpt2_names.h"
 #include "paceline/train/recipe.h"
 #include "paceline/train/tensor_file.h"
 
@@ -76,6 +77,17 @@ void take_alias(std::vector<NamedTensor>& saved, const std::string& alias, const
   if (!values.defined()) saved.push_back({parameter, other});
 }
 
+/// Brings weights of Hugging Face's GPT-2 into our layout.
+void take_gpt2(std::vector<NamedTensor>& saved, const std::vector<NamedTensor>& targets, const std::filesystem::path& file) {
+  from_gpt2_layout(saved);
+  const auto has_head = [](const std::vector<NamedTensor>& list) {
+    return std::ranges::find(list, "lm_head.weight", &NamedTensor::name) != list.end();
+  };
+  if (has_head(targets) && !has_head(saved))
+    throw ConfigError(
+        fmt::format("{} has no lm_head.weight, since the head of GPT-2 is its token embedding; use model.tied=true", file.string()));
+}
+
 }  // namespace
 
 std::vector<NamedTensor> model_tensors(nn::Model& module, int rank) {
@@ -123,6 +135,7 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
                       "save model.module.state_dict()",
                       file.string(), kWrapped));
     for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
+    if (has_gpt2_layout(saved)) take_gpt2(saved, targets, file);
   }
   for (const graph::Alias& alias : module.network().aliases()) {
     const std::string prefix(own ? kModel : std::string_view());
@@ -180,8 +193,9 @@ std::vector<NamedTensor> exported(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-std::int64_t export_weights(const Checkpoint& checkpoint, const std::filesystem::path& target, std::int64_t largest) {
-  const std::vector<NamedTensor> tensors = exported(checkpoint);
+std::int64_t export_weights(const Checkpoint& checkpoint, const std::filesystem::path& target, std::int64_t largest, Names names) {
+  std::vector<NamedTensor> tensors = exported(checkpoint);
+  if (names == Names::gpt2) to_gpt2_layout(tensors);
   const safetensors::Metadata metadata = {{"format", "pt"}, {"network", checkpoint.network}};
   std::error_code none;
   if (target.has_filename() && !std::filesystem::is_directory(target, none))

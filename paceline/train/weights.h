@@ -18,13 +18,18 @@ std::vector<NamedTensor> model_tensors(nn::Model& module, int rank = 0);
 std::vector<NamedTensor> sliced_alone(std::vector<NamedTensor> state, nn::Model& module);
 
 /// Reads weights into a module: a file, a folder of files with an index, the index itself, a checkpoint, or the newest one of a run.
-/// "num_batches_tracked" is ignored; anything else that does not fit is a ConfigError with the difference of names and shapes.
+/// Those of Hugging Face's GPT-2 are known by their layout (gpt2_names.h). "num_batches_tracked" is ignored; anything else that does not
+/// fit is a ConfigError with the difference of names and shapes.
 void load_weights(nn::Model& module, const std::filesystem::path& file);
 
 inline constexpr std::int64_t kLargestWeights = std::int64_t{5} << 30;  // bytes of one file of a folder
 
+/// How weights are named and laid out: as PyTorch's modules have them, or as Hugging Face's GPT-2 does.
+enum class Names { pytorch, gpt2 };
+
 /// Writes the model of a checkpoint as PyTorch would name it (num_batches_tracked included): into a file, or, where `target` is a folder or
 /// ends with '/', into files of at most so many bytes with an index. Returns how many bytes they are.
-std::int64_t export_weights(const Checkpoint& checkpoint, const std::filesystem::path& target, std::int64_t largest = kLargestWeights);
+std::int64_t export_weights(const Checkpoint& checkpoint, const std::filesystem::path& target, std::int64_t largest = kLargestWeights,
+                            Names names = Names::pytorch);
 
 }  // namespace paceline::train
