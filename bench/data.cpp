@@ -1,6 +1,7 @@
-// How fast one core feeds: CIFAR-sized images with crop and flip, and a folder of JPEGs against the decoder alone.
+// How fast one core feeds: CIFAR-sized images with crop and flip, a folder of JPEGs against the decoder alone, and windows of tokens.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include "paceline/base/temporary_folder.h"
 #include "paceline/data/loader.h"
 #include "paceline/data/picture.h"
+#include "paceline/data/token_file.h"
 #if PACELINE_WITH_JPEG
 #include <jpeglib.h>
 #endif
@@ -19,22 +21,22 @@
 namespace paceline::bench {
 namespace {
 
-/// Images a second that a loader without background threads gives: all the work is in this thread.
-double images_per_s(const data::Dataset& dataset, std::int64_t batch, bool augment, int rounds) {
+/// Samples a second that a loader without background threads gives: all the work is in this thread.
+double samples_per_s(const data::Dataset& dataset, std::int64_t batch, bool augment, int rounds) {
   data::LoaderOptions options;
   options.batch = batch;
   options.augment = augment;
   const auto loader = data::make_loader(dataset, options);
   std::vector<double> rates;
   for (int round = 0; round < rounds; ++round) {
-    std::int64_t images = 0;
+    std::int64_t samples = 0;
     loader->start(round, batch);
     const double took = time_of(
         [&] {
-          while (const data::Batch* made = loader->next()) images += made->count;
+          while (const data::Batch* made = loader->next()) samples += made->count;
         },
         0);
-    rates.push_back(static_cast<double>(images) / took);
+    rates.push_back(static_cast<double>(samples) / took);
   }
   return median(rates);
 }
@@ -114,7 +116,7 @@ Row jpeg_row(int rounds) {
   data::Picture picture;
   std::vector<double> ours, decoder;
   for (int round = 0; round < rounds; ++round) {
-    ours.push_back(images_per_s(*dataset, 32, true, 1));
+    ours.push_back(samples_per_s(*dataset, 32, true, 1));
     const double took = time_of(
         [&] {
           for (const auto& file : folder.files()) {
@@ -133,6 +135,41 @@ Row jpeg_row(int rounds) {
 }
 #endif
 
+/// Windows of GPT-2's size from a mapped file in the order of an epoch, against the same number of tokens widened from memory in order.
+Row token_row(int rounds) {
+  constexpr std::int64_t kContext = 1024, kBatch = 16, kTokens = 32 << 20;
+  const TemporaryFolder folder;
+  std::vector<std::uint32_t> tokens(kTokens);
+  RandomStream random(1, Purpose::data);
+  for (std::uint32_t& token : tokens) token = static_cast<std::uint32_t>(random.below(50257));
+  data::write_token_file(folder / "train.bin", tokens, 16);
+  data::write_token_file(folder / "val.bin", {tokens.data(), kContext + 1}, 16);
+  data::DataConfig config;
+  config.name = "tokens", config.root = folder.path().string(), config.context = kContext;
+  const auto dataset = data::make_dataset(config, data::Split::train, 0);
+  const std::vector<std::uint16_t> narrow(tokens.begin(), tokens.end());
+  std::vector<std::int64_t> inputs(kBatch * kContext), targets(inputs.size());
+  std::vector<double> ours, peer;
+  for (int round = 0; round < rounds; ++round) {
+    ours.push_back(samples_per_s(*dataset, kBatch, true, 1) * kContext);
+    std::int64_t widened = 0;
+    const double took = time_of(
+        [&] {
+          for (; widened + kBatch * kContext < kTokens; widened += kBatch * kContext) {
+            std::copy_n(narrow.begin() + widened, inputs.size(), inputs.begin());
+            std::copy_n(narrow.begin() + widened + 1, targets.size(), targets.begin());
+          }
+        },
+        0);
+    peer.push_back(static_cast<double>(widened) / took);
+  }
+  return {{"what", "tokens of 16 bits, windows of 1024 in the epoch's order"},
+          {"tokens_per_s", median(ours)},
+          {"peer", "widening them in order"},
+          {"peer_tokens_per_s", median(peer)},
+          {"ratio", median(ours) / median(peer)}};
+}
+
 }  // namespace
 
 std::vector<Row> bench_data(const Options& options, const Say& say) {
@@ -150,14 +187,16 @@ std::vector<Row> bench_data(const Options& options, const Say& say) {
   say(config.name);
   const auto images = data::make_dataset(config, data::Split::train, 0);
   rows.push_back({{"what", fmt::format("{} 3x32x32, crop and flip", config.name)},
-                  {"images_per_s", images_per_s(*images, batch, true, options.rounds)}});
+                  {"images_per_s", samples_per_s(*images, batch, true, options.rounds)}});
   config.augment = false;
   rows.push_back(
-      {{"what", fmt::format("{} 3x32x32, as it is", config.name)}, {"images_per_s", images_per_s(*images, batch, false, options.rounds)}});
+      {{"what", fmt::format("{} 3x32x32, as it is", config.name)}, {"images_per_s", samples_per_s(*images, batch, false, options.rounds)}});
 #if PACELINE_WITH_JPEG
   say("a folder of JPEGs");
   rows.push_back(jpeg_row(options.rounds));
 #endif
+  say("windows of tokens");
+  rows.push_back(token_row(options.rounds));
   return rows;
 }
 

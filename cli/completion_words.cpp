@@ -65,7 +65,8 @@ CompletionWords completion_words(const CLI::App& root) {
 
   CompletionWords words;
   words.keys = all_keys();
-  const std::set<std::string_view> with_keys = {"train", "compare", "scale", "run"};
+  const std::set<std::string_view> with_keys = {"train", "compare", "scale", "run", "evaluate", "predict", "sample"},
+                                   with_files = {"checkpoint", "tokenize"};
   for (const CLI::App* sub : root.get_subcommands(everything)) {
     CompletionCommand command{sub->get_name(), sub->get_description(), {}, {}};
     add_flags(*sub, command);
@@ -73,7 +74,7 @@ CompletionWords completion_words(const CLI::App& root) {
       command.words.insert(command.words.end(), own->second.begin(), own->second.end());
     command.takes_keys = with_keys.contains(command.name);
     command.takes_model_keys = command.name == "graph";
-    command.takes_files = command.takes_keys || command.name == "checkpoint";
+    command.takes_files = command.takes_keys || with_files.contains(command.name);
     words.commands.push_back(std::move(command));
   }
   return words;

@@ -1,5 +1,7 @@
 #include "paceline/data/dataset.h"
 
+#include "paceline/data/tokenizer.h"
+
 namespace paceline::data {
 
 void DataConfig::describe(Section& section) {
@@ -32,8 +34,12 @@ void DataConfig::describe(Section& section) {
   section.field("image_size", image_size, "image_folder: side of the picture that the network gets").at_least(1).at_most(kMostPixels);
   section.field("shape", shape, "shapes, random: channels, height and width of a sample").at_least(1).at_most(kMostPixels);
   section.field("classes", classes, "shapes, random: number of classes").at_least(1);
-  section.field("context", context, "text: characters a sample").at_least(1);
+  section.field("context", context, "text, tokens: characters or tokens a sample").at_least(1);
+  section.field("vocabulary", vocabulary, "tokens: how many there are; 0: what tokens.json or the files' headers say").at_least(0);
+  section.field("token_bits", token_bits, "tokens: bits of one in files without a header, 16 or 32").at_least(16).at_most(32);
 }
+
+std::unique_ptr<const Tokenizer> Dataset::tokenizer() const { return nullptr; }
 
 AugmentPlan Dataset::plan(std::int64_t, RandomStream*) const { throw InternalError("only a dataset with pixels() has plans"); }
 

@@ -21,6 +21,8 @@
 
 namespace paceline::data {
 
+class Tokenizer;
+
 /// [data] of a recipe.
 struct DataConfig {
   std::string name = "shapes";
@@ -41,7 +43,9 @@ struct DataConfig {
   std::int64_t image_size = 224;                  // image folders: side of the picture that the network gets
   std::vector<std::int64_t> shape = {3, 32, 32};  // shapes, random: of one sample
   std::int64_t classes = 10;                      // shapes, random
-  std::int64_t context = 128;                     // text: characters a sample
+  std::int64_t context = 128;                     // text, tokens: characters or tokens a sample
+  std::int64_t vocabulary = 0;                    // tokens: how many there are; 0: what the files say
+  std::int64_t token_bits = 16;                   // tokens: of one, in files without a header
 
   void describe(Section& section);
 };
@@ -93,6 +97,8 @@ class Dataset {
   virtual AugmentPlan plan(std::int64_t index, RandomStream* random) const;
   /// For text: the byte that each token stands for, ascending. Empty for images.
   virtual std::string_view vocabulary() const { return {}; }
+  /// For text and tokens: between them. Null where the data is something else, or nobody knows how its tokens were made.
+  virtual std::unique_ptr<const Tokenizer> tokenizer() const;
 };
 
 using MakeDataset = std::unique_ptr<Dataset> (*)(const DataConfig&, Split, std::uint64_t seed);

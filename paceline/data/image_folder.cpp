@@ -13,8 +13,7 @@
 
 #include "paceline/base/files.h"
 #include "paceline/data/files.h"
-#include "paceline/data/picture.h"
-#include "paceline/data/resize.h"
+#include "paceline/data/picture_input.h"
 #include "paceline/data/sets.h"
 
 namespace paceline::data {
@@ -93,11 +92,6 @@ std::vector<Sample> list_samples(const fs::path& folder, const std::vector<std::
   return samples;
 }
 
-Box middle_box(PictureSize size) {
-  const float side = static_cast<float>(std::min(size.width, size.height)) * 224.0f / 256.0f;
-  return {(static_cast<float>(size.width) - side) / 2, (static_cast<float>(size.height) - side) / 2, side, side};
-}
-
 Box draw_box(PictureSize size, RandomStream& random) {
   const auto width = static_cast<float>(size.width), height = static_cast<float>(size.height);
   for (int attempt = 0; attempt < 10; ++attempt) {
@@ -107,14 +101,7 @@ Box draw_box(PictureSize size, RandomStream& random) {
     if (box_width > width || box_height > height) continue;
     return {random.uniform(0, width - box_width), random.uniform(0, height - box_height), box_width, box_height};
   }
-  return middle_box(size);
-}
-
-/// The largest power of two by which a picture may shrink while the box still has a pixel for every pixel of the output.
-int shrink_for(const Box& box, std::int64_t side) {
-  int shrink = 1;
-  while (shrink < 8 && std::min(box.width, box.height) >= static_cast<float>(2 * shrink * side)) shrink *= 2;
-  return shrink;
+  return middle_box(size, kMiddleShare);
 }
 
 class ImageFolder final : public Dataset {
@@ -139,11 +126,6 @@ class ImageFolder final : public Dataset {
   }
 
   void read(std::int64_t index, RandomStream* random, Batch& batch, std::int64_t slot) const override {
-    // Each thread that reads keeps its buffers.
-    static thread_local struct {
-      Picture picture;
-      Resizer resizer;
-    } work;
     const Sample& sample = samples_[index];
     const std::string file = folder_ + sample.file;
     const std::string content = read_file(file);
@@ -151,15 +133,10 @@ class ImageFolder final : public Dataset {
     const PictureSize size = picture_size(file, bytes);
 
     const std::int64_t side = config_.image_size;
-    Box box = random && random_box_ ? draw_box(size, *random) : middle_box(size);
+    const Box box = random && random_box_ ? draw_box(size, *random) : middle_box(size, kMiddleShare);
     const AugmentPlan plan = draw_plan(config_, index, side, side, random);
-
-    decode_picture(file, bytes, shrink_for(box, side), work.picture, Resizer::needed(box, static_cast<int>(side)));
-    const float shrunk_x = static_cast<float>(work.picture.whole.width) / static_cast<float>(size.width);
-    const float shrunk_y = static_cast<float>(work.picture.whole.height) / static_cast<float>(size.height);
-    box = {box.x * shrunk_x, box.y * shrunk_y, box.width * shrunk_x, box.height * shrunk_y};
     float* out = batch.inputs.data() + slot * sample_floats();
-    work.resizer.resize(work.picture, box, static_cast<int>(side), plan.flip, normalisation_, out);
+    resize_box(file, bytes, size, box, side, plan.flip, normalisation_, out);
     blank_cutout(plan, 3, side, side, out);
     batch.targets[slot] = sample.label;
   }

@@ -12,6 +12,7 @@ std::unique_ptr<Dataset> make_cifar10(const DataConfig& config, Split split, std
 std::unique_ptr<Dataset> make_cifar100(const DataConfig& config, Split split, std::uint64_t seed);
 std::unique_ptr<Dataset> make_image_folder(const DataConfig& config, Split split, std::uint64_t seed);
 std::unique_ptr<Dataset> make_text(const DataConfig& config, Split split, std::uint64_t seed);
+std::unique_ptr<Dataset> make_tokens(const DataConfig& config, Split split, std::uint64_t seed);
 
 /// data.train_samples or data.test_samples of the `available` ones; 0 means all. Throws ConfigError where there are not so many.
 std::int64_t samples_to_use(const DataConfig& config, Split split, std::int64_t available);

@@ -10,6 +10,7 @@
 #include "paceline/base/files.h"
 #include "paceline/data/files.h"
 #include "paceline/data/sets.h"
+#include "paceline/data/tokenizer.h"
 
 namespace paceline::data {
 namespace {
@@ -22,6 +23,7 @@ class TextSet final : public Dataset {
   const Info& info() const override { return info_; }
   std::int64_t size() const override { return windows_; }
   std::string_view vocabulary() const override { return vocabulary_; }
+  std::unique_ptr<const Tokenizer> tokenizer() const override { return make_character_tokenizer(vocabulary_); }
 
   void prepare(Batch& batch, std::int64_t count) const override {
     batch.count = count;

@@ -22,7 +22,7 @@ class Looking(CliTest):
         keys = {name: [row["key"] for row in rows] for name, rows in shelves.items()}
         for network in ["mlp", "lenet5", "alexnet", "vgg16", "vgg19", "resnet18", "resnet50", "resnet50_v2", "inception_v3", "mobilenet_v1", "gpt"]:
             self.assertIn(network, keys["networks"])
-        for dataset in ["shapes", "random", "mnist", "cifar10", "cifar100", "image_folder", "text"]:
+        for dataset in ["shapes", "random", "mnist", "cifar10", "cifar100", "image_folder", "text", "tokens"]:
             self.assertIn(dataset, keys["datasets"])
         for optimizer in ["sgd", "adam", "adamw", "lars", "lamb"]:
             self.assertIn(optimizer, keys["optimizers"])
@@ -76,7 +76,7 @@ class Looking(CliTest):
         self.assertIn("a step of 128 samples", self.run_paceline(*arguments).stdout)
 
     def test_every_command_has_help_with_examples(self):
-        names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "help", "run", "algorithm", "compare", "scale"]
+        names = ["train", "graph", "list", "doctor", "bench", "checkpoint show", "checkpoint verify", "checkpoint convert", "completions", "help", "run", "algorithm", "compare", "scale", "tokenize", "evaluate", "predict", "sample"]
         for name in names:
             text = self.run_paceline(*name.split(), "--help").stdout
             self.assertIn("Examples:", text, name)

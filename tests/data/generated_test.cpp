@@ -107,7 +107,7 @@ TEST(Shapes, KindsDifferInWhatTheyCover) {
 }
 
 TEST(Datasets, EveryRowOfTheTableIsFoundAndOthersAreRefused) {
-  EXPECT_EQ(datasets().size(), 7u);
+  EXPECT_EQ(datasets().size(), 8u);
   for (const auto& entry : datasets()) EXPECT_FALSE(entry.help.empty());
   EXPECT_THAT(message_of<ConfigError>([] { make_dataset(config_of("cifar-10"), Split::train, 0); }),
               testing::HasSubstr("did you mean 'cifar10'"));
@@ -123,7 +123,7 @@ TEST(Datasets, TheConfigurationDescribesEveryField) {
   EXPECT_EQ(config.name, "mnist");
   EXPECT_EQ(config.shape, (std::vector<std::int64_t>{1, 28, 28}));
   EXPECT_EQ(config.cutout, 8);
-  EXPECT_EQ(recipe.sections()[0].fields().size(), 19u);
+  EXPECT_EQ(recipe.sections()[0].fields().size(), 21u);
   EXPECT_THROW(recipe.set("data.batch=0"), ConfigError);
   EXPECT_THROW(recipe.set("data.name=minst"), ConfigError);
   EXPECT_THROW(recipe.set("data.residency=moon"), ConfigError);

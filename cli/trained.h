@@ -1,0 +1,29 @@
+// What commands on a trained network have in common: the run, and settings that change its recipe.
+#pragma once
+
+#include "command.h"
+#include "paceline/train/trained_run.h"
+
+namespace paceline::cli {
+
+struct TrainedFlags {
+  std::string run;
+  std::vector<std::string> settings;
+  bool json = false;
+};
+
+/// Adds RUN and --json.
+inline void add_trained_flags(CLI::App& app, TrainedFlags& flags) {
+  app.add_option("RUN", flags.run, "a run's folder (its newest good checkpoint) or a checkpoint")->required();
+  add_json_flag(app, flags.json);
+}
+
+/// The network of the flags' run, on other data or another device where the settings say so. ConfigError where a word is no assignment.
+inline train::TrainedRun open_trained(const TrainedFlags& flags) {
+  for (const std::string& word : flags.settings)
+    if (!is_assignment(word))
+      throw ConfigError("'" + word + "' is no setting; expected section.key=value, as data.root=DIR or train.device=cpu");
+  return {flags.run, [&](Config& config) { read_settings(config, flags.settings); }};
+}
+
+}  // namespace paceline::cli

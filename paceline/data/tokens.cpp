@@ -1,0 +1,171 @@
+// tokens: text that was encoded before, in files of 16 or 32 bits a token (token_file.h), which are mapped and never read as a whole.
+//
+// data.root is a file, a folder (its *.bin), a pattern (shards/*.bin) or several of these with commas between. Files with "val" or "test"
+// in their names are for the test where others are there for training; otherwise the first nine tenths of every file are for training.
+//
+// A sample is a window of `context` tokens, its targets are the tokens one further. Windows do not overlap and do not reach from one file
+// into the next; the seed draws their order. With augmentation each starts up to context−1 tokens later, as in `text`.
+#include <fmt/format.h>
+#include <glob.h>
+
+#include <algorithm>
+
+#include "paceline/data/files.h"
+#include "paceline/data/sets.h"
+#include "paceline/data/token_file.h"
+#include "paceline/data/tokenizer.h"
+
+namespace paceline::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kHolds = "a .bin file of tokens, a folder or a pattern of them, or several with commas between";
+
+/// Files that a pattern of the shell names, in alphabetical order.
+std::vector<fs::path> matching(const std::string& pattern) {
+  glob_t found{};
+  std::vector<fs::path> files;
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  ::globfree(&found);
+  if (files.empty()) throw DataError(pattern, fmt::format("matches no file; data.root must be {}", kHolds));
+  return files;
+}
+
+std::vector<fs::path> files_at(const std::string& place) {
+  std::error_code ignored;
+  if (!is_there(place) && place.find_first_of("*?[") != std::string::npos) return matching(place);
+  if (!is_there(place)) throw DataError(place, fmt::format("no such file or folder; data.root must be {}", kHolds));
+  if (!fs::is_directory(place, ignored)) return {place};
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(place))
+    if (entry.path().extension() == ".bin") files.push_back(entry.path());
+  if (files.empty()) throw DataError(place, "has no *.bin in it; make them with paceline tokenize");
+  std::ranges::sort(files);
+  return files;
+}
+
+std::vector<fs::path> list_files(const DataConfig& config) {
+  std::string rest = config.root.empty() ? find_root(config, "tokens", kHolds).string() : config.root;
+  if (is_there(rest)) return files_at(rest);  // a comma may be part of its name
+  std::vector<fs::path> files;
+  for (std::size_t comma = 0; comma != std::string::npos; rest.erase(0, comma + 1)) {
+    comma = rest.find(',');
+    const auto some = files_at(rest.substr(0, comma));
+    files.insert(files.end(), some.begin(), some.end());
+    if (comma == std::string::npos) break;
+  }
+  return files;
+}
+
+bool is_for_test(const fs::path& file) {
+  std::string name = file.filename().string();
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name.find("val") != std::string::npos || name.find("test") != std::string::npos;
+}
+
+/// Tokens [begin, end) of a file are for this split; `first` is its first window among those of all.
+struct Shard {
+  TokenFile file;
+  std::int64_t begin = 0, end = 0, first = 0;
+
+  std::int64_t windows(std::int64_t context) const { return std::max<std::int64_t>(end - begin - 1, 0) / context; }
+};
+
+std::vector<Shard> open_shards(const DataConfig& config, const std::vector<fs::path>& files, Split split) {
+  const auto tests = std::ranges::count_if(files, is_for_test);
+  const bool named = tests > 0 && tests < std::ssize(files);
+  std::vector<Shard> shards;
+  std::int64_t windows = 0;
+  for (const fs::path& path : files) {
+    if (named && is_for_test(path) != (split == Split::test)) continue;
+    Shard shard{.file = TokenFile(path, static_cast<int>(config.token_bits))};
+    const std::int64_t count = shard.file.size(), cut = count / 10 * 9 + count % 10 * 9 / 10;
+    shard.begin = named || split == Split::train ? 0 : cut;
+    shard.end = named || split == Split::test ? count : cut;
+    shard.first = windows;
+    windows += shard.windows(config.context);
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+std::int64_t vocabulary_of(const DataConfig& config, const std::vector<fs::path>& files, const TokenFile& first) {
+  if (config.vocabulary > 0) return config.vocabulary;
+  if (const auto described = describe_tokens(files.front().parent_path())) return described->vocabulary;
+  if (first.vocabulary()) return *first.vocabulary();
+  throw ConfigError(
+      fmt::format("{} has no header that names its tokenizer, and there is no {} beside it; set data.vocabulary to the number "
+                  "of its tokens (GPT-2: 50257)",
+                  first.path().string(), kTokensFile));
+}
+
+class TokenSet final : public Dataset {
+ public:
+  TokenSet(Info info, fs::path folder, std::vector<Shard> shards, std::int64_t windows)
+      : info_(std::move(info)), folder_(std::move(folder)), shards_(std::move(shards)), windows_(windows) {}
+
+  const Info& info() const override { return info_; }
+  std::int64_t size() const override { return windows_; }
+  std::unique_ptr<const Tokenizer> tokenizer() const override { return tokenizer_of(folder_); }
+
+  void prepare(Batch& batch, std::int64_t count) const override {
+    batch.count = count;
+    batch.tokens.resize(static_cast<std::size_t>(count * context()));
+    batch.targets.resize(batch.tokens.size());
+  }
+
+  void read(std::int64_t index, RandomStream* random, Batch& batch, std::int64_t slot) const override {
+    const auto behind = std::ranges::upper_bound(shards_, index, {}, &Shard::first);
+    const Shard& shard = *std::prev(behind);
+    const std::int64_t last_start = shard.end - context() - 1;
+    std::int64_t start = shard.begin + (index - shard.first) * context();
+    if (random) start += static_cast<std::int64_t>(random->below(static_cast<std::uint64_t>(std::min(context(), last_start - start + 1))));
+    const auto place = static_cast<std::size_t>(slot * context()), count = static_cast<std::size_t>(context());
+    shard.file.read(start, std::span(batch.tokens).subspan(place, count), info_.classes);
+    shard.file.read(start + 1, std::span(batch.targets).subspan(place, count), info_.classes);
+  }
+
+ private:
+  std::int64_t context() const { return info_.input[0]; }
+
+  Info info_;
+  fs::path folder_;
+  std::vector<Shard> shards_;
+  std::int64_t windows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_tokens(const DataConfig& config, Split split, std::uint64_t) {
+  if (config.token_bits != 16 && config.token_bits != 32)
+    throw ConfigError(fmt::format("data.token_bits={}: tokens have 16 or 32 bits", config.token_bits));
+  const std::vector<fs::path> files = list_files(config);
+  std::vector<Shard> shards = open_shards(config, files, split);
+  const std::int64_t vocabulary = vocabulary_of(config, files, shards.front().file),
+                     windows = [&] { return shards.back().first + shards.back().windows(config.context); }();
+  if (windows < 1)
+    throw DataError(
+        files.front().string(),
+        fmt::format("its {} part has no window of data.context={} tokens and their targets; lower data.context or take longer files",
+                    split == Split::train ? "training" : "test", config.context));
+  // Before the run starts, as far as that takes no time to speak of; read() looks at every window anyway.
+  constexpr std::int64_t kLookedThrough = std::int64_t{1} << 30;  // bytes
+  std::int64_t looked = 0;
+  for (const Shard& shard : shards) {
+    const std::int64_t left = (kLookedThrough - looked) / (shard.file.bits() / 8), count = std::min(shard.end - shard.begin, left);
+    shard.file.check(shard.begin, shard.begin + count, vocabulary);
+    looked += count * (shard.file.bits() / 8);
+  }
+  Info info{.key = config.name,
+            .input = {config.context},
+            .classes = vocabulary,
+            .tokens = true,
+            .mean = {},
+            .deviation = {},
+            .target = {config.context}};
+  return std::make_unique<TokenSet>(std::move(info), files.front().parent_path(), std::move(shards),
+                                    samples_to_use(config, split, windows));
+}
+
+}  // namespace paceline::data

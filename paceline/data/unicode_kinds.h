@@ -1,0 +1,22 @@
+// The kinds of characters that GPT-2's tokenizer tells apart.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace paceline::data {
+
+enum class CharacterKind { letter, number, space, other };
+
+/// Unicode's general categories L* and N*, and the property White_Space.
+CharacterKind kind_of(char32_t character);
+
+struct Character {
+  CharacterKind kind = CharacterKind::other;
+  std::size_t bytes = 1;
+};
+
+/// The character of UTF-8 at the beginning of a text that is not empty. A byte with which none begins is one by itself, of kind other.
+Character first_character(std::string_view text);
+
+}  // namespace paceline::data
