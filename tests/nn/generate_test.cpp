@@ -15,11 +15,11 @@
 namespace paceline::nn {
 namespace {
 
-constexpr std::int64_t kPositions = 12, kTokens = 11;
+constexpr std::int64_t kWindow = 12, kWords = 11;
 
-std::shared_ptr<GraphModule> small_gpt(bool tied = false) {
+std::shared_ptr<GraphModule> generating_gpt(bool tied = false) {
   graph::ModelConfig config;
-  config.network = "gpt", config.input = {kPositions}, config.classes = kTokens, config.layers = 2, config.width = 12, config.heads = 3;
+  config.network = "gpt", config.input = {kWindow}, config.classes = kWords, config.layers = 2, config.width = 12, config.heads = 3;
   config.tied = tied;
   GraphModule::Options options;
   options.dtype = c10::kDouble;
@@ -38,11 +38,11 @@ at::Tensor plain_logits(GraphModule& module, const at::Tensor& tokens) {
 
 TEST(Decoder, SaysOfEveryPieceWhatOnePassSays) {
   for (const bool tied : {false, true}) {
-    const auto module = small_gpt(tied);
-    const at::Tensor tokens = at::remainder(at::arange(2 * kPositions) * 7 + 3, kTokens).reshape({2, kPositions});
+    const auto module = generating_gpt(tied);
+    const at::Tensor tokens = at::remainder(at::arange(2 * kWindow) * 7 + 3, kWords).reshape({2, kWindow});
     const at::Tensor whole = plain_logits(*module, tokens);
     Decoder decoder(*module);
-    ASSERT_EQ(decoder.positions(), kPositions);
+    ASSERT_EQ(decoder.positions(), kWindow);
     for (int round = 0; round < 2; ++round, decoder.clear()) {
       for (const std::int64_t count : {3, 1, 1, 4, 1, 2}) {
         const at::Tensor logits = decoder.read(tokens.narrow(1, decoder.length(), count));
@@ -61,11 +61,11 @@ TEST(Decoder, NetworksOfPicturesHaveNone) {
 }
 
 TEST(Generate, WithoutChanceItIsWhatTheWholeTextSaysEachTime) {
-  const auto made_here = small_gpt();
+  const auto made_here = generating_gpt();
   GraphModule& module = *made_here;
   std::vector<std::int64_t> text = {1, 4}, made;
-  generate(module, kTokens, text, kPositions - 2, {.temperature = 0}, [&](std::int64_t token) { return made.push_back(token), true; });
-  ASSERT_EQ(std::ssize(made), kPositions - 2);
+  generate(module, kWords, text, kWindow - 2, {.temperature = 0}, [&](std::int64_t token) { return made.push_back(token), true; });
+  ASSERT_EQ(std::ssize(made), kWindow - 2);
   for (const std::int64_t token : made) {
     const at::Tensor logits = plain_logits(module, at::tensor(text, at::kLong).unsqueeze(0));
     EXPECT_EQ(token, logits[0][std::ssize(text) - 1].argmax().item<std::int64_t>());
@@ -74,11 +74,11 @@ TEST(Generate, WithoutChanceItIsWhatTheWholeTextSaysEachTime) {
 }
 
 TEST(Generate, ATextMayBeLongerThanTheContext) {
-  const auto made_here = small_gpt();
+  const auto made_here = generating_gpt();
   GraphModule& module = *made_here;
   const auto texts = [&](std::vector<std::int64_t> prompt, std::uint64_t seed) {
     std::vector<std::int64_t> made;
-    generate(module, kTokens, std::move(prompt), 40, {.seed = seed}, [&](std::int64_t token) { return made.push_back(token), true; });
+    generate(module, kWords, std::move(prompt), 40, {.seed = seed}, [&](std::int64_t token) { return made.push_back(token), true; });
     return made;
   };
   EXPECT_EQ(texts({1}, 3).size(), 40u);
@@ -86,23 +86,23 @@ TEST(Generate, ATextMayBeLongerThanTheContext) {
   EXPECT_NE(texts({1}, 3), texts({1}, 4));
   // Of a prompt that is too long, the last positions count.
   std::vector<std::int64_t> prompt(30, 2), other(30, 2);
-  other[30 - kPositions - 1] = 9;
+  other[30 - kWindow - 1] = 9;
   EXPECT_EQ(texts(prompt, 3), texts(other, 3));
-  other[30 - kPositions] = 9;
+  other[30 - kWindow] = 9;
   EXPECT_NE(texts(prompt, 3), texts(other, 3));
   // The 12 positions are full after 11 tokens; the next one comes from the last 6.
   std::vector<std::int64_t> text = {1};
-  generate(module, kTokens, {1}, 13, {.temperature = 0}, [&](std::int64_t token) { return text.push_back(token), true; });
-  const std::vector<std::int64_t> half(text.end() - 1 - kPositions / 2, text.end() - 1);
+  generate(module, kWords, {1}, 13, {.temperature = 0}, [&](std::int64_t token) { return text.push_back(token), true; });
+  const std::vector<std::int64_t> half(text.end() - 1 - kWindow / 2, text.end() - 1);
   EXPECT_EQ(text.back(),
-            plain_logits(module, at::tensor(half, at::kLong).unsqueeze(0))[0][kPositions / 2 - 1].argmax().item<std::int64_t>());
+            plain_logits(module, at::tensor(half, at::kLong).unsqueeze(0))[0][kWindow / 2 - 1].argmax().item<std::int64_t>());
 }
 
 TEST(Generate, EndsWhenItIsTold) {
-  const auto made_here = small_gpt();
+  const auto made_here = generating_gpt();
   GraphModule& module = *made_here;
   int made = 0;
-  generate(module, kTokens, {1}, 40, {}, [&](std::int64_t) { return ++made < 5; });
+  generate(module, kWords, {1}, 40, {}, [&](std::int64_t) { return ++made < 5; });
   EXPECT_EQ(made, 5);
 }
 
