@@ -155,17 +155,15 @@ int run_plan(const PlanFlags& flags) {
   };
   perf::PlanQuestion question = ask();
   perf::Plans plans = observe::patiently("searching for plans", [&] { return perf::make_plans(question); });
-  const auto check = [&] {
-    const auto found = static_cast<std::int64_t>(plans.exact.size());
-    if (flags.explain > found)
-      throw ConfigError(fmt::format("--explain {}: there {} {}; use 1 to {}", flags.explain, found == 1 ? "is" : "are", found, found));
-  };
-  check();
+  const auto found = static_cast<std::int64_t>(plans.exact.size());
+  if (flags.explain > found)
+    throw ConfigError(fmt::format("--explain {}: there {} {}; use 1 to {}", flags.explain, found == 1 ? "is" : "are", found, found));
   if (flags.probe_top > 0) {
     perf::keep_steps(kept, probe_top(flags, words, recipe, question, plans));
     inputs.steps = perf::read_steps(kept);
-    question = ask(), plans = perf::make_plans(question);
-    check();
+    question = ask();
+    for (perf::Plan& plan : plans.exact) plan = perf::cost_choice(question, plan.choice);
+    std::ranges::stable_sort(plans.exact, {}, &perf::Plan::step_s);
   }
   if (!flags.recipe.empty())
     write_plan_recipe(flags, recipe, plans.exact[static_cast<std::size_t>(std::max<std::int64_t>(flags.explain, 1)) - 1]);

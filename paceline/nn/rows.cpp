@@ -99,7 +99,8 @@ at::Tensor gelu_gradient_with_sums(const at::Tensor& gradient, const at::Tensor&
 namespace {
 
 bool has_norm_kernels(const at::Tensor& x, const NormWeights& weights) {
-  return has_row_kernels(x, weights.gradients[0]) && x.size(-1) <= kMostFeatures && weights.scale.scalar_type() == x.scalar_type();
+  return !weights.gradients.empty() && has_row_kernels(x, weights.gradients[0]) && x.size(-1) <= kMostFeatures &&
+         weights.scale.scalar_type() == x.scalar_type();
 }
 
 }  // namespace

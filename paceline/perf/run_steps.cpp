@@ -53,6 +53,7 @@ std::vector<RunStep> read_steps(const std::string& file) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     if (!(steps[i].seconds > 0) || !std::isfinite(steps[i].seconds))
       throw ConfigError(fmt::format("{}: steps[{}] has {} s for a step, which takes more than 0; delete it", file, i, steps[i].seconds));
+    if (steps[i].way.empty()) throw ConfigError(fmt::format("{}: steps[{}].way is empty; delete it", file, i));
     if (steps[i].batch < 1) throw ConfigError(fmt::format("{}: steps[{}] has a batch of {}; delete it", file, i, steps[i].batch));
   }
   return steps;

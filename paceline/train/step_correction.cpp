@@ -20,7 +20,7 @@ constexpr std::string_view kDetails[] = {"parallel.sequence", "parallel.hybrid",
                                          "parallel.chunks",   "train.micro_batches", "train.recompute",    "train.storage",
                                          "comm.algorithm",    "comm.gradient_dtype", "strategy.bucket_mb", "strategy.period",
                                          "ps.servers"};
-constexpr std::string_view kAlways[] = {"parallel.workers", "strategy.name"};
+constexpr std::string_view kAlways[] = {"parallel.workers", "strategy.name"};  // the first words of a way
 
 std::string key_of(std::string_view word) { return std::string(word.substr(0, word.find('='))); }
 
@@ -96,16 +96,18 @@ std::optional<double> StepCorrection::ratio(std::size_t step, const Recipe& reci
 double StepCorrection::factor(const Recipe& recipe) const {
   if (steps_.empty()) return 1;
   const std::vector<std::string> way = way_of(recipe), kind = kind_of(way);
-  std::map<std::int64_t, std::pair<double, int>> alike, same;  // by batch: sum of logarithms, and of how many
+  std::map<std::int64_t, std::pair<double, int>> any, alike, same;  // by batch: sum of logarithms, and of how many
   for (std::size_t i = 0; i < steps_.size(); ++i) {
-    if (steps_[i].optimizer != recipe.optim.name || kind_of(steps_[i].way) != kind) continue;
+    const std::vector<std::string>& other = steps_[i].way;
+    if (steps_[i].optimizer != recipe.optim.name || other.front() != way.front()) continue;
     const std::optional<double> off = ratio(i, recipe);
     if (!off || !(*off > 0)) continue;
     const auto add = [&](auto& sums) { sums[steps_[i].batch].first += std::log(*off), ++sums[steps_[i].batch].second; };
-    add(alike);
-    if (steps_[i].way == way) add(same);
+    add(any);
+    if (kind_of(other) == kind) add(alike);
+    if (other == way) add(same);
   }
-  const auto& found = same.empty() ? alike : same;
+  const auto& found = !same.empty() ? same : !alike.empty() ? alike : any;
   if (found.empty()) return 1;
   const auto mean = [](const auto& entry) { return entry.second.first / entry.second.second; };
   const auto above = found.lower_bound(recipe.data.batch);

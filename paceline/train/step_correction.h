@@ -27,9 +27,9 @@ class StepCorrection {
   /// `predict`: seconds of a recipe's step as the model has them.
   StepCorrection(const graph::Graph& graph, std::vector<perf::RunStep> steps, std::function<double(const Recipe&)> predict);
 
-  /// Measured over predicted seconds of runs of this network that share the work as this one; those that agree in everything count alone
-  /// where there are any. At a batch between two on the line through both, by logarithms; beyond them as at the nearest. 1 where there was
-  /// no such run.
+  /// Measured over predicted seconds of the runs of this network that are most like this one: that agree in everything, else that share the
+  /// work as it does, else that have as many workers. At a batch between two on the line through both, by logarithms; beyond them as at the
+  /// nearest. 1 where there was no such run.
   double factor(const Recipe& recipe) const;
   /// Of this very run, where it was measured.
   std::optional<double> seconds(const Recipe& recipe) const;

@@ -113,7 +113,8 @@ class Training(CliTest):
         self.assertGreater(measured[0], 0)
         self.assertEqual(self.files(), ["two_cores.steps.json"])
         again = self.json_of("plan", "model.network=mlp", "data.name=shapes", "--cluster", "two_cores", "--workers", "2", "--batch", "16")
-        self.assertEqual([plan.get("measured_step_s") for plan in again["plans"]], [plan.get("measured_step_s") for plan in found["plans"]])
+        kept = {plan["measured_step_s"] for plan in again["plans"] if "measured_step_s" in plan}
+        self.assertTrue(kept and kept <= set(measured), (kept, measured))
         (self.folder / "two_cores.steps.json").write_text("[]")
         self.refused("plan", "model.network=mlp", "data.name=shapes", "--cluster", "two_cores", "--workers", "2", "--batch", "16",
                      says=["two_cores.steps.json"])

@@ -35,6 +35,9 @@ TEST(StepCorrection, IsWhatRunsOfTheSameKindWereOff) {
   ring.comm.algorithm = "ring", zero.parallel.zero = 3;
   std::vector<perf::RunStep> steps = {run_step(corrected_recipe(4, 16), graph, 2 * 16), run_step(ring, graph, 8 * 16),
                                       run_step(corrected_recipe(4, 64), graph, 3 * 64)};
+  Recipe gossip = corrected_recipe(4, 16);
+  gossip.strategy.name = "gossip";
+  steps.push_back(run_step(gossip, graph, 50 * 16));
   steps.push_back(run_step(zero, graph, 100 * 16));
   steps.back().parameters = 1;  // of a wider network
   const StepCorrection correction(graph, steps, model);
@@ -46,7 +49,7 @@ TEST(StepCorrection, IsWhatRunsOfTheSameKindWereOff) {
   Recipe tree = corrected_recipe(4, 16);
   tree.comm.algorithm = "tree";
   EXPECT_NEAR(correction.factor(tree), std::sqrt(2 * 8), 1e-12) << "of the same kind, by their geometric mean";
-  EXPECT_DOUBLE_EQ(correction.factor(zero), 1) << "nobody ran it";
+  EXPECT_NEAR(correction.factor(zero), std::cbrt(2 * 8 * 50), 1e-12) << "nobody ran it, but others with four workers";
   EXPECT_DOUBLE_EQ(correction.factor(corrected_recipe(2, 16)), 1);
   Recipe adam = corrected_recipe(4, 16);
   adam.optim.name = "adamw";
