@@ -94,8 +94,7 @@ TEST(Generate, ATextMayBeLongerThanTheContext) {
   std::vector<std::int64_t> text = {1};
   generate(module, kWords, {1}, 13, {.temperature = 0}, [&](std::int64_t token) { return text.push_back(token), true; });
   const std::vector<std::int64_t> half(text.end() - 1 - kWindow / 2, text.end() - 1);
-  EXPECT_EQ(text.back(),
-            plain_logits(module, at::tensor(half, at::kLong).unsqueeze(0))[0][kWindow / 2 - 1].argmax().item<std::int64_t>());
+  EXPECT_EQ(text.back(), plain_logits(module, at::tensor(half, at::kLong).unsqueeze(0))[0][kWindow / 2 - 1].argmax().item<std::int64_t>());
 }
 
 TEST(Generate, EndsWhenItIsTold) {
