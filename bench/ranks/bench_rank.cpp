@@ -1,5 +1,5 @@
 // One rank of `paceline bench allreduce` and its kin: bench_rank ENGINE RANKS COLLECTIVE ALGORITHM SIZES DEVICE. With the local engine this
-// process plays all ranks as threads; otherwise a launcher started one process a rank. Also: bench_rank roofline RANKS COLLECTIVE -
+// process plays all ranks as threads; otherwise a launcher started one process per rank. Also: bench_rank roofline RANKS COLLECTIVE -
 // SIZES DEVICE, and bench_rank copy 1 - - SIZES cuda.
 #include <cstring>
 #include <functional>

@@ -27,7 +27,7 @@ std::shared_ptr<void> open_own(void* address) {
   if (result == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError(), result = cudaSuccess;
   if (result != cudaSuccess)
     refuse("GPU " + std::to_string(current) + " cannot read memory of GPU " + std::to_string(memory.device) +
-               "; use comm.engine=nccl with one GPU a rank",
+               "; use comm.engine=nccl with one GPU per rank",
            result);
   return {address, [](void*) {}};
 }
@@ -57,7 +57,7 @@ std::shared_ptr<void> open(const Card& card) {
   void* memory = nullptr;
   if (const cudaError_t result = cudaIpcOpenMemHandle(&memory, handle, cudaIpcMemLazyEnablePeerAccess); result != cudaSuccess)
     refuse("this GPU cannot read memory of the GPU of process " + std::to_string(card.process) +
-               "; use comm.engine=nccl with one GPU a rank, or workers that are threads: paceline train --workers N",
+               "; use comm.engine=nccl with one GPU per rank, or workers that are threads: paceline train --workers N",
            result);
   return {memory, [](void* mapped) { cudaIpcCloseMemHandle(mapped); }};
 }

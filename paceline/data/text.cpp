@@ -11,42 +11,28 @@
 #include "paceline/data/files.h"
 #include "paceline/data/sets.h"
 #include "paceline/data/tokenizer.h"
+#include "paceline/data/windows.h"
 
 namespace paceline::data {
 namespace {
 
-class TextSet final : public Dataset {
+class TextSet final : public WindowSet {
  public:
   TextSet(Info info, std::string vocabulary, std::vector<std::uint8_t> tokens, std::int64_t windows)
-      : info_(std::move(info)), vocabulary_(std::move(vocabulary)), tokens_(std::move(tokens)), windows_(windows) {}
+      : WindowSet(std::move(info), windows), vocabulary_(std::move(vocabulary)), tokens_(std::move(tokens)) {}
 
-  const Info& info() const override { return info_; }
-  std::int64_t size() const override { return windows_; }
   std::string_view vocabulary() const override { return vocabulary_; }
   std::unique_ptr<const Tokenizer> tokenizer() const override { return make_character_tokenizer(vocabulary_); }
 
-  void prepare(Batch& batch, std::int64_t count) const override {
-    batch.count = count;
-    batch.tokens.resize(static_cast<std::size_t>(count * context()));
-    batch.targets.resize(batch.tokens.size());
-  }
-
   void read(std::int64_t index, RandomStream* random, Batch& batch, std::int64_t slot) const override {
-    const auto last_start = static_cast<std::int64_t>(tokens_.size()) - context() - 1;
-    std::int64_t start = index * context();
-    if (random) start += static_cast<std::int64_t>(random->below(static_cast<std::uint64_t>(std::min(context(), last_start - start + 1))));
-    const auto from = tokens_.begin() + start;
+    const auto from = tokens_.begin() + place(index * context(), std::ssize(tokens_), random);
     std::copy(from, from + context(), batch.tokens.begin() + slot * context());
     std::copy(from + 1, from + 1 + context(), batch.targets.begin() + slot * context());
   }
 
  private:
-  std::int64_t context() const { return info_.input[0]; }
-
-  Info info_;
   std::string vocabulary_;
   std::vector<std::uint8_t> tokens_;  // of this split; a byte suffices, since there are at most 256 of them
-  std::int64_t windows_;
 };
 
 }  // namespace

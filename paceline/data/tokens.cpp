@@ -14,6 +14,7 @@
 #include "paceline/data/sets.h"
 #include "paceline/data/token_file.h"
 #include "paceline/data/tokenizer.h"
+#include "paceline/data/windows.h"
 
 namespace paceline::data {
 namespace {
@@ -100,39 +101,24 @@ std::int64_t vocabulary_of(const DataConfig& config, const std::vector<fs::path>
                   first.path().string(), kTokensFile));
 }
 
-class TokenSet final : public Dataset {
+class TokenSet final : public WindowSet {
  public:
   TokenSet(Info info, fs::path folder, std::vector<Shard> shards, std::int64_t windows)
-      : info_(std::move(info)), folder_(std::move(folder)), shards_(std::move(shards)), windows_(windows) {}
+      : WindowSet(std::move(info), windows), folder_(std::move(folder)), shards_(std::move(shards)) {}
 
-  const Info& info() const override { return info_; }
-  std::int64_t size() const override { return windows_; }
   std::unique_ptr<const Tokenizer> tokenizer() const override { return tokenizer_of(folder_); }
 
-  void prepare(Batch& batch, std::int64_t count) const override {
-    batch.count = count;
-    batch.tokens.resize(static_cast<std::size_t>(count * context()));
-    batch.targets.resize(batch.tokens.size());
-  }
-
   void read(std::int64_t index, RandomStream* random, Batch& batch, std::int64_t slot) const override {
-    const auto behind = std::ranges::upper_bound(shards_, index, {}, &Shard::first);
-    const Shard& shard = *std::prev(behind);
-    const std::int64_t last_start = shard.end - context() - 1;
-    std::int64_t start = shard.begin + (index - shard.first) * context();
-    if (random) start += static_cast<std::int64_t>(random->below(static_cast<std::uint64_t>(std::min(context(), last_start - start + 1))));
-    const auto place = static_cast<std::size_t>(slot * context()), count = static_cast<std::size_t>(context());
-    shard.file.read(start, std::span(batch.tokens).subspan(place, count), info_.classes);
-    shard.file.read(start + 1, std::span(batch.targets).subspan(place, count), info_.classes);
+    const Shard& shard = *std::prev(std::ranges::upper_bound(shards_, index, {}, &Shard::first));
+    const std::int64_t start = place(shard.begin + (index - shard.first) * context(), shard.end, random);
+    const auto first = static_cast<std::size_t>(slot * context()), count = static_cast<std::size_t>(context());
+    shard.file.read(start, std::span(batch.tokens).subspan(first, count), info().classes);
+    shard.file.read(start + 1, std::span(batch.targets).subspan(first, count), info().classes);
   }
 
  private:
-  std::int64_t context() const { return info_.input[0]; }
-
-  Info info_;
   fs::path folder_;
   std::vector<Shard> shards_;
-  std::int64_t windows_;
 };
 
 }  // namespace

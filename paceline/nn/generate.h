@@ -17,8 +17,8 @@ struct Sampling {
 /// A token drawn from the logits of one position, of which the first `vocabulary` count: a network may have more, which pad it.
 std::int64_t draw_token(const at::Tensor& logits, std::int64_t vocabulary, const Sampling& sampling, RandomStream& random);
 
-/// Draws `count` tokens behind the prompt, which is not empty, and calls `told` with each; false ends it. Where the text is longer than the
-/// network's positions, it goes on from the last half of them.
+/// Draws `count` tokens behind the prompt, which is not empty, and calls `told` with each; false ends it. Once the text fills
+/// the network's positions, the network reads the second half of it again and goes on from there.
 void generate(GraphModule& module, std::int64_t vocabulary, std::vector<std::int64_t> prompt, std::int64_t count, const Sampling& sampling,
               const std::function<bool(std::int64_t token)>& told);
 

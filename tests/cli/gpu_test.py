@@ -3,6 +3,7 @@ different hosts."""
 
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -63,18 +64,21 @@ class SharedGpu(CliTest):
     def test_the_gpu_may_be_named(self):
         self.assertEqual(self.launched("train.device=cuda:0")["workers"], self.ranks)
 
+    def has_trained(self):
+        return any('"step"' in path.read_text() for path in self.folder.glob("runs/*/metrics.jsonl"))
+
     def test_a_killed_rank_ends_the_others(self):
         job = self.start("run", "-np", str(self.ranks), "--", "train", *ON_GPU, "train.epochs=100000", "train.checkpoints=false", "--quiet",
                          start_new_session=True)
         self.addCleanup(lambda: job.poll() is None and os.killpg(job.pid, signal.SIGKILL))
         until = time.monotonic() + 60
-        while time.monotonic() < until and not (self.folder / "runs").is_dir():
+        while not self.has_trained() and time.monotonic() < until and job.poll() is None:
             time.sleep(0.1)
-        time.sleep(3)  # by now steps are replayed
+        self.assertTrue(self.has_trained(), "no step within a minute")
         listed = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(job.pid)], capture_output=True, text=True, check=True).stdout
         victims = [int(line.split()[0]) for line in listed.splitlines() if " run " not in line]
         self.assertEqual(len(victims), self.ranks, listed)
-        os.kill(victims[-1], signal.SIGKILL)
+        os.kill(next(pid for pid in victims if b"RANK=1" in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")), signal.SIGKILL)
         _, said = job.communicate(timeout=60)
         self.assertNotEqual(job.returncode, 0)
         self.assertIn("rank 1", said)

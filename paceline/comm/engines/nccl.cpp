@@ -316,7 +316,7 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.local_size)
     throw ConfigError(
-        fmt::format("comm.engine=nccl needs one GPU a rank, but this host has {} for {} ranks; processes share a GPU with "
+        fmt::format("comm.engine=nccl needs one GPU per rank, but this host has {} for {} ranks; processes share a GPU with "
                     "comm.engine=shm, threads with paceline train --workers N",
                     devices, world.local_size));
   require(cudaSetDevice(world.local_rank));
