@@ -14,12 +14,12 @@ namespace {
 
 using compress::CompressConfig;
 using compress::Compressor;
-using compress::Layout;
+using compress::RangeLayout;
 
 /// Matrices of ResNet-50's third stage and the vectors that go with them, up to so many elements; the rest is one vector.
-Layout layout_of(std::int64_t elements) {
+RangeLayout layout_of(std::int64_t elements) {
   constexpr std::int64_t kRows = 256, kColumns = 2304;
-  Layout layout;
+  RangeLayout layout;
   const auto add = [&](std::int64_t rows, std::int64_t columns) {
     layout.parts.push_back({.offset = layout.length, .count = rows * columns, .rows = rows, .columns = columns});
     layout.length += rows * columns;
@@ -50,7 +50,7 @@ struct CodeTimes {
   std::int64_t bytes = 0;  // on the wire, for one worker
 };
 
-void measure_coder(const Compressor& compressor, const Layout& layout, std::vector<float>& values, std::vector<float>& sum, int round,
+void measure_coder(const Compressor& compressor, const RangeLayout& layout, std::vector<float>& values, std::vector<float>& sum, int round,
                    CodeTimes& times) {
   const auto coder = compressor.coder({});
   std::vector<std::byte> code(static_cast<std::size_t>(coder->bound(layout)));  // zeros: the pages are there
@@ -62,7 +62,7 @@ void measure_coder(const Compressor& compressor, const Layout& layout, std::vect
   times.decode.push_back(seconds_of([&] { coder->decode_add(layout, used, 0.5f, sum.data()); }));
 }
 
-void measure_linear(const Compressor& compressor, const Layout& layout, std::vector<float>& values, std::vector<float>& mean,
+void measure_linear(const Compressor& compressor, const RangeLayout& layout, std::vector<float>& values, std::vector<float>& mean,
                     CodeTimes& times) {
   const auto linear = compressor.linear({}, layout, 1);
   times.bytes = 0;
@@ -85,7 +85,7 @@ std::vector<Row> bench_compress(const Options& options, const Say& say) {
   chosen.reserve(keys.size());
   for (const std::string& key : keys) chosen.push_back(&find(compress::compressors(), "compressor", key));
 
-  const Layout layout = layout_of(options.elements);
+  const RangeLayout layout = layout_of(options.elements);
   const std::vector<float> gradient = gradient_of(layout.length);
   std::vector<float> values(gradient.size()), sum(gradient.size()), copy(gradient.size());
   std::vector<Row> rows;

@@ -25,11 +25,11 @@ namespace {
 constexpr std::int64_t kElements = 11'200'000;
 constexpr double kGigabytes = kElements * sizeof(float) / 1e9;
 
-ps::Layout model() { return {.entries = {{"parameters", {kElements}, 0, kElements, true}}, .length = kElements}; }
+ps::ArenaLayout model() { return {.entries = {{"parameters", {kElements}, 0, kElements, true}}, .length = kElements}; }
 
 /// Hosts of an arena in so many ranges.
-struct Hosts {
-  Hosts(int servers, int workers, const std::string& consistency) {
+struct ConcurrentServers {
+  ConcurrentServers(int servers, int workers, const std::string& consistency) {
     ps::PsConfig config;
     config.consistency = consistency;
     optim::OptimConfig optim;
@@ -39,12 +39,13 @@ struct Hosts {
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       const ps::Server::Setup setup{
           .segments = segments, .length = kElements, .begin = cuts[i], .end = cuts[i + 1], .workers = workers, .place = {}};
-      all.push_back(std::make_shared<ps::Host>(std::make_unique<ps::Server>(config, optim, setup), ps::Host::Limits{}, clock));
+      all.push_back(std::make_shared<ps::ConcurrentServer>(std::make_unique<ps::Server>(config, optim, setup),
+                                                           ps::ConcurrentServer::Limits{}, clock));
     }
   }
   SteadyClock clock;
   std::vector<std::int64_t> cuts;
-  std::vector<std::shared_ptr<ps::Host>> all;
+  std::vector<std::shared_ptr<ps::ConcurrentServer>> all;
 };
 
 /// From when the first worker began to when the last one was done.
@@ -118,20 +119,22 @@ Row row_of(const std::string& transport, const std::string& consistency, int ser
 }
 
 Row in_process(const std::string& consistency, int workers, int rounds) {
-  const Hosts hosts(1, workers, consistency);
-  return row_of("in_process", consistency, 1, workers,
-                measure(workers, rounds, [&](int worker) { return ps::make_in_process_client(hosts.all, hosts.cuts, worker); }));
+  const ConcurrentServers concurrents(1, workers, consistency);
+  return row_of("in_process", consistency, 1, workers, measure(workers, rounds, [&](int worker) {
+                  return ps::make_in_process_client(concurrents.all, concurrents.cuts, worker);
+                }));
 }
 
 #if PACELINE_WITH_GRPC
 Row over_grpc(const std::string& consistency, int servers, int workers, int rounds) {
-  const Hosts hosts(servers, workers, consistency);
+  const ConcurrentServers concurrents(servers, workers, consistency);
   const std::string secret = hex(random_bytes(kKeyBytes));
   std::vector<std::unique_ptr<ps::GrpcServer>> fleet;
   std::vector<std::string> addresses;
-  for (std::size_t i = 0; i < hosts.all.size(); ++i) {
+  for (std::size_t i = 0; i < concurrents.all.size(); ++i) {
     fleet.push_back(std::make_unique<ps::GrpcServer>(
-        hosts.all[i], model(), ps::ServiceOptions{.begin = hosts.cuts[i], .end = hosts.cuts[i + 1], .security = {.secret = secret}}));
+        concurrents.all[i], model(),
+        ps::ServiceOptions{.begin = concurrents.cuts[i], .end = concurrents.cuts[i + 1], .security = {.secret = secret}}));
     addresses.push_back(fleet.back()->address());
   }
   return row_of("grpc", consistency, servers, workers, measure(workers, rounds, [&](int worker) {

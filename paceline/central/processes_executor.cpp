@@ -54,9 +54,9 @@ class ProcessesExecutor final : public Central {
       : Central(checked(given, given_settings), given_settings),
         plan_(context(), settings(), std::ssize(cluster().servers)),
         layout_(plan_.layout()),
-        host_(plan_.make_host(0)),
+        concurrent_(plan_.make_server(0)),
         options_(plan_.service_options(0)),
-        recovery_(settings(), *host_, clock()),
+        recovery_(settings(), *concurrent_, clock()),
         minibatches_(ps().replica, ps().deadline()) {
     options_.next_task = [this](int worker, bool visits, bool& finished) { return next_task(worker, visits, finished); };
     options_.task_done = [this](int worker, const ps::Task& task, double loss_sum, double right, std::int64_t targets) {
@@ -116,17 +116,17 @@ class ProcessesExecutor final : public Central {
       }
       observer_->pull(parameters, 0);
     }
-    host_->with([&](ps::Server& server) { server.show(parameters); });  // the first range is here
+    concurrent_->with([&](ps::Server& server) { server.show(parameters); });  // the first range is here
     module().refresh();
     if (layout_.statistics > 0)
-      host_->with([&](ps::Server& server) { at::Tensor(module().statistics().parameters()).copy_(tensors(server).statistics()); });
+      concurrent_->with([&](ps::Server& server) { at::Tensor(module().statistics().parameters()).copy_(tensors(server).statistics()); });
   }
   void resume_training() override {}
   bool reads_batches() const override { return false; }
 
   // Of the others the model alone: what they keep beside it is in snapshots of their own.
   std::vector<step::NamedTensor> save() override {
-    return host_->with([&](ps::Server& server) {
+    return concurrent_->with([&](ps::Server& server) {
       std::vector<step::NamedTensor> state = tensors(server).save(kState);
       if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken(state, kState))
         // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
@@ -138,7 +138,7 @@ class ProcessesExecutor final : public Central {
   void load(std::span<const step::NamedTensor> state) override {
     if (cluster().restarts == 0)
       throw ConfigError("a run of ps.executor=processes cannot be resumed; start a new one with model.weights=CHECKPOINT");
-    const std::int64_t version = host_->with([&](ps::Server& server) {
+    const std::int64_t version = concurrent_->with([&](ps::Server& server) {
       tensors(server).load(state, kState);
       const float* parameters = module().arena().parameters().data_ptr<float>();
       std::copy_n(parameters, server.length(), server.parameters());
@@ -149,7 +149,7 @@ class ProcessesExecutor final : public Central {
   bool wants_checkpoint() const override { return recovery_.snapshot_due(); }
 
   observe::Served served() const override {
-    observe::Served served = host_->with([](ps::Server& server) { return served_by(server); });
+    observe::Served served = concurrent_->with([](ps::Server& server) { return served_by(server); });
     served.predictor_ms = served.loss_predictor_ms + served.step_predictor_ms;
     return served;
   }
@@ -160,7 +160,7 @@ class ProcessesExecutor final : public Central {
   ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
   bool knows_workers() const override { return false; }  // those in other processes keep their running statistics to themselves
 
-  void serve() { server_ = ps::serve(cluster(), host_, layout_, options_); }
+  void serve() { server_ = ps::serve(cluster(), concurrent_, layout_, options_); }
   void begin_again(std::int64_t journal, const std::string& how) {
     journal_ = journal_before_ = journal;
     recovery_.resume(
@@ -176,7 +176,7 @@ class ProcessesExecutor final : public Central {
     {
       const std::lock_guard lock(mutex_);
       if (!minibatches_.complete(worker, sums)) return;
-      host_->complete(worker, sums);
+      concurrent_->complete(worker, sums);
     }
     changed_.notify_all();
   }
@@ -184,7 +184,7 @@ class ProcessesExecutor final : public Central {
   void task_lost(int worker, const ps::Task& task) {
     {
       const std::lock_guard lock(mutex_);
-      if (!minibatches_.lose(worker, task, host_->is_expected(worker), clock().now())) return;
+      if (!minibatches_.lose(worker, task, concurrent_->is_expected(worker), clock().now())) return;
       log::warning("worker {} is gone; its minibatch {} is dealt out again", worker, task.batch + 1);
     }
     changed_.notify_all();
@@ -194,7 +194,7 @@ class ProcessesExecutor final : public Central {
     // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
     const auto something_to_do = [&] {
       const bool work = minibatches_.any_for(worker);
-      return (!visits || host_->may_begin(worker, work)) && work;
+      return (!visits || concurrent_->may_begin(worker, work)) && work;
     };
     std::unique_lock lock(mutex_);
     minibatches_.asks(worker, clock().now());
@@ -209,7 +209,7 @@ class ProcessesExecutor final : public Central {
       throw;
     }
     const ps::Task task = minibatches_.assign(worker);
-    if (recovery_.journals()) host_->assign(worker, task.step);
+    if (recovery_.journals()) concurrent_->assign(worker, task.step);
     changed_.notify_all();
     return task;
   }
@@ -257,8 +257,8 @@ class ProcessesExecutor final : public Central {
   }
 
   ServerPlan plan_;
-  ps::Layout layout_;
-  std::shared_ptr<ps::Host> host_;
+  ps::ArenaLayout layout_;
+  std::shared_ptr<ps::ConcurrentServer> concurrent_;
   ps::ServiceOptions options_;
   Recovery recovery_;
   std::int64_t journal_ = 0, journal_before_ = 0;  // that the last checkpoint, and the one before it, begins with

@@ -41,7 +41,7 @@ void Recovery::begin() {
   if (!settings_.ps.replica || journals_) return;
   await_folder();
   journals_.emplace(stem());
-  host_.begin_journal(journals_->next());
+  concurrent_.begin_journal(journals_->next());
 }
 
 void Recovery::resume(std::int64_t first, const std::string& how, const ps::Journal::Progress& progress,
@@ -51,15 +51,15 @@ void Recovery::resume(std::int64_t first, const std::string& how, const ps::Jour
   if (durable) {
     await_folder();
     journals_.emplace(stem());
-    const std::int64_t replayed = host_.with([&](ps::Server& server) {
+    const std::int64_t replayed = concurrent_.with([&](ps::Server& server) {
       const std::int64_t pushes = journals_->replay(server, first, progress);
-      host_.write_to(journals_->next());
+      concurrent_.write_to(journals_->next());
       return pushes;
     });
     after = fmt::format("{} pushes after it came from its journal, {}none is lost", replayed, rest ? rest() + ", and " : "and ");
   }
   log::warning("server {} was started again and {}; {}", settings_.cluster.index, how, after);
-  host_.begin_again(durable || settings_.cluster.servers.size() == 1);
+  concurrent_.begin_again(durable || settings_.cluster.servers.size() == 1);
 }
 
 bool Recovery::snapshot_due() const {
@@ -69,7 +69,7 @@ bool Recovery::snapshot_due() const {
 std::optional<std::int64_t> Recovery::snapshot_taken(std::vector<step::NamedTensor>& snapshot, const std::string& prefix) {
   taken_at_ = clock_.now();
   if (!journals_) return std::nullopt;
-  host_.write_to(journals_->next());
+  concurrent_.write_to(journals_->next());
   snapshot.push_back({prefix + kJournal, at::tensor({journals_->number()}, at::kLong)});
   return journals_->number();
 }

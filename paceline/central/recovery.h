@@ -13,7 +13,7 @@
 #include "paceline/base/clock.h"
 #include "paceline/central/settings.h"
 #include "paceline/observe/run_folder.h"
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 #include "paceline/step/state.h"
 
 namespace paceline::central {
@@ -21,7 +21,8 @@ namespace paceline::central {
 class Recovery {
  public:
   /// All of them outlive it.
-  Recovery(const Settings& settings, ps::Host& host, const Clock& clock) : settings_(settings), host_(host), clock_(clock) {}
+  Recovery(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock)
+      : settings_(settings), concurrent_(concurrent), clock_(clock) {}
 
   bool journals() const { return journals_.has_value(); }  // they are being written
   /// In the first life of a server: begins its first journal. ConfigError where the run's folder cannot be found.
@@ -36,8 +37,8 @@ class Recovery {
   bool snapshot_due() const;
   /// Nothing has changed: the next one is due ps.snapshot_s from now.
   void try_later() { taken_at_ = clock_.now(); }
-  /// Within Host::with(), when the server's state is in `snapshot`: a new journal follows it. If there are journals, its number, which is
-  /// put into the snapshot too.
+  /// Within ConcurrentServer::with(), when the server's state is in `snapshot`: a new journal follows it. If there are journals, its
+  /// number, which is put into the snapshot too.
   std::optional<std::int64_t> snapshot_taken(std::vector<step::NamedTensor>& snapshot, const std::string& prefix);
   /// The number of the journal that follows a snapshot; 0 without journals. ConfigError where it is not there.
   std::int64_t journal_after(std::span<const step::NamedTensor> snapshot, const std::string& prefix) const;
@@ -53,7 +54,7 @@ class Recovery {
 
  private:
   const Settings& settings_;
-  ps::Host& host_;
+  ps::ConcurrentServer& concurrent_;
   const Clock& clock_;
   std::optional<observe::RunFolder> folder_;
   std::optional<ps::Journals> journals_;

@@ -95,9 +95,9 @@ struct ServedModule {
 
 struct ParameterServer::State : central::ServedModule {
   State(torch::nn::Module& module, int workers, const ServerOptions& given) : ServedModule(module, given, "threads", workers, {}) {
-    for (std::size_t i = 0; i < plan->servers(); ++i) hosts.push_back(plan->make_host(i));
+    for (std::size_t i = 0; i < plan->servers(); ++i) servers.push_back(plan->make_server(i));
   }
-  std::vector<std::shared_ptr<ps::Host>> hosts;
+  std::vector<std::shared_ptr<ps::ConcurrentServer>> servers;
 };
 
 ParameterServer::ParameterServer(torch::nn::Module& module, int workers, const ServerOptions& options)
@@ -108,15 +108,15 @@ void ParameterServer::show() {
   state_->arena.take_back();
   const at::NoGradGuard no_grad;
   at::Tensor parameters = state_->arena.parameters();
-  for (std::size_t i = 0; i < state_->hosts.size(); ++i)
-    state_->hosts[i]->with([&](ps::Server& server) {
+  for (std::size_t i = 0; i < state_->servers.size(); ++i)
+    state_->servers[i]->with([&](ps::Server& server) {
       parameters.narrow(0, state_->plan->cuts()[i], server.length())
           .copy_(central::ServerTensors(server, parameters.device()).parameters());
     });
 }
 
 std::int64_t ParameterServer::updates() const {
-  return state_->hosts[0]->with([](const ps::Server& server) { return server.version(); });
+  return state_->servers[0]->with([](const ps::Server& server) { return server.version(); });
 }
 
 struct ServerClient::State {
@@ -128,10 +128,10 @@ struct ServerClient::State {
     const ParameterServer::State& served = *server.state_;
     if (index < 0 || index >= served.settings.workers)
       throw ConfigError(fmt::format("ServerClient: worker {} of {}; they are numbered from 0", index, served.settings.workers));
-    const ps::Layout mine = central::layout_of(arena, 0), theirs = served.plan->layout();
+    const ps::ArenaLayout mine = central::layout_of(arena, 0), theirs = served.plan->layout();
     if (mine != theirs)
       throw ConfigError(fmt::format("ServerClient: worker {}'s module is another than the server's: {}", index, difference(mine, theirs)));
-    client = ps::make_in_process_client(served.hosts, served.plan->cuts(), index);
+    client = ps::make_in_process_client(served.servers, served.plan->cuts(), index);
     pull(0);
   }
 
@@ -186,11 +186,11 @@ bool serve(torch::nn::Module& module, const ServerOptions& options, const ps::Cl
   if (cluster.role != ps::Cluster::Role::server) return false;
   const central::ServedModule served(module, options, "processes", std::max(cluster.workers, 1), cluster);
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto host = served.plan->make_host(index);
+  const auto concurrent = served.plan->make_server(index);
   std::mutex mutex;
   std::set<int> came;
   std::exception_ptr problem;
-  host->watch([&](ps::Journal::Kind kind, int worker) {
+  concurrent->watch([&](ps::Journal::Kind kind, int worker) {
     const std::lock_guard lock(mutex);
     if (kind == ps::Journal::Kind::joined) came.insert(worker);
   });
@@ -199,7 +199,7 @@ bool serve(torch::nn::Module& module, const ServerOptions& options, const ps::Cl
     const std::lock_guard lock(mutex);
     problem = why;
   };
-  const auto service = ps::serve(cluster, host, served.plan->layout(), serving);
+  const auto service = ps::serve(cluster, concurrent, served.plan->layout(), serving);
   for (Nanoseconds seen = served.clock.now(); !service->deserted(); std::this_thread::sleep_for(kLook)) {
     const bool anybody = !service->workers().empty();
     const std::lock_guard lock(mutex);

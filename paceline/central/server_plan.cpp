@@ -57,7 +57,7 @@ ps::Server::Setup ServerPlan::whole() const {
   return setup;
 }
 
-std::shared_ptr<ps::Host> ServerPlan::make_host(std::size_t index) const {
+std::shared_ptr<ps::ConcurrentServer> ServerPlan::make_server(std::size_t index) const {
   ps::Server::Setup setup = whole();
   setup.begin = cuts_[index], setup.end = cuts_[index + 1];
   if (index > 0) setup.statistics = 0;  // the first server has them
@@ -68,8 +68,8 @@ std::shared_ptr<ps::Host> ServerPlan::make_host(std::size_t index) const {
   tensors.parameters().copy_(model_.arena.parameters().narrow(0, setup.begin, server->length()));
   if (setup.statistics > 0) tensors.statistics().copy_(model_.statistics->parameters());
   const Nanoseconds deadline = settings_.ps.deadline();
-  const ps::Host::Limits limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0};
-  return std::make_shared<ps::Host>(std::move(server), limits, model_.clock);
+  const ps::ConcurrentServer::Limits limits{.wait = deadline, .silence = deadline, .started_again = settings_.cluster.max_restarts > 0};
+  return std::make_shared<ps::ConcurrentServer>(std::move(server), limits, model_.clock);
 }
 
 ps::PushCompression ServerPlan::push_compression() const {
@@ -99,8 +99,8 @@ ps::JoinOptions ServerPlan::join_options() const {
           .patience = settings_.ps.patience()};
 }
 
-ps::Layout layout_of(const tensor::Arena& arena, std::int64_t statistics) {
-  ps::Layout layout;
+ps::ArenaLayout layout_of(const tensor::Arena& arena, std::int64_t statistics) {
+  ps::ArenaLayout layout;
   for (const tensor::Entry& entry : arena.entries())
     layout.entries.push_back({entry.name, entry.shape, entry.offset, entry.count, entry.decay});
   layout.length = arena.length();

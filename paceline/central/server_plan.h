@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "paceline/central/settings.h"
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 #include "paceline/ps/layout.h"
 #include "paceline/ps/transports/service.h"
 #include "paceline/step/strategy.h"
@@ -25,7 +25,7 @@ struct ServedModel {
 };
 
 /// An arena as servers and workers must agree on it, with so many floats of statistics.
-ps::Layout layout_of(const tensor::Arena& arena, std::int64_t statistics);
+ps::ArenaLayout layout_of(const tensor::Arena& arena, std::int64_t statistics);
 
 class ServerPlan {
  public:
@@ -39,12 +39,12 @@ class ServerPlan {
   /// The whole arena as a server sees it.
   ps::Server::Setup whole() const;
   /// The server of range `index`, with the module's parameters in it.
-  std::shared_ptr<ps::Host> make_host(std::size_t index) const;
+  std::shared_ptr<ps::ConcurrentServer> make_server(std::size_t index) const;
   /// How it serves, and how it is reached.
   ps::ServiceOptions service_options(std::size_t index) const;
   ps::JoinOptions join_options() const;
   /// What workers and servers must agree on.
-  ps::Layout layout() const { return layout_of(model_.arena, statistics()); }
+  ps::ArenaLayout layout() const { return layout_of(model_.arena, statistics()); }
   /// How pushes are compressed, where they travel.
   ps::PushCompression push_compression() const;
 

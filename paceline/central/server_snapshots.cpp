@@ -15,8 +15,8 @@ const std::string kPrefix = "ps.";
 
 }  // namespace
 
-ServerSnapshots::ServerSnapshots(const Settings& settings, ps::Host& host, const Clock& clock, Files files)
-    : settings_(settings), host_(host), files_(std::move(files)), recovery_(settings, host, clock) {}
+ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files)
+    : settings_(settings), concurrent_(concurrent), files_(std::move(files)), recovery_(settings, concurrent, clock) {}
 
 void ServerSnapshots::restore() {
   const ps::Cluster& cluster = settings_.cluster;
@@ -40,7 +40,7 @@ void ServerSnapshots::restore() {
 }
 
 std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot) {
-  return host_.with([&](ps::Server& server) {
+  return concurrent_.with([&](ps::Server& server) {
     const at::Tensor saved = step::saved_or_none(snapshot, kPrefix + "parameters");
     if (!saved.defined() || saved.numel() != server.length())
       throw ConfigError(fmt::format("{} is not of the {} parameters that server {} has; start the run again with the recipe that it had",
@@ -59,7 +59,7 @@ void ServerSnapshots::write_if_due() {
   std::vector<step::NamedTensor> snapshot;
   std::optional<std::int64_t> journal;
   const bool known = recovery_.find_folder() != nullptr;
-  const std::int64_t version = host_.with([&](ps::Server& server) {
+  const std::int64_t version = concurrent_.with([&](ps::Server& server) {
     if (!known || server.version() == version_) {
       recovery_.try_later();
       return version_;

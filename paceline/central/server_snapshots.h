@@ -23,8 +23,8 @@ class ServerSnapshots {
     std::function<std::vector<step::NamedTensor>(const std::filesystem::path&)> read;
   };
 
-  /// Settings, host and clock outlive it.
-  ServerSnapshots(const Settings& settings, ps::Host& host, const Clock& clock, Files files);
+  /// Settings, server and clock outlive it.
+  ServerSnapshots(const Settings& settings, ps::ConcurrentServer& concurrent, const Clock& clock, Files files);
 
   /// Before anybody is served.
   void begin() { recovery_.begin(); }
@@ -40,7 +40,7 @@ class ServerSnapshots {
   std::int64_t load(std::span<const step::NamedTensor> snapshot);  // returns the number of the journal that follows
 
   const Settings& settings_;
-  ps::Host& host_;
+  ps::ConcurrentServer& concurrent_;
   Files files_;
   Recovery recovery_;
   std::int64_t version_ = 0;  // of the last one

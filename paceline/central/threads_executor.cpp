@@ -115,15 +115,15 @@ class ThreadsExecutor final : public Central {
  public:
   ThreadsExecutor(const step::Context& given, const Settings& given_settings)
       : Central(given, given_settings), norms_(module()), plan_(context(), settings(), ps().servers) {
-    for (std::size_t i = 0; i < plan_.servers(); ++i) hosts_.push_back(plan_.make_host(i));
+    for (std::size_t i = 0; i < plan_.servers(); ++i) servers_.push_back(plan_.make_server(i));
     if (!settings().timing.record.empty()) record();
     for (int i = 0; i < workers(); ++i)
       threads_.push_back(
-          std::make_unique<ThreadWorker>(context(), settings(), ps::make_in_process_client(hosts_, plan_.cuts(), i), i, board_));
+          std::make_unique<ThreadWorker>(context(), settings(), ps::make_in_process_client(servers_, plan_.cuts(), i), i, board_));
   }
 
   ~ThreadsExecutor() override {
-    for (const auto& host : hosts_) host->close("the run has ended");
+    for (const auto& concurrent : servers_) concurrent->close("the run has ended");
     {
       const std::lock_guard lock(board_.mutex);
       for (const auto& worker : threads_) worker->leave();
@@ -155,21 +155,21 @@ class ThreadsExecutor final : public Central {
   void show(const std::string& view) override {
     drain();
     at::Tensor parameters = module().arena().parameters();
-    for (std::size_t i = 0; i < hosts_.size(); ++i)
-      hosts_[i]->with(
+    for (std::size_t i = 0; i < servers_.size(); ++i)
+      servers_[i]->with(
           [&](ps::Server& server) { parameters.narrow(0, plan_.cuts()[i], server.length()).copy_(tensors(server).parameters()); });
     module().refresh();
     if (!norms_.any()) return;
     if (view == kWorkerView) return norms_.show(threads_.front()->running());
-    hosts_[0]->with([&](ps::Server& server) { norms_.show(tensors(server).statistics()); });
+    servers_[0]->with([&](ps::Server& server) { norms_.show(tensors(server).statistics()); });
   }
   void resume_training() override {}
 
   std::vector<step::NamedTensor> save() override {
     drain();
     std::vector<step::NamedTensor> state;
-    for (std::size_t i = 0; i < hosts_.size(); ++i)
-      hosts_[i]->with([&](ps::Server& server) {
+    for (std::size_t i = 0; i < servers_.size(); ++i)
+      servers_[i]->with([&](ps::Server& server) {
         for (step::NamedTensor& item : tensors(server).save(prefix(i))) state.push_back(std::move(item));
       });
     for (std::size_t i = 0; i < threads_.size(); ++i)
@@ -182,11 +182,11 @@ class ThreadsExecutor final : public Central {
   void load(std::span<const step::NamedTensor> state) override {
     step::find_saved(state, prefix(0) + kServerNumbers);  // a strategy without servers has none
     if (std::ranges::none_of(state,
-                             [&](const step::NamedTensor& item) { return item.name == prefix(hosts_.size() - 1) + kServerNumbers; }) ||
-        std::ranges::any_of(state, [&](const step::NamedTensor& item) { return item.name == prefix(hosts_.size()) + kServerNumbers; }))
+                             [&](const step::NamedTensor& item) { return item.name == prefix(servers_.size() - 1) + kServerNumbers; }) ||
+        std::ranges::any_of(state, [&](const step::NamedTensor& item) { return item.name == prefix(servers_.size()) + kServerNumbers; }))
       throw ConfigError("the checkpoint's parameters lay on another number of servers; resume with the same ps.servers and ps.executor");
-    for (std::size_t i = 0; i < hosts_.size(); ++i)
-      hosts_[i]->with([&](ps::Server& server) {
+    for (std::size_t i = 0; i < servers_.size(); ++i)
+      servers_[i]->with([&](ps::Server& server) {
         tensors(server).load(state, prefix(i));
         if (server.rule().period() > 1) server.begin_anew();  // steps of its own since a worker's last visit are not kept
       });
@@ -200,7 +200,7 @@ class ThreadsExecutor final : public Central {
   }
 
   observe::Served served() const override {
-    observe::Served served = hosts_[0]->with([](ps::Server& server) { return served_by(server); });
+    observe::Served served = servers_[0]->with([](ps::Server& server) { return served_by(server); });
     served.predictor_ms = served.loss_predictor_ms + served.step_predictor_ms;
     const std::lock_guard lock(board_.mutex);
     if (board_.iterations > 0) served.iteration_ms = 1e3 * seconds(board_.busy) / static_cast<double>(board_.iterations);
@@ -216,7 +216,7 @@ class ThreadsExecutor final : public Central {
   void record() {
     board_.recorder = std::make_unique<ps::TimingRecorder>(settings().timing.record, workers());
     board_.visits.resize(static_cast<std::size_t>(workers()));
-    hosts_[0]->watch([this, events = std::int64_t{0}](ps::Journal::Kind kind, int worker) mutable {
+    servers_[0]->watch([this, events = std::int64_t{0}](ps::Journal::Kind kind, int worker) mutable {
       using Kind = ps::Journal::Kind;
       ps::Visit& visit = board_.visits[static_cast<std::size_t>(worker)];
       if (kind == Kind::pulled || kind == Kind::granted) visit.pulled = ++events;
@@ -226,8 +226,8 @@ class ThreadsExecutor final : public Central {
   }
 
   void to_servers(const at::Tensor& parameters) {
-    for (std::size_t i = 0; i < hosts_.size(); ++i)
-      hosts_[i]->with(
+    for (std::size_t i = 0; i < servers_.size(); ++i)
+      servers_[i]->with(
           [&](ps::Server& server) { tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length())); });
   }
 
@@ -235,8 +235,8 @@ class ThreadsExecutor final : public Central {
   bool choose(std::size_t& chosen) {
     for (std::size_t k = 0; k < threads_.size(); ++k) {
       const std::size_t i = (next_ + k) % threads_.size();
-      const auto lets = [i](const auto& host) { return host->may_pull(static_cast<int>(i)); };
-      if (!threads_[i]->idle() || (threads_[i]->visits() && !std::ranges::all_of(hosts_, lets))) continue;
+      const auto lets = [i](const auto& concurrent) { return concurrent->may_pull(static_cast<int>(i)); };
+      if (!threads_[i]->idle() || (threads_[i]->visits() && !std::ranges::all_of(servers_, lets))) continue;
       chosen = i;
       return true;
     }
@@ -251,7 +251,7 @@ class ThreadsExecutor final : public Central {
 
   NormReports norms_;
   ServerPlan plan_;
-  std::vector<std::shared_ptr<ps::Host>> hosts_;
+  std::vector<std::shared_ptr<ps::ConcurrentServer>> servers_;
   mutable Board board_;
   std::size_t next_ = 0;
   std::vector<std::unique_ptr<ThreadWorker>> threads_;

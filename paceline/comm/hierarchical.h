@@ -14,8 +14,8 @@
 #include <deque>
 #include <optional>
 
-#include "paceline/comm/executor.h"
 #include "paceline/comm/shared/direct.h"
+#include "paceline/comm/step_runner.h"
 
 namespace paceline::comm {
 
@@ -36,7 +36,7 @@ class Hierarchical final : public Activity {
     Stage stage = Stage::scatter;
     std::int64_t chunk = 0;
     std::optional<shared::Direct> inside;
-    std::optional<Executor> across;
+    std::optional<StepRunner> across;
   };
 
   bool advance_inside(Lane& lane);

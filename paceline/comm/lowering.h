@@ -1,5 +1,5 @@
 // The paths that execute a schedule in one pass, on memory that the ranks of a host share (schedule::Lowering). One row for each algorithm
-// that declares a lowering; whatever has none, or is not covered by it, is executed step by step (executor.h).
+// that declares a lowering; whatever has none, or is not covered by it, is executed step by step (step_runner.h).
 //
 // Invariant: a path makes the additions of its schedule in the schedule's order, so that it gives the schedule's bits, and sends the
 // schedule's messages between hosts. tests/comm/lowering_test.cpp holds both against the steps.

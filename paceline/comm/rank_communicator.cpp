@@ -7,7 +7,6 @@
 
 #include "paceline/base/log.h"
 #include "paceline/comm/engine.h"
-#include "paceline/comm/executor.h"
 #include "paceline/comm/gpu.h"
 #include "paceline/comm/gpu_beside.h"
 #include "paceline/comm/gpu_message.h"
@@ -15,6 +14,7 @@
 #include "paceline/comm/lowering.h"
 #include "paceline/comm/shared/direct.h"
 #include "paceline/comm/split.h"
+#include "paceline/comm/step_runner.h"
 #include "paceline/comm/validate.h"
 
 namespace paceline::comm {
@@ -138,7 +138,7 @@ std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
     return find(lowerings(), "lowering", op.algorithm)
         .make({endpoint_->transport(), scratch_, *endpoint_->host_group(), op, problem, call.sequence, tags_of(call)});
   const bool mean = op.reduces() && op.op == ReduceOp::mean;
-  return std::make_unique<Executor>(endpoint_->transport(), scratch_, algorithm.steps(problem), op, tags_of(call), mean ? size() : 1);
+  return std::make_unique<StepRunner>(endpoint_->transport(), scratch_, algorithm.steps(problem), op, tags_of(call), mean ? size() : 1);
 }
 
 schedule::Problem RankCommunicator::problem_of(const Operation& op, const schedule::Algorithm& algorithm) const {

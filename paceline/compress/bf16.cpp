@@ -8,7 +8,7 @@
 namespace paceline::compress {
 
 Compressor bf16() {
-  return {.linear = [](const CompressConfig&, const Layout& layout, std::uint64_t) -> std::unique_ptr<Linear> {
+  return {.linear = [](const CompressConfig&, const RangeLayout& layout, std::uint64_t) -> std::unique_ptr<Linear> {
     return std::make_unique<HalfLinear<BFloat16>>(layout, Round::Type::bf16);
   }};
 }

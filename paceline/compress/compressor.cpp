@@ -20,14 +20,14 @@ void CompressConfig::describe(Section& section) {
   section.field("rank", rank, "powersgd: columns of the two factors of a matrix").at_least(1).at_most(1024);
 }
 
-std::int64_t Layout::elements() const {
+std::int64_t RangeLayout::elements() const {
   std::int64_t total = 0;
   for (const Part& part : parts) total += part.count;
   return total;
 }
 
-Layout Layout::slice(std::int64_t begin, std::int64_t end) const {
-  Layout slice{.parts = {}, .length = end - begin};
+RangeLayout RangeLayout::slice(std::int64_t begin, std::int64_t end) const {
+  RangeLayout slice{.parts = {}, .length = end - begin};
   for (const Part& part : parts) {
     const std::int64_t from = std::max(part.offset, begin), to = std::min(part.offset + part.count, end);
     if (from >= to) continue;

@@ -48,13 +48,13 @@ struct Part {
 };
 
 /// What lies in a range: ascending, not overlapping. Whoever encodes and whoever decodes have the same.
-struct Layout {
+struct RangeLayout {
   std::vector<Part> parts = {};
   std::int64_t length = 0;  // elements, gaps included
   /// Elements of the parts, without gaps.
   std::int64_t elements() const;
   /// The parts that lie in [begin, end), cut where they cross it, offsets from `begin`.
-  Layout slice(std::int64_t begin, std::int64_t end) const;
+  RangeLayout slice(std::int64_t begin, std::int64_t end) const;
 };
 
 /// What changes from step to step.
@@ -71,11 +71,11 @@ class Coder {
  public:
   virtual ~Coder() = default;
   /// The most bytes that a code of such a range can have.
-  virtual std::int64_t bound(const Layout& layout) const = 0;
+  virtual std::int64_t bound(const RangeLayout& layout) const = 0;
   /// Writes the code, of at most bound() bytes, and returns its size. `values` becomes what the code does not say.
-  virtual std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) = 0;
+  virtual std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) = 0;
   /// sum += weight × what the code says. Throws DataError where the code cannot be one of this layout: nothing outside is touched.
-  virtual void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const = 0;
+  virtual void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const = 0;
   /// How codes of M workers become a mean. dense: each worker decodes the M codes of its slice of the range, and encodes their mean again;
   /// traffic does not grow with M. sparse: every worker gets every code whole.
   enum class Traffic { dense, sparse };
@@ -106,7 +106,7 @@ class Linear {
 /// A row of the registry has one of the two.
 struct Compressor {
   std::unique_ptr<Coder> (*coder)(const CompressConfig&) = nullptr;
-  std::unique_ptr<Linear> (*linear)(const CompressConfig&, const Layout&, std::uint64_t seed) = nullptr;
+  std::unique_ptr<Linear> (*linear)(const CompressConfig&, const RangeLayout&, std::uint64_t seed) = nullptr;
   bool feedback = true;              // what compress.feedback=auto stands for
   bool momentum_correction = false;  // dgc: the worker's momentum goes into the residual, and the optimizer has none
 };

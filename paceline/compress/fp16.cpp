@@ -9,7 +9,7 @@
 namespace paceline::compress {
 
 Compressor fp16() {
-  return {.linear = [](const CompressConfig&, const Layout& layout, std::uint64_t) -> std::unique_ptr<Linear> {
+  return {.linear = [](const CompressConfig&, const RangeLayout& layout, std::uint64_t) -> std::unique_ptr<Linear> {
     return std::make_unique<HalfLinear<Float16>>(layout, Round::Type::f16);
   }};
 }

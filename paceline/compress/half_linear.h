@@ -14,7 +14,7 @@ namespace paceline::compress {
 template <class Half>
 class HalfLinear final : public Linear {
  public:
-  HalfLinear(const Layout& layout, Round::Type type) : type_(type), sent_(static_cast<std::size_t>(layout.length)) {}
+  HalfLinear(const RangeLayout& layout, Round::Type type) : type_(type), sent_(static_cast<std::size_t>(layout.length)) {}
 
   int rounds() const override { return 1; }
 

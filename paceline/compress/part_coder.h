@@ -11,13 +11,13 @@ class PartCoder : public Coder {
  public:
   explicit PartCoder(const char* name) : name_(name) {}
 
-  std::int64_t bound(const Layout& layout) const final {
+  std::int64_t bound(const RangeLayout& layout) const final {
     std::int64_t bytes = 0;
     for (const Part& part : layout.parts) bytes += bytes_of(part);
     return bytes;
   }
 
-  std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) final {
+  std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) final {
     const Draws draws(moment);
     std::byte* to = code;
     for (const Part& part : layout.parts) {
@@ -27,7 +27,7 @@ class PartCoder : public Coder {
     return to - code;
   }
 
-  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const final {
+  void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const final {
     expect_size(name_, code, bound(layout));
     const std::byte* from = code.data();
     for (const Part& part : layout.parts) {

@@ -20,7 +20,7 @@ namespace {
 
 class PowerSgd final : public Linear {
  public:
-  PowerSgd(const CompressConfig& config, const Layout& layout, std::uint64_t seed) : seed_(seed) {
+  PowerSgd(const CompressConfig& config, const RangeLayout& layout, std::uint64_t seed) : seed_(seed) {
     std::int64_t dense = 0, p = 0, q = 0, end = 0;
     for (const Part& part : layout.parts) {
       gaps_.push_back({end, part.offset - end});
@@ -102,7 +102,7 @@ class PowerSgd final : public Linear {
 }  // namespace
 
 Compressor powersgd() {
-  return {.linear = [](const CompressConfig& config, const Layout& layout, std::uint64_t seed) -> std::unique_ptr<Linear> {
+  return {.linear = [](const CompressConfig& config, const RangeLayout& layout, std::uint64_t seed) -> std::unique_ptr<Linear> {
     return std::make_unique<PowerSgd>(config, layout, seed);
   }};
 }

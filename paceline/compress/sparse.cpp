@@ -44,7 +44,7 @@ struct Find {
 
 }  // namespace
 
-std::span<const Hit> Hits::find(const Layout& layout, const float* values, std::uint32_t least) {
+std::span<const Hit> Hits::find(const RangeLayout& layout, const float* values, std::uint32_t least) {
   const std::int64_t needed = layout.elements() + 1;
   if (capacity_ < needed) {
     memory_ = std::make_unique_for_overwrite<Hit[]>(static_cast<std::size_t>(needed));
@@ -71,7 +71,7 @@ std::uint32_t kth_largest(std::span<const std::uint32_t> sizes, std::int64_t k) 
   return found;
 }
 
-void check_length(const char* compressor, const Layout& layout, int bits) {
+void check_length(const char* compressor, const RangeLayout& layout, int bits) {
   if (layout.length <= std::int64_t{1} << bits) return;
   throw ConfigError(std::string(compressor) + " names places by " + std::to_string(bits) + " bits, which do not reach over a range of " +
                     std::to_string(layout.length) + " values; use smaller buckets");

@@ -22,7 +22,7 @@ struct Hit {
 class Hits {
  public:
   /// The values of the layout whose magnitude, as bits, is at least `least`; ascending places. Good until the next call.
-  std::span<const Hit> find(const Layout& layout, const float* values, std::uint32_t least);
+  std::span<const Hit> find(const RangeLayout& layout, const float* values, std::uint32_t least);
 
  private:
   std::unique_ptr<Hit[]> memory_;
@@ -33,11 +33,11 @@ class Hits {
 std::uint32_t kth_largest(std::span<const std::uint32_t> sizes, std::int64_t k);
 
 /// Throws ConfigError where the places of the range do not fit into so many bits.
-void check_length(const char* compressor, const Layout& layout, int bits);
+void check_length(const char* compressor, const RangeLayout& layout, int bits);
 
 /// Throws DataError unless index(0), index(1) … are ascending places of values of the layout.
 template <class Index>
-void check_places(const char* compressor, const Layout& layout, std::int64_t count, const Index& index) {
+void check_places(const char* compressor, const RangeLayout& layout, std::int64_t count, const Index& index) {
   std::size_t part = 0;
   std::int64_t least = 0;
   for (std::int64_t i = 0; i < count; ++i) {

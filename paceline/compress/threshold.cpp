@@ -20,9 +20,9 @@ class Threshold final : public Coder {
  public:
   explicit Threshold(const CompressConfig& config) : threshold_(static_cast<float>(config.threshold)) {}
 
-  std::int64_t bound(const Layout& layout) const override { return kIndex * (1 + layout.elements()); }
+  std::int64_t bound(const RangeLayout& layout) const override { return kIndex * (1 + layout.elements()); }
 
-  std::int64_t encode(const Layout& layout, float* values, const Moment&, std::byte* code) override {
+  std::int64_t encode(const RangeLayout& layout, float* values, const Moment&, std::byte* code) override {
     check_length("threshold", layout, 31);
     std::byte* to = code + kIndex;
     std::uint32_t largest = 0;
@@ -37,7 +37,7 @@ class Threshold final : public Coder {
     return to - code;
   }
 
-  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const override {
+  void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const override {
     const auto bytes = static_cast<std::int64_t>(code.size());
     if (bytes % kIndex != 0 || bytes < kIndex || bytes > bound(layout))
       refuse("threshold", std::to_string(bytes) + " bytes are not a multiple of 4 between 4 and " + std::to_string(bound(layout)));

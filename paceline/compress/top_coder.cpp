@@ -12,17 +12,17 @@ constexpr std::int64_t kWord = 4, kEntry = 2 * kWord;
 constexpr double kSampled = 0.01;
 constexpr std::int64_t kLeastSample = 4096;
 
-std::int64_t count_of(const Layout& layout, double density) {
+std::int64_t count_of(const RangeLayout& layout, double density) {
   const std::int64_t elements = layout.elements();
   return std::min(elements, static_cast<std::int64_t>(std::ceil(density * static_cast<double>(elements))));
 }
 
 }  // namespace
 
-std::int64_t TopCoder::bound(const Layout& layout) const { return kEntry * count_of(layout, largest_density()); }
+std::int64_t TopCoder::bound(const RangeLayout& layout) const { return kEntry * count_of(layout, largest_density()); }
 
 /// At least k hits with all of the k largest among them.
-std::span<const Hit> TopCoder::candidates(const Layout& layout, const float* values, const Moment& moment, std::int64_t k) {
+std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k) {
   const auto length = static_cast<double>(layout.length);
   const std::int64_t sample = std::min(layout.length, std::max(kLeastSample, static_cast<std::int64_t>(kSampled * length)));
   const Draws draws(moment);
@@ -43,7 +43,7 @@ std::span<const Hit> TopCoder::candidates(const Layout& layout, const float* val
   }
 }
 
-std::int64_t TopCoder::encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) {
+std::int64_t TopCoder::encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) {
   check_length(name(), layout, 32);
   const std::int64_t k = count_of(layout, density(moment.epoch));
   if (k == 0) return 0;
@@ -66,7 +66,7 @@ std::int64_t TopCoder::encode(const Layout& layout, float* values, const Moment&
 }
 
 // Not contracted, so that all processors add the same bits: see base/simd.h.
-[[gnu::optimize("fp-contract=off")]] void TopCoder::decode_add(const Layout& layout, std::span<const std::byte> code, float weight,
+[[gnu::optimize("fp-contract=off")]] void TopCoder::decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight,
                                                                float* sum) const {
   const auto bytes = static_cast<std::int64_t>(code.size());
   if (bytes % kEntry != 0 || bytes > bound(layout))

@@ -13,9 +13,9 @@ namespace paceline::compress {
 
 class TopCoder : public Coder {
  public:
-  std::int64_t bound(const Layout& layout) const override;
-  std::int64_t encode(const Layout& layout, float* values, const Moment& moment, std::byte* code) override;
-  void decode_add(const Layout& layout, std::span<const std::byte> code, float weight, float* sum) const override;
+  std::int64_t bound(const RangeLayout& layout) const override;
+  std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) override;
+  void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const override;
   Traffic traffic() const override { return Traffic::sparse; }
 
  protected:
@@ -24,7 +24,7 @@ class TopCoder : public Coder {
   virtual double largest_density() const = 0;
 
  private:
-  std::span<const Hit> candidates(const Layout& layout, const float* values, const Moment& moment, std::int64_t k);
+  std::span<const Hit> candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k);
 
   Hits hits_;
   std::vector<std::uint32_t> sizes_;

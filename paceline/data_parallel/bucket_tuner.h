@@ -10,7 +10,7 @@
 
 namespace paceline::data_parallel {
 
-struct Cut {
+struct BucketPlan {
   std::int64_t bytes = 0;  // of a bucket; 0: one bucket
   bool overlap = false;
   bool by_unit = false;  // a bucket for each unit, whatever its bytes
@@ -18,16 +18,16 @@ struct Cut {
 
 class BucketTuner {
  public:
-  BucketTuner(std::vector<Cut> candidates, comm::Communicator& comm) : candidates_(std::move(candidates)), comm_(comm) {}
+  BucketTuner(std::vector<BucketPlan> candidates, comm::Communicator& comm) : candidates_(std::move(candidates)), comm_(comm) {}
 
-  Cut cut() const { return candidates_[now_]; }
+  BucketPlan cut() const { return candidates_[now_]; }
   /// Tells how long the last step took. True: another cut is to be used from now on. Collective when a choice is made.
   bool measured(double seconds);
 
  private:
   bool settled() const { return candidates_.size() == 1; }
 
-  std::vector<Cut> candidates_;
+  std::vector<BucketPlan> candidates_;
   comm::Communicator& comm_;
   std::size_t now_ = 0;
   int steps_ = 0;  // with the present cut

@@ -16,7 +16,7 @@
 namespace paceline::data_parallel {
 namespace {
 
-using compress::Layout;
+using compress::RangeLayout;
 
 /// What lies in a bucket, for compressors: matrices as matrices.
 Layout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
@@ -121,7 +121,7 @@ class Dense final : public Compressed {
     Compressed::prepare(buckets);
     cuts_.clear();
     for (const Bucket& bucket : buckets) {
-      Cut& cut = cuts_.emplace_back();
+      BucketSlices& cut = cuts_.emplace_back();
       for (int r = 0; r < comm_.size(); ++r) {
         const schedule::Range range = schedule::part(bucket.count(), comm_.size(), r);
         const Layout slice = layouts_[bucket.index].slice(range.begin, range.end);
@@ -179,7 +179,7 @@ class Dense final : public Compressed {
     if (shape && shape->at(0) == comm_.size()) return take_row(comm_, state, kSecondResidual, second_residual_);
     const at::Tensor all = sum_of_rows(state, kSecondResidual, second_residual_);
     second_residual_.zero_();
-    for (const Cut& cut : cuts_) {
+    for (const BucketSlices& cut : cuts_) {
       const Slice& mine = cut.slices[static_cast<std::size_t>(comm_.rank())];
       second_residual_.narrow(0, mine.begin, mine.layout.length).copy_(all.narrow(0, mine.begin, mine.layout.length));
     }
@@ -191,14 +191,14 @@ class Dense final : public Compressed {
     Layout layout;
     std::int64_t begin = 0, bytes = 0;  // in the arena; of its code
   };
-  struct Cut {
+  struct BucketSlices {
     std::vector<Slice> slices;  // by worker
     std::int64_t room = 0;      // bytes of the longest code
   };
 
   std::unique_ptr<compress::Coder> coder_;
-  std::vector<Cut> cuts_;       // by bucket
-  at::Tensor second_residual_;  // [length]
+  std::vector<BucketSlices> cuts_;  // by bucket
+  at::Tensor second_residual_;      // [length]
   std::vector<std::byte> codes_, arrived_;
 };
 

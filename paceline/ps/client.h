@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 
 namespace paceline::ps {
 
@@ -15,12 +15,13 @@ class Client {
   /// Waits until all servers let the worker pull, and fills `into`, the whole arena; null: it wants no parameters.
   virtual void pull(float* into, float rate) = 0;
   virtual Advice report(const Report& report, const float* statistics) = 0;
-  /// The whole arena's gradient, which is used up. The verdict is the first server's.
-  virtual Verdict push(float* gradient, const Push& push) = 0;
+  /// The whole arena's gradient, which is used up. The admission is the first server's.
+  virtual Admission push(float* gradient, const Push& push) = 0;
   virtual bool in_vain() = 0;
 };
 
-/// A worker in the servers' process. Host i has the elements [cuts[i], cuts[i+1]). It joins now, and leaves when it is destroyed.
-std::unique_ptr<Client> make_in_process_client(std::vector<std::shared_ptr<Host>> hosts, std::vector<std::int64_t> cuts, int worker);
+/// A worker in the servers' process. Server i holds the elements [cuts[i], cuts[i+1]). It joins now, and leaves when it is destroyed.
+std::unique_ptr<Client> make_in_process_client(std::vector<std::shared_ptr<ConcurrentServer>> servers, std::vector<std::int64_t> cuts,
+                                               int worker);
 
 }  // namespace paceline::ps

@@ -27,11 +27,11 @@ struct ConsistencyConfig {
 };
 
 /// What becomes of a gradient.
-struct Verdict {
+struct Admission {
   enum class Fate { dropped, gathered, applied };  // applied: with all that were gathered before it
   Fate fate = Fate::applied;
   int gathered = 1;  // gradients of the update so far, this one included (dropped: 0); the update is made with their mean
-  bool operator==(const Verdict&) const = default;
+  bool operator==(const Admission&) const = default;
 };
 
 class Consistency {
@@ -44,7 +44,7 @@ class Consistency {
   virtual void pulled(int worker) = 0;
   /// Its gradient has come. `loss` is that of its batch, where it is known (NaN: not). A gradient that no pull went before, or of a worker
   /// that is away, is dropped.
-  virtual Verdict pushed(int worker, double loss) = 0;
+  virtual Admission pushed(int worker, double loss) = 0;
   /// Its gradient has come and cannot be used: it may pull anew, and is no further than it was. Of a worker that is away: nothing.
   virtual void refused(int worker) = 0;
   /// What `worker` computes now will be dropped, so that it may leave off and pull anew.
@@ -55,11 +55,11 @@ class Consistency {
   virtual bool waits_for_everybody() const { return false; }
 
   /// Workers come and go, under old numbers or new ones. Whoever joins a second time without leaving begins anew. Whoever leaves in the
-  /// middle of a computation is no longer waited for; the verdict of `left` is always `applied`, with the number of gathered gradients if
+  /// middle of a computation is no longer waited for; the admission of `left` is always `applied`, with the number of gathered gradients if
   /// its going completes an update, else with 0: nothing to apply. What a worker gathered before it left counts; when the last one leaves,
   /// what has been gathered is applied.
   virtual void joined(int worker) = 0;
-  virtual Verdict left(int worker) = 0;
+  virtual Admission left(int worker) = 0;
   virtual std::vector<int> members() const = 0;  ///< who is present
 
   /// Numbers for a checkpoint, and back. `load` throws ConfigError, and changes nothing, where they are not the state of this consistency.

@@ -17,7 +17,7 @@ constexpr std::size_t kShown = 3;  // differences that are told
 
 std::string list(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-void compare(const Layout::Entry& here, const Layout::Entry& there, std::vector<std::string>& found) {
+void compare(const ArenaLayout::Entry& here, const ArenaLayout::Entry& there, std::vector<std::string>& found) {
   if (here.shape != there.shape) found.push_back(fmt::format("{} is {} here and {} there", here.name, list(here.shape), list(there.shape)));
   else if (here.offset != there.offset)
     found.push_back(fmt::format("{} begins at element {} here and {} there", here.name, here.offset, there.offset));
@@ -26,9 +26,9 @@ void compare(const Layout::Entry& here, const Layout::Entry& there, std::vector<
         fmt::format("{} has weight decay {} and not {}", here.name, here.decay ? "here" : "there", here.decay ? "there" : "here"));
 }
 
-bool sound(const Layout& layout) {
+bool sound(const ArenaLayout& layout) {
   std::int64_t end = 0;
-  for (const Layout::Entry& entry : layout.entries) {
+  for (const ArenaLayout::Entry& entry : layout.entries) {
     std::int64_t count = 1;
     for (const std::int64_t size : entry.shape)
       if (size < 0 || __builtin_mul_overflow(count, size, &count)) return false;
@@ -40,12 +40,12 @@ bool sound(const Layout& layout) {
 
 }  // namespace
 
-std::string difference(const Layout& here, const Layout& there) {
+std::string difference(const ArenaLayout& here, const ArenaLayout& there) {
   if (here == there) return "";
-  std::map<std::string_view, const Layout::Entry*> by_name;
-  for (const Layout::Entry& entry : there.entries) by_name[entry.name] = &entry;
+  std::map<std::string_view, const ArenaLayout::Entry*> by_name;
+  for (const ArenaLayout::Entry& entry : there.entries) by_name[entry.name] = &entry;
   std::vector<std::string> found;
-  for (const Layout::Entry& entry : here.entries) {
+  for (const ArenaLayout::Entry& entry : here.entries) {
     const auto same = by_name.find(entry.name);
     if (same == by_name.end()) {
       found.push_back(fmt::format("{} {} is only here", entry.name, list(entry.shape)));
@@ -54,7 +54,7 @@ std::string difference(const Layout& here, const Layout& there) {
       by_name.erase(same);
     }
   }
-  for (const Layout::Entry& entry : there.entries)
+  for (const ArenaLayout::Entry& entry : there.entries)
     if (by_name.contains(entry.name)) found.push_back(fmt::format("{} {} is only there", entry.name, list(entry.shape)));
   if (here.length != there.length) found.push_back(fmt::format("the arena has {} elements here and {} there", here.length, there.length));
   if (here.statistics != there.statistics)
@@ -67,25 +67,26 @@ std::string difference(const Layout& here, const Layout& there) {
   return line;
 }
 
-std::string serialise(const Layout& layout) {
+std::string serialise(const ArenaLayout& layout) {
   nlohmann::json entries = nlohmann::json::array();
-  for (const Layout::Entry& entry : layout.entries) entries.push_back({entry.name, entry.shape, entry.offset, entry.count, entry.decay});
+  for (const ArenaLayout::Entry& entry : layout.entries)
+    entries.push_back({entry.name, entry.shape, entry.offset, entry.count, entry.decay});
   return nlohmann::json{{"length", layout.length}, {"statistics", layout.statistics}, {"entries", std::move(entries)}}.dump();
 }
 
-Layout parse_layout(std::string_view text) {
+ArenaLayout parse_layout(std::string_view text) {
   const auto refuse = [](const std::string& why) -> DataError { return {"a model's layout", why}; };
   const auto whole = [&](const nlohmann::json& value) {
     const auto number = whole_number(value);
     if (!number) throw refuse(fmt::format("{} stands where a whole number is expected", value.dump()));
     return *number;
   };
-  Layout layout;
+  ArenaLayout layout;
   try {
     const auto json = nlohmann::json::parse(text);
     layout.length = whole(json.at("length")), layout.statistics = whole(json.at("statistics"));
     for (const auto& row : json.at("entries")) {
-      Layout::Entry entry{.name = row.at(0), .shape = {}, .offset = whole(row.at(2)), .count = whole(row.at(3)), .decay = row.at(4)};
+      ArenaLayout::Entry entry{.name = row.at(0), .shape = {}, .offset = whole(row.at(2)), .count = whole(row.at(3)), .decay = row.at(4)};
       for (const auto& extent : row.at(1)) entry.shape.push_back(whole(extent));
       layout.entries.push_back(std::move(entry));
     }
@@ -96,15 +97,15 @@ Layout parse_layout(std::string_view text) {
   return layout;
 }
 
-std::vector<optim::Segment> segments_of(const Layout& layout) {
+std::vector<optim::Segment> segments_of(const ArenaLayout& layout) {
   std::vector<optim::Segment> segments;
-  for (const Layout::Entry& entry : layout.entries) segments.push_back({entry.offset, entry.count, entry.decay});
+  for (const ArenaLayout::Entry& entry : layout.entries) segments.push_back({entry.offset, entry.count, entry.decay});
   return segments;
 }
 
-compress::Layout parts_of(const Layout& layout) {
+compress::Layout parts_of(const ArenaLayout& layout) {
   compress::Layout parts{.parts = {}, .length = layout.length};
-  for (const Layout::Entry& entry : layout.entries) {
+  for (const ArenaLayout::Entry& entry : layout.entries) {
     const std::int64_t rows = entry.shape.size() >= 2 ? entry.shape[0] : 1;
     parts.parts.push_back({entry.offset, entry.count, rows, entry.count / std::max<std::int64_t>(rows, 1)});
   }

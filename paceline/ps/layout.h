@@ -12,7 +12,7 @@
 
 namespace paceline::ps {
 
-struct Layout {
+struct ArenaLayout {
   struct Entry {
     std::string name;
     std::vector<std::int64_t> shape;
@@ -23,18 +23,18 @@ struct Layout {
   std::vector<Entry> entries;   // ascending, not overlapping
   std::int64_t length = 0;      // of the arena, gaps included
   std::int64_t statistics = 0;  // floats of the batch norms' running statistics
-  bool operator==(const Layout&) const = default;
+  bool operator==(const ArenaLayout&) const = default;
 };
 
 /// The first differences in one line: "fc.weight is [10, 84] here and [100, 84] there; …". Empty where there is none.
-std::string difference(const Layout& here, const Layout& there);
+std::string difference(const ArenaLayout& here, const ArenaLayout& there);
 
-std::string serialise(const Layout& layout);
+std::string serialise(const ArenaLayout& layout);
 /// Throws DataError where the text is no layout: entries outside the arena, counts that are not their shapes'.
-Layout parse_layout(std::string_view text);
+ArenaLayout parse_layout(std::string_view text);
 
 /// The same for the optimizers, and for compressors.
-std::vector<optim::Segment> segments_of(const Layout& layout);
-compress::Layout parts_of(const Layout& layout);
+std::vector<optim::Segment> segments_of(const ArenaLayout& layout);
+compress::Layout parts_of(const ArenaLayout& layout);
 
 }  // namespace paceline::ps

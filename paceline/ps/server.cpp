@@ -138,12 +138,12 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
   return advice;
 }
 
-Verdict Server::push(int index, float* gradient, const Push& push) {
+Admission Server::push(int index, float* gradient, const Push& push) {
   if (push.number > 0) ledger_.handle(push.number, push.complete_below);
-  const Verdict verdict = consistency_->pushed(index, push.loss);
-  if (verdict.fate == Verdict::Fate::dropped) {
+  const Admission admission = consistency_->pushed(index, push.loss);
+  if (admission.fate == Admission::Fate::dropped) {
     ++dropped_;
-    return verdict;
+    return admission;
   }
   const float rate = config_.pushes_steps() ? 1 : push.rate;  // a step has it in it
   Arrival arrival{.worker = index, .staleness = version_ - worker(index).pulled_version, .updates = version_, .rate = rate};
@@ -151,18 +151,18 @@ Verdict Server::push(int index, float* gradient, const Push& push) {
   arrival.scale = push.scale;
   const auto factor = static_cast<float>(rule_->rate_factor(arrival));
   last_rate_ = rate;
-  const bool applied = verdict.fate == Verdict::Fate::applied;
-  if (applied && verdict.gathered == 1) {
+  const bool applied = admission.fate == Admission::Fate::applied;
+  if (applied && admission.gathered == 1) {
     arrival.rate *= factor;
     round_.blend_alone(setup_.place, {push.number, index}, statistics_.get(), static_cast<float>(config_.norm_share));
     apply_one(gradient, arrival);
   } else {
     arrival.scale *= factor;
-    gather(gradient, arrival, {push.number, index}, verdict.gathered == 1);
-    if (applied) apply_gathered(verdict.gathered, rate);
+    gather(gradient, arrival, {push.number, index}, admission.gathered == 1);
+    if (applied) apply_gathered(admission.gathered, rate);
   }
   if (push.number > 0 && rule_->needs().replica) keep_answer(worker(index), gradient, push.number);
-  return verdict;
+  return admission;
 }
 
 void Server::keep_answer(Worker& worker, const float* answer, std::int64_t number) {
@@ -193,13 +193,13 @@ void Server::left(int index) {
   Worker& leaving = worker(index);
   if (leaving.kept) rule_->forget(slice(0, length(), true, leaving.kept.get(), leaving));
   rule_->on_leave(index);
-  const Verdict verdict = consistency_->left(index);
-  if (verdict.fate == Verdict::Fate::applied && verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
+  const Admission admission = consistency_->left(index);
+  if (admission.fate == Admission::Fate::applied && admission.gathered > 0) apply_gathered(admission.gathered, last_rate_);
 }
 
 void Server::all_away() {
   for (int i = 0; i < std::ssize(workers_); ++i)
-    if (const Verdict verdict = consistency_->left(i); verdict.gathered > 0) apply_gathered(verdict.gathered, last_rate_);
+    if (const Admission admission = consistency_->left(i); admission.gathered > 0) apply_gathered(admission.gathered, last_rate_);
 }
 
 void Server::returned(int index) {

@@ -68,7 +68,7 @@ class Server {
   void read(int worker, float* into, float rate, std::int64_t number = 0);
   Advice report(int worker, const Report& report, const float* statistics);
   /// `gradient`, or a step where ps.optimizer=worker, is used up; a `replica` rule leaves the worker's new parameters in it.
-  Verdict push(int worker, float* gradient, const Push& push);
+  Admission push(int worker, float* gradient, const Push& push);
   bool in_vain(int worker) const { return consistency_->in_vain(worker); }
   void joined(int worker);
   void left(int worker);

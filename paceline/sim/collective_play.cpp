@@ -21,7 +21,7 @@ struct Sides {
 /// The state of one play.
 class Player {
  public:
-  Player(const Layout& layout, std::span<const int> members, std::span<const double> arrivals, double bytes)
+  Player(const ClusterMap& layout, std::span<const int> members, std::span<const double> arrivals, double bytes)
       : layout_(layout),
         costs_(perf::costs_of(layout.cluster())),
         members_(members),
@@ -125,7 +125,7 @@ class Player {
     }
   }
 
-  const Layout& layout_;
+  const ClusterMap& layout_;
   schedule::Costs costs_;
   std::span<const int> members_;
   double bytes_;
@@ -161,7 +161,7 @@ CollectiveLists::CollectiveLists(const schedule::Algorithm& algorithm, schedule:
   }
 }
 
-Played play(const CollectiveLists& lists, const Layout& layout, std::span<const int> members, std::span<const double> arrivals,
+Played play(const CollectiveLists& lists, const ClusterMap& layout, std::span<const int> members, std::span<const double> arrivals,
             double bytes) {
   Player player(layout, members, arrivals, bytes);
   for (const CollectiveLists::Round& round : lists.rounds()) player.round(round);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "paceline/schedule/schedule.h"
-#include "paceline/sim/layout.h"
+#include "paceline/sim/cluster_map.h"
 
 namespace paceline::sim {
 
@@ -48,7 +48,7 @@ struct Played {
 };
 
 /// `members`: the ranks of the group; `arrivals`: seconds, by member; `bytes`: of the whole buffer.
-Played play(const CollectiveLists& lists, const Layout& layout, std::span<const int> members, std::span<const double> arrivals,
+Played play(const CollectiveLists& lists, const ClusterMap& layout, std::span<const int> members, std::span<const double> arrivals,
             double bytes);
 
 }  // namespace paceline::sim

@@ -20,7 +20,7 @@ struct CollectiveModel {
 
 class Collectives {
  public:
-  Collectives(const Layout& layout, CollectiveModel model) : layout_(layout), model_(std::move(model)) {}
+  Collectives(const ClusterMap& layout, CollectiveModel model) : layout_(layout), model_(std::move(model)) {}
 
   /// Up to so many messages a collective is played each time, from the moments at which its ranks came. Where hosts differ, it is played
   /// once for ranks that come together, up to the second number. Otherwise the model says what it takes, times the factor of the slowest
@@ -40,7 +40,7 @@ class Collectives {
   Played modelled(const schedule::Action& action, std::span<const int> members) const;
   const std::string& algorithm_of(const schedule::Action& action);
 
-  const Layout& layout_;
+  const ClusterMap& layout_;
   CollectiveModel model_;
   std::map<std::tuple<int, std::string, int, int, std::int64_t>, Shape> shapes_;           // collective, algorithm, size, per host, chunks
   std::map<std::tuple<int, int, int, std::string, double>, Played> together_;              // axis, group, collective, algorithm, bytes

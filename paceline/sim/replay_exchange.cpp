@@ -79,7 +79,7 @@ int Replay::peer_of(const Move::Side& side) const {
 bool Replay::begin_send(const Move::Side& side) {
   const Action& action = action_of(side);
   const int peer = peer_of(side);
-  const Layout::Way way = layout_.between_ranks(side.rank, peer);
+  const ClusterMap::Way way = layout_.between_ranks(side.rank, peer);
   const double factor = state(side.rank).network;
   move_on(side, 1);
   account(peer);
@@ -110,7 +110,7 @@ void Replay::start_visit(const Move::Side& side, Move::Kind kind) {
   const std::size_t move = add({.kind = kind, .sides = {side}, .parts = layout_.servers()});
   for (int server = 0; server < layout_.servers(); ++server) {
     const int there = layout_.host_of_server(server), here = layout_.host_of(side.rank);
-    const Layout::Way way = kind == Move::Kind::pull ? layout_.between_hosts(there, here) : layout_.between_hosts(here, there);
+    const ClusterMap::Way way = kind == Move::Kind::pull ? layout_.between_hosts(there, here) : layout_.between_hosts(here, there);
     network_.start(nanoseconds(way.latency_s * factor), bytes / way.bytes_per_s * factor, way.uses, static_cast<std::int64_t>(move));
   }
 }

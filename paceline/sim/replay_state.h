@@ -115,7 +115,7 @@ class Replay {
   const Job& job_;
   const perf::ComputeTimes& times_;
   EventLoop loop_;
-  Layout layout_;
+  ClusterMap layout_;
   Network network_;
   Collectives collectives_;
   std::unique_ptr<ps::Timing> timing_;

@@ -50,10 +50,10 @@ ServerQueue::Outcome ServerQueue::on_event() {
     next();
     return outcome;
   }
-  const ps::Verdict verdict = consistency_->pushed(push.worker, std::numeric_limits<double>::quiet_NaN());
-  if (verdict.fate == ps::Verdict::Fate::dropped) ++dropped_;
+  const ps::Admission admission = consistency_->pushed(push.worker, std::numeric_limits<double>::quiet_NaN());
+  if (admission.fate == ps::Admission::Fate::dropped) ++dropped_;
   else gathered_.push_back(push.worker);
-  if (verdict.fate == ps::Verdict::Fate::applied) {
+  if (admission.fate == ps::Admission::Fate::applied) {
     for (const int worker : gathered_) count(worker);
     gathered_.clear(), ++updates_;
     if (consistency_->cancels())

@@ -137,7 +137,7 @@ class Allreduce final : public step::Strategy {
   }
 
   void apply_cut() {
-    const data_parallel::Cut cut = tuner_.cut();
+    const data_parallel::BucketPlan cut = tuner_.cut();
     const auto now = stage() >= 2 ? data_parallel::Leave::in_pass : data_parallel::Leave::after_pass;
     lane_.configure(buckets_of(cut), cut.overlap ? data_parallel::Leave::beside_pass : now);
     exchange_->prepare(lane_.buckets());
@@ -145,7 +145,7 @@ class Allreduce final : public step::Strategy {
     updater_.follow_owners();
   }
 
-  std::vector<data_parallel::Bucket> buckets_of(const data_parallel::Cut& cut) {
+  std::vector<data_parallel::Bucket> buckets_of(const data_parallel::BucketPlan& cut) {
     return cut.by_unit ? data_parallel::unit_buckets(arena()) : data_parallel::cut_buckets(arena(), cut.bytes);
   }
 

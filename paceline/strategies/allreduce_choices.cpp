@@ -43,7 +43,7 @@ bool cut_keeps_bits(const AllreduceFacts& facts, bool sharded) {
   return facts.workers <= 2 && !(sharded && (facts.clips || !facts.elementwise));
 }
 
-std::vector<data_parallel::Cut> cuts_of(const StrategyConfig& config, const AllreduceFacts& facts, bool sharded) {
+std::vector<data_parallel::BucketPlan> cuts_of(const StrategyConfig& config, const AllreduceFacts& facts, bool sharded) {
   const bool by_unit = facts.zero == 3 || (facts.zero == 2 && !facts.on_cpu);
   if (!facts.on_cpu || facts.workers == 1) return {{0, false, by_unit}};
   const bool many_hosts = facts.hosts > 1 || facts.shaped;
@@ -52,10 +52,10 @@ std::vector<data_parallel::Cut> cuts_of(const StrategyConfig& config, const Allr
     const auto bytes = config.bucket_mb > 0 ? static_cast<std::int64_t>(config.bucket_mb * kMiB) : kBucketBytes;
     return {{bytes, config.overlap == "on" || (config.overlap == "auto" && many_hosts), by_unit}};
   }
-  std::vector<data_parallel::Cut> tried;
+  std::vector<data_parallel::BucketPlan> tried;
   if (config.overlap != "on") tried.insert(tried.end(), {{2 * kMiB, false}, {0, false}});
   if (config.overlap != "off") tried.insert(tried.end(), {{2 * kMiB, true}, {8 * kMiB, true}, {25 * kMiB, true}});
-  std::erase_if(tried, [&](const data_parallel::Cut& cut) { return cut.bytes >= facts.bytes; });
+  std::erase_if(tried, [&](const data_parallel::BucketPlan& cut) { return cut.bytes >= facts.bytes; });
   if (tried.empty()) tried.push_back({0, config.overlap == "on"});
   return tried;
 }

@@ -26,9 +26,9 @@ struct AllreduceFacts {
 };
 
 struct AllreduceChoices {
-  bool sharded = false;                       // each worker updates a part of every bucket
-  bool updates_at_end = false;                // of all parameters at once
-  std::vector<data_parallel::Cut> cuts = {};  // to be tried; one where there is nothing to choose
+  bool sharded = false;                              // each worker updates a part of every bucket
+  bool updates_at_end = false;                       // of all parameters at once
+  std::vector<data_parallel::BucketPlan> cuts = {};  // to be tried; one where there is nothing to choose
 };
 
 /// Whether each worker updates a part of every bucket, of a recipe that may be so.

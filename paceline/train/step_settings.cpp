@@ -18,8 +18,8 @@ using schedule::CompressedTraffic;
 using schedule::ProgramSettings;
 
 /// The arena as one range: what compressors make of a bucket, they make of it in proportion.
-compress::Layout layout_of(const graph::Graph& graph) {
-  compress::Layout layout;
+compress::RangeLayout layout_of(const graph::Graph& graph) {
+  compress::RangeLayout layout;
   for (const graph::Parameter& parameter : graph.parameters()) {
     if (!parameter.trainable) continue;
     const std::int64_t whole = graph::elements(parameter.shape), all = parameter.shape.size() >= 2 ? parameter.shape[0] : 1;
@@ -41,7 +41,7 @@ void set_compression(const Recipe& recipe, const graph::Graph& graph, ProgramSet
     return;
   }
   const compress::Compressor& row = find(compress::compressors(), "comm.compression", recipe.comm.compression).make;
-  const compress::Layout layout = layout_of(graph);
+  const compress::RangeLayout layout = layout_of(graph);
   std::int64_t bytes = 0;
   if (row.linear) {
     const auto linear = row.linear(recipe.compress, layout, 0);
@@ -132,7 +132,7 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
   facts.bytes = step.model.parameters() * 4;
   const strategies::AllreduceChoices choices = choose(recipe.strategy, facts);
   settings.sharded_update = choices.sharded, settings.update_at_end = choices.updates_at_end;
-  for (const data_parallel::Cut& cut : choices.cuts) {
+  for (const data_parallel::BucketPlan& cut : choices.cuts) {
     settings.bucket_bytes = cut.bytes, settings.overlap = cut.overlap, settings.by_unit = cut.by_unit;
     step.settings.push_back(settings);
   }

@@ -31,7 +31,7 @@ class ScriptedClient final : public ps::Client {
     ++script_.reports;
     return {.in_vain = script_.advice_in_vain};
   }
-  ps::Verdict push(float*, const ps::Push&) override { return ++script_.pushes, ps::Verdict{}; }
+  ps::Admission push(float*, const ps::Push&) override { return ++script_.pushes, ps::Admission{}; }
   bool in_vain() override { return ++script_.questions == script_.in_vain_at; }
 
  private:
@@ -255,20 +255,20 @@ TEST(RefusedGradient, LeavesAWorkersOptimizerTheSameByEitherClock) {
 /// The parameters after some pushes of one worker to its server.
 std::vector<float> pushed_to_server(const Bench& bench) {
   const ServerPlan plan(*bench.context, bench.settings, 1);
-  const auto host = plan.make_host(0);
+  const auto concurrent = plan.make_server(0);
   const ps::PushCompression compression = plan.push_compression();
-  const compress::Layout layout = ps::parts_of(plan.layout());
+  const compress::RangeLayout layout = ps::parts_of(plan.layout());
   std::optional<ps::PushEncoder> encoder;
   if (!compression.name.empty()) encoder.emplace(compression, layout, 0, 0, layout.length);
   std::vector<float> parameters(static_cast<std::size_t>(layout.length)), gradient(parameters.size());
-  host->join(0);
+  concurrent->join(0);
   for (int step = 0; step < kSteps; ++step) {
-    host->pull(0, parameters.data(), 0.1F);
+    concurrent->pull(0, parameters.data(), 0.1F);
     for (std::size_t i = 0; i < gradient.size(); ++i) gradient[i] = std::sin(0.37F * static_cast<float>(i * 7) + static_cast<float>(step));
     if (encoder) ps::PushDecoder(compression, layout).decode(encoder->encode(gradient.data(), 0), gradient.data());
-    host->push(0, gradient.data(), {.rate = 0.1F});
+    concurrent->push(0, gradient.data(), {.rate = 0.1F});
   }
-  host->pull(0, parameters.data(), 0.1F);
+  concurrent->pull(0, parameters.data(), 0.1F);
   return parameters;
 }
 

@@ -19,7 +19,7 @@ class CoderTest : public testing::TestWithParam<std::string> {
  protected:
   const std::string key = GetParam();
   const std::unique_ptr<Coder> worker = coder(key);
-  const Layout layout = odd_layout();
+  const RangeLayout layout = odd_layout();
 };
 
 TEST_P(CoderTest, ValuesAreTheCodePlusWhatIsLeft) {
@@ -79,7 +79,7 @@ TEST_P(CoderTest, TheBitsAreTheSameEverywhere) {
 
 TEST_P(CoderTest, CodesStayWithinTheirBound) {
   for (const std::int64_t count : {0, 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 511, 512, 513, 5000}) {
-    const Layout part = one_part(count);
+    const RangeLayout part = one_part(count);
     std::vector<float> values = gradient(part, 4, 1);
     const std::vector<float> before = values;
     const auto code = encode(*worker, part, values);
@@ -88,7 +88,7 @@ TEST_P(CoderTest, CodesStayWithinTheirBound) {
     for (std::size_t i = 0; i < said.size(); ++i) ASSERT_NEAR(said[i] + values[i], before[i], 1e-6) << count << " values, " << i;
   }
   std::vector<float> none;
-  EXPECT_THAT(decode(*worker, Layout{}, encode(*worker, Layout{}, none)), testing::IsEmpty());
+  EXPECT_THAT(decode(*worker, RangeLayout{}, encode(*worker, RangeLayout{}, none)), testing::IsEmpty());
 }
 
 TEST_P(CoderTest, GapsAreNotTouched) {
@@ -109,7 +109,7 @@ TEST_P(CoderTest, SlicesAreCodedOnTheirOwn) {
   for (const int workers : {2, 3, 5}) {
     for (int rank = 0; rank < workers; ++rank) {
       const std::int64_t begin = layout.length * rank / workers, end = layout.length * (rank + 1) / workers;
-      const Layout slice = layout.slice(begin, end);
+      const RangeLayout slice = layout.slice(begin, end);
       std::vector<float> values(before.begin() + begin, before.begin() + end);
       const std::vector<float> own = values, said = decode(*worker, slice, encode(*worker, slice, values));
       for (std::size_t i = 0; i < own.size(); ++i) ASSERT_NEAR(said[i] + values[i], own[i], 1e-8);
@@ -172,7 +172,7 @@ TEST_P(CoderTest, NanAndInfinityAreSeen) {
 
 TEST_P(CoderTest, ExtremeValuesDoNoHarm) {
   for (const float size : {0.0f, 1e-45f, 1e-38f, 1e-33f, 1e-30f, 1e30f, 3e38f}) {
-    const Layout part = one_part(1000);
+    const RangeLayout part = one_part(1000);
     std::vector<float> values(1000, size);
     for (std::size_t i = 0; i < values.size(); i += 3) values[i] = -size;
     const std::vector<float> said = decode(*worker, part, encode(*worker, part, values));

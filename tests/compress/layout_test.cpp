@@ -9,14 +9,14 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<std::array<std::int64_t, 4>> parts_of(const Layout& layout) {
+std::vector<std::array<std::int64_t, 4>> parts_of(const RangeLayout& layout) {
   std::vector<std::array<std::int64_t, 4>> parts;
   for (const Part& part : layout.parts) parts.push_back({part.offset, part.count, part.rows, part.columns});
   return parts;
 }
 
-TEST(Layout, SlicesCutPartsAndCountFromTheirBegin) {
-  const Layout layout{.parts = {{2, 6, 2, 3}, {10, 4, 1, 4}, {20, 4, 2, 2}}, .length = 26};
+TEST(RangeLayout, SlicesCutPartsAndCountFromTheirBegin) {
+  const RangeLayout layout{.parts = {{2, 6, 2, 3}, {10, 4, 1, 4}, {20, 4, 2, 2}}, .length = 26};
   EXPECT_EQ(layout.elements(), 14);
   EXPECT_EQ(parts_of(layout.slice(0, 26)), parts_of(layout));
   using Parts = std::vector<std::array<std::int64_t, 4>>;

@@ -41,7 +41,7 @@ struct Team {
   std::vector<std::unique_ptr<Linear>> workers;
   std::int64_t numbers = 0;  // sent by a worker in the last step
 
-  Team(const std::string& key, const Layout& layout, int size, const CompressConfig& config = {}) {
+  Team(const std::string& key, const RangeLayout& layout, int size, const CompressConfig& config = {}) {
     for (int rank = 0; rank < size; ++rank) workers.push_back(linear(key, layout, config));
   }
 
@@ -65,7 +65,7 @@ struct Team {
 
 class LinearTest : public testing::TestWithParam<std::string> {
  protected:
-  const Layout layout = odd_layout();
+  const RangeLayout layout = odd_layout();
 };
 
 // Over all workers and many steps nothing is lost: means that were agreed on plus the mean residual are the sum of the mean gradients.
@@ -106,7 +106,7 @@ TEST_P(LinearTest, NothingAndOneValue) {
     std::vector<std::vector<float>> values(2, std::vector<float>(count, 0.5f));
     EXPECT_THAT(team.step(values), Each(0.5f));
   }
-  EXPECT_EQ(linear(GetParam(), Layout{})->rounds(), GetParam() == "powersgd" ? 2 : 1);
+  EXPECT_EQ(linear(GetParam(), RangeLayout{})->rounds(), GetParam() == "powersgd" ? 2 : 1);
 }
 
 TEST_P(LinearTest, NanAndInfinityAreSeen) {
@@ -128,7 +128,7 @@ TEST_P(LinearTest, NanAndInfinityAreSeen) {
 INSTANTIATE_TEST_SUITE_P(All, LinearTest, testing::ValuesIn(keys(false)), [](const auto& test) { return test.param; });
 
 TEST(Halves, RoundToTheNearest) {
-  const Layout layout = one_part(1000);
+  const RangeLayout layout = one_part(1000);
   for (const auto& [key, relative] : std::map<std::string, float>{{"fp16", 0x1p-11f}, {"bf16", 0x1p-8f}}) {
     Team team(key, layout, 1);
     std::vector<std::vector<float>> values = {gradient(layout, 1, 1)};
@@ -174,7 +174,7 @@ std::vector<float> matrix_of_rank(std::int64_t rows, std::int64_t columns, int r
   return matrix;
 }
 
-Layout one_matrix(std::int64_t rows, std::int64_t columns) {
+RangeLayout one_matrix(std::int64_t rows, std::int64_t columns) {
   return {.parts = {{0, rows * columns, rows, columns}}, .length = rows * columns};
 }
 
@@ -221,7 +221,7 @@ TEST(PowerSgd, KeepingQFindsTheLargestDirections) {
 }
 
 TEST(PowerSgd, SendsFactorsOfMatricesAndVectorsAsTheyAre) {
-  Layout layout = odd_layout();  // 37×53, 16×129, 64×27 and vectors of 1, 64, 513
+  RangeLayout layout = odd_layout();  // 37×53, 16×129, 64×27 and vectors of 1, 64, 513
   for (const std::int64_t rank : {1, 2, 4}) {
     Team team("powersgd", layout, 2, with_rank(rank));
     std::vector<std::vector<float>> values = {gradient(layout, 1), gradient(layout, 2)};
@@ -240,7 +240,7 @@ TEST(PowerSgd, SendsFactorsOfMatricesAndVectorsAsTheyAre) {
 }
 
 TEST(PowerSgd, GoesOnFromItsState) {
-  const Layout layout = odd_layout();
+  const RangeLayout layout = odd_layout();
   const auto steps = [&](Team& team, int from, int to) {
     std::vector<float> mean;
     for (int step = from; step < to; ++step) {
@@ -260,7 +260,7 @@ TEST(PowerSgd, GoesOnFromItsState) {
 }
 
 TEST(PowerSgd, RecoversFromZerosAndDependentColumns) {
-  const Layout layout = one_matrix(30, 40);
+  const RangeLayout layout = one_matrix(30, 40);
   Team team("powersgd", layout, 1, with_rank(4));
   std::vector<std::vector<float>> values = {std::vector<float>(1200)};
   EXPECT_THAT(team.step(values), Each(0.0f));

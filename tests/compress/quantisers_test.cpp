@@ -13,13 +13,13 @@ namespace {
 
 using testing::Each;
 
-double ratio_of(const std::string& key, const Layout& layout) {
+double ratio_of(const std::string& key, const RangeLayout& layout) {
   std::vector<float> values = gradient(layout, 1);
   return 4.0 * static_cast<double>(layout.elements()) / static_cast<double>(encode(*coder(key), layout, values).size());
 }
 
 TEST(Quantisers, HaveTheirBytesOnTheWire) {
-  const Layout large = one_part(1 << 20);
+  const RangeLayout large = one_part(1 << 20);
   EXPECT_EQ(coder("int8")->bound(large), (1 << 20) + 4 * 2048);
   EXPECT_EQ(coder("dynamic8")->bound(large), (1 << 20) + 4 * 2048);
   EXPECT_EQ(coder("onebit")->bound(large), (1 << 17) + 8);
@@ -37,7 +37,7 @@ struct Average {
   std::vector<double> mean, error;
 };
 
-Average average(const std::string& key, const Layout& layout, const std::vector<float>& values, int steps,
+Average average(const std::string& key, const RangeLayout& layout, const std::vector<float>& values, int steps,
                 const CompressConfig& config = {}) {
   const auto worker = coder(key, config);
   std::vector<double> sum(values.size()), squares(values.size());
@@ -55,7 +55,7 @@ Average average(const std::string& key, const Layout& layout, const std::vector<
 }
 
 void expect_unbiased(const std::string& key, const CompressConfig& config = {}) {
-  const Layout layout = one_part(700);
+  const RangeLayout layout = one_part(700);
   const std::vector<float> values = gradient(layout, 3, 1);
   const Average found = average(key, layout, values, 4000, config);
   double chi_square = 0;
@@ -77,7 +77,7 @@ TEST(Ternary, IsUnbiasedWithoutClipping) {
 TEST(Int8, ErrsByLessThanALevelOfItsBlock) {
   CompressConfig config;
   config.block = 100;
-  const Layout layout = one_part(1050);
+  const RangeLayout layout = one_part(1050);
   const std::vector<float> before = gradient(layout, 4);
   std::vector<float> after = before;
   encode(*coder("int8", config), layout, after);
@@ -89,7 +89,7 @@ TEST(Int8, ErrsByLessThanALevelOfItsBlock) {
 }
 
 TEST(Int8, RanksStepsAndPlacesDrawApart) {
-  const Layout layout = one_part(1000);
+  const RangeLayout layout = one_part(1000);
   const std::vector<float> values = gradient(layout, 5);
   const auto code = [&](const Moment& moment) {
     std::vector<float> rest = values;
@@ -102,7 +102,7 @@ TEST(Int8, RanksStepsAndPlacesDrawApart) {
 
 // Half the distance of neighbouring levels, as the formula has it, plus what ends of bins of 9 bits cost.
 TEST(Dynamic8, ErrsByAtMostHalfABin) {
-  const Layout layout = one_part(512);
+  const RangeLayout layout = one_part(512);
   RandomStream stream(1, Purpose::test);
   for (int round = 0; round < 50; ++round) {
     std::vector<float> before(512), after;
@@ -121,7 +121,7 @@ TEST(Dynamic8, ErrsByAtMostHalfABin) {
 
 TEST(Dynamic8, TellsSevenDecadesFromZero) {
   std::vector<float> values = {1, 1e-1f, 1e-2f, 1e-3f, 1e-4f, 1e-5f, 1e-6f, -5.5e-7f, 1e-8f};
-  const Layout layout = one_part(static_cast<std::int64_t>(values.size()));
+  const RangeLayout layout = one_part(static_cast<std::int64_t>(values.size()));
   const std::vector<float> said = decode(*coder("dynamic8"), layout, encode(*coder("dynamic8"), layout, values));
   for (std::size_t i = 0; i < 7; ++i) EXPECT_NEAR(said[i] * std::pow(10, i), 1, 0.46) << i;
   EXPECT_FLOAT_EQ(said[7], -5.5e-7f);
@@ -131,14 +131,14 @@ TEST(Dynamic8, TellsSevenDecadesFromZero) {
 TEST(OneBit, SendsTheMeansOfBothSigns) {
   std::vector<float> values = {1, 3, -1, -2, -6, 0};
   const auto worker = coder("onebit");
-  const Layout layout = one_part(6);
+  const RangeLayout layout = one_part(6);
   const auto code = encode(*worker, layout, values);
   EXPECT_EQ(code.size(), 9u);
   EXPECT_THAT(decode(*worker, layout, code), testing::ElementsAre(4 / 3.0f, 4 / 3.0f, -3, -3, -3, 4 / 3.0f));
 }
 
 TEST(OneBit, TensorsHaveMeansOfTheirOwn) {
-  const Layout layout{.parts = {{0, 2, 1, 2}, {4, 2, 1, 2}}, .length = 6};
+  const RangeLayout layout{.parts = {{0, 2, 1, 2}, {4, 2, 1, 2}}, .length = 6};
   std::vector<float> values = {1, -1, 0, 0, 10, -30};
   EXPECT_THAT(decode(*coder("onebit"), layout, encode(*coder("onebit"), layout, values)), testing::ElementsAre(1, -1, 0, 0, 10, -30));
 }
@@ -147,7 +147,7 @@ TEST(Sign, TheMajorityDecidesInBothDirections) {
   CompressConfig config;
   config.sign_scale = 0.5;
   const auto worker = coder("sign", config);
-  const Layout layout = one_part(4);
+  const RangeLayout layout = one_part(4);
   std::vector<std::vector<float>> votes = {{1, -2, 3, -1}, {-9, -1, 2, 1}, {2, 7, 1, -3}};
   std::vector<float> mean(4);
   for (auto& vote : votes) worker->decode_add(layout, encode(*worker, layout, vote), 1 / 3.0f, mean.data());
@@ -162,7 +162,7 @@ TEST(Sign, IsWorthTheMeanMagnitudeByDefault) {
 TEST(Sign, DrawsAreDecidedByChance) {
   CompressConfig config;
   config.sign_scale = 1;
-  const Layout layout = one_part(10000);
+  const RangeLayout layout = one_part(10000);
   std::vector<float> values(10000);
   for (std::size_t i = 0; i < values.size(); i += 2) values[i] = -0.0f;
   double sum = 0;
@@ -171,7 +171,7 @@ TEST(Sign, DrawsAreDecidedByChance) {
 }
 
 TEST(Ternary, ClipsAtDeviationsAndKeepsTheRest) {
-  const Layout layout = one_part(4096);
+  const RangeLayout layout = one_part(4096);
   const std::vector<float> before = gradient(layout, 6, 1);
   std::vector<float> after = before;
   const std::vector<float> said = decode(*coder("ternary"), layout, encode(*coder("ternary"), layout, after));

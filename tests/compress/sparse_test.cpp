@@ -22,7 +22,7 @@ CompressConfig with_density(double density) {
 }
 
 /// What topk must send: everything sorted by magnitude, then by place.
-std::vector<float> largest(const Layout& layout, const std::vector<float>& values, std::int64_t k) {
+std::vector<float> largest(const RangeLayout& layout, const std::vector<float>& values, std::int64_t k) {
   std::vector<std::int64_t> places;
   for (const Part& part : layout.parts)
     for (std::int64_t i = 0; i < part.count; ++i) places.push_back(part.offset + i);
@@ -33,7 +33,7 @@ std::vector<float> largest(const Layout& layout, const std::vector<float>& value
 }
 
 TEST(TopK, SendsExactlyTheLargest) {
-  const Layout layout = odd_layout();
+  const RangeLayout layout = odd_layout();
   for (const double density : {1e-9, 0.001, 0.01, 0.1, 0.25, 0.9, 1.0}) {
     const auto worker = coder("topk", with_density(density));
     const auto k = static_cast<std::int64_t>(std::ceil(density * static_cast<double>(layout.elements())));
@@ -50,7 +50,7 @@ TEST(TopK, SendsExactlyTheLargest) {
 }
 
 TEST(TopK, SendsExactlyTheLargestOfManyFromASample) {
-  const Layout layout = one_part(300000);
+  const RangeLayout layout = one_part(300000);
   std::vector<float> sorted = gradient(layout, 1);  // the worst for samples by stretches, and then one that they miss
   std::sort(sorted.begin(), sorted.end());
   std::vector<float> spike(300000, 1e-3f);
@@ -76,7 +76,7 @@ TEST(TopK, SendsNanFirst) {
 }
 
 TEST(TopK, RefusesPlacesThatHoldNoParameter) {
-  const Layout layout{.parts = {{1, 3, 1, 3}, {6, 4, 1, 4}}, .length = 12};
+  const RangeLayout layout{.parts = {{1, 3, 1, 3}, {6, 4, 1, 4}}, .length = 12};
   const auto worker = coder("topk", with_density(1));
   const auto decoded = [&](std::vector<std::uint32_t> places) {
     std::vector<std::byte> code(8 * places.size());
@@ -98,7 +98,7 @@ TEST(TopK, CountsTheKthLargest) {
 }
 
 TEST(Dgc, DensityFallsGeometrically) {
-  const Layout layout = one_part(100000);
+  const RangeLayout layout = one_part(100000);
   CompressConfig config = with_density(0.001);
   config.warmup_epochs = 5;
   const auto worker = coder("dgc", config);
@@ -134,7 +134,7 @@ TEST(Threshold, SendsTauBeyondTau) {
 }
 
 TEST(Sparse, LongRangesAreRefused) {
-  const Layout layout{.parts = {}, .length = (std::int64_t{1} << 32) + 1};
+  const RangeLayout layout{.parts = {}, .length = (std::int64_t{1} << 32) + 1};
   for (const char* key : {"threshold", "topk", "dgc"}) {
     std::byte code[8];
     EXPECT_THAT([&] { coder(key)->encode(layout, nullptr, {}, code); }, testing::ThrowsMessage<ConfigError>(HasSubstr("smaller buckets")));

@@ -12,8 +12,8 @@
 namespace paceline::compress {
 
 /// Matrices and vectors of odd sizes, with gaps between them, before them and after them.
-inline Layout odd_layout() {
-  Layout layout{.parts = {}, .length = 3};
+inline RangeLayout odd_layout() {
+  RangeLayout layout{.parts = {}, .length = 3};
   const auto add = [&](std::int64_t rows, std::int64_t columns) {
     layout.parts.push_back({.offset = layout.length, .count = rows * columns, .rows = rows, .columns = columns});
     layout.length += rows * columns + 5;
@@ -22,12 +22,12 @@ inline Layout odd_layout() {
   return layout;
 }
 
-inline Layout one_part(std::int64_t count) {
+inline RangeLayout one_part(std::int64_t count) {
   return {.parts = {{.offset = 0, .count = count, .rows = 1, .columns = count}}, .length = count};
 }
 
 /// Values of all signs and sizes, roughly normal; zeros in the gaps.
-inline std::vector<float> gradient(const Layout& layout, std::uint64_t seed, float deviation = 0.01f) {
+inline std::vector<float> gradient(const RangeLayout& layout, std::uint64_t seed, float deviation = 0.01f) {
   RandomStream stream(seed, Purpose::test);
   std::vector<float> values(static_cast<std::size_t>(layout.length));
   for (const Part& part : layout.parts)
@@ -39,7 +39,7 @@ inline std::unique_ptr<Coder> coder(const std::string& key, const CompressConfig
   return find(compressors(), "compressor", key).make.coder(config);
 }
 
-inline std::unique_ptr<Linear> linear(const std::string& key, const Layout& layout, const CompressConfig& config = {},
+inline std::unique_ptr<Linear> linear(const std::string& key, const RangeLayout& layout, const CompressConfig& config = {},
                                       std::uint64_t seed = 1) {
   return find(compressors(), "compressor", key).make.linear(config, layout, seed);
 }
@@ -52,14 +52,14 @@ inline std::vector<std::string> keys(bool of_coders) {
 }
 
 /// Encodes in place; the code has exactly its size, so that a sanitizer sees what reads beyond.
-inline std::vector<std::byte> encode(Coder& coder, const Layout& layout, std::vector<float>& values, const Moment& moment = {}) {
+inline std::vector<std::byte> encode(Coder& coder, const RangeLayout& layout, std::vector<float>& values, const Moment& moment = {}) {
   std::vector<std::byte> code(static_cast<std::size_t>(coder.bound(layout)));
   code.resize(static_cast<std::size_t>(coder.encode(layout, values.data(), moment, code.data())));
   code.shrink_to_fit();
   return code;
 }
 
-inline std::vector<float> decode(const Coder& coder, const Layout& layout, const std::vector<std::byte>& code, float weight = 1) {
+inline std::vector<float> decode(const Coder& coder, const RangeLayout& layout, const std::vector<std::byte>& code, float weight = 1) {
   std::vector<float> sum(static_cast<std::size_t>(layout.length));
   coder.decode_add(layout, code, weight, sum.data());
   return sum;

@@ -12,7 +12,7 @@
 namespace paceline::data_parallel {
 namespace {
 
-const std::vector<Cut> kCuts = {{4, false}, {3, true}, {2, true}, {1, false}};
+const std::vector<BucketPlan> kCuts = {{4, false}, {3, true}, {2, true}, {1, false}};
 
 /// The cut that every worker ends with. `time_of(rank, cut, n)` is what the n-th step with a cut takes.
 template <class Time>

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 #include "tests/fuzz/fuzz.h"
 
 using namespace paceline;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const ps::Layout layout{.entries = {{"weight", {2, 3}, 0, 6}, {"bias", {2}, 16, 2, false}}, .length = 32, .statistics = 4};
+  const ps::ArenaLayout layout{.entries = {{"weight", {2, 3}, 0, 6}, {"bias", {2}, 16, 2, false}}, .length = 32, .statistics = 4};
   fuzz::Pieces pieces(data, size);
   ps::ServiceOptions options{.end = layout.length};
   const auto choice = pieces.value<std::uint8_t>();
@@ -20,9 +20,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ps::Server::Setup setup;
   setup.segments = ps::segments_of(layout), setup.length = setup.end = layout.length, setup.statistics = layout.statistics;
   const SteadyClock clock;
-  ps::Host host(std::make_unique<ps::Server>(config, optim::OptimConfig{}, setup), {.wait = Nanoseconds(0)}, clock);
-  host.join(0);
-  ps::Desk desk(host, layout, options, 0);
+  ps::ConcurrentServer concurrent(std::make_unique<ps::Server>(config, optim::OptimConfig{}, setup), {.wait = Nanoseconds(0)}, clock);
+  concurrent.join(0);
+  ps::Desk desk(concurrent, layout, options, 0);
   return fuzz::parse([&] {
     while (!pieces.empty()) {
       const std::string_view head = pieces.bytes(pieces.value<std::uint8_t>());

@@ -6,9 +6,9 @@
 using namespace paceline;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const ps::Layout own{.entries = {{"weight", {2, 3}, 0, 6}, {"bias", {2}, 16, 2, false}}, .length = 32, .statistics = 4};
+  const ps::ArenaLayout own{.entries = {{"weight", {2, 3}, 0, 6}, {"bias", {2}, 16, 2, false}}, .length = 32, .statistics = 4};
   return fuzz::parse([&] {
-    const ps::Layout layout = ps::parse_layout(fuzz::text_of(data, size));
+    const ps::ArenaLayout layout = ps::parse_layout(fuzz::text_of(data, size));
     fuzz::require(ps::parse_layout(ps::serialise(layout)) == layout, "a layout that was written is read as it was");
     fuzz::require(ps::difference(own, layout).empty() == (own == layout), "layouts that differ differ in something");
     std::int64_t end = 0;

@@ -6,7 +6,7 @@ using namespace paceline;
 
 namespace {
 
-const ps::Layout kLayout{.entries = {{"weight", {2, 3}, 0, 6}, {"bias", {2}, 16, 2, false}}, .length = 32, .statistics = 4};
+const ps::ArenaLayout kLayout{.entries = {{"weight", {2, 3}, 0, 6}, {"bias", {2}, 16, 2, false}}, .length = 32, .statistics = 4};
 
 /// What `raise` throws is what the other side says; that it throws nothing else is what counts.
 void raise(std::string_view head, std::string_view payload) {

@@ -7,7 +7,7 @@
 using namespace paceline;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const compress::Layout range{.parts = {{0, 40, 8, 5}, {48, 7, 1, 7}, {64, 65, 5, 13}}, .length = 144};
+  const compress::RangeLayout range{.parts = {{0, 40, 8, 5}, {48, 7, 1, 7}, {64, 65, 5, 13}}, .length = 144};
   fuzz::Pieces pieces(data, size);
   const auto all = compress::compressors();
   ps::PushCompression compression{.name = std::string(all[pieces.value<std::uint8_t>() % all.size()].key)};

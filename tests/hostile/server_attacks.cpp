@@ -164,7 +164,7 @@ Facts dying_joins_attack(const Target& target) {
 
 /// A worker with the key, and another model.
 Facts other_model_attack(const Target& target) {
-  const ps::Layout layout{.entries = {{"other.weight", {10, 10}, 0, 100, true}}, .length = 100};
+  const ps::ArenaLayout layout{.entries = {{"other.weight", {10, 10}, 0, 100, true}}, .length = 100};
   try {
     ps::connect_grpc({target.address.name}, layout, {.security = {.secret = target.key}});
   } catch (const ConfigError& error) {

@@ -14,20 +14,20 @@
 namespace paceline::hostile {
 namespace {
 
-std::vector<float> parameters_of(ps::Host& host) {
-  return host.with([](ps::Server& server) { return std::vector<float>(server.parameters(), server.parameters() + server.length()); });
+std::vector<float> parameters_of(ps::ConcurrentServer& concurrent) {
+  return concurrent.with([](ps::Server& server) { return std::vector<float>(server.parameters(), server.parameters() + server.length()); });
 }
 
 /// What nobody disturbed.
 std::vector<float> reference(std::int64_t rounds) {
-  const auto host = ps::make_host({});
-  const auto worker = ps::make_in_process_client({host}, {0, ps::kLength}, 0);
+  const auto concurrent = ps::make_concurrent({});
+  const auto worker = ps::make_in_process_client({concurrent}, {0, ps::kLength}, 0);
   for (std::int64_t round = 0; round < rounds; ++round) {
     ps::pulled(*worker);
     std::vector<float> gradient = ps::gradient_of(0, static_cast<int>(round % 100));
     worker->push(gradient.data(), {.rate = ps::kRate});
   }
-  return parameters_of(*host);
+  return parameters_of(*concurrent);
 }
 
 ps::Security security_of(const std::string& key, const std::string& folder, const std::string& who) {
@@ -42,8 +42,8 @@ int join(const std::string& key, const std::string& folder, const std::string& a
 }
 
 int main(const std::string& key, const std::string& folder) {
-  const auto host = ps::make_host({});
-  ps::GrpcServer server(host, ps::layout(), {.security = security_of(key, folder, "server")});
+  const auto concurrent = ps::make_concurrent({});
+  ps::GrpcServer server(concurrent, ps::layout(), {.security = security_of(key, folder, "server")});
   say(fmt::format(R"({{"address": "{}"}})", server.address()));
   auto worker = ps::connect_grpc({server.address()}, ps::layout(), {.worker = 0, .security = security_of(key, folder, "worker")});
   const std::int64_t rounds = go_on([&](std::int64_t round) {
@@ -52,8 +52,8 @@ int main(const std::string& key, const std::string& folder) {
     worker->push(gradient.data(), {.rate = ps::kRate});
   });
   worker.reset();
-  const std::int64_t updates = host->with([](ps::Server& state) { return state.version(); });
-  const std::vector<float> ours = parameters_of(*host), expected = reference(rounds);
+  const std::int64_t updates = concurrent->with([](ps::Server& state) { return state.version(); });
+  const std::vector<float> ours = parameters_of(*concurrent), expected = reference(rounds);
   const bool same = std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)) == 0;
   say(fmt::format(R"({{"rounds": {}, "updates": {}, "same": {}}})", rounds, updates, same));
   return 0;

@@ -9,7 +9,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
-#include "tests/ps/verdicts.h"
+#include "tests/ps/admissions.h"
 
 namespace paceline::ps {
 namespace {
@@ -42,7 +42,7 @@ class Crowd {
     return possible[random_.below(possible.size())];
   }
 
-  Verdict play(const Event& event, Consistency& consistency) {
+  Admission play(const Event& event, Consistency& consistency) {
     switch (event.kind) {
       case Event::Kind::join:
         computing_[event.worker] = false;
@@ -86,9 +86,9 @@ TEST(ConsistencyProperties, SspHoldsItsBoundWhoeverComesAndGoes) {
       } else if (event.kind == Crowd::Event::Kind::join) {
         clocks[event.worker] = clocks.empty() ? 0 : slowest();
       }
-      const Verdict verdict = crowd.play(event, *ssp);
+      const Admission admission = crowd.play(event, *ssp);
       if (event.kind == Crowd::Event::Kind::push) {
-        EXPECT_EQ(verdict, applied(1));
+        EXPECT_EQ(admission, applied(1));
       }
     }
   }
@@ -112,8 +112,8 @@ std::vector<int> history(std::unique_ptr<Consistency>& consistency, int workers,
   for (int i = 0; i < 4000 && !testing::Test::HasFailure(); ++i) {
     before(i);
     const auto event = crowd.next(*consistency);
-    const Verdict verdict = crowd.play(event, *consistency);
-    seen.insert(seen.end(), {static_cast<int>(event.kind), event.worker, static_cast<int>(verdict.fate), verdict.gathered});
+    const Admission admission = crowd.play(event, *consistency);
+    seen.insert(seen.end(), {static_cast<int>(event.kind), event.worker, static_cast<int>(admission.fate), admission.gathered});
     for (int worker = 0; worker < numbers; ++worker)
       seen.push_back(consistency->may_pull(worker) + 2 * static_cast<int>(consistency->in_vain(worker)));
   }
@@ -147,12 +147,12 @@ Observed observe(const std::string& name) {
   std::map<int, std::int64_t> pulled;
   for (int i = 0; i < 4000; ++i) {
     const auto event = crowd.next(*consistency);
-    const Verdict verdict = crowd.play(event, *consistency);
+    const Admission admission = crowd.play(event, *consistency);
     if (event.kind == Crowd::Event::Kind::pull) pulled[event.worker] = version;
-    if (event.kind != Crowd::Event::Kind::push || verdict.fate == Verdict::Fate::dropped) continue;
-    observed.gathered = std::max(observed.gathered, verdict.gathered);
+    if (event.kind != Crowd::Event::Kind::push || admission.fate == Admission::Fate::dropped) continue;
+    observed.gathered = std::max(observed.gathered, admission.gathered);
     observed.staleness = std::max(observed.staleness, version - pulled[event.worker]);
-    version += verdict.fate == Verdict::Fate::applied;
+    version += admission.fate == Admission::Fate::applied;
   }
   return observed;
 }

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "paceline/base/error.h"
-#include "tests/ps/verdicts.h"
+#include "tests/ps/admissions.h"
 
 namespace paceline::ps {
 namespace {
@@ -41,7 +41,7 @@ void pull(Consistency& consistency, std::initializer_list<int> workers) {
   }
 }
 
-Verdict push(Consistency& consistency, int worker, double loss = kNoLoss) { return consistency.pushed(worker, loss); }
+Admission push(Consistency& consistency, int worker, double loss = kNoLoss) { return consistency.pushed(worker, loss); }
 
 TEST(Consistency, BspMakesOneUpdateOfAllAndNobodyPullsBefore) {
   const auto bsp = make_consistency("bsp", {}, 3);
@@ -214,8 +214,8 @@ std::set<int> groups_of(Consistency& consistency, int workers, double loss, int 
     for (int worker = 0; worker < workers; ++worker) {
       if (!consistency.may_pull(worker)) continue;
       consistency.pulled(worker);
-      if (const Verdict verdict = push(consistency, worker, loss); verdict.fate == Verdict::Fate::applied) {
-        groups.insert(verdict.gathered);
+      if (const Admission admission = push(consistency, worker, loss); admission.fate == Admission::Fate::applied) {
+        groups.insert(admission.gathered);
         ++made;
       }
     }

@@ -57,12 +57,12 @@ TEST(SequenceSet, ContainsWhatWasInserted) {
 TEST_F(ExactlyOnce, APushThatComesTwiceIsUsedOnce) {
   Replica server({}, folder_ / "s");
   server.pull(0);
-  EXPECT_EQ(server.push(0, 1).fate, Verdict::Fate::applied);
-  EXPECT_EQ(server.push(0, 1).fate, Verdict::Fate::applied) << "it was";
+  EXPECT_EQ(server.push(0, 1).fate, Admission::Fate::applied);
+  EXPECT_EQ(server.push(0, 1).fate, Admission::Fate::applied) << "it was";
   EXPECT_EQ(server.version(), 1);
   EXPECT_THAT(server.parameters(), Each(-1));
   server.pull(0);
-  EXPECT_EQ(server.push(0, 2).fate, Verdict::Fate::applied);
+  EXPECT_EQ(server.push(0, 2).fate, Admission::Fate::applied);
   EXPECT_EQ(server.version(), 2);
 }
 
@@ -105,7 +105,7 @@ TEST_F(ExactlyOnce, AServerThatWasKilledKnowsWhatItHasUsed) {
   server.push(0, 1);  // whose answer was lost
   EXPECT_EQ(server.version(), 1);
   server.host().join(1);
-  EXPECT_EQ(server.push(1, 2).fate, Verdict::Fate::applied) << "it pulled from the server before";
+  EXPECT_EQ(server.push(1, 2).fate, Admission::Fate::applied) << "it pulled from the server before";
   EXPECT_EQ(server.version(), 2);
   const auto staleness = server.host().with([](Server& there) { return there.staleness(); });
   EXPECT_THAT(staleness, testing::ElementsAre(testing::Pair(0, 1), testing::Pair(1, 1))) << "counted from its pull";
@@ -157,14 +157,14 @@ TEST_F(ExactlyOnce, AReplicaIsAnsweredAsItWas) {
   const Floats centre = server.parameters();
   for (int kills = 0; kills < 2; ++kills) {
     Floats again(kSmall, 1);
-    EXPECT_EQ(server.push(0, 1, again).fate, Verdict::Fate::applied);
+    EXPECT_EQ(server.push(0, 1, again).fate, Admission::Fate::applied);
     EXPECT_EQ(again, first);
     server.kill();
     server.host().join(0);
   }
   EXPECT_EQ(server.parameters(), centre);
   server.host().join(1);
-  EXPECT_EQ(server.push(1, 1, 4).fate, Verdict::Fate::dropped) << "another worker keeps its own";
+  EXPECT_EQ(server.push(1, 1, 4).fate, Admission::Fate::dropped) << "another worker keeps its own";
 }
 
 TEST_F(ExactlyOnce, AReportCountsOnceAndIsAnsweredAsItWas) {
@@ -211,11 +211,11 @@ TEST_F(ExactlyOnce, WhatIsCancelledStaysCancelled) {
   server.push(0, 1);
   server.kill();
   server.host().join(1);
-  EXPECT_EQ(server.push(1, 2).fate, Verdict::Fate::dropped);
+  EXPECT_EQ(server.push(1, 2).fate, Admission::Fate::dropped);
   server.pull(1);
   server.kill();
   server.host().join(1);
-  EXPECT_EQ(server.push(1, 3).fate, Verdict::Fate::applied) << "of the present version";
+  EXPECT_EQ(server.push(1, 3).fate, Admission::Fate::applied) << "of the present version";
   EXPECT_EQ(server.version(), 2);
 }
 

@@ -27,17 +27,17 @@ class Keeping : public testing::Test {
 
   void start(int index, const std::string& address) {
     const auto i = static_cast<std::size_t>(index);
-    hosts_[i] = make_host(settings_, cuts_[i], cuts_[i + 1]);
+    concurrents_[i] = make_concurrent(settings_, cuts_[i], cuts_[i + 1]);
     Journals journals(folder_ / std::to_string(i));
-    hosts_[i]->with([&](Server& server) { journals.replay(server, 0); });
-    hosts_[i]->write_to(journals.next());
-    if (!addresses_.empty()) hosts_[i]->begin_again();
+    concurrents_[i]->with([&](Server& server) { journals.replay(server, 0); });
+    concurrents_[i]->write_to(journals.next());
+    if (!addresses_.empty()) concurrents_[i]->begin_again();
     ServiceOptions options{.address = address, .begin = cuts_[i], .end = cuts_[i + 1], .durable = true};
     if (index == 0) {
       options.next_task = [this](int, bool, bool&) { return Task{.step = ++dealt_, .rate = kRate}; };
       options.task_done = [this](int, const Task& task, double, double, std::int64_t) { done_ = task.step; };
     }
-    servers_[i] = std::make_unique<GrpcServer>(hosts_[i], layout(), keyed(options));
+    servers_[i] = std::make_unique<GrpcServer>(concurrents_[i], layout(), keyed(options));
   }
 
   void stop(int index) { servers_[static_cast<std::size_t>(index)].reset(); }
@@ -46,7 +46,7 @@ class Keeping : public testing::Test {
 
   std::vector<std::int64_t> versions() const {
     std::vector<std::int64_t> all;
-    for (const auto& host : hosts_) all.push_back(host->with([](Server& server) { return server.version(); }));
+    for (const auto& concurrent : concurrents_) all.push_back(concurrent->with([](Server& server) { return server.version(); }));
     return all;
   }
 
@@ -58,7 +58,7 @@ class Keeping : public testing::Test {
   const TemporaryFolder folder_;
   const ServerSettings settings_{.workers = 2};
   std::vector<std::int64_t> cuts_;
-  std::array<std::shared_ptr<Host>, 2> hosts_;
+  std::array<std::shared_ptr<ConcurrentServer>, 2> concurrents_;
   std::array<std::unique_ptr<GrpcServer>, 2> servers_;
   std::vector<std::string> addresses_;
   std::atomic<std::int64_t> dealt_ = 0, done_ = 0;
@@ -85,7 +85,7 @@ TEST_F(Keeping, AWorkerThatDiedBetweenTwoServersIsMadeUpForWhereItIsMissing) {
   const auto task = lost->next();
   pulled(*lost);
   auto part = gradient_of(0, 0);
-  hosts_[0]->push(0, part.data(), {.rate = kRate, .number = task->step});
+  concurrents_[0]->push(0, part.data(), {.rate = kRate, .number = task->step});
   EXPECT_THAT(versions(), ElementsAre(1, 0));
   dealt_ = 0;  // it is dealt out again
   const auto other = worker(1);

@@ -92,7 +92,7 @@ TEST(Grpc, TasksAreDoneOnce) {
   ASSERT_EQ(work.done.size(), 40u);
   for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(work.done[i], static_cast<std::int64_t>(i));
   EXPECT_EQ(work.examples, 120);
-  EXPECT_EQ(fleet.hosts[0]->with([](Server& server) { return server.version(); }), 40);
+  EXPECT_EQ(fleet.concurrents[0]->with([](Server& server) { return server.version(); }), 40);
 }
 
 TEST(Grpc, ATaskOfAWorkerThatLeavesIsHandedBack) {
@@ -173,7 +173,7 @@ TEST(GrpcProcess, AKilledWorkerLeavesAndTheRestGoOn) {
   const std::int64_t then = version(fleet);
   pulled(*mine);
   auto gradient = gradient_of(1, 0);
-  EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::applied);
   EXPECT_EQ(version(fleet), then + 1);
   fleet.servers.clear();  // whatever it says is said
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is gone: its stream broke; 1 goes on\n"));
@@ -188,7 +188,7 @@ TEST(GrpcProcess, AStoppedWorkerIsForgottenAndItsTaskHandedBack) {
   ASSERT_TRUE(soon([&] { return std::scoped_lock(work.mutex), work.given == 1; }));
   pulled(*mine);
   auto gradient = gradient_of(1, 0);
-  EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::gathered);
+  EXPECT_EQ(mine->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::gathered);
   std::this_thread::sleep_for(800ms);
   EXPECT_THAT(fleet.servers[0]->workers(), ElementsAre(0, 1));  // it computes for longer than the limit, but it beats
   process.send(SIGSTOP);
@@ -222,7 +222,7 @@ TEST(Grpc, WhoeverLeavesNoLongerHoldsUpTheOthers) {
   const auto stayer = connect(fleet.addresses, layout());
   pulled(*leaver), pulled(*stayer);
   auto gradient = gradient_of(1, 0);
-  EXPECT_EQ(stayer->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::gathered);
+  EXPECT_EQ(stayer->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::gathered);
   std::jthread later([&] { leaver.reset(); });
   pulled(*stayer);
   EXPECT_EQ(version(fleet), 1);
@@ -238,7 +238,7 @@ TEST(Grpc, ANewWorkerMayComeAnyTime) {
   EXPECT_EQ(second->worker(), 1);
   EXPECT_EQ(pulled(*second), pulled(*first));
   gradient = gradient_of(1, 0);
-  EXPECT_EQ(second->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_EQ(second->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::applied);
   EXPECT_EQ(version(fleet), 2);
 }
 
@@ -250,9 +250,9 @@ TEST(Grpc, AServerThatComesBackIsJoinedAgain) {
   auto gradient = gradient_of(0, 0);
   std::jthread restart([&] {
     std::this_thread::sleep_for(100ms);
-    fleet.hosts[1] = make_host({}, fleet.cuts[1], fleet.cuts[2]);
+    fleet.concurrents[1] = make_concurrent({}, fleet.cuts[1], fleet.cuts[2]);
     fleet.servers[1] = std::make_unique<GrpcServer>(
-        fleet.hosts[1], layout(), keyed(ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]}));
+        fleet.concurrents[1], layout(), keyed(ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]}));
   });
   client->push(gradient.data(), {.rate = kRate});  // waits for the second server, which then does not know of the pull
   restart.join();
@@ -261,14 +261,14 @@ TEST(Grpc, AServerThatComesBackIsJoinedAgain) {
   EXPECT_NE(after[0], start[0]);
   EXPECT_EQ(after[kLength - 100], start[kLength - 100]);
   gradient = gradient_of(0, 1);
-  EXPECT_EQ(client->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_EQ(client->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::applied);
   EXPECT_NE(pulled(*client)[kLength - 100], start[kLength - 100]);
 }
 
 /// As ps.snapshot_s keeps it: all that a server has, for another one to go on with.
-std::shared_ptr<Host> restored(Host& lost, const ServerSettings& settings, std::int64_t begin, std::int64_t end) {
-  const auto host = make_host(settings, begin, end);
-  host->with([&](Server& mine) {
+std::shared_ptr<ConcurrentServer> restored(ConcurrentServer& lost, const ServerSettings& settings, std::int64_t begin, std::int64_t end) {
+  const auto concurrent = make_concurrent(settings, begin, end);
+  concurrent->with([&](Server& mine) {
     lost.with([&](Server& server) {
       std::copy_n(server.parameters(), server.length(), mine.parameters());
       mine.load(server.numbers(), server.rule_state(), false);
@@ -276,8 +276,8 @@ std::shared_ptr<Host> restored(Host& lost, const ServerSettings& settings, std::
         std::copy_n(server.arrays()[i].data, server.arrays()[i].count, mine.arrays()[i].data);
     });
   });
-  host->begin_again();
-  return host;
+  concurrent->begin_again();
+  return concurrent;
 }
 
 // Worker 0 has pulled when the second server is lost, and worker 1 pulls from the one after it: their rounds stay those of the first
@@ -293,17 +293,17 @@ TEST(Grpc, ARestoredServerTakesPartInTheOthersRounds) {
   pulled(*early), pulled(*late);
   push(*early, 0), push(*late, 0);
   pulled(*early);
-  const auto host = restored(*fleet.hosts[1], settings, fleet.cuts[1], fleet.cuts[2]);
+  const auto concurrent = restored(*fleet.concurrents[1], settings, fleet.cuts[1], fleet.cuts[2]);
   fleet.servers[1].reset();
-  fleet.hosts[1] = host;
+  fleet.concurrents[1] = concurrent;
   fleet.servers[1] = std::make_unique<GrpcServer>(
-      host, layout(), keyed(ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]}));
+      concurrent, layout(), keyed(ServiceOptions{.address = fleet.addresses[1], .begin = fleet.cuts[1], .end = fleet.cuts[2]}));
   push(*early, 1);  // dropped by the second server, which does not wait for this worker before its next pull
   pulled(*late);
   push(*late, 1);
   const auto versions = [&] {
     const auto of = [](Server& server) { return server.version(); };
-    return std::pair(fleet.hosts[0]->with(of), fleet.hosts[1]->with(of));
+    return std::pair(fleet.concurrents[0]->with(of), fleet.concurrents[1]->with(of));
   };
   EXPECT_EQ(versions(), std::pair(std::int64_t{2}, std::int64_t{2}));
   EXPECT_EQ(pulled(*early), pulled(*late));  // nobody waits: both servers are between two rounds
@@ -333,7 +333,7 @@ TEST(Grpc, AServerThatEndsLetsGoOfWhoeverWaits) {
 
 /// A server that neither answers nor breaks off: what is under way to it sticks in the sockets, and the worker must get its memory back.
 TEST(SlowGrpcProcess, AStoppedServerIsGivenUp) {
-  const std::string address = GrpcServer(make_host({}), layout(), keyed({})).address();  // one that is free
+  const std::string address = GrpcServer(make_concurrent({}), layout(), keyed({})).address();  // one that is free
   Process process(address, Process::Kind::serves);
   ASSERT_TRUE(process.runs());
   const auto client = connect({address}, large_layout(), {.deadline = 500ms, .patience = 1s});

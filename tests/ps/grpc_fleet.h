@@ -18,12 +18,13 @@ inline ServiceOptions keyed(ServiceOptions options) {
   options.security.secret = kSecret;
   return options;
 }
-inline std::unique_ptr<RemoteClient> connect(const std::vector<std::string>& addresses, const Layout& layout, JoinOptions options = {}) {
+inline std::unique_ptr<RemoteClient> connect(const std::vector<std::string>& addresses, const ArenaLayout& layout,
+                                             JoinOptions options = {}) {
   options.security.secret = kSecret;
   return connect_grpc(addresses, layout, options);
 }
 
-inline Layout layout() {
+inline ArenaLayout layout() {
   return {.entries = {{"a.weight", {40, 50}, 0, 2000, true}, {"a.bias", {40}, 2000, 40, false}, {"b.weight", {23, 41}, 2048, 943, true}},
           .length = kLength,
           .statistics = 8};
@@ -32,10 +33,11 @@ inline Layout layout() {
 struct ServerSettings {
   std::string rule = "asgd", consistency = "asp";
   int workers = 1;
-  Host::Limits limits = {};
+  ConcurrentServer::Limits limits = {};
 };
 
-inline std::shared_ptr<Host> make_host(const ServerSettings& settings, std::int64_t begin = 0, std::int64_t end = kLength) {
+inline std::shared_ptr<ConcurrentServer> make_concurrent(const ServerSettings& settings, std::int64_t begin = 0,
+                                                         std::int64_t end = kLength) {
   PsConfig config;
   config.rule = settings.rule, config.consistency = settings.consistency;
   optim::OptimConfig optim;
@@ -49,17 +51,17 @@ inline std::shared_ptr<Host> make_host(const ServerSettings& settings, std::int6
                             .place = {}};
   auto server = std::make_unique<Server>(config, optim, setup);
   for (std::int64_t i = begin; i < end; ++i) server->parameters()[i - begin] = static_cast<float>(i % 17);
-  return std::make_shared<Host>(std::move(server), settings.limits, steady_clock());
+  return std::make_shared<ConcurrentServer>(std::move(server), settings.limits, steady_clock());
 }
 
 /// 20 MB: several pieces of a payload, the last one short, and more than sockets hold.
 inline constexpr std::int64_t kMany = 5'000'000;
-inline Layout large_layout() { return {.entries = {{"w", {kMany}, 0, kMany, true}}, .length = kMany}; }
-inline std::shared_ptr<Host> make_large_host(const Host::Limits& limits = {}) {
+inline ArenaLayout large_layout() { return {.entries = {{"w", {kMany}, 0, kMany, true}}, .length = kMany}; }
+inline std::shared_ptr<ConcurrentServer> make_large_host(const ConcurrentServer::Limits& limits = {}) {
   optim::OptimConfig optim;
   optim.momentum = 0;
   const Server::Setup setup{.segments = segments_of(large_layout()), .length = kMany, .begin = 0, .end = kMany, .workers = 1, .place = {}};
-  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim, setup), limits, steady_clock());
+  return std::make_shared<ConcurrentServer>(std::make_unique<Server>(PsConfig{}, optim, setup), limits, steady_clock());
 }
 
 /// Servers that share the arena, and where they are.
@@ -67,15 +69,15 @@ struct Fleet {
   Fleet(const ServerSettings& settings, int count, const ServiceOptions& options = {}) {
     cuts = cut_ranges(segments_of(layout()), kLength, count, true);
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-      hosts.push_back(make_host(settings, cuts[i], cuts[i + 1]));
+      concurrents.push_back(make_concurrent(settings, cuts[i], cuts[i + 1]));
       ServiceOptions mine = keyed(options);
       mine.begin = cuts[i], mine.end = cuts[i + 1];
-      servers.push_back(std::make_unique<GrpcServer>(hosts.back(), layout(), mine));
+      servers.push_back(std::make_unique<GrpcServer>(concurrents.back(), layout(), mine));
       addresses.push_back(servers.back()->address());
     }
   }
   std::vector<std::int64_t> cuts;
-  std::vector<std::shared_ptr<Host>> hosts;
+  std::vector<std::shared_ptr<ConcurrentServer>> concurrents;
   std::vector<std::unique_ptr<GrpcServer>> servers;
   std::vector<std::string> addresses;
 };
@@ -101,7 +103,7 @@ bool soon(const Condition& condition) {
 }
 
 inline std::int64_t version(const Fleet& fleet) {
-  return fleet.hosts[0]->with([](Server& server) { return server.version(); });
+  return fleet.concurrents[0]->with([](Server& server) { return server.version(); });
 }
 
 }  // namespace paceline::ps

@@ -48,15 +48,15 @@ TEST_F(GrpcTls, BothSidesShowCertificates) {
 
 /// More than buffers hold, in pieces, both ways.
 TEST_F(GrpcTls, CarriesALargeModel) {
-  const auto host = make_large_host();
-  const GrpcServer server(host, large_layout(), keyed({.security = security("server")}));
+  const auto concurrent = make_large_host();
+  const GrpcServer server(concurrent, large_layout(), keyed({.security = security("server")}));
   const auto client = connect({server.address()}, large_layout(), {.security = security("worker")});
   std::vector<float> parameters(kMany, -1), gradient(kMany);
   for (std::int64_t i = 0; i < kMany; ++i) gradient[static_cast<std::size_t>(i)] = static_cast<float>(i % 1021);
   client->pull(parameters.data(), kRate);
   client->push(gradient.data(), {.rate = kRate});
   client->pull(parameters.data(), kRate);
-  const bool same = host->with(
+  const bool same = concurrent->with(
       [&](Server& state) { return std::equal(parameters.begin(), parameters.end(), state.parameters()) && state.version() == 1; });
   EXPECT_TRUE(same);
   EXPECT_NE(parameters[1], 0);
@@ -64,15 +64,15 @@ TEST_F(GrpcTls, CarriesALargeModel) {
 
 /// A worker whose server was killed and came back goes through the same door again.
 TEST_F(GrpcTls, ComesBackToAServerThatCameBack) {
-  const auto host = make_host({});
-  auto server = std::make_unique<GrpcServer>(host, layout(), keyed({.security = security("server")}));
+  const auto concurrent = make_concurrent({});
+  auto server = std::make_unique<GrpcServer>(concurrent, layout(), keyed({.security = security("server")}));
   const std::string address = server->address();
   const auto client = connect({address}, layout(), {.security = security("worker")});
   pulled(*client);
   server.reset();
   ServiceOptions again = keyed({.security = security("server")});
   again.address = address;
-  server = std::make_unique<GrpcServer>(host, layout(), again);
+  server = std::make_unique<GrpcServer>(concurrent, layout(), again);
   EXPECT_NO_THROW(pulled(*client));
 }
 
@@ -80,7 +80,7 @@ TEST_F(GrpcTls, RefusesAKeyThatDoesNotBelongToTheCertificate) {
   Security mixed = security("server");
   mixed.key = security("worker").key;
   const auto names_both = AllOf(HasSubstr(mixed.certificate), HasSubstr(mixed.key));
-  EXPECT_THAT(message_of<ConfigError>([&] { GrpcServer(make_host({}), layout(), {.security = mixed}); }), names_both);
+  EXPECT_THAT(message_of<ConfigError>([&] { GrpcServer(make_concurrent({}), layout(), {.security = mixed}); }), names_both);
   EXPECT_THAT(message_of<ConfigError>([&] { connect_grpc({"127.0.0.1:1"}, layout(), {.security = mixed}); }), names_both);
 }
 
@@ -119,7 +119,7 @@ TEST(GrpcStrangers, AreRefusedWithoutTheKey) {
   EXPECT_THAT(refusal("another job's"), AllOf(HasSubstr(fleet.addresses[0]), HasSubstr("key"), HasSubstr("--key-file")));
   EXPECT_THAT(refusal(""), HasSubstr("PACELINE_JOB"));
   EXPECT_TRUE(fleet.servers[0]->workers().empty());
-  EXPECT_THROW(GrpcServer(make_host({}), layout(), {}), ConfigError) << "a server without a key";
+  EXPECT_THROW(GrpcServer(make_concurrent({}), layout(), {}), ConfigError) << "a server without a key";
   EXPECT_NO_THROW(pulled(*connect(fleet.addresses, layout())));
 }
 

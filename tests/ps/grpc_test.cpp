@@ -27,7 +27,7 @@ TEST_P(GrpcEqual, InProcess) {
   const auto [servers, workers, consistency] = GetParam();
   const ServerSettings settings{.consistency = consistency, .workers = workers};
   Fleet fleet(settings, servers);
-  const auto oracle = make_host(settings);
+  const auto oracle = make_concurrent(settings);
   std::vector<std::unique_ptr<RemoteClient>> remote;
   std::vector<std::unique_ptr<Client>> local;
   for (int w = 0; w < workers; ++w) {
@@ -45,9 +45,9 @@ TEST_P(GrpcEqual, InProcess) {
   }
   EXPECT_EQ(pulled(*remote[0]), pulled(*local[0]));
   oracle->with([&](Server& mine) {
-    for (const auto& host : fleet.hosts) {
-      EXPECT_EQ(host->with([](Server& server) { return server.version(); }), mine.version());
-      EXPECT_EQ(host->with([](Server& server) { return server.staleness(); }), mine.staleness());
+    for (const auto& concurrent : fleet.concurrents) {
+      EXPECT_EQ(concurrent->with([](Server& server) { return server.version(); }), mine.version());
+      EXPECT_EQ(concurrent->with([](Server& server) { return server.staleness(); }), mine.staleness());
     }
     EXPECT_GT(mine.version(), 0);
     return 0;
@@ -97,8 +97,8 @@ TEST(Grpc, WorkersAtTheSameTimeUnderBspGetTheSerialResult) {
 }
 
 TEST(Grpc, LargePayloadsComeInPieces) {
-  const auto host = make_large_host();
-  GrpcServer server(host, large_layout(), keyed({}));
+  const auto concurrent = make_large_host();
+  GrpcServer server(concurrent, large_layout(), keyed({}));
   const auto client = connect({server.address()}, large_layout());
   std::vector<float> parameters(kMany, 5), gradient(kMany);
   client->pull(parameters.data(), 1);
@@ -111,7 +111,7 @@ TEST(Grpc, LargePayloadsComeInPieces) {
 TEST(Grpc, ReplicasComeBackChanged) {
   const ServerSettings settings{.rule = "easgd"};
   Fleet fleet(settings, 2);
-  const auto oracle = make_host(settings);
+  const auto oracle = make_concurrent(settings);
   const auto remote = connect(fleet.addresses, layout());
   const auto local = make_in_process_client({oracle}, {0, kLength}, 0);
   pulled(*remote), pulled(*local);
@@ -126,7 +126,7 @@ TEST(Grpc, ReplicasComeBackChanged) {
 
 TEST(Grpc, ReportsGetAdviceAndMoveTheStatistics) {
   Fleet fleet({.rule = "lc_asgd"}, 2);
-  const auto oracle = make_host({.rule = "lc_asgd"});
+  const auto oracle = make_concurrent({.rule = "lc_asgd"});
   const auto remote = connect(fleet.addresses, layout());
   const auto local = make_in_process_client({oracle}, {0, kLength}, 0);
   const std::vector<float> statistics = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -137,10 +137,10 @@ TEST(Grpc, ReportsGetAdviceAndMoveTheStatistics) {
     EXPECT_EQ(there.steps, here.steps);
     EXPECT_EQ(there.delay, here.delay);
   }
-  const auto statistics_of = [](Host& host) {
-    return host.with([](Server& s) { return std::vector<float>(s.statistics(), s.statistics() + 8); });
+  const auto statistics_of = [](ConcurrentServer& concurrent) {
+    return concurrent.with([](Server& s) { return std::vector<float>(s.statistics(), s.statistics() + 8); });
   };
-  EXPECT_EQ(statistics_of(*fleet.hosts[0]), statistics_of(*oracle));
+  EXPECT_EQ(statistics_of(*fleet.concurrents[0]), statistics_of(*oracle));
   EXPECT_GT(statistics_of(*oracle)[7], 0);
   EXPECT_NO_THROW(remote->report({.loss = 1}, nullptr));
 }
@@ -151,7 +151,7 @@ TEST(Grpc, TellsWhatIsInVain) {
   pulled(*fast), pulled(*slow);
   EXPECT_FALSE(slow->in_vain());
   auto gradient = gradient_of(0, 0);
-  EXPECT_EQ(fast->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_EQ(fast->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::applied);
   EXPECT_TRUE(soon([&] { return slow->in_vain(); }));
   EXPECT_TRUE(slow->report({.loss = 1}, nullptr).in_vain);
 }
@@ -160,7 +160,7 @@ TEST(Grpc, TellsWhatIsInVain) {
 
 TEST(Grpc, AnotherModelIsRefusedWithTheDifference) {
   Fleet fleet({}, 1);
-  Layout other = layout();
+  ArenaLayout other = layout();
   other.entries[2].shape = {41, 23};
   try {
     connect(fleet.addresses, other);
@@ -201,16 +201,16 @@ TEST(Grpc, AddressesMustBeTheWholeModelInOrder) {
 }
 
 TEST(Grpc, OtherHostsNeedCertificates) {
-  const auto host = make_host({});
-  EXPECT_THROW(GrpcServer(host, layout(), keyed({.address = "0.0.0.0:0"})), ConfigError);
-  EXPECT_THROW(GrpcServer(host, layout(), keyed({.security = {.certificate = "half.pem"}})), ConfigError);
-  EXPECT_NO_THROW(GrpcServer(host, layout(), keyed({.address = "0.0.0.0:0", .security = {.allow_insecure = true}})));
+  const auto concurrent = make_concurrent({});
+  EXPECT_THROW(GrpcServer(concurrent, layout(), keyed({.address = "0.0.0.0:0"})), ConfigError);
+  EXPECT_THROW(GrpcServer(concurrent, layout(), keyed({.security = {.certificate = "half.pem"}})), ConfigError);
+  EXPECT_NO_THROW(GrpcServer(concurrent, layout(), keyed({.address = "0.0.0.0:0", .security = {.allow_insecure = true}})));
   EXPECT_THROW(connect({"192.0.2.1:4711"}, layout()), ConfigError);
 }
 
 TEST(Grpc, APortThatIsTakenIsAnError) {
   Fleet fleet({}, 1);
-  EXPECT_THROW(GrpcServer(make_host({}), layout(), keyed({.address = fleet.addresses[0]})), ConfigError);
+  EXPECT_THROW(GrpcServer(make_concurrent({}), layout(), keyed({.address = fleet.addresses[0]})), ConfigError);
 }
 
 TEST(Grpc, NoServerIsAPeerErrorThatNamesTheAddress) {
@@ -228,11 +228,11 @@ TEST(Grpc, AGradientThatIsNotFiniteIsDroppedAndTheWorkerGoesOn) {
   const auto before = pulled(*client);
   auto bad = gradient_of(0, 0);
   bad[1234] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(client->push(bad.data(), {.rate = kRate}).fate, Verdict::Fate::dropped);
-  EXPECT_EQ(fleet.hosts[0]->with([](Server& server) { return server.refused(); }), 1);
+  EXPECT_EQ(client->push(bad.data(), {.rate = kRate}).fate, Admission::Fate::dropped);
+  EXPECT_EQ(fleet.concurrents[0]->with([](Server& server) { return server.refused(); }), 1);
   EXPECT_EQ(pulled(*client), before);
   auto good = gradient_of(0, 0);
-  EXPECT_EQ(client->push(good.data(), {.rate = kRate}).fate, Verdict::Fate::applied);
+  EXPECT_EQ(client->push(good.data(), {.rate = kRate}).fate, Admission::Fate::applied);
 }
 
 // It is not finite in the second server's range alone, and the first one must not use it either.
@@ -243,9 +243,10 @@ TEST(Grpc, AGradientThatIsNotFiniteSomewhereIsUsedNowhere) {
     const auto before = pulled(*client);
     auto bad = gradient_of(0, 0);
     bad[kLength - 60] = std::numeric_limits<float>::quiet_NaN();
-    EXPECT_EQ(client->push(bad.data(), {.rate = kRate}).fate, Verdict::Fate::dropped);
+    EXPECT_EQ(client->push(bad.data(), {.rate = kRate}).fate, Admission::Fate::dropped);
     EXPECT_EQ(pulled(*client), before);
-    for (const auto& host : fleet.hosts) EXPECT_EQ(host->with([](Server& server) { return server.refused(); }), 1) << compression;
+    for (const auto& concurrent : fleet.concurrents)
+      EXPECT_EQ(concurrent->with([](Server& server) { return server.refused(); }), 1) << compression;
   }
   // What only overflows on its way is refused likewise.
   Fleet fleet({}, 2, {.compression = {.name = "fp16"}});
@@ -253,7 +254,7 @@ TEST(Grpc, AGradientThatIsNotFiniteSomewhereIsUsedNowhere) {
   const auto before = pulled(*client);
   auto large = gradient_of(0, 0);
   large[kLength - 60] = 1e6f;
-  EXPECT_EQ(client->push(large.data(), {.rate = kRate}).fate, Verdict::Fate::dropped);
+  EXPECT_EQ(client->push(large.data(), {.rate = kRate}).fate, Admission::Fate::dropped);
   EXPECT_EQ(pulled(*client), before);
 }
 
@@ -266,7 +267,7 @@ TEST_P(GrpcCompressed, DecodesToWhatTheCodeSays) {
   PushCompression compression{.name = GetParam(), .seed = 3};
   compression.settings.density = 0.05;
   Fleet fleet({}, 2, {.compression = compression});
-  const auto oracle = make_host({});
+  const auto oracle = make_concurrent({});
   const auto remote = connect(fleet.addresses, layout(), {.compression = compression});
   const auto local = make_in_process_client({oracle}, {0, kLength}, 0);
   const auto& compressor = find(compress::compressors(), "compressor", GetParam()).make;
@@ -308,17 +309,17 @@ TEST(Grpc, ASpoiltGradientDoesNotSpoilTheResidual) {
     pulled(*client);
     auto bad = gradient_of(0, 0);
     bad[17] = std::numeric_limits<float>::infinity();
-    EXPECT_EQ(client->push(bad.data(), {.rate = kRate}).fate, Verdict::Fate::dropped) << name;
+    EXPECT_EQ(client->push(bad.data(), {.rate = kRate}).fate, Admission::Fate::dropped) << name;
     pulled(*client);
     auto good = gradient_of(0, 1);
-    EXPECT_EQ(client->push(good.data(), {.rate = kRate}).fate, Verdict::Fate::applied) << name;
+    EXPECT_EQ(client->push(good.data(), {.rate = kRate}).fate, Admission::Fate::applied) << name;
   }
 }
 
 TEST(Grpc, CompressorsThatNeedAllWorkersAreRefused) {
   const PushCompression compression{.name = "powersgd"};
   try {
-    GrpcServer(make_host({}), layout(), keyed({.compression = compression}));
+    GrpcServer(make_concurrent({}), layout(), keyed({.compression = compression}));
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("powersgd"), HasSubstr("fp16"), HasSubstr("topk")));

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "paceline/ps/client.h"
-#include "paceline/ps/host.h"
-#include "tests/ps/small_host.h"
-#include "tests/ps/verdicts.h"
+#include "paceline/ps/concurrent_server.h"
+#include "tests/ps/admissions.h"
+#include "tests/ps/small_concurrent.h"
 
 namespace paceline::ps {
 namespace {
@@ -16,12 +16,12 @@ TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
   constexpr int kWorkers = 3, kSteps = 60;
   constexpr std::int64_t kLength = 1'001;
   const std::vector<std::int64_t> cuts = {0, 320, 640, kLength};
-  std::vector<std::shared_ptr<Host>> hosts;
+  std::vector<std::shared_ptr<ConcurrentServer>> concurrents;
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i)
-    hosts.push_back(
-        std::make_shared<Host>(make_server(with("asp"), kWorkers, kLength, cuts[i], cuts[i + 1]), Host::Limits{}, steady_clock()));
+    concurrents.push_back(std::make_shared<ConcurrentServer>(make_server(with("asp"), kWorkers, kLength, cuts[i], cuts[i + 1]),
+                                                             ConcurrentServer::Limits{}, steady_clock()));
   at_once(kWorkers, [&](int worker) {
-    const auto client = make_in_process_client(hosts, cuts, worker);
+    const auto client = make_in_process_client(concurrents, cuts, worker);
     Floats values(kLength);
     for (int step = 0; step < kSteps; ++step) {
       client->pull(values.data(), 1);
@@ -31,15 +31,16 @@ TEST(InProcessClient, SpreadsTheArenaOverItsHosts) {
     }
   });
   Floats all, expected(kLength);
-  for (const auto& host : hosts) std::ranges::copy(parameters_of(*host), std::back_inserter(all));
+  for (const auto& concurrent : concurrents) std::ranges::copy(parameters_of(*concurrent), std::back_inserter(all));
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = -kWorkers * kSteps * 0.25f * static_cast<float>(i % 5);
   EXPECT_EQ(all, expected);
-  for (const auto& host : hosts) EXPECT_FALSE(host->may_pull(0)) << "clients leave when they go";
+  for (const auto& concurrent : concurrents) EXPECT_FALSE(concurrent->may_pull(0)) << "clients leave when they go";
 }
 
 TEST(InProcessClient, FreesTheOthersWhenItGoes) {
-  std::vector<std::shared_ptr<Host>> hosts = {std::make_shared<Host>(make_server(with("bsp"), 2, 8), Host::Limits{}, steady_clock())};
-  auto stays = make_in_process_client(hosts, {0, 8}, 0), goes = make_in_process_client(hosts, {0, 8}, 1);
+  std::vector<std::shared_ptr<ConcurrentServer>> concurrents = {
+      std::make_shared<ConcurrentServer>(make_server(with("bsp"), 2, 8), ConcurrentServer::Limits{}, steady_clock())};
+  auto stays = make_in_process_client(concurrents, {0, 8}, 0), goes = make_in_process_client(concurrents, {0, 8}, 1);
   Floats values(8);
   stays->pull(values.data(), 1), goes->pull(nullptr, 1);
   std::ranges::fill(values, 1);

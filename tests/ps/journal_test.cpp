@@ -12,7 +12,7 @@
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
 #include "paceline/base/temporary_folder.h"
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 #include "tests/ps/clocks.h"
 
 namespace paceline::ps {
@@ -48,22 +48,22 @@ std::vector<float> state_of(Server& server) {
 
 /// Workers in some order: those that may pull do, report and push; now and then one goes and comes, wants no parameters, or pushes what is
 /// no number.
-void disturb(Host& host, int events, std::uint64_t seed) {
+void disturb(ConcurrentServer& concurrent, int events, std::uint64_t seed) {
   RandomStream random(seed, Purpose::test, 7);
   std::vector<float> values(kLength), statistics(kStatistics);
   for (int event = 0; event < events; ++event) {
     const int worker = static_cast<int>(random.below(kWorkers));
     if (event % 11 == 10) {
-      host.leave(worker);
-      host.join(worker);
+      concurrent.leave(worker);
+      concurrent.join(worker);
     }
-    if (!host.may_pull(worker)) continue;
-    host.pull(worker, event % 5 == 4 ? nullptr : values.data(), 0.125f);
+    if (!concurrent.may_pull(worker)) continue;
+    concurrent.pull(worker, event % 5 == 4 ? nullptr : values.data(), 0.125f);
     for (float& value : statistics) value = static_cast<float>(random.uniform());
-    const double scale = host.report(worker, {.loss = 1 + random.uniform(), .t_comm_s = 1, .t_comp_s = 2}, statistics.data()).scale;
+    const double scale = concurrent.report(worker, {.loss = 1 + random.uniform(), .t_comm_s = 1, .t_comp_s = 2}, statistics.data()).scale;
     for (float& value : values) value = static_cast<float>(random.uniform()) - 0.5f;
     if (event % 7 == 6) values[3] = std::numeric_limits<float>::quiet_NaN();
-    host.push(worker, values.data(), {.rate = 0.125f, .scale = static_cast<float>(scale), .loss = 1});
+    concurrent.push(worker, values.data(), {.rate = 0.125f, .scale = static_cast<float>(scale), .loss = 1});
   }
 }
 
@@ -71,54 +71,54 @@ TEST_F(JournalTest, PlaysAServerAgainToTheBit) {
   const std::pair<std::string, std::string> kinds[] = {{"asgd", "asp"},  {"dc_asgd", "asp"}, {"gap_aware", "ssp"}, {"lc_asgd", "asp"},
                                                        {"easgd", "asp"}, {"dana", "asp"},    {"average", "bsp"},   {"average", "k_async"}};
   for (const auto& [rule, consistency] : kinds) {
-    Host host(make_server(rule, consistency), {.wait = std::chrono::milliseconds(50)}, steady_clock());
-    host.write_to(std::make_unique<Journal>(folder_ / "one"));
-    for (int worker = 0; worker < kWorkers; ++worker) host.join(worker);
-    disturb(host, 60, 1);
-    host.write_to(nullptr);
+    ConcurrentServer concurrent(make_server(rule, consistency), {.wait = std::chrono::milliseconds(50)}, steady_clock());
+    concurrent.write_to(std::make_unique<Journal>(folder_ / "one"));
+    for (int worker = 0; worker < kWorkers; ++worker) concurrent.join(worker);
+    disturb(concurrent, 60, 1);
+    concurrent.write_to(nullptr);
     const auto twin = make_server(rule, consistency);
     const auto before = state_of(*twin);
     EXPECT_GT(Journal::replay(folder_ / "one", *twin).pushes, 20) << rule;
     EXPECT_NE(state_of(*twin), before);
-    EXPECT_TRUE(host.with([&](Server& server) { return state_of(server) == state_of(*twin); })) << rule << " " << consistency;
+    EXPECT_TRUE(concurrent.with([&](Server& server) { return state_of(server) == state_of(*twin); })) << rule << " " << consistency;
   }
 }
 
 TEST_F(JournalTest, GoesOnFromASnapshotThroughSeveralFiles) {
   Journals journals(folder_ / "server-1");
-  Host host(make_server("asgd", "asp"), {}, steady_clock());
-  host.write_to(journals.next());
-  for (int worker = 0; worker < kWorkers; ++worker) host.join(worker);
-  disturb(host, 20, 1);
+  ConcurrentServer concurrent(make_server("asgd", "asp"), {}, steady_clock());
+  concurrent.write_to(journals.next());
+  for (int worker = 0; worker < kWorkers; ++worker) concurrent.join(worker);
+  disturb(concurrent, 20, 1);
   const auto snapshot = make_server("asgd", "asp");
-  host.with([&](Server& server) {
+  concurrent.with([&](Server& server) {
     std::copy_n(server.parameters(), kLength, snapshot->parameters());
     snapshot->load(server.numbers(), {}, false);
     for (std::size_t i = 0; i < server.arrays().size(); ++i)
       std::copy_n(server.arrays()[i].data, server.arrays()[i].count, snapshot->arrays()[i].data);
-    host.write_to(journals.next());
+    concurrent.write_to(journals.next());
   });
   const std::int64_t from = journals.number();
-  disturb(host, 20, 2);
-  host.write_to(journals.next());  // as a server does that is started again
-  host.begin_again();
-  host.join(1);
-  disturb(host, 20, 3);
-  host.write_to(nullptr);
+  disturb(concurrent, 20, 2);
+  concurrent.write_to(journals.next());  // as a server does that is started again
+  concurrent.begin_again();
+  concurrent.join(1);
+  disturb(concurrent, 20, 3);
+  concurrent.write_to(nullptr);
   journals.forget_before(from);
   EXPECT_FALSE(std::filesystem::exists(folder_ / "server-1.journal-0"));
   Journals again(folder_ / "server-1");
   EXPECT_GT(again.replay(*snapshot, from), 5);
   EXPECT_EQ(again.number(), 2);
-  EXPECT_TRUE(host.with([&](Server& server) { return state_of(server) == state_of(*snapshot); }));
+  EXPECT_TRUE(concurrent.with([&](Server& server) { return state_of(server) == state_of(*snapshot); }));
 }
 
 TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
-  Host host(make_server("asgd", "asp"), {}, steady_clock());
-  host.write_to(std::make_unique<Journal>(folder_ / "one"));
-  host.join(0);
-  disturb(host, 30, 1);
-  host.write_to(nullptr);
+  ConcurrentServer concurrent(make_server("asgd", "asp"), {}, steady_clock());
+  concurrent.write_to(std::make_unique<Journal>(folder_ / "one"));
+  concurrent.join(0);
+  disturb(concurrent, 30, 1);
+  concurrent.write_to(nullptr);
   const std::int64_t whole = Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes;
   const auto size = std::filesystem::file_size(folder_ / "one");
   std::filesystem::resize_file(folder_ / "one", size - 5);  // the last event is a push
@@ -131,11 +131,11 @@ TEST_F(JournalTest, EndsBeforeAnEventThatIsNotWhole) {
 }
 
 TEST_F(JournalTest, EndsBeforeAnEventOfWhichAnyByteIsDamaged) {
-  Host host(make_server("asgd", "asp"), {}, steady_clock());
-  host.write_to(std::make_unique<Journal>(folder_ / "one"));
-  host.join(0);
-  disturb(host, 5, 1);
-  host.write_to(nullptr);
+  ConcurrentServer concurrent(make_server("asgd", "asp"), {}, steady_clock());
+  concurrent.write_to(std::make_unique<Journal>(folder_ / "one"));
+  concurrent.join(0);
+  disturb(concurrent, 5, 1);
+  concurrent.write_to(nullptr);
   const std::int64_t whole = Journal::replay(folder_ / "one", *make_server("asgd", "asp")).pushes;
   ASSERT_GT(whole, 1);
   // The last event is a push: what is known of it (kind, worker, rate, loss, numbers, length, checksum), and then its values.
@@ -185,25 +185,25 @@ TEST_F(JournalTest, RefusesEventsThatCannotHaveHappened) {
 TEST_F(JournalTest, GoesOnAfterAnEventThatWasCutWithItsProcess) {
   {
     Journals journals(folder_ / "server-1");
-    Host host(make_server("asgd", "asp"), {}, steady_clock());
-    host.write_to(journals.next());
-    host.join(0);
-    disturb(host, 20, 1);
+    ConcurrentServer concurrent(make_server("asgd", "asp"), {}, steady_clock());
+    concurrent.write_to(journals.next());
+    concurrent.join(0);
+    disturb(concurrent, 20, 1);
   }
   std::filesystem::resize_file(folder_ / "server-1.journal-0", std::filesystem::file_size(folder_ / "server-1.journal-0") - 5);
   auto server = make_server("asgd", "asp");
   Journals journals(folder_ / "server-1");
   EXPECT_GT(journals.replay(*server, 0), 5);
-  Host host(std::move(server), {}, steady_clock());
-  host.write_to(journals.next());
-  host.begin_again();
-  host.join(1);
-  disturb(host, 20, 2);
+  ConcurrentServer concurrent(std::move(server), {}, steady_clock());
+  concurrent.write_to(journals.next());
+  concurrent.begin_again();
+  concurrent.join(1);
+  disturb(concurrent, 20, 2);
   std::ofstream(folder_ / "server-1.journal-2") << "PLX";  // and again, while it began a journal
   const auto twin = make_server("asgd", "asp");
   Journals again(folder_ / "server-1");
   EXPECT_GT(again.replay(*twin, 0), 10);
-  EXPECT_TRUE(host.with([&](Server& there) { return state_of(there) == state_of(*twin); }));
+  EXPECT_TRUE(concurrent.with([&](Server& there) { return state_of(there) == state_of(*twin); }));
   again.next();
   EXPECT_EQ(again.number(), 2) << "the one without a beginning makes room";
 }
@@ -211,22 +211,22 @@ TEST_F(JournalTest, GoesOnAfterAnEventThatWasCutWithItsProcess) {
 /// The disk is full; the server lives on, and its next snapshot fails as well, so that a journal follows one that has not everything.
 TEST_F(JournalTest, WhatFollowsAFullDiskIsRefused) {
   Journals journals(folder_ / "server-1");
-  Host host(make_server("asgd", "asp"), {}, steady_clock());
-  host.write_to(journals.next());
-  host.join(0);
-  disturb(host, 10, 1);
+  ConcurrentServer concurrent(make_server("asgd", "asp"), {}, steady_clock());
+  concurrent.write_to(journals.next());
+  concurrent.join(0);
+  disturb(concurrent, 10, 1);
   const auto written = std::filesystem::file_size(folder_ / "server-1.journal-0");
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit full{written + 700, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &full);
-  disturb(host, 10, 2);
+  disturb(concurrent, 10, 2);
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(std::filesystem::file_size(folder_ / "server-1.journal-0"), written + 700);
-  host.write_to(journals.next());
-  disturb(host, 10, 3);
+  concurrent.write_to(journals.next());
+  disturb(concurrent, 10, 3);
   for (const auto kept : {written + 700, written}) {  // cut in the middle of an event, or between two
     std::filesystem::resize_file(folder_ / "server-1.journal-0", kept);
     try {

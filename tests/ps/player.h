@@ -88,7 +88,7 @@ class Player {
   const Floats& pulled() const { return pulled_; }  // by the last pull
   const Floats& pushed() const { return pushed_; }  // what the last push left
   float scale() const { return scale_; }            // that the last push was advised
-  const std::vector<Verdict>& verdicts() const { return verdicts_; }
+  const std::vector<Admission>& admissions() const { return verdicts_; }
   std::uint64_t event() const { return event_; }
   Floats gradient() const {  // of the next push, the part of this server
     const auto from = drawn(event_).begin() + begin_;
@@ -115,7 +115,7 @@ class Player {
   std::unique_ptr<Server> server_;
   Floats pulled_, pushed_;
   float scale_ = 1;
-  std::vector<Verdict> verdicts_;
+  std::vector<Admission> verdicts_;
   std::uint64_t event_ = 0;
 };
 

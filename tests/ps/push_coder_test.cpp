@@ -15,7 +15,7 @@ double pushed_to(std::int64_t servers) {
   PushCompression compression{.name = "dgc", .momentum = 0.9, .workers = 4};
   compression.settings.density = 1, compression.settings.warmup_epochs = 0, compression.settings.dgc_clip = 0.5;
   const std::int64_t count = kLength / servers;
-  const compress::Layout range{.parts = {{.offset = 0, .count = count, .rows = 1, .columns = count}}, .length = count};
+  const compress::RangeLayout range{.parts = {{.offset = 0, .count = count, .rows = 1, .columns = count}}, .length = count};
   double squares = 0;
   for (std::int64_t i = 0; i < servers; ++i) {
     std::vector<float> gradient(static_cast<std::size_t>(count), 1.0F);

@@ -21,12 +21,12 @@ using wire::Verb;
 
 constexpr std::int64_t kLength = 1000;
 
-Layout layout() { return {.entries = {{"weight", {kLength}, 0, kLength, true}}, .length = kLength}; }
+ArenaLayout layout() { return {.entries = {{"weight", {kLength}, 0, kLength, true}}, .length = kLength}; }
 
-std::shared_ptr<Host> make_host(const Host::Limits& limits = {}) {
+std::shared_ptr<ConcurrentServer> make_concurrent(const ConcurrentServer::Limits& limits = {}) {
   Server::Setup setup;
   setup.segments = segments_of(layout()), setup.length = setup.end = kLength;
-  return std::make_shared<Host>(std::make_unique<Server>(PsConfig{}, optim::OptimConfig{}, setup), limits, steady_clock());
+  return std::make_shared<ConcurrentServer>(std::make_unique<Server>(PsConfig{}, optim::OptimConfig{}, setup), limits, steady_clock());
 }
 
 std::vector<std::shared_ptr<comm::Communicator>> make_ranks(int count) {
@@ -94,7 +94,7 @@ TEST(RankFaults, AMessageThatDoesNotEndIsWaitedForAsLongAsTheHostSays) {
   std::atomic<bool> failed = false;
   ServiceOptions options;
   options.failed = [&](const std::exception_ptr&) { failed = true; };
-  const auto service = serve_ranks(among(ranks[0], 1), make_host({.silence = std::chrono::milliseconds(50)}), layout(), options);
+  const auto service = serve_ranks(among(ranks[0], 1), make_concurrent({.silence = std::chrono::milliseconds(50)}), layout(), options);
   Envelope envelope;
   envelope.put(wire::pack(Verb::join, wire::Join{}, 100));  // and that is all
   ranks[1]->run(comm::send(envelope.buffer(), 0, kAsk));
@@ -108,8 +108,8 @@ TEST(RankFaults, AWorkerThatCannotBeUnderstoodIsRefusedAndTheOthersGoOn) {
   ServiceOptions options;
   options.next_task = [](int, bool, bool&) { return Task{}; };
   options.task_lost = [&](int worker, const Task&) { lost += worker == 1; };
-  const auto host = make_host();
-  const auto service = serve_ranks(among(ranks[0], 1), host, layout(), options);
+  const auto concurrent = make_concurrent();
+  const auto service = serve_ranks(among(ranks[0], 1), concurrent, layout(), options);
   const auto good = connect_ranks(among(ranks[1], 1), layout(), {.worker = 0});
   const auto ask = [&](const std::string& head, std::string_view text = {}) {
     Envelope question, answer;
@@ -132,7 +132,7 @@ TEST(RankFaults, AWorkerThatCannotBeUnderstoodIsRefusedAndTheOthersGoOn) {
   std::vector<float> values(kLength);
   good->pull(values.data(), 1);
   good->push(values.data(), {.rate = 1});
-  EXPECT_EQ(host->with([](Server& server) { return server.version(); }), 1);
+  EXPECT_EQ(concurrent->with([](Server& server) { return server.version(); }), 1);
   EXPECT_FALSE(service->deserted());
 }
 
@@ -163,7 +163,7 @@ TEST(RankFaults, AnAnswerThatComesTooLateIsNotWrittenToMemoryThatIsGone) {
 
 TEST(RankFaults, AServerThatIsGoneListensNoMore) {
   const auto ranks = make_ranks(2);
-  serve_ranks(among(ranks[0], 1), make_host(), layout(), {}).reset();
+  serve_ranks(among(ranks[0], 1), make_concurrent(), layout(), {}).reset();
   Envelope question, seen;
   question.put(wire::pack(Verb::next, wire::NextRequest{}));
   const comm::Work asking = ranks[1]->start(comm::send(question.buffer(), 0, kAsk));
@@ -173,8 +173,8 @@ TEST(RankFaults, AServerThatIsGoneListensNoMore) {
 }
 
 TEST(RankFaults, WhoOnlyLooksPushesNothing) {
-  const auto host = make_host();
-  Desk desk(*host, layout(), {.end = kLength}, kObserver);
+  const auto concurrent = make_concurrent();
+  Desk desk(*concurrent, layout(), {.end = kLength}, kObserver);
   EXPECT_TRUE(desk.room_for(wire::pack(Verb::pull, wire::PullRequest{})).empty());
   EXPECT_THROW(desk.room_for(wire::pack(Verb::pull, wire::PullRequest{.wanted = false})), DataError);
   EXPECT_THROW(desk.room_for(wire::pack(Verb::push, wire::PushRequest{}, 4 * kLength)), DataError);

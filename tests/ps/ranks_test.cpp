@@ -12,8 +12,8 @@
 #include "paceline/base/error.h"
 #include "paceline/comm/decorators/decorators.h"
 #include "paceline/comm/engine.h"
+#include "tests/ps/admissions.h"
 #include "tests/ps/clocks.h"
-#include "tests/ps/verdicts.h"
 
 namespace paceline::ps {
 namespace {
@@ -26,7 +26,7 @@ using Floats = std::vector<float>;
 constexpr std::int64_t kLength = 70'000;  // longer than a piece of the mailbox between ranks
 constexpr float kRate = 0.25f;
 
-Layout layout() {
+ArenaLayout layout() {
   return {.entries = {{"a.weight", {200, 300}, 0, 60'000, true},
                       {"a.bias", {40}, 60'000, 40, false},
                       {"b.weight", {9'900}, 60'096, 9'900, true}},
@@ -51,7 +51,7 @@ class Counting final : public comm::Decorator {
 struct Settings {
   std::string consistency = "asp", rule = "asgd";
   int servers = 1, workers = 1;
-  Host::Limits limits = {};
+  ConcurrentServer::Limits limits = {};
   ServiceOptions options = {};  // of the first server
 };
 
@@ -70,16 +70,16 @@ class Fleet {
       setup.statistics = i == 0 ? 8 : 0, setup.workers = settings.workers;
       auto server = std::make_unique<Server>(config, optim::OptimConfig{.momentum = 0.5}, setup);
       for (std::int64_t k = cuts[i]; k < cuts[i + 1]; ++k) server->parameters()[k - cuts[i]] = static_cast<float>(k % 17);
-      hosts.push_back(std::make_shared<Host>(std::move(server), settings.limits, steady_clock()));
+      concurrents.push_back(std::make_shared<ConcurrentServer>(std::move(server), settings.limits, steady_clock()));
       ServiceOptions options = i == 0 ? settings.options : ServiceOptions{.compression = settings.options.compression};
       options.begin = cuts[i], options.end = cuts[i + 1];
-      services.push_back(serve_ranks(cluster(static_cast<int>(i)), hosts.back(), layout(), options));
+      services.push_back(serve_ranks(cluster(static_cast<int>(i)), concurrents.back(), layout(), options));
     }
     compression_ = settings.options.compression;
   }
 
   Cluster cluster(int rank) { return among(ranks_[static_cast<std::size_t>(rank)], std::ssize(cuts) - 1); }
-  std::unique_ptr<RemoteClient> worker(int number, const Layout& model = layout()) {
+  std::unique_ptr<RemoteClient> worker(int number, const ArenaLayout& model = layout()) {
     return connect_ranks(cluster(number + static_cast<int>(cuts.size()) - 1), model, {.worker = number, .compression = compression_});
   }
 
@@ -90,7 +90,7 @@ class Fleet {
  public:
   std::atomic<std::int64_t> sent = 0;  // bytes, by all ranks
   std::vector<std::int64_t> cuts;
-  std::vector<std::shared_ptr<Host>> hosts;
+  std::vector<std::shared_ptr<ConcurrentServer>> concurrents;
   std::vector<std::unique_ptr<Service>> services;
 };
 
@@ -108,7 +108,7 @@ Floats pulled(Client& client) {
 }
 
 std::int64_t version(Fleet& fleet) {
-  return fleet.hosts[0]->with([](Server& server) { return server.version(); });
+  return fleet.concurrents[0]->with([](Server& server) { return server.version(); });
 }
 
 template <class Condition>
@@ -121,7 +121,7 @@ TEST(Ranks, CarryWhatAClientInTheServersProcessSees) {
   for (const std::string rule : {"asgd", "easgd"})
     for (const int servers : {1, 2, 3}) {
       Fleet near({.rule = rule, .servers = servers}), far({.rule = rule, .servers = servers});
-      const auto expected = make_in_process_client(near.hosts, near.cuts, 0);
+      const auto expected = make_in_process_client(near.concurrents, near.cuts, 0);
       const auto worker = far.worker(0);
       const Floats statistics = {1, 2, 3, 4, 5, 6, 7, 8};
       for (int step = 0; step < 4; ++step) {
@@ -133,14 +133,14 @@ TEST(Ranks, CarryWhatAClientInTheServersProcessSees) {
           EXPECT_EQ(here, there);
         }
       }
-      EXPECT_EQ(far.hosts[0]->with([](Server& s) { return s.statistics()[7]; }),
-                near.hosts[0]->with([](Server& s) { return s.statistics()[7]; }));
+      EXPECT_EQ(far.concurrents[0]->with([](Server& s) { return s.statistics()[7]; }),
+                near.concurrents[0]->with([](Server& s) { return s.statistics()[7]; }));
     }
 }
 
 TEST(Ranks, ParametersThatNobodyWantsDoNotTravel) {
   Fleet near({.rule = "easgd", .servers = 2}), far({.rule = "easgd", .servers = 2});
-  const auto expected = make_in_process_client(near.hosts, near.cuts, 0);
+  const auto expected = make_in_process_client(near.concurrents, near.cuts, 0);
   const auto worker = far.worker(0);
   const auto sent_by = [&](const auto& act) {
     const std::int64_t before = far.sent;
@@ -162,9 +162,9 @@ TEST(Ranks, AGradientThatIsNotFiniteIsRefusedByAll) {
   const Floats before = pulled(*worker);
   Floats gradient = gradient_of(0, 0);
   gradient.back() = NAN;  // in the second server's range alone
-  EXPECT_EQ(worker->push(gradient.data(), {.rate = kRate}).fate, Verdict::Fate::dropped);
+  EXPECT_EQ(worker->push(gradient.data(), {.rate = kRate}).fate, Admission::Fate::dropped);
   EXPECT_EQ(pulled(*worker), before);
-  for (const auto& host : fleet.hosts) EXPECT_EQ(host->with([](Server& server) { return server.refused(); }), 1);
+  for (const auto& concurrent : fleet.concurrents) EXPECT_EQ(concurrent->with([](Server& server) { return server.refused(); }), 1);
 }
 
 TEST(Ranks, AServerLooksAtTheOthersParameters) {
@@ -241,7 +241,7 @@ TEST(Ranks, TellWhatIsInVain) {
   EXPECT_TRUE(soon([&] { return slow->in_vain(); }));
   EXPECT_TRUE(slow->report({.loss = 1}, nullptr).in_vain);
   pulled(*slow);  // anew
-  EXPECT_EQ(fleet.hosts[0]->with([](Server& server) { return server.dropped(); }), 1);
+  EXPECT_EQ(fleet.concurrents[0]->with([](Server& server) { return server.dropped(); }), 1);
 }
 
 TEST(Ranks, CompressedPushesAreWhatTheirCodeSays) {
@@ -275,7 +275,7 @@ TEST(Ranks, APullThatIsNeverGrantedEnds) {
 
 TEST(Ranks, AnotherModelIsRefusedWithTheDifference) {
   Fleet fleet({.workers = 2});
-  Layout other = layout();
+  ArenaLayout other = layout();
   other.entries[0].shape = {300, 200};
   try {
     fleet.worker(0, other);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 #include "tests/ps/clocks.h"
 
 namespace paceline::ps {
@@ -33,57 +33,58 @@ class Replica {
  public:
   explicit Replica(ReplicaKind kind, const std::filesystem::path& stem) : kind_(std::move(kind)), stem_(stem) {
     start();
-    for (int worker = 0; worker < kind_.workers; ++worker) host_->join(worker);
+    for (int worker = 0; worker < kind_.workers; ++worker) concurrent_->join(worker);
   }
 
-  void kill() { start(), host_->begin_again(); }
-  Host& host() { return *host_; }
+  void kill() { start(), concurrent_->begin_again(); }
+  ConcurrentServer& concurrent() { return *concurrent_; }
 
-  Verdict push(int worker, std::int64_t number, float value = 1) {
+  Admission push(int worker, std::int64_t number, float value = 1) {
     std::vector<float> gradient(kSmall, value);
     return push(worker, number, gradient);
   }
-  Verdict push(int worker, std::int64_t number, std::vector<float>& gradient) {
-    return host_->push(worker, gradient.data(), {.rate = 1, .loss = 1, .number = number});
+  Admission push(int worker, std::int64_t number, std::vector<float>& gradient) {
+    return concurrent_->push(worker, gradient.data(), {.rate = 1, .loss = 1, .number = number});
   }
   void pull(int worker) {
     std::vector<float> into(kSmall);
-    host_->pull(worker, into.data(), 1);
+    concurrent_->pull(worker, into.data(), 1);
   }
   Advice report(int worker, std::int64_t number, double loss) {
     const std::vector<float> statistics(kNorms, static_cast<float>(loss));
-    return host_->report(worker, {.loss = loss, .t_comm_s = 1, .t_comp_s = 1, .number = number}, statistics.data());
+    return concurrent_->report(worker, {.loss = loss, .t_comm_s = 1, .t_comp_s = 1, .number = number}, statistics.data());
   }
   std::int64_t version() {
-    return host_->with([](Server& server) { return server.version(); });
+    return concurrent_->with([](Server& server) { return server.version(); });
   }
   std::int64_t gradients() {
-    return host_->with([](Server& server) {
+    return concurrent_->with([](Server& server) {
       std::int64_t all = 0;
       for (const auto& [staleness, count] : server.staleness()) all += count;
       return all;
     });
   }
   std::vector<float> parameters() {
-    return host_->with([](Server& server) { return std::vector<float>(server.parameters(), server.parameters() + kSmall); });
+    return concurrent_->with([](Server& server) { return std::vector<float>(server.parameters(), server.parameters() + kSmall); });
   }
   std::vector<float> statistics() {
-    return host_->with([](Server& server) { return std::vector<float>(server.statistics(), server.statistics() + kNorms); });
+    return concurrent_->with([](Server& server) { return std::vector<float>(server.statistics(), server.statistics() + kNorms); });
   }
 
  private:
   void start() {
-    host_.reset();
+    concurrent_.reset();
     auto server = make_small_server(kind_);
     Journals journals(stem_);
     journals.replay(*server, 0);
-    host_ = std::make_unique<Host>(std::move(server), Host::Limits{.wait = std::chrono::milliseconds(40)}, steady_clock());
-    host_->write_to(journals.next());
+    concurrent_ = std::make_unique<ConcurrentServer>(std::move(server), ConcurrentServer::Limits{.wait = std::chrono::milliseconds(40)},
+                                                     steady_clock());
+    concurrent_->write_to(journals.next());
   }
 
   ReplicaKind kind_;
   std::filesystem::path stem_;
-  std::unique_ptr<Host> host_;
+  std::unique_ptr<ConcurrentServer> concurrent_;
 };
 
 }  // namespace paceline::ps

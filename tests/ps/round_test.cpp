@@ -37,7 +37,7 @@ void report(Server& server, int worker, std::int64_t number) {
   server.report(worker, {.loss = 1, .number = number}, norms.data());
 }
 
-Verdict push(Server& server, int worker, std::int64_t number) {
+Admission push(Server& server, int worker, std::int64_t number) {
   Floats gradient = random(kLength, number, 2);
   return server.push(worker, gradient.data(), {.rate = 0.01f * static_cast<float>(number), .loss = 1, .number = number});
 }
@@ -112,7 +112,7 @@ TEST(Round, OfOneWorkerBlendsItsStatistics) {
   for (int worker = 1; worker < kWorkers; ++worker) server->left(worker);
   pull(*server, 0);
   report(*server, 0, 1);
-  EXPECT_EQ(push(*server, 0, 1).fate, Verdict::Fate::applied);
+  EXPECT_EQ(push(*server, 0, 1).fate, Admission::Fate::applied);
   const Floats norms = random(kNorms, 1, 1);
   for (std::int64_t i = 0; i < kNorms; ++i) EXPECT_EQ(server->statistics()[i], 0.25f * norms[static_cast<std::size_t>(i)]);
 }

@@ -9,9 +9,9 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/random.h"
+#include "tests/ps/admissions.h"
 #include "tests/ps/oracle.h"
 #include "tests/ps/player.h"
-#include "tests/ps/verdicts.h"
 
 namespace paceline::ps {
 namespace {
@@ -81,7 +81,7 @@ TEST(ServerGathers, CountsVersionsStalenessAndWhatIsDropped) {
   EXPECT_EQ(player.parameters(), before);
   player.play("ACBca");
   player.play("a");  // nothing was pulled for it
-  EXPECT_THAT(player.verdicts(), ElementsAre(gathered(1), applied(2), kDropped, gathered(1), applied(2), kDropped));
+  EXPECT_THAT(player.admissions(), ElementsAre(gathered(1), applied(2), kDropped, gathered(1), applied(2), kDropped));
   EXPECT_EQ(server.version(), 2);
   EXPECT_EQ(server.dropped(), 2);
   EXPECT_EQ(server.refused(), 0);
@@ -117,7 +117,7 @@ TEST(Server, LetsAWorkerBeginAnewWhosePushWasRefused) {
   EXPECT_EQ(player.server().dropped(), 0);
   EXPECT_EQ(player.parameters(), first_weights());
   player.play("Bacb");
-  EXPECT_THAT(player.verdicts(), ElementsAre(gathered(1), gathered(2), applied(3)));
+  EXPECT_THAT(player.admissions(), ElementsAre(gathered(1), gathered(2), applied(3)));
   EXPECT_THAT(player.server().staleness(), ElementsAre(Pair(0, 3)));
 }
 

@@ -21,7 +21,7 @@ void PrintTo(const Case& of, std::ostream* out) { *out << of.algorithm << ' ' <<
 constexpr double kAlpha = 2e-6, kBytesPerS = 1e9;
 
 Played played_on(const perf::Cluster& cluster, const Case& of, double bytes, const Faults& faults = {}, std::vector<double> arrivals = {}) {
-  const Layout layout(cluster, of.ranks, 1, 1, 0, 0, faults);
+  const ClusterMap layout(cluster, of.ranks, 1, 1, 0, 0, faults);
   const CollectiveLists lists(schedule::algorithm_for(of.algorithm, of.collective).make,
                               {.collective = of.collective, .size = of.ranks, .count = of.ranks * of.ranks * 16, .per_host = of.devices});
   std::vector<int> members(static_cast<std::size_t>(of.ranks));

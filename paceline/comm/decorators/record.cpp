@@ -38,12 +38,12 @@ std::string time_of_day(Nanoseconds moment) {
 }
 
 /// The last operations of a rank, and a thread that tells the store about the very last.
-class Journal {
+class History {
  public:
-  Journal(int rank, std::shared_ptr<Store> store) : rank_(rank), store_(std::move(store)) {
+  History(int rank, std::shared_ptr<Store> store) : rank_(rank), store_(std::move(store)) {
     if (store_) teller_ = std::thread([this] { tell(); });
   }
-  ~Journal() {
+  ~History() {
     {
       const std::lock_guard lock(mutex_);
       closing_ = true;
@@ -51,8 +51,8 @@ class Journal {
     wake_.notify_all();
     if (teller_.joinable()) teller_.join();
   }
-  Journal(const Journal&) = delete;
-  Journal& operator=(const Journal&) = delete;
+  History(const History&) = delete;
+  History& operator=(const History&) = delete;
 
   std::int64_t begin(const Operation& operation) {
     const std::lock_guard lock(mutex_);
@@ -133,67 +133,67 @@ class Journal {
   std::thread teller_;
 };
 
-/// Calls f; a PeerError leaves with what the journal knows.
+/// Calls f; a PeerError leaves with what the history knows.
 template <class F>
-auto guarded(Journal& journal, F f) {
+auto guarded(History& history, F f) {
   try {
     return f();
   } catch (const PeerError& error) {
-    journal.rethrow(error);
+    history.rethrow(error);
   }
 }
 
 class RecordedWork final : public Work::State {
  public:
-  RecordedWork(Work inner, std::shared_ptr<Journal> journal, std::int64_t number)
-      : inner_(std::move(inner)), journal_(std::move(journal)), number_(number) {}
+  RecordedWork(Work inner, std::shared_ptr<History> history, std::int64_t number)
+      : inner_(std::move(inner)), history_(std::move(history)), number_(number) {}
   bool done() override {
     if (!inner_.done()) return false;
-    journal_->end(number_);
+    history_->end(number_);
     return true;
   }
   void wait() override {
-    guarded(*journal_, [this] { inner_.wait(); });
-    journal_->end(number_);
+    guarded(*history_, [this] { inner_.wait(); });
+    history_->end(number_);
   }
   void abandon() override { inner_.abandon(); }
 
  private:
   Work inner_;
-  std::shared_ptr<Journal> journal_;
+  std::shared_ptr<History> history_;
   std::int64_t number_;
 };
 
 class Record final : public Decorator {
  public:
-  /// A rank has one journal for all its groups.
-  Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<Journal> journal)
-      : Decorator(std::move(communicator)), journal_(std::move(journal)) {}
+  /// A rank has one history for all its groups.
+  Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<History> history)
+      : Decorator(std::move(communicator)), history_(std::move(history)) {}
   /// Whoever sees this rank's connections break asks the store why, which may be served by this very rank.
   ~Record() override { close(); }
 
   Work start(const Operation& operation) override {
-    const std::int64_t number = journal_->begin(operation);
-    Work work = guarded(*journal_, [&] { return inner().start(operation); });
-    return Work(std::make_shared<RecordedWork>(std::move(work), journal_, number));
+    const std::int64_t number = history_->begin(operation);
+    Work work = guarded(*history_, [&] { return inner().start(operation); });
+    return Work(std::make_shared<RecordedWork>(std::move(work), history_, number));
   }
   void run(const Operation& operation) override {
-    const std::int64_t number = journal_->begin(operation);
-    guarded(*journal_, [&] { inner().run(operation); });
-    journal_->end(number);
+    const std::int64_t number = history_->begin(operation);
+    guarded(*history_, [&] { inner().run(operation); });
+    history_->end(number);
   }
 
-  std::unique_ptr<Communicator> split(int color, int key) override { return std::make_unique<Record>(inner().split(color, key), journal_); }
+  std::unique_ptr<Communicator> split(int color, int key) override { return std::make_unique<Record>(inner().split(color, key), history_); }
 
  private:
-  std::shared_ptr<Journal> journal_;
+  std::shared_ptr<History> history_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store) {
-  auto journal = std::make_shared<Journal>(inner->rank(), std::move(store));
-  return std::make_unique<Record>(std::move(inner), std::move(journal));
+  auto history = std::make_shared<History>(inner->rank(), std::move(store));
+  return std::make_unique<Record>(std::move(inner), std::move(history));
 }
 
 }  // namespace paceline::comm

@@ -24,10 +24,10 @@ class AdaSync final : public Gathering {
         first_group_(first_group),
         exponent_(exponent) {}
 
-  Verdict pushed(int worker, double loss) override {
-    const Verdict verdict = Gathering::pushed(worker, loss);
-    if (verdict.fate != Verdict::Fate::dropped && std::isfinite(loss)) observe(loss);
-    return verdict;
+  Admission pushed(int worker, double loss) override {
+    const Admission admission = Gathering::pushed(worker, loss);
+    if (admission.fate != Admission::Fate::dropped && std::isfinite(loss)) observe(loss);
+    return admission;
   }
 
   // [K, losses, F, F₀, what Gathering saves…], the bits of the two doubles

@@ -24,16 +24,16 @@ void Gathering::pulled(int worker) {
   seats_[worker] = Seat::computing;
 }
 
-Verdict Gathering::pushed(int worker, double) {
+Admission Gathering::pushed(int worker, double) {
   const auto seat = seats_.find(worker);
   if (seat == seats_.end() || seat->second != Seat::computing) {
     if (in_vain(worker)) seat->second = Seat::idle;
-    return {Verdict::Fate::dropped, 0};
+    return {Admission::Fate::dropped, 0};
   }
   seat->second = manner_.contributors_wait ? Seat::waiting : Seat::idle;
   ++gathered_;
   if (gathered_ >= manner_.group || !someone_can_contribute(seats_)) return update();
-  return {Verdict::Fate::gathered, gathered_};
+  return {Admission::Fate::gathered, gathered_};
 }
 
 void Gathering::refused(int worker) {
@@ -52,14 +52,14 @@ void Gathering::joined(int worker) {
   if (!fresh) seat->second = contributed ? Seat::waiting : Seat::idle;
 }
 
-Verdict Gathering::left(int worker) {
+Admission Gathering::left(int worker) {
   const auto seat = seats_.find(worker);
   if (seat != seats_.end()) {
     if (seat->second == Seat::waiting) seat->second = Seat::gone;
     else if (seat->second != Seat::gone) seats_.erase(seat);
   }
   if (!someone_can_contribute(seats_)) return update();
-  return {Verdict::Fate::applied, 0};
+  return {Admission::Fate::applied, 0};
 }
 
 std::vector<int> Gathering::members() const {
@@ -75,13 +75,13 @@ bool Gathering::someone_can_contribute(const Seats& seats) {
   return std::ranges::any_of(seats, [](const auto& seat) { return seat.second != Seat::waiting && seat.second != Seat::gone; });
 }
 
-Verdict Gathering::update() {
+Admission Gathering::update() {
   std::erase_if(seats_, [](const auto& seat) { return seat.second == Seat::gone; });
   for (auto& [worker, seat] : seats_) {
     if (seat == Seat::waiting) seat = Seat::idle;
     else if (seat == Seat::computing && manner_.cancels) seat = Seat::in_vain;
   }
-  return {Verdict::Fate::applied, std::exchange(gathered_, 0)};
+  return {Admission::Fate::applied, std::exchange(gathered_, 0)};
 }
 
 // [gathered, (worker, seat)…]

@@ -31,13 +31,13 @@ class Gathering : public Consistency {
 
   bool may_pull(int worker) const override;
   void pulled(int worker) override;
-  Verdict pushed(int worker, double loss) override;
+  Admission pushed(int worker, double loss) override;
   void refused(int worker) override;
   bool in_vain(int worker) const override;
   bool cancels() const override { return manner_.cancels; }
   bool waits_for_everybody() const override { return manner_.contributors_wait && manner_.group == kEverybody; }
   void joined(int worker) override;
-  Verdict left(int worker) override;
+  Admission left(int worker) override;
   std::vector<int> members() const override;
   std::vector<std::int64_t> save() const override;
   void load(std::span<const std::int64_t> state) override;
@@ -53,7 +53,7 @@ class Gathering : public Consistency {
   using Seats = std::map<int, Seat>;
 
   static bool someone_can_contribute(const Seats& seats);
-  Verdict update();
+  Admission update();
 
   Manner manner_;
   Seats seats_;

@@ -31,13 +31,13 @@ class Ssp final : public Consistency {
     workers_[worker].computing = true;
   }
 
-  Verdict pushed(int worker, double) override {
+  Admission pushed(int worker, double) override {
     const auto it = workers_.find(worker);
-    if (it == workers_.end() || !it->second.computing) return {Verdict::Fate::dropped, 0};
+    if (it == workers_.end() || !it->second.computing) return {Admission::Fate::dropped, 0};
     it->second.computing = false;
     ++it->second.clock;
     find_slowest();
-    return {Verdict::Fate::applied, 1};
+    return {Admission::Fate::applied, 1};
   }
 
   void refused(int worker) override {
@@ -46,10 +46,10 @@ class Ssp final : public Consistency {
 
   void joined(int worker) override { workers_[worker] = {.clock = slowest_, .computing = false}; }
 
-  Verdict left(int worker) override {
+  Admission left(int worker) override {
     workers_.erase(worker);
     find_slowest();
-    return {Verdict::Fate::applied, 0};
+    return {Admission::Fate::applied, 0};
   }
 
   std::vector<int> members() const override {

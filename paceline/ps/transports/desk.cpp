@@ -18,7 +18,7 @@ void expect_number(std::int64_t number) {
 
 }  // namespace
 
-void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const ServiceOptions& options) {
+void check_alike(const wire::Join& join, std::string_view text, const ArenaLayout& layout, const ServiceOptions& options) {
   const std::int64_t size = std::ssize(text);
   if (join.layout < 0 || join.compression < 0 || join.layout > size || join.compression > size - join.layout)
     throw DataError(kMessage, "it joins without a layout");
@@ -34,39 +34,39 @@ void check_alike(const wire::Join& join, std::string_view text, const Layout& la
     throw ConfigError(fmt::format("the worker's recipe (here) is not the run's (there): {}; give both the same", what));
 }
 
-std::int64_t longest_introduction(const Layout& layout, const ServiceOptions& options) {
+std::int64_t longest_introduction(const ArenaLayout& layout, const ServiceOptions& options) {
   constexpr std::int64_t kRoom = 1 << 16;
   return 2 * std::ssize(serialise(layout)) + std::ssize(options.compression.describe()) + std::ssize(options.terms) + kRoom;
 }
 
-wire::Joined welcome(int worker, Host& host, const ServiceOptions& options) {
+wire::Joined welcome(int worker, ConcurrentServer& concurrent, const ServiceOptions& options) {
   return {.worker = worker,
           .begin = options.begin,
           .end = options.end,
-          .wait = host.limits().wait.count(),
-          .silence = host.limits().silence.count(),
-          .version = host.with([](Server& server) { return server.version(); }),
+          .wait = concurrent.limits().wait.count(),
+          .silence = concurrent.limits().silence.count(),
+          .version = concurrent.with([](Server& server) { return server.version(); }),
           .durable = options.durable,
-          .answers = host.with([](Server& server) { return server.rule().needs().replica; })};
+          .answers = concurrent.with([](Server& server) { return server.rule().needs().replica; })};
 }
 
-void check_service(Host& host, const ServiceOptions& options) {
-  ensure(options.begin >= 0 && options.end - options.begin == host.length(), "a server's range is as long as its host's memory");
-  const bool replica = host.with([](Server& server) { return server.rule().needs().replica; });
-  if (host.place().cuda)
+void check_service(ConcurrentServer& concurrent, const ServiceOptions& options) {
+  ensure(options.begin >= 0 && options.end - options.begin == concurrent.length(), "a server's range is as long as its memory");
+  const bool replica = concurrent.with([](Server& server) { return server.rule().needs().replica; });
+  if (concurrent.place().cuda)
     throw ConfigError("servers for workers of other processes keep the parameters in host memory; choose device cpu for them");
   options.compression.check(replica);
 }
 
-Desk::Desk(Host& host, const Layout& layout, const ServiceOptions& options, int worker)
-    : host_(host),
+Desk::Desk(ConcurrentServer& concurrent, const ArenaLayout& layout, const ServiceOptions& options, int worker)
+    : concurrent_(concurrent),
       options_(options),
       worker_(worker),
-      replica_(host.with([](Server& server) { return server.rule().needs().replica; })),
-      length_(static_cast<std::size_t>(host.length())),
-      staging_(allocate_host(host.length())) {
+      replica_(concurrent.with([](Server& server) { return server.rule().needs().replica; })),
+      length_(static_cast<std::size_t>(concurrent.length())),
+      staging_(allocate_host(concurrent.length())) {
   if (worker == kObserver) return;  // it pushes nothing
-  gradient_ = allocate_host(host.length());
+  gradient_ = allocate_host(concurrent.length());
   statistics_.resize(static_cast<std::size_t>(layout.statistics));
   if (options.compression.name.empty()) return;
   decoder_.emplace(options.compression, parts_of(layout).slice(options.begin, options.end));
@@ -131,9 +131,9 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
   switch (head.verb) {
     case Verb::pull: return pull(wire::unpack<wire::PullRequest>(bytes));
     case Verb::report:
-      return reply(Verb::report, host_.report(worker_, wire::unpack<Report>(bytes), head.payload > 0 ? statistics_.data() : nullptr));
+      return reply(Verb::report, concurrent_.report(worker_, wire::unpack<Report>(bytes), head.payload > 0 ? statistics_.data() : nullptr));
     case Verb::push: return push(wire::unpack<wire::PushRequest>(bytes), head.payload);
-    case Verb::in_vain: return reply(Verb::in_vain, wire::Answer{host_.in_vain(worker_)});
+    case Verb::in_vain: return reply(Verb::in_vain, wire::Answer{concurrent_.in_vain(worker_)});
     case Verb::next: return next(wire::unpack<wire::NextRequest>(bytes));
     case Verb::done: return done(wire::unpack<wire::Done>(bytes));
     default: return reply(head.verb, wire::Nothing{});  // leave; others have no room
@@ -142,20 +142,20 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
 
 Desk::Reply Desk::pull(const wire::PullRequest& request) {
   const std::span<float> parameters(request.wanted ? staging_.get() : nullptr, request.wanted ? length_ : 0);
-  const std::int64_t version = host_.pull(worker_, parameters.data(), request.rate, request.number);
+  const std::int64_t version = concurrent_.pull(worker_, parameters.data(), request.rate, request.number);
   return reply(Verb::pull, wire::Pulled{version}, std::as_bytes(parameters));
 }
 
 Desk::Reply Desk::push(const wire::PushRequest& request, std::int64_t bytes) {
   if (request.kind == wire::PushRequest::not_finite) {
-    host_.refuse(worker_, request.push);
-    return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(Verdict::Fate::dropped), 0});
+    concurrent_.refuse(worker_, request.push);
+    return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(Admission::Fate::dropped), 0});
   }
   const auto gradient = std::span(gradient_.get(), length_);
   if (request.kind == wire::PushRequest::coded) decoder_->decode(std::span(code_).first(static_cast<std::size_t>(bytes)), gradient.data());
-  const Verdict verdict = host_.push(worker_, gradient.data(), request.push);
-  const bool changed = replica_ && verdict.fate != Verdict::Fate::dropped;
-  return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(verdict.fate), verdict.gathered},
+  const Admission admission = concurrent_.push(worker_, gradient.data(), request.push);
+  const bool changed = replica_ && admission.fate != Admission::Fate::dropped;
+  return reply(Verb::push, wire::Pushed{static_cast<std::int64_t>(admission.fate), admission.gathered},
                changed ? std::as_bytes(gradient) : std::span<const std::byte>{});
 }
 

@@ -9,13 +9,13 @@
 namespace paceline::ps {
 
 /// Throws ConfigError where a worker that joins with this text has another model, compression or recipe than the server.
-void check_alike(const wire::Join& join, std::string_view text, const Layout& layout, const ServiceOptions& options);
+void check_alike(const wire::Join& join, std::string_view text, const ArenaLayout& layout, const ServiceOptions& options);
 /// Bytes that the text of a worker that joins may have: those of one that fits, and room for one that does not, so that it can be told why.
-std::int64_t longest_introduction(const Layout& layout, const ServiceOptions& options);
+std::int64_t longest_introduction(const ArenaLayout& layout, const ServiceOptions& options);
 /// What a worker that joins is told.
-wire::Joined welcome(int worker, Host& host, const ServiceOptions& options);
+wire::Joined welcome(int worker, ConcurrentServer& concurrent, const ServiceOptions& options);
 /// Throws ConfigError where such a service cannot be.
-void check_service(Host& host, const ServiceOptions& options);
+void check_service(ConcurrentServer& concurrent, const ServiceOptions& options);
 
 class Desk {
  public:
@@ -24,7 +24,7 @@ class Desk {
     std::span<const std::byte> payload;
   };
 
-  Desk(Host& host, const Layout& layout, const ServiceOptions& options, int worker);
+  Desk(ConcurrentServer& concurrent, const ArenaLayout& layout, const ServiceOptions& options, int worker);
 
   int worker() const { return worker_; }
   const std::optional<Task>& task() const { return task_; }  // that it has now
@@ -46,7 +46,7 @@ class Desk {
   Reply next(const wire::NextRequest& request);
   Reply done(const wire::Done& what);
 
-  Host& host_;
+  ConcurrentServer& concurrent_;
   const ServiceOptions& options_;
   int worker_;
   bool replica_;

@@ -23,7 +23,7 @@ namespace paceline::ps {
 class GrpcServer final : public Service {
  public:
   /// ConfigError: an address that cannot be served, or may not be without certificates.
-  GrpcServer(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options);
+  GrpcServer(std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout, const ServiceOptions& options);
   ~GrpcServer() override;  // ends all streams; their workers have left
   GrpcServer(const GrpcServer&) = delete;
   GrpcServer& operator=(const GrpcServer&) = delete;
@@ -38,7 +38,7 @@ class GrpcServer final : public Service {
 };
 
 /// Joins the servers, whose ranges must be those of the arena in the order of the addresses. ConfigError where a server has another model.
-std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>& addresses, const Layout& layout,
+std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>& addresses, const ArenaLayout& layout,
                                            const JoinOptions& options = {});
 
 }  // namespace paceline::ps

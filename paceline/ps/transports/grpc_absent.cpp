@@ -15,13 +15,13 @@ namespace {
 }  // namespace
 
 class GrpcServer::Impl {};
-GrpcServer::GrpcServer(std::shared_ptr<Host>, const Layout&, const ServiceOptions&) { refuse(); }
+GrpcServer::GrpcServer(std::shared_ptr<ConcurrentServer>, const ArenaLayout&, const ServiceOptions&) { refuse(); }
 GrpcServer::~GrpcServer() = default;
 int GrpcServer::port() const { refuse(); }
 std::string GrpcServer::address() const { refuse(); }
 std::vector<int> GrpcServer::workers() const { refuse(); }
 
-std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>&, const Layout&, const JoinOptions&) { refuse(); }
+std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>&, const ArenaLayout&, const JoinOptions&) { refuse(); }
 
 }  // namespace paceline::ps
 

@@ -18,7 +18,7 @@ constexpr Nanoseconds kGoodbye = std::chrono::seconds(2);      // for servers to
 
 class GrpcWorker final : public RemoteWorker {
  public:
-  GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options);
+  GrpcWorker(const std::vector<std::string>& addresses, const ArenaLayout& layout, const JoinOptions& options);
   ~GrpcWorker() override;
 
  private:
@@ -36,7 +36,7 @@ std::uint64_t random_token() {
   return token;
 }
 
-GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options)
+GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const ArenaLayout& layout, const JoinOptions& options)
     : RemoteWorker(layout), identity_{.options = options, .token = random_token(), .layout = layout, .worker = options.worker} {
   if (addresses.empty()) throw ConfigError("a worker needs the address of at least one server");
   for (const std::string& address : addresses)
@@ -81,7 +81,8 @@ void GrpcWorker::pulse(const std::stop_token& stop) {
 
 }  // namespace
 
-std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>& addresses, const Layout& layout, const JoinOptions& options) {
+std::unique_ptr<RemoteClient> connect_grpc(const std::vector<std::string>& addresses, const ArenaLayout& layout,
+                                           const JoinOptions& options) {
   return std::make_unique<GrpcWorker>(addresses, layout, options);
 }
 

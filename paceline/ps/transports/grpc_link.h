@@ -15,7 +15,7 @@ namespace paceline::ps {
 struct Identity {
   JoinOptions options;
   std::uint64_t token = 0;  // tells this worker from another one with its number
-  Layout layout;
+  ArenaLayout layout;
   int worker = -1;
 };
 

@@ -35,7 +35,7 @@ constexpr int kIdleMs = 5'000;                                 // a connection o
 
 class GrpcServer::Impl final : public grpc::Service {
  public:
-  Impl(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options);
+  Impl(std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout, const ServiceOptions& options);
   ~Impl() override;
 
   int port() const { return port_; }
@@ -71,8 +71,8 @@ class GrpcServer::Impl final : public grpc::Service {
   void allow_threads();
   void keep(const std::stop_token& stop);
 
-  std::shared_ptr<Host> host_;
-  Layout layout_;
+  std::shared_ptr<ConcurrentServer> concurrent_;
+  ArenaLayout layout_;
   ServiceOptions options_;
   int port_ = 0;
 
@@ -91,10 +91,10 @@ class GrpcServer::Impl final : public grpc::Service {
   std::jthread keeper_;
 };
 
-GrpcServer::Impl::Impl(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options)
-    : host_(std::move(host)), layout_(layout), options_(options) {
+GrpcServer::Impl::Impl(std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout, const ServiceOptions& options)
+    : concurrent_(std::move(concurrent)), layout_(layout), options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
-  check_service(*host_, options_);
+  check_service(*concurrent_, options_);
   hear_grpc();
 
   // What the protocol compiler would write for two methods of bytes.
@@ -134,7 +134,7 @@ GrpcServer::Impl::~Impl() {
     closing_ = true;
     for (const auto& [worker, session] : sessions_) {
       session->cut();
-      host_->leave(worker);  // it may be waiting there
+      concurrent_->leave(worker);  // it may be waiting there
     }
     for (const auto& [context, visit] : guests_) context->TryCancel();
   }
@@ -156,8 +156,8 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
     const wire::Join join = read_join(context, stream);
     session = enter(context, stream, join);
     Loan none;
-    send(stream, wire::pack(wire::Verb::join, welcome(session->worker(), *host_, options_)), {}, none);
-    session->serve(*host_, layout_, options_);
+    send(stream, wire::pack(wire::Verb::join, welcome(session->worker(), *concurrent_, options_)), {}, none);
+    session->serve(*concurrent_, layout_, options_);
   } catch (const Broken&) {
   } catch (const Crowded& error) {
     status = {grpc::StatusCode::RESOURCE_EXHAUSTED, error.what()};
@@ -205,7 +205,7 @@ std::unique_ptr<Session> GrpcServer::Impl::enter(grpc::ServerContext& context, S
   auto session = std::make_unique<Session>(context, stream, worker, join.token, door_->peer_of(context.peer()));
   sessions_[worker] = session.get();
   allow_threads();
-  host_->join(worker);
+  concurrent_->join(worker);
   if (closing_) session->cut();
   return session;
 }
@@ -224,8 +224,8 @@ int GrpcServer::Impl::number_for(const wire::Join& join, std::unique_lock<std::m
         fmt::format("worker {} is here already, from {}; give every worker a number of its own", worker, old->second->peer()));
   // The same worker by a new stream: the old one is dead, though nobody told.
   old->second->cut();
-  host_->lose(worker);
-  if (!changed_.wait_for(lock, host_->limits().wait, [&] { return !sessions_.contains(worker); }))
+  concurrent_->lose(worker);
+  if (!changed_.wait_for(lock, concurrent_->limits().wait, [&] { return !sessions_.contains(worker); }))
     throw Broken("the old stream does not end");
   return worker;
 }
@@ -235,12 +235,12 @@ void GrpcServer::Impl::leave(const Session& session) {
   std::string rest;
   {
     const std::scoped_lock lock(mutex_);
-    const bool keeps_place = broke && !closing_ && host_->lose(session.worker());
-    if (!keeps_place) host_->leave(session.worker());
+    const bool keeps_place = broke && !closing_ && concurrent_->lose(session.worker());
+    if (!keeps_place) concurrent_->leave(session.worker());
     sessions_.erase(session.worker());
     allow_threads();
     const std::size_t others = sessions_.size() - sessions_.count(kObserver);
-    rest = keeps_place ? fmt::format("its place in the round is kept for {:.0f} s", seconds(host_->limits().silence))
+    rest = keeps_place ? fmt::format("its place in the round is kept for {:.0f} s", seconds(concurrent_->limits().silence))
                        : fmt::format("{} go{} on", others, others == 1 ? "es" : "");
     if (!closing_ && session.task() && options_.task_lost) options_.task_lost(session.worker(), *session.task());
     if (closing_) return changed_.notify_all();
@@ -248,7 +248,7 @@ void GrpcServer::Impl::leave(const Session& session) {
   changed_.notify_all();
   const std::string name = fmt::format("{} at {}", who(session.worker()), session.peer());
   if (session.is_forgotten())
-    log::warning("{} was not heard of for {:.1f} s and is forgotten; {}", name, seconds(host_->limits().silence), rest);
+    log::warning("{} was not heard of for {:.1f} s and is forgotten; {}", name, seconds(concurrent_->limits().silence), rest);
   else if (broke) log::warning("{} is gone: its stream broke; {}", name, rest);
   else log::debug("{} has left; {}", name, rest);
 }
@@ -272,7 +272,7 @@ grpc::Status GrpcServer::Impl::beat(grpc::ServerContext& context, Session::Strea
       const std::scoped_lock lock(mutex_);
       const auto found = sessions_.find(static_cast<int>(beat.worker));
       if (found == sessions_.end() || found->second->token() != beat.token) return unknown;
-      host_->heard_of(found->first);
+      concurrent_->heard_of(found->first);
     }
     stream.Write(buffer_of(""));
     return grpc::Status::OK;
@@ -285,17 +285,17 @@ void GrpcServer::Impl::keep(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     changed_.wait_for(lock, stop, kLook, [] { return false; });
-    for (const int worker : host_->forget_silent())
+    for (const int worker : concurrent_->forget_silent())
       if (const auto found = sessions_.find(worker); found != sessions_.end()) found->second->forget();
     for (const auto& [worker, session] : sessions_)
-      if (session->is_cut()) host_->lose(worker);  // ends its waiting, if it waits
+      if (session->is_cut()) concurrent_->lose(worker);  // ends its waiting, if it waits
     for (const auto& [context, visit] : guests_)
       if (visit.until.passed()) context->TryCancel();
   }
 }
 
-GrpcServer::GrpcServer(std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(host), layout, options)) {}
+GrpcServer::GrpcServer(std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout, const ServiceOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(concurrent), layout, options)) {}
 GrpcServer::~GrpcServer() = default;
 int GrpcServer::port() const { return impl_->port(); }
 std::string GrpcServer::address() const { return impl_->address(); }

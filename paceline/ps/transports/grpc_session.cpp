@@ -4,8 +4,8 @@
 
 namespace paceline::ps {
 
-void Session::serve(Host& host, const Layout& layout, const ServiceOptions& options) {
-  desk_ = std::make_shared<Desk>(host, layout, options, worker_);
+void Session::serve(ConcurrentServer& concurrent, const ArenaLayout& layout, const ServiceOptions& options) {
+  desk_ = std::make_shared<Desk>(concurrent, layout, options, worker_);
   Loan loan(desk_);  // its answers lie in the desk's buffers
   for (grpc::ByteBuffer request; stream_.Read(&request);) {
     const std::string head = bytes_of(request);

@@ -29,7 +29,7 @@ class Session {
   bool is_forgotten() const { return forgotten_; }
 
   /// Answers until the worker goes. Throws Broken, or DataError where it does not speak as a worker does.
-  void serve(Host& host, const Layout& layout, const ServiceOptions& options);
+  void serve(ConcurrentServer& concurrent, const ArenaLayout& layout, const ServiceOptions& options);
 
  private:
   grpc::ServerContext& context_;

@@ -18,7 +18,7 @@ using compress::Compressor;
 
 /// A linear compressor of one round is a cast, and says all there is to say.
 bool carries_pushes(const Compressor& compressor) {
-  const compress::Layout one{.parts = {{.offset = 0, .count = 1, .rows = 1, .columns = 1}}, .length = 1};
+  const compress::RangeLayout one{.parts = {{.offset = 0, .count = 1, .rows = 1, .columns = 1}}, .length = 1};
   return compressor.coder != nullptr || compressor.linear({}, one, 0)->rounds() == 1;
 }
 
@@ -68,7 +68,7 @@ void PushCompression::check(bool replica) const {
   compressor_of(*this);
 }
 
-PushEncoder::PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place,
+PushEncoder::PushEncoder(const PushCompression& compression, const compress::RangeLayout& range, int worker, std::int64_t place,
                          std::int64_t length)
     : feedback_(compressor_of(compression), compression.settings, compression.momentum, compression.workers, length),
       range_(range),
@@ -104,7 +104,7 @@ std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
   return code;
 }
 
-PushDecoder::PushDecoder(const PushCompression& compression, const compress::Layout& range) : range_(range) {
+PushDecoder::PushDecoder(const PushCompression& compression, const compress::RangeLayout& range) : range_(range) {
   const Compressor& compressor = compressor_of(compression);
   if (compressor.coder) {
     coder_ = compressor.coder(compression.settings);

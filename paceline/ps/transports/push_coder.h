@@ -35,7 +35,7 @@ struct PushCompression {
 class PushEncoder {
  public:
   /// ConfigError where the compressor cannot carry pushes; it names those that can. `place` tells ranges apart, `length` is that of all.
-  PushEncoder(const PushCompression& compression, const compress::Layout& range, int worker, std::int64_t place, std::int64_t length);
+  PushEncoder(const PushCompression& compression, const compress::RangeLayout& range, int worker, std::int64_t place, std::int64_t length);
 
   /// The code, good until the next call. `gradient` is used up.
   std::span<const std::byte> encode(float* gradient, double epoch);
@@ -44,7 +44,7 @@ class PushEncoder {
 
  private:
   compress::Feedback feedback_;
-  compress::Layout range_;
+  compress::RangeLayout range_;
   bool overflowed_ = false;
   std::unique_ptr<compress::Coder> coder_;
   std::unique_ptr<compress::Linear> cast_;
@@ -56,14 +56,14 @@ class PushEncoder {
 /// The same range, on the server; one for each worker.
 class PushDecoder {
  public:
-  PushDecoder(const PushCompression& compression, const compress::Layout& range);
+  PushDecoder(const PushCompression& compression, const compress::RangeLayout& range);
 
   std::int64_t bound() const;  // of a code, in bytes
   /// Throws DataError where the code is none of this range.
   void decode(std::span<const std::byte> code, float* gradient) const;
 
  private:
-  compress::Layout range_;
+  compress::RangeLayout range_;
   std::unique_ptr<compress::Coder> coder_;
   compress::Round::Type cast_ = compress::Round::Type::f32;
 };

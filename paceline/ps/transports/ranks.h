@@ -11,9 +11,9 @@
 
 namespace paceline::ps {
 
-std::unique_ptr<Service> serve_ranks(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout,
+std::unique_ptr<Service> serve_ranks(const Cluster& cluster, std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout,
                                      const ServiceOptions& options);
 /// Joins the servers among the ranks. A server may look (kObserver) at the others; its own range is not filled.
-std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, const Layout& layout, const JoinOptions& options);
+std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, const ArenaLayout& layout, const JoinOptions& options);
 
 }  // namespace paceline::ps

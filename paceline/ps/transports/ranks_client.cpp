@@ -23,7 +23,7 @@ struct Link {
 
 class RankClient final : public RemoteWorker {
  public:
-  RankClient(const Cluster& cluster, const Layout& layout, const JoinOptions& options);
+  RankClient(const Cluster& cluster, const ArenaLayout& layout, const JoinOptions& options);
   ~RankClient() override;
 
  private:
@@ -35,7 +35,7 @@ class RankClient final : public RemoteWorker {
   std::vector<Link> links_;
 };
 
-RankClient::RankClient(const Cluster& cluster, const Layout& layout, const JoinOptions& options)
+RankClient::RankClient(const Cluster& cluster, const ArenaLayout& layout, const JoinOptions& options)
     : RemoteWorker(layout), ranks_(cluster.ranks), deadline_(options.deadline) {
   for (int rank = 0; rank < static_cast<int>(cluster.servers.size()); ++rank)
     if (rank != ranks_->rank()) links_.push_back({.rank = rank});
@@ -100,7 +100,7 @@ std::vector<std::string> RankClient::ask_within(Nanoseconds deadline, std::span<
 
 }  // namespace
 
-std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, const Layout& layout, const JoinOptions& options) {
+std::unique_ptr<RemoteClient> connect_ranks(const Cluster& cluster, const ArenaLayout& layout, const JoinOptions& options) {
   return std::make_unique<RankClient>(cluster, layout, options);
 }
 

@@ -39,7 +39,8 @@ struct Caller {
 
 class RankServer final : public Service {
  public:
-  RankServer(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options);
+  RankServer(const Cluster& cluster, std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout,
+             const ServiceOptions& options);
 
   std::vector<int> workers() const override;
   bool deserted() const override;
@@ -57,12 +58,12 @@ class RankServer final : public Service {
   Desk::Reply join(Caller& caller);
   void leave(Caller& caller);
   /// Of a message that has begun.
-  comm::Options deadline() const { return {.deadline = host_->limits().silence}; }
+  comm::Options deadline() const { return {.deadline = concurrent_->limits().silence}; }
 
   std::shared_ptr<comm::Communicator> ranks_;
   int servers_;
-  std::shared_ptr<Host> host_;
-  Layout layout_;
+  std::shared_ptr<ConcurrentServer> concurrent_;
+  ArenaLayout layout_;
   ServiceOptions options_;
   std::vector<Caller> callers_;
   mutable std::mutex mutex_;
@@ -72,14 +73,15 @@ class RankServer final : public Service {
   std::jthread thread_;         // last: it uses everything above
 };
 
-RankServer::RankServer(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, const ServiceOptions& options)
+RankServer::RankServer(const Cluster& cluster, std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout,
+                       const ServiceOptions& options)
     : ranks_(cluster.ranks),
       servers_(static_cast<int>(cluster.servers.size())),
-      host_(std::move(host)),
+      concurrent_(std::move(concurrent)),
       layout_(layout),
       options_(options) {
   if (options_.end < 0) options_.end = layout_.length;
-  check_service(*host_, options_);
+  check_service(*concurrent_, options_);
   // Server 0 looks at the others' parameters.
   for (int rank = 0; rank < ranks_->size(); ++rank)
     if (rank >= servers_ || (rank == 0 && ranks_->rank() != 0)) callers_.push_back({.rank = rank});
@@ -130,7 +132,7 @@ bool RankServer::advance(Caller& caller) {
   }
   switch (caller.stage) {
     case Stage::listening: return receive(caller), true;
-    case Stage::receiving: caller.since = host_->clock().now(), caller.stage = Stage::waiting; [[fallthrough]];
+    case Stage::receiving: caller.since = concurrent_->clock().now(), caller.stage = Stage::waiting; [[fallthrough]];
     case Stage::waiting: return answer(caller);
     default: break;
   }
@@ -178,10 +180,10 @@ bool RankServer::answer(Caller& caller) {
   const Verb verb = wire::unpack_head(caller.request).verb;
   if (verb == Verb::join) return send(caller, join(caller)), true;
   Desk& desk = *caller.desk;
-  const Nanoseconds waited = host_->clock().now() - caller.since;
-  if (verb == Verb::pull && desk.worker() != kObserver && !host_->may_pull(desk.worker())) {
-    if (waited < host_->limits().wait) return false;
-    return send(caller, desk.failure(host_->overdue(desk.worker()))), true;
+  const Nanoseconds waited = concurrent_->clock().now() - caller.since;
+  if (verb == Verb::pull && desk.worker() != kObserver && !concurrent_->may_pull(desk.worker())) {
+    if (waited < concurrent_->limits().wait) return false;
+    return send(caller, desk.failure(concurrent_->overdue(desk.worker()))), true;
   }
   const Desk::Reply reply = desk.answer(caller.request);
   const bool later = verb == Verb::next && wire::unpack_head(reply.head).verb == Verb::next &&
@@ -200,24 +202,24 @@ void RankServer::send(Caller& caller, const Desk::Reply& reply) {
 
 Desk::Reply RankServer::join(Caller& caller) {
   const bool looks = caller.rank < servers_;
-  caller.desk = std::make_unique<Desk>(*host_, layout_, options_, looks ? kObserver : caller.rank - servers_);
+  caller.desk = std::make_unique<Desk>(*concurrent_, layout_, options_, looks ? kObserver : caller.rank - servers_);
   try {
     check_alike(wire::unpack<wire::Join>(caller.request), caller.text, layout_, options_);
   } catch (const Error& error) {
     return caller.desk->failure(error);
   }
-  host_->join(caller.desk->worker());
+  concurrent_->join(caller.desk->worker());
   const std::scoped_lock lock(mutex_);
   if (looks) ++expected_;
   else present_.push_back(caller.desk->worker());
-  return {wire::pack(Verb::join, welcome(caller.desk->worker(), *host_, options_)), {}};
+  return {wire::pack(Verb::join, welcome(caller.desk->worker(), *concurrent_, options_)), {}};
 }
 
 void RankServer::leave(Caller& caller) {
   const bool looks = caller.rank < servers_;
   const int worker = looks ? kObserver : caller.rank - servers_;
   caller.stage = Stage::gone;
-  if (!looks) host_->leave(worker);
+  if (!looks) concurrent_->leave(worker);
   if (caller.desk && caller.desk->task() && options_.task_lost) options_.task_lost(worker, *caller.desk->task());
   const std::scoped_lock lock(mutex_);
   std::erase(present_, worker);
@@ -226,9 +228,9 @@ void RankServer::leave(Caller& caller) {
 
 }  // namespace
 
-std::unique_ptr<Service> serve_ranks(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout,
+std::unique_ptr<Service> serve_ranks(const Cluster& cluster, std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout,
                                      const ServiceOptions& options) {
-  return std::make_unique<RankServer>(cluster, std::move(host), layout, options);
+  return std::make_unique<RankServer>(cluster, std::move(concurrent), layout, options);
 }
 
 }  // namespace paceline::ps

@@ -28,7 +28,7 @@ wire::Head Question::check(std::string_view answer, const std::string& server) c
   return told;
 }
 
-Introduction::Introduction(int worker, const Layout& layout, const JoinOptions& options, std::uint64_t token) {
+Introduction::Introduction(int worker, const ArenaLayout& layout, const JoinOptions& options, std::uint64_t token) {
   const std::string model = serialise(layout), coded = options.compression.describe();
   text = model + coded + options.terms;
   head = wire::pack(Verb::join, wire::Join{token, worker, std::ssize(model), std::ssize(coded)}, std::ssize(text));
@@ -64,7 +64,7 @@ Advice RemoteWorker::report(const Report& report, const float* statistics) {
   return wire::unpack<Advice>(ask_first({.head = wire::pack(Verb::report, numbered, std::ssize(payload)), .payload = payload}));
 }
 
-Verdict RemoteWorker::push(float* gradient, const Push& push) {
+Admission RemoteWorker::push(float* gradient, const Push& push) {
   Push numbered = push;
   numbered.number = task_.step, numbered.complete_below = task_.complete_below;
   const std::vector<std::string> answers = ask(push_questions(gradient, numbered));
@@ -72,9 +72,9 @@ Verdict RemoteWorker::push(float* gradient, const Push& push) {
     if (!answers[i].empty() && wire::unpack_head(answers[i]).payload > 0)
       std::ranges::copy(range(answer_.data(), places_[i]), range(gradient, places_[i]).begin());
   const std::string& first = answers.front();
-  if (first.empty()) return {.fate = Verdict::Fate::dropped, .gathered = 0};
+  if (first.empty()) return {.fate = Admission::Fate::dropped, .gathered = 0};
   const auto pushed = wire::unpack<wire::Pushed>(first);
-  return {static_cast<Verdict::Fate>(pushed.fate), static_cast<int>(pushed.gathered)};
+  return {static_cast<Admission::Fate>(pushed.fate), static_cast<int>(pushed.gathered)};
 }
 
 /// All servers use a gradient, or none: one that is non-finite anywhere, or becomes so by compression, is not sent, and its refusal

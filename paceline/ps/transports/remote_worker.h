@@ -28,7 +28,7 @@ struct Question {
 
 /// What a worker says when it joins; the text goes as the payload.
 struct Introduction {
-  Introduction(int worker, const Layout& layout, const JoinOptions& options, std::uint64_t token = 0);
+  Introduction(int worker, const ArenaLayout& layout, const JoinOptions& options, std::uint64_t token = 0);
   Question question() const { return {.head = head, .payload = std::as_bytes(std::span(text))}; }
 
   std::string text, head;
@@ -59,13 +59,13 @@ class RemoteWorker : public RemoteClient {
   int worker() const override { return worker_; }
   void pull(float* into, float rate) override;
   Advice report(const Report& report, const float* statistics) override;
-  Verdict push(float* gradient, const Push& push) override;
+  Admission push(float* gradient, const Push& push) override;
   bool in_vain() override;
   std::optional<Task> next(bool visits) override;
   void done(const Task& task, double loss_sum, double right, std::int64_t targets) override;
 
  protected:
-  explicit RemoteWorker(const Layout& layout) : layout_(layout) {}
+  explicit RemoteWorker(const ArenaLayout& layout) : layout_(layout) {}
   /// It has joined as this worker, and these are the servers' places, in their order.
   void begin(int worker, std::vector<wire::Joined> places, const PushCompression& compression);
 
@@ -82,7 +82,7 @@ class RemoteWorker : public RemoteClient {
   std::vector<Question> push_questions(float* gradient, const Push& push);
   bool retries() const { return !places_.empty() && places_[0].durable; }
 
-  Layout layout_;
+  ArenaLayout layout_;
   int worker_ = -1;
   std::vector<wire::Joined> places_;   // by server
   std::vector<PushEncoder> encoders_;  // likewise; none: pushes go as they are

@@ -80,7 +80,8 @@ struct JoinOptions {
 };
 
 /// This server of the cluster, or a worker's way to all of them, by the cluster's ranks where it has some, else by gRPC.
-std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<Host> host, const Layout& layout, ServiceOptions options);
-std::unique_ptr<RemoteClient> join(const Cluster& cluster, const Layout& layout, const JoinOptions& options);
+std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout,
+                               ServiceOptions options);
+std::unique_ptr<RemoteClient> join(const Cluster& cluster, const ArenaLayout& layout, const JoinOptions& options);
 
 }  // namespace paceline::ps

@@ -22,7 +22,7 @@ namespace paceline::ps {
 /// The number of somebody who only looks: it pulls without being granted to, and nobody waits for it.
 inline constexpr int kObserver = 16383;
 
-class Host {
+class ConcurrentServer {
  public:
   struct Limits {
     Nanoseconds wait = std::chrono::seconds(30);     // a pull that is not granted for so long is a PeerError
@@ -31,7 +31,7 @@ class Host {
   };
 
   /// The clock outlives it. A pull that waits looks at it again and again, so that it may be one that a test moves.
-  Host(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock);
+  ConcurrentServer(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock);
 
   bool may_pull(int worker);
   /// The same for a worker that asks again and again instead of waiting in pull(). One that has `work` to do and may not for
@@ -43,8 +43,8 @@ class Host {
   std::int64_t pull(int worker, float* into, float rate, std::int64_t number = 0);
   Advice report(int worker, const Report& report, const float* statistics);
   /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker's
-  /// push came first, a replica rule has no answer for this one: the verdict is `dropped` and the worker keeps its parameters.
-  Verdict push(int worker, float* gradient, const Push& push);
+  /// push came first, a replica rule has no answer for this one: the admission is `dropped` and the worker keeps its parameters.
+  Admission push(int worker, float* gradient, const Push& push);
   /// What a pull throws that was not granted within limits().wait; it names whoever computes, or could.
   PeerError overdue(int worker);
   /// A worker has seen that its gradient is not finite, and sends none of it.

@@ -8,12 +8,12 @@
 
 namespace paceline::comm {
 
-class Executor final : public Activity {
+class StepRunner final : public Activity {
  public:
   /// `base` is what the schedule's rank 0 is called by the transport, `stride` the distance to the next: a schedule may run on every k-th
   /// rank. `divisor` ends a mean. Messages carry `tag`, which no other operation in flight may have.
-  Executor(Transport& transport, Scratch& scratch, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base = 0,
-           int stride = 1);
+  StepRunner(Transport& transport, Scratch& scratch, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base = 0,
+             int stride = 1);
 
   bool advance() override;
   int waits_for() const override;

@@ -26,13 +26,13 @@ struct Place {
   int data = 0, pipeline = 0, tensor = 0;
 };
 
-class Layout {
+class ClusterMap {
  public:
   /// `hosts_per_switch` of 0: one switch that never is too narrow, unless the cluster is an oversubscribed fat tree, whose switches then
   /// have kHostsPerSwitch. ConfigError where the cluster has fewer devices than the mesh, or a fault is of a host or switch that is not
   /// there.
-  Layout(const perf::Cluster& cluster, int data, int pipeline, int tensor, int servers, std::int64_t hosts_per_switch,
-         const Faults& faults = {});
+  ClusterMap(const perf::Cluster& cluster, int data, int pipeline, int tensor, int servers, std::int64_t hosts_per_switch,
+             const Faults& faults = {});
   static constexpr std::int64_t kHostsPerSwitch = 16;
 
   int ranks() const { return data_ * pipeline_ * tensor_; }

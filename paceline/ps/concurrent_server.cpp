@@ -1,4 +1,4 @@
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 
 #include <algorithm>
 #include <utility>
@@ -16,15 +16,15 @@ constexpr Nanoseconds kLookAgain = std::chrono::milliseconds(20);  // how often 
 
 }  // namespace
 
-Host::Host(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock)
+ConcurrentServer::ConcurrentServer(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock)
     : server_(std::move(server)), limits_(limits), clock_(clock) {}
 
-Host::Presence& Host::presence(int worker) {
+ConcurrentServer::Presence& ConcurrentServer::presence(int worker) {
   if (static_cast<std::size_t>(worker) >= presence_.size()) presence_.resize(static_cast<std::size_t>(worker) + 1);
   return presence_[static_cast<std::size_t>(worker)];
 }
 
-std::vector<int> Host::awaited(int worker) const {
+std::vector<int> ConcurrentServer::awaited(int worker) const {
   std::vector<int> result;  // whoever has pushed and waits as well is not to blame
   for (int i = 0; i < static_cast<int>(presence_.size()); ++i) {
     const Presence& other = presence_[static_cast<std::size_t>(i)];
@@ -33,7 +33,7 @@ std::vector<int> Host::awaited(int worker) const {
   return result;
 }
 
-bool Host::gives_up(int worker, Nanoseconds since) const {
+bool ConcurrentServer::gives_up(int worker, Nanoseconds since) const {
   const Nanoseconds now = clock_.now(), beat = limits_.silence / 4;
   if (now - since < limits_.wait) return false;
   const auto fading = [&](int other) {  // longer silent than who beats is, and due to be forgotten; unless nobody does that here
@@ -46,7 +46,7 @@ bool Host::gives_up(int worker, Nanoseconds since) const {
 
 // Of several servers one may have let a worker take part a round earlier than another, as it came back: it is then ahead of the others
 // there. When it gets an epoch's last minibatch, they have none to catch up with.
-bool Host::align_rounds(int worker) {
+bool ConcurrentServer::align_rounds(int worker) {
   const auto computes = [](const Presence& one) { return one.here && one.computes; };
   if (std::ranges::any_of(presence_, computes) || awaited(worker).empty()) return false;
   const std::scoped_lock writing(memory_);
@@ -61,7 +61,7 @@ bool Host::align_rounds(int worker) {
   return server_->may_pull(worker);
 }
 
-PeerError Host::refusal(int worker) const {
+PeerError ConcurrentServer::refusal(int worker) const {
   const std::vector<int> others = awaited(worker);
   const std::string late =
       others.empty() ? "workers that have not come" : fmt::format("worker{} {}", others.size() > 1 ? "s" : "", fmt::join(others, ", "));
@@ -71,17 +71,17 @@ PeerError Host::refusal(int worker) const {
                       worker, seconds(limits_.wait), late, server_->version())};
 }
 
-PeerError Host::overdue(int worker) {
+PeerError ConcurrentServer::overdue(int worker) {
   const std::scoped_lock state(state_);
   return refusal(worker);
 }
 
-bool Host::may_pull(int worker) {
+bool ConcurrentServer::may_pull(int worker) {
   const std::scoped_lock state(state_);
   return presence(worker).returns || server_->may_pull(worker);
 }
 
-bool Host::may_begin(int worker, bool work) {
+bool ConcurrentServer::may_begin(int worker, bool work) {
   const std::scoped_lock state(state_);
   Presence& asking = presence(worker);
   const bool may = asking.returns || server_->may_pull(worker);
@@ -91,7 +91,7 @@ bool Host::may_begin(int worker, bool work) {
   return may;
 }
 
-void Host::rejoin(int worker) {
+void ConcurrentServer::rejoin(int worker) {
   if (const std::scoped_lock state(state_); !presence(worker).returns) return;
   const std::scoped_lock both(state_, memory_);
   if (!std::exchange(presence(worker).returns, false)) return;
@@ -100,7 +100,7 @@ void Host::rejoin(int worker) {
 }
 
 template <class Condition>
-bool Host::wait_until(std::unique_lock<std::mutex>& state, Nanoseconds until, const Condition& condition) {
+bool ConcurrentServer::wait_until(std::unique_lock<std::mutex>& state, Nanoseconds until, const Condition& condition) {
   while (!condition()) {
     const Nanoseconds left = until - clock_.now();
     if (left <= Nanoseconds(0)) return false;
@@ -109,7 +109,7 @@ bool Host::wait_until(std::unique_lock<std::mutex>& state, Nanoseconds until, co
   return true;
 }
 
-std::int64_t Host::pull(int worker, float* into, float rate, std::int64_t number) {
+std::int64_t ConcurrentServer::pull(int worker, float* into, float rate, std::int64_t number) {
   if (worker == kObserver) {
     const std::shared_lock reading(memory_);
     server_->show(into);
@@ -146,7 +146,7 @@ std::int64_t Host::pull(int worker, float* into, float rate, std::int64_t number
   return version;
 }
 
-Advice Host::report(int worker, const Report& given, const float* statistics) {
+Advice ConcurrentServer::report(int worker, const Report& given, const float* statistics) {
   Advice advice;
   {
     const std::scoped_lock both(state_, memory_);
@@ -161,31 +161,31 @@ Advice Host::report(int worker, const Report& given, const float* statistics) {
   return advice;
 }
 
-Verdict Host::push(int worker, float* gradient, const Push& given) {
+Admission ConcurrentServer::push(int worker, float* gradient, const Push& given) {
   const std::span<const float> values(gradient, static_cast<std::size_t>(server_->length()));
   const bool usable = is_usable(values, given, server_->place());
-  Verdict verdict{.fate = Verdict::Fate::dropped};
+  Admission admission{.fate = Admission::Fate::dropped};
   {
     const std::scoped_lock both(state_, memory_);
     Push push = given;
     if (pulled_elsewhere(worker)) push.number = push.complete_below = 0;
     if (is_duplicate(worker, push)) {
-      if (!server_->rule().needs().replica || server_->repeat_answer(worker, push.number, gradient)) verdict = {};
+      if (!server_->rule().needs().replica || server_->repeat_answer(worker, push.number, gradient)) admission = {};
     } else if (usable) {
       resume(worker, push);
       presence(worker).computes = false;
       note(Journal::Kind::pushed, worker, push, Report{}, values);
-      verdict = server_->push(worker, gradient, push);
+      admission = server_->push(worker, gradient, push);
     } else {
       refuse_now(worker, push);
     }
   }
   server_->settle();
   changed_.notify_all();
-  return verdict;
+  return admission;
 }
 
-void Host::refuse(int worker, const Push& push) {
+void ConcurrentServer::refuse(int worker, const Push& push) {
   {
     const std::scoped_lock both(state_, memory_);
     if (!is_duplicate(worker, push)) refuse_now(worker, push);
@@ -195,15 +195,15 @@ void Host::refuse(int worker, const Push& push) {
 
 // Without a journal, what was computed on a pull that this server did not see belongs to a server that is gone: it is dropped, and its
 // numbers must not make duplicates of the same minibatches when they are assigned again.
-bool Host::pulled_elsewhere(int worker) { return !journal_ && !presence(worker).computes; }
+bool ConcurrentServer::pulled_elsewhere(int worker) { return !journal_ && !presence(worker).computes; }
 
-void Host::refuse_now(int worker, const Push& push) {
+void ConcurrentServer::refuse_now(int worker, const Push& push) {
   presence(worker).computes = false;
   note(Journal::Kind::refused, worker, push);
   server_->refuse(worker, push);
 }
 
-bool Host::is_duplicate(int worker, const Push& push) {
+bool ConcurrentServer::is_duplicate(int worker, const Push& push) {
   presence(worker).heard = clock_.now();
   if (!server_->handled(push.number)) return false;
   if (std::exchange(presence(worker).computes, false)) {  // else it retries its own push
@@ -215,7 +215,7 @@ bool Host::is_duplicate(int worker, const Push& push) {
 
 // With a journal no push is lost: one that was computed across a reconnect or a restart is accepted as if the worker had just pulled, but
 // keeps the staleness of its real pull. Without a journal it is dropped, like any push without a pull.
-void Host::resume(int worker, const Push& push) {
+void ConcurrentServer::resume(int worker, const Push& push) {
   if (!journal_ || push.number == 0 || presence(worker).computes) return;
   if (std::exchange(presence(worker).returns, false)) {
     note(Journal::Kind::returned, worker);
@@ -226,18 +226,18 @@ void Host::resume(int worker, const Push& push) {
   server_->resume(worker);
 }
 
-void Host::assign(int worker, std::int64_t number) {
+void ConcurrentServer::assign(int worker, std::int64_t number) {
   const std::scoped_lock both(state_, memory_);
   note(Journal::Kind::assigned, worker, Push{}, Report{.number = number});
 }
 
-void Host::complete(int worker, const Completed& minibatch) {
+void ConcurrentServer::complete(int worker, const Completed& minibatch) {
   const std::scoped_lock both(state_, memory_);
   note(Journal::Kind::completed, worker, Push{}, as_report(minibatch));
   server_->complete(minibatch.number);
 }
 
-void Host::begin_journal(std::unique_ptr<Journal> journal) {
+void ConcurrentServer::begin_journal(std::unique_ptr<Journal> journal) {
   const std::scoped_lock both(state_, memory_);
   journal_ = std::move(journal);
   for (std::size_t i = 0; i < presence_.size(); ++i)

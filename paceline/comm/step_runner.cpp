@@ -1,4 +1,4 @@
-#include "paceline/comm/executor.h"
+#include "paceline/comm/step_runner.h"
 
 #include <cstring>
 
@@ -14,8 +14,8 @@ using StepKind = Step::Kind;
 
 }  // namespace
 
-Executor::Executor(Transport& transport, Scratch& scratch, schedule::Steps steps, const Operation& operation, Tag tag, int divisor,
-                   int base, int stride)
+StepRunner::StepRunner(Transport& transport, Scratch& scratch, schedule::Steps steps, const Operation& operation, Tag tag, int divisor,
+                       int base, int stride)
     : transport_(transport),
       scratch_(scratch),
       steps_(std::move(steps)),
@@ -25,7 +25,7 @@ Executor::Executor(Transport& transport, Scratch& scratch, schedule::Steps steps
       base_(base),
       stride_(stride) {}
 
-bool Executor::advance() {
+bool StepRunner::advance() {
   while (true) {
     if (!under_way_) {
       if (next_ == steps_.size()) {
@@ -44,7 +44,7 @@ bool Executor::advance() {
   }
 }
 
-int Executor::waits_for() const {
+int StepRunner::waits_for() const {
   // A receive says more about who is late than a send does.
   int sending_to = -1;
   for (const Message& message : round_) {
@@ -55,7 +55,7 @@ int Executor::waits_for() const {
   return sending_to;
 }
 
-void Executor::post_round() {
+void StepRunner::post_round() {
   const std::span<const Step> steps = schedule::first_round(std::span(steps_).subspan(next_));
   const std::vector<bool> is_held = schedule::held(steps);
   const std::int64_t width = size_of(op_.buffer.dtype);
@@ -90,7 +90,7 @@ void Executor::post_round() {
   under_way_ = true;
 }
 
-void Executor::end_round() {
+void StepRunner::end_round() {
   const std::int64_t width = size_of(op_.buffer.dtype);
   for (const Message& message : round_) {
     const Step& step = *message.step;
@@ -102,7 +102,7 @@ void Executor::end_round() {
   under_way_ = false;
 }
 
-void Executor::copy_own(Range range) {
+void StepRunner::copy_own(Range range) {
   if (range.size() == 0) return;
   const std::int64_t width = size_of(op_.buffer.dtype);
   std::memcpy(static_cast<std::byte*>(op_.buffer.data) + range.begin * width,

@@ -1,4 +1,4 @@
-#include "paceline/sim/layout.h"
+#include "paceline/sim/cluster_map.h"
 
 #include <algorithm>
 
@@ -23,8 +23,8 @@ void slow_down(std::vector<double>& factors, const std::vector<Faults::Slow>& sl
 
 }  // namespace
 
-Layout::Layout(const perf::Cluster& cluster, int data, int pipeline, int tensor, int servers, std::int64_t hosts_per_switch,
-               const Faults& faults)
+ClusterMap::ClusterMap(const perf::Cluster& cluster, int data, int pipeline, int tensor, int servers, std::int64_t hosts_per_switch,
+                       const Faults& faults)
     : cluster_(cluster),
       data_(data),
       pipeline_(pipeline),
@@ -44,7 +44,7 @@ Layout::Layout(const perf::Cluster& cluster, int data, int pipeline, int tensor,
   slow_down(switch_factor_, faults.switches, "switch");
 }
 
-int Layout::size(Axis axis) const {
+int ClusterMap::size(Axis axis) const {
   switch (axis) {
     case Axis::data: return data_;
     case Axis::pipeline: return pipeline_;
@@ -54,7 +54,7 @@ int Layout::size(Axis axis) const {
   return ranks();
 }
 
-int Layout::group_of(Axis axis, int rank) const {
+int ClusterMap::group_of(Axis axis, int rank) const {
   const Place at = place_of(rank);
   switch (axis) {
     case Axis::data: return at.pipeline * tensor_ + at.tensor;
@@ -65,7 +65,7 @@ int Layout::group_of(Axis axis, int rank) const {
   return 0;
 }
 
-std::vector<int> Layout::members(Axis axis, int group) const {
+std::vector<int> ClusterMap::members(Axis axis, int group) const {
   std::vector<int> ranks_of;
   for (int i = 0; i < size(axis); ++i) {
     switch (axis) {
@@ -78,27 +78,27 @@ std::vector<int> Layout::members(Axis axis, int group) const {
   return ranks_of;
 }
 
-double Layout::host_bytes_per_s(int host) const { return cluster_.host_bytes_per_s() / host_factor_[static_cast<std::size_t>(host)]; }
+double ClusterMap::host_bytes_per_s(int host) const { return cluster_.host_bytes_per_s() / host_factor_[static_cast<std::size_t>(host)]; }
 
-double Layout::switch_bytes_per_s(int number) const {
+double ClusterMap::switch_bytes_per_s(int number) const {
   return static_cast<double>(per_switch_) * cluster_.host_bytes_per_s() / std::max(1.0, cluster_.oversubscription) /
          switch_factor_[static_cast<std::size_t>(number)];
 }
 
-void Layout::add_links(Network& network) const {
+void ClusterMap::add_links(Network& network) const {
   for (int i = 0; i < 2 * ranks(); ++i) network.add_link(port_bytes_per_s());
   for (int i = 0; i < 2 * hosts(); ++i) network.add_link(host_bytes_per_s(i / 2));
   for (int i = 0; i < 2 * switches(); ++i) network.add_link(switch_bytes_per_s(i / 2));
 }
 
-Layout::Way Layout::between_ranks(int from, int to) const {
+ClusterMap::Way ClusterMap::between_ranks(int from, int to) const {
   if (host_of(from) != host_of(to)) return between_hosts(host_of(from), host_of(to));
   return {.latency_s = cluster_.inside.latency.value,
           .bytes_per_s = port_bytes_per_s(),
           .uses = {{port_link(from, true), 1}, {port_link(to, false), 1}}};
 }
 
-Layout::Way Layout::between_hosts(int from, int to) const {
+ClusterMap::Way ClusterMap::between_hosts(int from, int to) const {
   Way way{.latency_s = cluster_.between.latency.value, .bytes_per_s = 0, .uses = {{host_link(from, true), 1}, {host_link(to, false), 1}}};
   way.bytes_per_s = std::min(host_bytes_per_s(from), host_bytes_per_s(to));
   if (switch_of(from) != switch_of(to)) {

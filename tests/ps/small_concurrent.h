@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "paceline/base/error.h"
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 #include "tests/ps/clocks.h"
 
 namespace paceline::ps {
@@ -31,15 +31,15 @@ inline std::unique_ptr<Server> make_server(const PsConfig& config, int workers, 
   return std::make_unique<Server>(config, kPlain, setup);
 }
 
-inline std::shared_ptr<Host> make_host(const PsConfig& config, int workers, std::int64_t length, const Host::Limits& limits = {},
-                                       const Clock& clock = steady_clock()) {
-  auto host = std::make_shared<Host>(make_server(config, workers, length), limits, clock);
-  for (int worker = 0; worker < workers; ++worker) host->join(worker);
-  return host;
+inline std::shared_ptr<ConcurrentServer> make_concurrent(const PsConfig& config, int workers, std::int64_t length,
+                                                         const ConcurrentServer::Limits& limits = {}, const Clock& clock = steady_clock()) {
+  auto concurrent = std::make_shared<ConcurrentServer>(make_server(config, workers, length), limits, clock);
+  for (int worker = 0; worker < workers; ++worker) concurrent->join(worker);
+  return concurrent;
 }
 
-inline Floats parameters_of(Host& host) {
-  return host.with([](Server& server) { return Floats(server.parameters(), server.parameters() + server.length()); });
+inline Floats parameters_of(ConcurrentServer& concurrent) {
+  return concurrent.with([](Server& server) { return Floats(server.parameters(), server.parameters() + server.length()); });
 }
 
 /// Runs body(worker) on a thread for each, and waits for all.
@@ -50,10 +50,10 @@ void at_once(int workers, const Body& body) {
 }
 
 /// What a pull was answered with: "" where it was granted.
-inline std::string outcome_of_pull(Host& host, int worker) {
-  Floats into(static_cast<std::size_t>(host.length()));
+inline std::string outcome_of_pull(ConcurrentServer& concurrent, int worker) {
+  Floats into(static_cast<std::size_t>(concurrent.length()));
   try {
-    host.pull(worker, into.data(), 1);
+    concurrent.pull(worker, into.data(), 1);
     return "";
   } catch (const Error& error) {
     return error.what();

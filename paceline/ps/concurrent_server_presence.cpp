@@ -1,16 +1,16 @@
 // Who is here: workers that join, leave, are lost or fall silent, and servers that begin again.
 #include <utility>
 
-#include "paceline/ps/host.h"
+#include "paceline/ps/concurrent_server.h"
 
 namespace paceline::ps {
 
-bool Host::in_vain(int worker) {
+bool ConcurrentServer::in_vain(int worker) {
   const std::unique_lock state(state_, std::try_to_lock);
   return state && server_->in_vain(worker);
 }
 
-void Host::join(int worker) {
+void ConcurrentServer::join(int worker) {
   if (worker == kObserver) return;
   {
     const std::scoped_lock both(state_, memory_);
@@ -25,7 +25,7 @@ void Host::join(int worker) {
   changed_.notify_all();
 }
 
-void Host::leave(int worker) {
+void ConcurrentServer::leave(int worker) {
   {
     const std::scoped_lock both(state_, memory_);
     if (!presence(worker).here) return;
@@ -37,7 +37,7 @@ void Host::leave(int worker) {
   changed_.notify_all();
 }
 
-bool Host::lose(int worker) {
+bool ConcurrentServer::lose(int worker) {
   const bool keeps_place = [&] {
     const std::scoped_lock both(state_, memory_);
     Presence& lost = presence(worker);
@@ -52,17 +52,17 @@ bool Host::lose(int worker) {
   return keeps_place;
 }
 
-bool Host::is_expected(int worker) {
+bool ConcurrentServer::is_expected(int worker) {
   const std::scoped_lock state(state_);
   return presence(worker).expected;
 }
 
-void Host::heard_of(int worker) {
+void ConcurrentServer::heard_of(int worker) {
   const std::scoped_lock state(state_);
   presence(worker).heard = clock_.now();
 }
 
-std::vector<int> Host::forget_silent() {
+std::vector<int> ConcurrentServer::forget_silent() {
   std::vector<int> gone;
   {
     const std::scoped_lock state(state_);
@@ -74,7 +74,7 @@ std::vector<int> Host::forget_silent() {
   return gone;
 }
 
-void Host::begin_again(bool knows_round) {
+void ConcurrentServer::begin_again(bool knows_round) {
   const std::scoped_lock both(state_, memory_);
   began_again_ = true;
   if (!knows_round) {
@@ -89,7 +89,7 @@ void Host::begin_again(bool knows_round) {
   }
 }
 
-void Host::close(const std::string& reason) {
+void ConcurrentServer::close(const std::string& reason) {
   {
     const std::scoped_lock state(state_);
     closed_ = reason;
