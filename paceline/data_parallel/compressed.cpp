@@ -19,8 +19,8 @@ namespace {
 using compress::RangeLayout;
 
 /// What lies in a bucket, for compressors: matrices as matrices.
-Layout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
-  Layout layout;
+RangeLayout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
+  RangeLayout layout;
   layout.length = bucket.count();
   for (std::size_t i = bucket.first_entry; i < bucket.last_entry; ++i) {
     const tensor::Entry& entry = arena.entries()[i];
@@ -97,8 +97,8 @@ class Compressed : public Exchange {
   compress::Feedback feedback_;
   comm::Communicator& comm_;
   float* gradients_;
-  at::Tensor residual_, momentum_;  // [length]
-  std::vector<Layout> layouts_;     // by bucket
+  at::Tensor residual_, momentum_;    // [length]
+  std::vector<RangeLayout> layouts_;  // by bucket
   compress::Moment moment_;
 
  private:
@@ -124,7 +124,7 @@ class Dense final : public Compressed {
       BucketSlices& cut = cuts_.emplace_back();
       for (int r = 0; r < comm_.size(); ++r) {
         const schedule::Range range = schedule::part(bucket.count(), comm_.size(), r);
-        const Layout slice = layouts_[bucket.index].slice(range.begin, range.end);
+        const RangeLayout slice = layouts_[bucket.index].slice(range.begin, range.end);
         cut.slices.push_back({slice, bucket.begin + range.begin, coder_->bound(slice)});
         cut.room = std::max(cut.room, cut.slices.back().bytes);
       }
@@ -188,7 +188,7 @@ class Dense final : public Compressed {
  private:
   /// What one worker decodes and encodes again.
   struct Slice {
-    Layout layout;
+    RangeLayout layout;
     std::int64_t begin = 0, bytes = 0;  // in the arena; of its code
   };
   struct BucketSlices {
@@ -210,7 +210,7 @@ class Sparse final : public Compressed {
 
   void average(const Bucket& bucket) override {
     const int workers = comm_.size(), rank = comm_.rank();
-    const Layout& layout = layouts_[bucket.index];
+    const RangeLayout& layout = layouts_[bucket.index];
     code_.resize(static_cast<std::size_t>(coder_->bound(layout)));
     const std::int64_t size = coder_->encode(layout, accumulate(bucket), moment(bucket, 0), code_.data());
     forget_sent(bucket);
@@ -251,7 +251,7 @@ class Averaged final : public Compressed {
     if (begins == begins_) return;  // the same buckets: what they remember stays
     begins_ = begins;
     parts_.clear();
-    for (const Layout& layout : layouts_) parts_.push_back(compressor_.linear(setup_.compress, layout, setup_.seed));
+    for (const RangeLayout& layout : layouts_) parts_.push_back(compressor_.linear(setup_.compress, layout, setup_.seed));
   }
 
   void average(const Bucket& bucket) override {

@@ -103,8 +103,8 @@ std::vector<optim::Segment> segments_of(const ArenaLayout& layout) {
   return segments;
 }
 
-compress::Layout parts_of(const ArenaLayout& layout) {
-  compress::Layout parts{.parts = {}, .length = layout.length};
+compress::RangeLayout parts_of(const ArenaLayout& layout) {
+  compress::RangeLayout parts{.parts = {}, .length = layout.length};
   for (const ArenaLayout::Entry& entry : layout.entries) {
     const std::int64_t rows = entry.shape.size() >= 2 ? entry.shape[0] : 1;
     parts.parts.push_back({entry.offset, entry.count, rows, entry.count / std::max<std::int64_t>(rows, 1)});

@@ -35,6 +35,6 @@ ArenaLayout parse_layout(std::string_view text);
 
 /// The same for the optimizers, and for compressors.
 std::vector<optim::Segment> segments_of(const ArenaLayout& layout);
-compress::Layout parts_of(const ArenaLayout& layout);
+compress::RangeLayout parts_of(const ArenaLayout& layout);
 
 }  // namespace paceline::ps
