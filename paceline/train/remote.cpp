@@ -113,17 +113,17 @@ std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, co
 void run_remote_server(const Recipe& given, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop) {
   Remote remote(given, workload, cluster);
   const auto index = static_cast<std::size_t>(cluster.index);
-  const auto host = remote.plan->make_host(index);
+  const auto concurrent = remote.plan->make_server(index);
   const central::ServerSnapshots::Files files{
       .write =
           [&](const std::filesystem::path& file, const std::vector<NamedTensor>& tensors) {
             write_checkpoint(file, {.position = {}, .recipe = {}, .network = remote.network, .tensors = tensors});
           },
       .read = [](const std::filesystem::path& file) { return read_checkpoint(file).tensors; }};
-  central::ServerSnapshots snapshots(remote.settings, *host, remote.clock, files);
+  central::ServerSnapshots snapshots(remote.settings, *concurrent, remote.clock, files);
   if (cluster.restarts > 0) snapshots.restore();
   else snapshots.begin();
-  const auto server = ps::serve(cluster, host, remote.plan->layout(), remote.plan->service_options(index));
+  const auto server = ps::serve(cluster, concurrent, remote.plan->layout(), remote.plan->service_options(index));
   // Told to stop, it stays for those who finish what is under way, and for the first server's last look.
   const SteadyClock clock;
   for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
