@@ -131,7 +131,7 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
     if (until && (server->workers().empty() || clock.now() > *until)) break;
     std::this_thread::sleep_for(kLook);
   }
-  const observe::Served served = host->with([](ps::Server& own) { return central::served_by(own); });
+  const observe::Served served = concurrent->with([](ps::Server& own) { return central::served_by(own); });
   log::info("server {} made {} updates with {} gradients", cluster.index, served.updates, served.gradients);
 }
 

@@ -50,14 +50,14 @@ class Chaos {
 
   void join(int index) {
     for (std::size_t i = 0; i < servers_.size(); ++i)
-      if (!workers_[static_cast<std::size_t>(index)].joined[i]) servers_[i]->host().join(index);
+      if (!workers_[static_cast<std::size_t>(index)].joined[i]) servers_[i]->concurrent().join(index);
     workers_[static_cast<std::size_t>(index)].joined.assign(servers_.size(), true);
   }
 
   /// Its process is gone; another takes its number.
   void lose(int index) {
     Worker& worker = workers_[static_cast<std::size_t>(index)];
-    for (const auto& server : servers_) server->host().leave(index);
+    for (const auto& server : servers_) server->concurrent().leave(index);
     if (worker.task > 0 && !done_.contains(worker.task)) queue_.push_back(worker.task);
     worker = {.joined = std::vector<bool>(servers_.size(), false)};
   }
@@ -73,7 +73,7 @@ class Chaos {
       if (!twice) queue_.pop_back();
     }
     if (!worker.computes) {
-      const auto lets = [&](const auto& server) { return server->host().may_pull(index); };
+      const auto lets = [&](const auto& server) { return server->concurrent().may_pull(index); };
       const auto idle = [](const Worker& one) { return !one.computes; };
       if (!std::ranges::all_of(servers_, lets) && !std::ranges::all_of(workers_, idle)) return;
       try {

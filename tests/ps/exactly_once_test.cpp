@@ -70,10 +70,10 @@ TEST_F(ExactlyOnce, APushThatComesLateToAMinibatchThatWasDealtOutAgainIsNotUsed)
   for (const std::string consistency : {"asp", "ssp", "bsp"}) {
     Replica server({.rule = consistency == "bsp" ? "average" : "asgd", .consistency = consistency}, folder_ / consistency);
     server.pull(0);
-    server.host().leave(0);
+    server.concurrent().leave(0);
     server.pull(1);
     server.push(1, 1);
-    server.host().join(0);
+    server.concurrent().join(0);
     server.push(0, 1, 5);
     EXPECT_EQ(server.gradients(), 1) << consistency;
     if (consistency == "bsp") server.pull(0), server.push(0, 2);
@@ -88,7 +88,7 @@ TEST_F(ExactlyOnce, WhoeverRepeatsMayPullAnew) {
   server.push(0, 1), server.push(1, 2);
   for (const int worker : {0, 1}) server.pull(worker);
   server.push(0, 2, 9);  // dealt out again, when worker 1 had seemed lost
-  EXPECT_TRUE(server.host().may_pull(0));
+  EXPECT_TRUE(server.concurrent().may_pull(0));
   server.pull(0);
   server.push(0, 3), server.push(1, 4);
   EXPECT_EQ(server.version(), 2);
@@ -101,18 +101,18 @@ TEST_F(ExactlyOnce, AServerThatWasKilledKnowsWhatItHasUsed) {
   server.pull(0), server.pull(1);
   server.push(0, 1);
   server.kill();
-  server.host().join(0);
+  server.concurrent().join(0);
   server.push(0, 1);  // whose answer was lost
   EXPECT_EQ(server.version(), 1);
-  server.host().join(1);
+  server.concurrent().join(1);
   EXPECT_EQ(server.push(1, 2).fate, Admission::Fate::applied) << "it pulled from the server before";
   EXPECT_EQ(server.version(), 2);
-  const auto staleness = server.host().with([](Server& there) { return there.staleness(); });
+  const auto staleness = server.concurrent().with([](Server& there) { return there.staleness(); });
   EXPECT_THAT(staleness, testing::ElementsAre(testing::Pair(0, 1), testing::Pair(1, 1))) << "counted from its pull";
   server.kill();
   server.kill();
   EXPECT_EQ(server.version(), 2);
-  server.host().join(1);
+  server.concurrent().join(1);
   server.push(1, 2), server.push(1, 1);
   EXPECT_EQ(server.version(), 2);
 }
@@ -125,7 +125,7 @@ TEST_F(ExactlyOnce, ASnapshotKnowsItToo) {
     Floats first(kSmall, 1);
     server.push(0, 1, first);
     const auto twin = make_small_server({.rule = rule});
-    server.host().with([&](Server& there) {
+    server.concurrent().with([&](Server& there) {
       std::copy_n(there.parameters(), kSmall, twin->parameters());
       twin->load(there.numbers(), there.rule_state(), false);
       twin->load_ledger(there.ledger());
@@ -160,10 +160,10 @@ TEST_F(ExactlyOnce, AReplicaIsAnsweredAsItWas) {
     EXPECT_EQ(server.push(0, 1, again).fate, Admission::Fate::applied);
     EXPECT_EQ(again, first);
     server.kill();
-    server.host().join(0);
+    server.concurrent().join(0);
   }
   EXPECT_EQ(server.parameters(), centre);
-  server.host().join(1);
+  server.concurrent().join(1);
   EXPECT_EQ(server.push(1, 1, 4).fate, Admission::Fate::dropped) << "another worker keeps its own";
 }
 
@@ -180,11 +180,11 @@ TEST_F(ExactlyOnce, AReportCountsOnceAndIsAnsweredAsItWas) {
   const Floats statistics = server.statistics();
   EXPECT_EQ(server.report(0, 6, 1).scale, scale);
   server.kill();
-  server.host().join(0), server.host().join(1);
+  server.concurrent().join(0), server.concurrent().join(1);
   EXPECT_EQ(server.report(0, 6, 1).scale, scale);
   EXPECT_EQ(server.report(1, 6, 2).scale, scale) << "whoever computes it now";
   EXPECT_EQ(server.statistics(), statistics);
-  const auto predictors = [&] { return server.host().with([](Server& there) { return there.rule_state(); }); };
+  const auto predictors = [&] { return server.concurrent().with([](Server& there) { return there.rule_state(); }); };
   const auto before = predictors();
   server.push(0, 6);
   server.report(1, 6, 3);  // it is pushed already
@@ -198,8 +198,8 @@ TEST_F(ExactlyOnce, ARefusalCountsOnce) {
   server.push(0, 1, std::numeric_limits<float>::quiet_NaN());
   server.push(0, 1, std::numeric_limits<float>::quiet_NaN());
   server.kill();
-  server.host().refuse(0, {.number = 1});
-  const auto refused = server.host().with([](Server& there) { return there.refused(); });
+  server.concurrent().refuse(0, {.number = 1});
+  const auto refused = server.concurrent().with([](Server& there) { return there.refused(); });
   EXPECT_EQ(refused, 1);
   EXPECT_EQ(server.version(), 0);
 }
@@ -210,11 +210,11 @@ TEST_F(ExactlyOnce, WhatIsCancelledStaysCancelled) {
   server.pull(0), server.pull(1);
   server.push(0, 1);
   server.kill();
-  server.host().join(1);
+  server.concurrent().join(1);
   EXPECT_EQ(server.push(1, 2).fate, Admission::Fate::dropped);
   server.pull(1);
   server.kill();
-  server.host().join(1);
+  server.concurrent().join(1);
   EXPECT_EQ(server.push(1, 3).fate, Admission::Fate::applied) << "of the present version";
   EXPECT_EQ(server.version(), 2);
 }
@@ -222,7 +222,7 @@ TEST_F(ExactlyOnce, WhatIsCancelledStaysCancelled) {
 TEST_F(ExactlyOnce, AMinibatchThatIsDoneIsSettledWithoutAPush) {
   Replica server({}, folder_ / "s");
   server.pull(0), server.pull(1);
-  server.host().complete(0, {.number = 1, .loss = 3, .right = 2, .targets = 1});
+  server.concurrent().complete(0, {.number = 1, .loss = 3, .right = 2, .targets = 1});
   auto twin = make_small_server({});
   std::vector<double> sums;
   Journals(folder_ / "s").replay(*twin, 0, [&](Journal::Kind, int, const Completed& told) {
@@ -233,7 +233,7 @@ TEST_F(ExactlyOnce, AMinibatchThatIsDoneIsSettledWithoutAPush) {
   server.push(1, 1);
   EXPECT_EQ(server.version(), 0);
   Floats gradient(kSmall, 1);
-  server.host().push(0, gradient.data(), {.rate = 1, .number = 9, .complete_below = 8});
+  server.concurrent().push(0, gradient.data(), {.rate = 1, .number = 9, .complete_below = 8});
   server.pull(1);
   server.push(1, 7);
   EXPECT_EQ(server.version(), 1) << "all below 8 are done, as the other one said";
