@@ -12,6 +12,7 @@
 #include "paceline/base/log.h"
 #include "paceline/observe/text.h"
 #include "paceline/observe/verification.h"
+#include "verify_learn.h"
 #include "verify_table.h"
 
 namespace paceline::cli {
@@ -22,7 +23,7 @@ using observe::Verification, observe::VerifiedRun;
 struct VerifyFlags {
   std::vector<std::string> folders = {"runs"};
   TableFlags table;
-  bool json = false;
+  bool learn = false, json = false;
 };
 
 Verification read_runs(const VerifyFlags& flags) {
@@ -75,15 +76,19 @@ std::string report(const Verification& v) {
 Action add_verify(CLI::App& app) {
   auto flags = std::make_shared<VerifyFlags>();
   app.add_option("runs", flags->folders, "runs, or folders of runs")->capture_default_str();
+  app.add_flag(
+      "--learn", flags->learn,
+      "keep what these runs took for a step beside the cluster's file; runs like them are then predicted with what these were off");
   app.add_flag("--json", flags->json, "print the figures as JSON");
   add_table_flags(app, flags->table);
-  add_examples(app, {"paceline verify", "paceline verify --table vtrain_single_node.csv --calibrate 0.1",
+  add_examples(app, {"paceline verify", "paceline verify runs --learn", "paceline verify --table vtrain_single_node.csv --calibrate 0.1",
                      "paceline verify runs/mlp-shapes-20260101-120000 --json"});
   return [flags] {
     if (!flags->table.table.empty()) return static_cast<int>(run_verify_table(flags->table, flags->json));
     const Verification verification = read_runs(*flags);
+    const std::vector<std::string> learned = flags->learn ? learn_steps(verification.runs) : std::vector<std::string>();
     if (flags->json) print_json(observe::to_json(verification));
-    else std::cout << report(verification);
+    else std::cout << report(verification) << (learned.empty() ? "" : fmt::format("kept in {}\n", fmt::join(learned, ", ")));
     return static_cast<int>(kDone);
   };
 }

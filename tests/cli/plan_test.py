@@ -134,6 +134,13 @@ class Verify(CliTest):
         self.assertEqual(found["memory"]["runs"], 1)
         self.assertNotIn("nan", self.run_paceline("verify").stdout.lower())
 
+    def test_what_a_run_took_corrects_the_next_prediction(self):
+        def train(name):
+            self.run_paceline("train", *TINY, "train.cluster=two_cores", f"train.name={name}", "--quiet")
+            return json.loads((self.folder / "runs" / name / "summary.json").read_text())["prediction"]
+        measured = train("first")["measured"]["step_s"]
+        self.assertIn("two_cores.steps.json", self.run_paceline("verify", "runs/first", "--learn").stdout)
+        self.assertAlmostEqual(train("second")["predicted"]["step_s"] / measured, 1, places=6)
 
     def test_a_cluster_file_of_another_kind_of_device_is_left_alone(self):
         for kind, predicted in {"gpu": False, "cpu": True}.items():
