@@ -2,6 +2,7 @@
 #
 #   paceline_room(data DEPS base LIBS ZLIB::ZLIB)       a room without LibTorch: compiles in seconds
 #   paceline_room(nn DEPS base graph tensor TORCH)      a room with LibTorch: shares the one precompiled header
+#   paceline_room(program DEPS base train TORCH COLD)   where no time is spent: little optimisation, and a header that is compiled in the same way
 #
 # Several files of a room are compiled as one (PACELINE_UNITY; twice as many where LibTorch's templates are not among them), so what is local
 # to a file has a name of its own in its room. ALONE names the files that are compiled by themselves.
@@ -47,8 +48,17 @@ endfunction()
 
 # What nearly every file needs of LibTorch; the whole of <torch/torch.h> would cost each of them seconds for templates that it does not use.
 set(PACELINE_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
+# g++ takes a third less time for -O1 than for -O3.
+set(PACELINE_COLD_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 if(PACELINE_TORCH)
   paceline_headers(paceline_torch_pch LIBS Paceline::torch OpenMP::OpenMP_CXX HEADERS ${PACELINE_TORCH_HEADERS})
+  set(cold_libs Paceline::torch OpenMP::OpenMP_CXX nlohmann_json::nlohmann_json)
+  set(cold_headers ${PACELINE_TORCH_HEADERS} <nlohmann/json.hpp>)
+  if("program" IN_LIST PACELINE_COMPONENTS)
+    list(APPEND cold_libs CLI11::CLI11)
+    list(APPEND cold_headers <CLI/CLI.hpp>)
+  endif()
+  paceline_headers(paceline_cold_pch OPTIONS ${PACELINE_COLD_OPTIONS} LIBS ${cold_libs} HEADERS ${cold_headers})
 endif()
 
 # paceline_use_torch(TARGET [HEADERS]): HEADERS is made by paceline_headers().
@@ -61,7 +71,7 @@ function(paceline_use_torch target)
 endfunction()
 
 function(paceline_room name)
-  cmake_parse_arguments(room "TORCH" "" "DEPS;LIBS;DEFINITIONS;ALONE" ${ARGN})
+  cmake_parse_arguments(room "TORCH;COLD" "" "DEPS;LIBS;DEFINITIONS;ALONE" ${ARGN})
   if(NOT name IN_LIST PACELINE_ROOMS)
     return()
   endif()
@@ -86,7 +96,12 @@ function(paceline_room name)
   foreach(dep ${room_DEPS})
     target_link_libraries(paceline_${name} PUBLIC paceline_${dep})
   endforeach()
-  if(room_TORCH)
+  if(room_COLD)
+    target_compile_options(paceline_${name} PRIVATE ${PACELINE_COLD_OPTIONS})
+  endif()
+  if(room_TORCH AND room_COLD)
+    paceline_use_torch(paceline_${name} paceline_cold_pch)
+  elseif(room_TORCH)
     paceline_use_torch(paceline_${name})
   endif()
 endfunction()
