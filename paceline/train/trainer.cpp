@@ -33,54 +33,70 @@ void warn_of_idle_settings(const Recipe& recipe) {
     log::warning("data.cutout={} has no effect without data.augment=true", recipe.data.cutout);
 }
 
+std::unique_ptr<comm::Communicator> alone(const Recipe& recipe) {
+  if (recipe.parallel.workers > recipe.workers_per_trainer())
+    throw ConfigError(
+        fmt::format("parallel.workers={} of a Trainer that knows of no others; use train::Workers, or give each its communicator",
+                    recipe.parallel.workers));
+  return std::move(comm::local_group(1).front());
+}
+
+/// The recipe as these workers have it.
+Recipe settled(Recipe recipe, const comm::Communicator& comm) {
+  recipe.parallel.workers = recipe.servers() ? recipe.workers_per_trainer() : comm.size();
+  recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
+  validate(recipe);
+  return recipe;
+}
+
+const Datasets* checked(const Recipe& recipe, const Datasets* datasets) {
+  if (datasets->training->size() < recipe.data.batch && recipe.data.drop_last)
+    throw ConfigError(fmt::format("data.batch={} is more than the {} training samples of '{}'; use a smaller batch", recipe.data.batch,
+                                  datasets->training->size(), recipe.data.name));
+  if (const auto& shape = datasets->training->info().input;
+      recipe.data.augment && shape.size() == 3 && recipe.data.cutout > std::max(shape[1], shape[2]))
+    throw ConfigError(fmt::format("data.cutout={} is more than a picture of {}x{}, of which it would blank most; use less",
+                                  recipe.data.cutout, shape[2], shape[1]));
+  return datasets;
+}
+
 }  // namespace
 
-Trainer::Trainer(const Recipe& recipe, const Environment& around) : recipe_(recipe), around_(around), comm_(around.comm) {
-  if (!comm_) {
-    if (recipe.parallel.workers > recipe.workers_per_trainer())
-      throw ConfigError(
-          fmt::format("parallel.workers={} of a Trainer that knows of no others; use train::Workers, or give each its communicator",
-                      recipe.parallel.workers));
-    alone_ = std::move(comm::local_group(1).front());
-    comm_ = alone_.get();
-  }
-  recipe_.parallel.workers = recipe_.servers() ? recipe_.workers_per_trainer() : comm_->size();
-  recipe_.strategy.name = strategies::resolve(recipe_.strategy.name, static_cast<int>(recipe_.parallel.data_workers()));
-  validate(recipe_);
-  mesh_.emplace(*comm_, recipe_.servers() ? comm::MeshSizes{} : recipe_.parallel.mesh());
-  recipe_text_ = recipe_.config().toml();
-  configure_libtorch(recipe_, threads());
-
-  if (!around_.datasets) own_datasets_ = make_datasets(recipe_, around_.workload);
-  datasets_ = around_.datasets ? around_.datasets : &own_datasets_;
-  if (datasets_->training->size() < recipe_.data.batch && recipe_.data.drop_last)
-    throw ConfigError(fmt::format("data.batch={} is more than the {} training samples of '{}'; use a smaller batch", recipe_.data.batch,
-                                  datasets_->training->size(), recipe_.data.name));
-
-  if (const auto& shape = datasets_->training->info().input;
-      recipe_.data.augment && shape.size() == 3 && recipe_.data.cutout > std::max(shape[1], shape[2]))
-    throw ConfigError(fmt::format("data.cutout={} is more than a picture of {}x{}, of which it would blank most; use less",
-                                  recipe_.data.cutout, shape[2], shape[1]));
+Trainer::Trainer(const Recipe& recipe, const Environment& around)
+    : around_(around),
+      alone_(around.comm ? nullptr : alone(recipe)),
+      comm_(around.comm ? around.comm : alone_.get()),
+      recipe_(settled(recipe, *comm_)),
+      recipe_text_(recipe_.config().toml()),
+      network_(network_of(recipe_, around_.workload)),
+      mesh_(*comm_, recipe_.servers() ? comm::MeshSizes{} : recipe_.parallel.mesh()),
+      own_datasets_(around_.datasets ? Datasets{} : make_datasets(recipe_, around_.workload)),
+      datasets_(checked(recipe_, around_.datasets ? around_.datasets : &own_datasets_)),
+      made_(make_shared_model()),
+      module_(made_.model),
+      context_(context_of(recipe_, around_.workload, *module_, made_.stages, mesh_, around_.bus, around_.clock, threads())),
+      loss_(context_.loss) {
   if (leads()) warn_of_idle_settings(recipe_);
-
-  network_ = network_of(recipe_, around_.workload);
-  StagedModel made = make_model(recipe_, around_.workload, datasets_->training->info(), *mesh_,
-                                around_.resumes ? "" : recipe_.model.weights, around_.clock);
-  module_ = share_out(recipe_, std::move(made.model), *mesh_, around_.clock);
-  context_.emplace(context_of(recipe_, around_.workload, *module_, made.stages, *mesh_, around_.bus, around_.clock, threads()));
-  loss_ = context_->loss;
-  context_->on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
+  context_.on_not_finite = [this](nn::Model& module, const at::Tensor& inputs, std::int64_t step) {
     const std::lock_guard lock(fault_mutex_);
     if (!fault_) fault_ = first_fault(module, inputs, step, /*training=*/true);
   };
-  strategy_ = strategies::make_strategy(recipe_.strategy, *context_, servers_of(recipe_, around_.cluster));
+  strategy_ = strategies::make_strategy(recipe_.strategy, context_, servers_of(recipe_, around_.cluster));
   centralised_ = strategy_->centralised();
   training_feed_ = make_training_feed();
   test_feed_ =
-      make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, mesh_->data(), recipe_.data.batch), recipe_.data, *module_);
+      make_feed(*datasets_->test, loader_options(recipe_, data::Split::test, mesh_.data(), recipe_.data.batch), recipe_.data, *module_);
   total_steps_ = count_steps();
   checkpointer_ = make_checkpointer();
   if (leads() && around_.predicts) prediction_ = predicted();
+}
+
+StagedModel Trainer::make_shared_model() const {
+  configure_libtorch(recipe_, threads());
+  StagedModel made = make_model(recipe_, around_.workload, datasets_->training->info(), mesh_, around_.resumes ? "" : recipe_.model.weights,
+                                around_.clock);
+  made.model = share_out(recipe_, std::move(made.model), mesh_, around_.clock);
+  return made;
 }
 
 Trainer::~Trainer() = default;
@@ -88,7 +104,7 @@ Trainer::~Trainer() = default;
 std::uint32_t Trainer::vocabulary() const { return crc32c(std::as_bytes(std::span(datasets_->training->vocabulary()))); }
 
 std::unique_ptr<Feed> Trainer::make_training_feed() const {
-  return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, mesh_->data(), batch_in(0)), recipe_.data, *module_);
+  return make_feed(*datasets_->training, loader_options(recipe_, data::Split::train, mesh_.data(), batch_in(0)), recipe_.data, *module_);
 }
 
 std::int64_t Trainer::batch_in(std::int64_t epoch) const { return minibatch_of(recipe_, datasets_->training->size(), epoch); }

@@ -64,6 +64,7 @@ class Trainer {
   };
 
   int threads() const { return around_.threads > 0 ? around_.threads : static_cast<int>(recipe_.train.threads); }
+  StagedModel make_shared_model() const;  // with what each of the data axis owns; collective
   std::unique_ptr<Feed> make_training_feed() const;
   std::unique_ptr<Checkpointer> make_checkpointer() const;
   bool reads_batches() const { return !centralised_ || centralised_->reads_batches(); }
@@ -106,24 +107,26 @@ class Trainer {
   bool finished() const;
   bool told_to_stop() const { return stopping_ || (comm_->size() == 1 && around_.stop.load(std::memory_order_relaxed)); }
 
-  Recipe recipe_;
-  std::string recipe_text_, network_;
+  // In the order in which they are made: each needs those before it.
   Environment around_;
-  std::filesystem::path folder_;  // of the run
   std::unique_ptr<comm::Communicator> alone_;
-  comm::Communicator* comm_;        // everybody
-  std::optional<comm::Mesh> mesh_;  // of them; its data axis shares the batches
+  comm::Communicator* comm_;  // everybody
+  Recipe recipe_;             // for the workers that there are
+  std::string recipe_text_, network_;
+  comm::Mesh mesh_;  // of the workers; its data axis shares the batches
   Datasets own_datasets_;
   const Datasets* datasets_;
-  std::shared_ptr<nn::Model> module_;
+  StagedModel made_;
+  std::shared_ptr<nn::Model> module_;  // the made one
+  step::Context context_;              // of the strategy, and of evaluations
   std::shared_ptr<const nn::Loss> loss_;
-  std::optional<step::Context> context_;  // of the strategy, and of evaluations
   std::unique_ptr<step::Strategy> strategy_;
   step::Centralised* centralised_ = nullptr;  // the same, where it plays all workers by itself
   std::unique_ptr<Feed> training_feed_, test_feed_, statistics_feed_;
   std::unique_ptr<Checkpointer> checkpointer_;
   Checkpointer::Wish checkpoint_wish_ = Checkpointer::Wish::at_epoch;  // worker 0's, as of the last report
 
+  std::filesystem::path folder_;  // of the run
   std::int64_t total_steps_ = 0;
   Position position_;
   Score last_test_;

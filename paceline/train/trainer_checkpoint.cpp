@@ -10,9 +10,9 @@
 namespace paceline::train {
 
 std::vector<NamedTensor> Trainer::state() {
-  std::vector<NamedTensor> tensors = model_tensors(*module_, mesh_->data().rank());
+  std::vector<NamedTensor> tensors = model_tensors(*module_, mesh_.data().rank());
   for (NamedTensor& item : strategy_->save()) tensors.push_back(std::move(item));
-  return mesh_->tensor().rank() == 0 ? tensors : sliced_alone(std::move(tensors), *module_);
+  return mesh_.tensor().rank() == 0 ? tensors : sliced_alone(std::move(tensors), *module_);
 }
 
 // Inside an epoch the place is a number of batches: it means the same samples only where batches and their order are those of the
@@ -51,7 +51,7 @@ void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source
 
 void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
   check_data(checkpoint, source);
-  const std::vector<NamedTensor> targets = model_tensors(*module_, mesh_->data().rank());
+  const std::vector<NamedTensor> targets = model_tensors(*module_, mesh_.data().rank());
   std::vector<NamedTensor> model, rest;
   for (const NamedTensor& item : checkpoint.tensors) (item.name.starts_with(kModelPrefix) ? model : rest).push_back(item);
   std::vector<NamedTensor> before;
@@ -98,7 +98,7 @@ void Trainer::checkpoint() {
   strategy_->agree();
   // The update after a finite loss may have overflowed; what it left must not take the place of a good checkpoint.
   const std::string overflowed = fmt::format("the update of step {} overflowed", position_.step);
-  const auto fault = bad_parameter(*module_, position_.step, mesh_->data().rank());
+  const auto fault = bad_parameter(*module_, position_.step, mesh_.data().rank());
   if (comm_->size() > 1) {  // each worker has looked at what it holds
     fault_ = fault;
     std::vector<std::int32_t> any = {fault ? 1 : 0};

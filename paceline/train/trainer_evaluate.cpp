@@ -57,10 +57,10 @@ bool Trainer::told_to_stop_at(std::int64_t batch) {
   constexpr std::int64_t kBatches = 16;
   std::vector<std::int32_t> told = {around_.stop.load(std::memory_order_relaxed) ? 1 : 0};
   const bool workers_meet = module_->workers_meet();
-  if (!workers_meet && mesh_->pipeline().size() == 1 && mesh_->tensor().size() == 1) return told[0] > 0;
+  if (!workers_meet && mesh_.pipeline().size() == 1 && mesh_.tensor().size() == 1) return told[0] > 0;
   if (batch % kBatches > 0) return false;
-  for (comm::Communicator* const axis : {&mesh_->data(), &mesh_->pipeline(), &mesh_->tensor()})
-    if (axis->size() > 1 && (workers_meet || axis != &mesh_->data()))
+  for (comm::Communicator* const axis : {&mesh_.data(), &mesh_.pipeline(), &mesh_.tensor()})
+    if (axis->size() > 1 && (workers_meet || axis != &mesh_.data()))
       axis->run(comm::allreduce(told, {.op = comm::ReduceOp::max, .deadline = comm::kUntilTheEnd}));
   return told[0] > 0;
 }
@@ -68,7 +68,7 @@ bool Trainer::told_to_stop_at(std::int64_t batch) {
 // Loss and accuracy of the module as it is, over the test data of all workers. It may take minutes, which whoever tells a run to stop does
 // not give it.
 std::optional<Trainer::Score> Trainer::score() {
-  const auto pass = pipeline::make_pass(*context_);
+  const auto pass = pipeline::make_pass(context_);
   const std::vector<std::string> metrics = loss_->metrics();
   const std::int64_t figures = 2 + std::ssize(metrics);  // loss, right answers, metrics
   at::Tensor sums = at::zeros({figures}, at::TensorOptions().dtype(at::kDouble).device(module_->device()));
@@ -98,7 +98,7 @@ std::optional<Trainer::Score> Trainer::score() {
 
 // Once more over this worker's test data, layer by layer, to the first batch that shows what is wrong.
 void Trainer::look_into_test() {
-  if (mesh_->pipeline().size() > 1) return;  // no rank has all layers
+  if (mesh_.pipeline().size() > 1) return;  // no rank has all layers
   std::optional<Fault> found;
   test_feed_->start(0, recipe_.data.batch);
   const bool together = module_->workers_meet();

@@ -32,9 +32,9 @@ std::optional<observe::Prediction> Trainer::predicted() const {
   const int ranks = static_cast<int>(recipe_.parallel.workers);
   const RunHosts hosts{.hosts = here.hosts,
                        .workers_per_host = (ranks + here.hosts - 1) / here.hosts,
-                       .place = {.hosts = mesh_->data().topology().hosts, .shares_memory = comm_->engine() != "gloo"}};
+                       .place = {.hosts = mesh_.data().topology().hosts, .shares_memory = comm_->engine() != "gloo"}};
   try {
-    return predict(recipe_, graph_for(recipe_.model, datasets_->training->info()), hosts, context_->pipeline.stages);
+    return predict(recipe_, graph_for(recipe_.model, datasets_->training->info()), hosts, context_.pipeline.stages);
   } catch (const std::exception& problem) {
     const bool asked = !recipe_.train.cluster.empty() || !recipe_.train.profile.empty();
     if (asked && dynamic_cast<const ConfigError*>(&problem)) throw;
@@ -64,7 +64,7 @@ observe::RunStarted Trainer::started() const {
   event.epochs = recipe_.train.epochs;
   event.steps_per_epoch = steps_in(0);
   event.workers = static_cast<int>(recipe_.parallel.workers);
-  event.mesh = describe_mesh(*mesh_, *module_, context_->pipeline.stages, context_->zero);
+  event.mesh = describe_mesh(mesh_, *module_, context_.pipeline.stages, context_.zero);
   event.engine = comm_->size() > 1 ? comm_->engine() : minibatches() > 1 ? recipe_.ps.executor : "";
   event.first_step = position_.step;
   event.prediction = prediction_;
@@ -134,8 +134,8 @@ bool Trainer::accepts(std::int64_t step, double loss) {
 }
 
 bool Trainer::counts() const {
-  const comm::MeshPlace place = mesh_->place_of(comm_->rank());
-  return place.tensor == 0 && place.pipeline + 1 == mesh_->sizes().pipeline;
+  const comm::MeshPlace place = mesh_.place_of(comm_->rank());
+  return place.tensor == 0 && place.pipeline + 1 == mesh_.sizes().pipeline;
 }
 
 void Trainer::keep(const step::StepResult& result) {
