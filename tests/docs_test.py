@@ -69,6 +69,14 @@ class Docs(unittest.TestCase):
                     with self.subTest(page=page.relative_to(ROOT), file=code):
                         self.assertTrue((ROOT / code).exists(), "no such file")
 
+    def test_files_that_the_architecture_names_by_room_exist(self):
+        text = (ROOT / "ARCHITECTURE.md").read_text()
+        rooms = "|".join(folder.name for folder in (ROOT / "paceline").iterdir() if folder.is_dir())
+        named = set(re.findall(rf"(?<![\w/])(?:{rooms})/[\w/]+\.(?:h|cpp|cu|cuh)\b", text))
+        self.assertGreater(len(named), 50)
+        missing = [file for file in sorted(named) if not file.rpartition("/")[2].startswith("x.") and not (ROOT / "paceline" / file).exists()]
+        self.assertEqual(missing, [])
+
     def test_pictures_stand_alone_and_are_shown(self):
         shown = {(page.parent / target).resolve() for page in pages() for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text())}
         pictures = sorted((ROOT / "docs").rglob("*.svg"))
