@@ -147,10 +147,10 @@ void refuse_own_files(const std::filesystem::path& checkpoint, const std::string
   const fs::path target = real(output), from = real(checkpoint), folder = from.parent_path(), run = folder.parent_path();
   const bool of_run = folder.filename() == "checkpoints";
   if (target == from || (of_run && lies_in(target, folder)))
-    throw ConfigError(fmt::format("{} would lie among the checkpoints that it is made from; write it to another folder", output));
+    throw ConfigError(fmt::format("{} is in the folder of the checkpoints that it is made from; write it to another folder", output));
   const bool weights = target.parent_path() == run && target.extension() == ".safetensors";
   if (of_run && lies_in(target, run) && !weights && fs::is_regular_file(target, none))
-    throw ConfigError(fmt::format("{} lies among the records of the run that it is made from; write it to another folder", output));
+    throw ConfigError(fmt::format("{} is a file of the run itself; write to another one", output));
 }
 
 int convert(const CheckpointFlags& flags) {
@@ -182,7 +182,7 @@ Action add_checkpoint(CLI::App& app) {
     return sub;
   };
   CLI::App* shows = add("show", "a checkpoint's summary and recipe, or its tensors", show);
-  shows->add_flag("--tensors", flags->tensors, "list the names and shapes of its tensors in the recipe's place");
+  shows->add_flag("--tensors", flags->tensors, "list the names and shapes of its tensors instead of the recipe");
   add_examples(*shows, {"paceline checkpoint show runs/demo", "paceline checkpoint show --tensors runs/demo"});
   add_examples(*add("verify", "compare every checksum", verify), {"paceline checkpoint verify runs/demo"});
   CLI::App* sub = add("convert", "write the weights as safetensors under PyTorch's names", convert);

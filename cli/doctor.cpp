@@ -119,14 +119,13 @@ int run_doctor(bool json) {
   std::vector<std::string> advice;
   // The reference BLAS gives about 2 GFLOP/s per core, a tuned one twenty or more.
   if (product / at::get_num_threads() < 10)
-    advice.push_back(
-        fmt::format("matrix products run at {:.0f} GFLOP/s: {}", product,
-                    blas.find("openblas") != std::string::npos
-                        ? "the BLAS is a fast one, so the machine is slow, or busy with something else; look again when it is idle"
-                        : "install OpenBLAS (apt-get install libopenblas0-openmp)"));
+    advice.push_back(fmt::format("matrix products run at {:.0f} GFLOP/s: {}", product,
+                                 blas.find("openblas") != std::string::npos
+                                     ? "the BLAS is a fast one, so the machine is slow or busy; try again when it is idle"
+                                     : "install OpenBLAS (apt-get install libopenblas0-openmp)"));
   if (has_threads_of_its_own())
     advice.emplace_back(
-        "this OpenBLAS has threads of its own, and is slow where other programs use the cores: "
+        "this OpenBLAS has threads of its own, and is slow while other programs use the cores: "
         "apt-get install libopenblas0-openmp libopenblas0-pthread-");
 #if !PACELINE_WITH_TOML
   advice.push_back("built without toml++: recipes as files are not read (apt-get install libtomlplusplus-dev, build again)");
@@ -169,7 +168,7 @@ int run_doctor(bool json) {
                                                : value.dump();
     std::cout << fmt::format("  {:<20} {}\n", key, text);
   }
-  std::cout << (advice.empty() ? "\n  Everything is as it should be.\n" : "\n");
+  std::cout << (advice.empty() ? "\n  No problems found.\n" : "\n");
   for (const std::string& line : advice) std::cout << "  ! " << line << '\n';
   return kDone;
 }

@@ -99,7 +99,7 @@ std::string man_page(const CLI::App& app) {
     else page += roff(line) + "\n";
   }
   if (page.find("\n.nf\n") != std::string::npos) page += ".fi\n";
-  page += ".SH EXIT STATUS\n0: done. 1: failed. 2: something asked for, or a file, is wrong. 3: stopped by a signal, with a checkpoint.\n";
+  page += ".SH EXIT STATUS\n0: done. 1: failed. 2: the request, or a file, is wrong. 3: stopped by a signal, with a checkpoint.\n";
   if (app.get_parent() != nullptr) page += fmt::format(".SH SEE ALSO\n\\fB{}\\fR(1)\n", roff(with_dashes(words_to(*app.get_parent()))));
   return page;
 }

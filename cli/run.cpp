@@ -68,7 +68,7 @@ std::string common_key(const RunFlags& flags) {
   std::string key = !flags.key_file.empty() ? read_key(flags.key_file) : given != nullptr ? given : "";
   if (key.empty())
     throw ConfigError(
-        "--nnodes: the launchers need a key in common, by which their ranks know each other; give all of them --key-file FILE (chmod 600) "
+        "--nnodes: the launchers must share a key, which authenticates their ranks; give all of them --key-file FILE (chmod 600) "
         "or the same variable: export PACELINE_JOB=$(openssl rand -hex 16)");
   return flags.job.empty() ? key : fmt::format("{}.{}", key, flags.job);
 }
@@ -216,35 +216,36 @@ Action add_run(CLI::App& app) {
       ->check(whole_number(1));
   app.add_option("--servers", flags->servers, "parameter servers, started before the workers, for ps.executor=processes")
       ->check(whole_number(1));
-  app.add_option("--workers", flags->workers, "workers beside them; without --servers the same as -np")->check(whole_number(1));
+  app.add_option("--workers", flags->workers, "workers in addition to them; without --servers the same as -np")->check(whole_number(1));
   app.add_option("--nproc-per-node", flags->per_node, "ranks of each host: a number, cpu, gpu or auto (cpu)");
-  app.add_option("-H,--host", flags->hosts, "hosts and their slots: a:2,b:4. Others than this one are reached by ssh");
+  app.add_option("-H,--host", flags->hosts, "hosts and their slots: a:2,b:4. Other hosts are reached by ssh");
   app.add_option("--hostfile,--machinefile", flags->hostfile, "the same as a file with lines `host slots=N`");
   app.add_option("--ssh", flags->ssh, "the program that reaches other hosts, with arguments")->capture_default_str();
   app.add_option("-x,--env", flags->exported,
-                 "NAME or NAME=VALUE for the ranks on other hosts too; may be repeated. PACELINE_… go by themselves")
+                 "NAME or NAME=VALUE for the ranks on other hosts too; may be repeated. PACELINE_… are always passed on")
       ->allow_extra_args(false);
-  app.add_option("--nnodes", flags->nodes, "number of hosts, where `paceline run` is started on each of them")->capture_default_str();
+  app.add_option("--nnodes", flags->nodes, "number of hosts, if `paceline run` is started on each of them")->capture_default_str();
   app.add_option("--node-rank", flags->node_rank, "which of them this is")->check(whole_number(0));
-  app.add_option("--master-addr", flags->address, "address of rank 0's host; found by itself unless there is --nnodes");
-  app.add_option("--master-port", flags->port, "port of rank 0; a free one unless there is --nnodes (29500)")
+  app.add_option("--master-addr", flags->address, "address of rank 0's host; found automatically without --nnodes");
+  app.add_option("--master-port", flags->port, "port of rank 0; a free one without --nnodes, else 29500")
       ->check(whole_number(1))
       ->check(CLI::Range(1, 65535));
   app.add_option("--rdzv-endpoint", flags->endpoint, "both as host:port");
-  app.add_option("--rdzv-id", flags->job, "what tells jobs apart that meet at one address");
-  app.add_option("--key-file", flags->key_file, "with --nnodes: the key that all launchers have in common; else $PACELINE_JOB");
-  app.add_option("--rdzv-backend", flags->backend, "accepted for torchrun's sake")->check(CLI::IsMember({"c10d", "static"}))->group("");
-  app.add_flag("--no-python", flags->no_python, "accepted for torchrun's sake")->group("");
+  app.add_option("--rdzv-id", flags->job, "distinguishes jobs that meet at the same address");
+  app.add_option("--key-file", flags->key_file, "with --nnodes: the key that all launchers share; else $PACELINE_JOB");
+  app.add_option("--rdzv-backend", flags->backend, "accepted for compatibility with torchrun")
+      ->check(CLI::IsMember({"c10d", "static"}))
+      ->group("");
+  app.add_flag("--no-python", flags->no_python, "accepted for compatibility with torchrun")->group("");
   app.add_flag("--standalone", flags->standalone, "this host alone (the default)");
   app.add_option("--max-restarts", flags->max_restarts,
-                 "how often everybody is started again after a rank failed, and goes on from the newest checkpoint; with --servers, each "
-                 "server and worker by itself")
+                 "how many times all ranks are restarted after one failed, from the newest checkpoint; with --servers, each server and "
+                 "worker is restarted alone")
       ->check(whole_number(0))
       ->capture_default_str();
-  app.add_option(
-         "--healthy-after", flags->healthy_s,
-         "seconds after which a start counts as healthy: --max-restarts counts from 0 again after a rank, or a server, that lived so "
-         "long")
+  app.add_option("--healthy-after", flags->healthy_s,
+                 "seconds after which a start counts as healthy: --max-restarts counts from 0 again after a rank or a server that lived "
+                 "that long")
       ->capture_default_str();
   app.add_option("--grace", flags->grace_s, "seconds the other ranks have after one failed, before SIGTERM and again before SIGKILL")
       ->capture_default_str();
@@ -253,8 +254,8 @@ Action add_run(CLI::App& app) {
   app.add_option("--only-rank-output", flags->only, "standard output of this rank alone, byte for byte, for scripts")
       ->check(whole_number(0));
   app.add_flag("--json", flags->json,
-               "print one JSON document on standard output in the end: how every rank ended, who failed first and why; what the ranks "
-               "print goes to standard error");
+               "print one JSON document on standard output at the end: how every rank ended, which failed first and why; the ranks' "
+               "own output goes to standard error");
   add_examples(app,
                {"paceline run -np 2 -- train recipes/mnist_lenet5.toml", "paceline run -np 4 --log-dir logs -- build/bin/paceline train",
                 "paceline run --servers 1 --workers 3 -- train strategy.name=asgd", "paceline run -H a:2,b:2 -x PATH -- python3 train.py",

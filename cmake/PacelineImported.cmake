@@ -8,6 +8,10 @@ function(paceline_import name library include_dir)
   endif()
 endfunction()
 
+# What the linker must find before LibTorch, in libstdc++. The libraries of a PyTorch wheel contain and export a part of its <filesystem>:
+# their remove_all() calls functions that nothing defines, and the linker uses the first definition that it finds.
+set(paceline_before_torch --push-state,--no-as-needed,-u,_ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code)
+
 # paceline_import_torch(): Paceline::torch, LibTorch as a system library (its headers are not ours to warn about), after find_package(Torch).
 function(paceline_import_torch)
   if(TARGET Paceline::torch)
@@ -16,10 +20,7 @@ function(paceline_import_torch)
   add_library(Paceline::torch INTERFACE IMPORTED GLOBAL)
   target_include_directories(Paceline::torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
   target_link_libraries(Paceline::torch INTERFACE ${TORCH_LIBRARIES})
-  # The libraries of a PyTorch wheel hold and export a part of libstdc++, <filesystem>: their remove_all() calls what nobody defines. The
-  # linker takes what it finds first, so a libstdc++ that has all of it, static or shared, comes before them.
-  set(remove_all _ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code)
-  target_link_options(Paceline::torch INTERFACE "SHELL:LINKER:--push-state,--no-as-needed,-u,${remove_all} -lstdc++ LINKER:--pop-state")
+  target_link_options(Paceline::torch INTERFACE "SHELL:LINKER:${paceline_before_torch} -lstdc++ LINKER:--pop-state")
   foreach(folder ${TORCH_INCLUDE_DIRS})
     if(EXISTS ${folder}/fmt/format.h AND NOT folder STREQUAL "/usr/include")
       # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as headers alone.

@@ -22,9 +22,9 @@ std::unique_ptr<step::Strategy> make_central(const step::Context& context, const
         fmt::format("comm.compression={} needs something to send, and ps.executor={} sends nothing; use comm.compression=none",
                     context.compression, ps.executor));
   if (context.comm().size() > 1 && ps.executor == "processes")
-    throw ConfigError(
-        fmt::format("strategy '{}' needs servers beside its {} workers; start them with: paceline run --servers 1 --workers {} -- …",
-                    settings.strategy, context.comm().size(), context.comm().size()));
+    throw ConfigError(fmt::format(
+        "strategy '{}' needs servers in addition to its {} workers; start them with: paceline run --servers 1 --workers {} -- …",
+        settings.strategy, context.comm().size(), context.comm().size()));
   if (context.comm().size() > 1)
     throw ConfigError(
         fmt::format("strategy '{}' has all its workers in one process with ps.executor={}; start it without a launcher, with "

@@ -1,7 +1,7 @@
-// Strategies with a parameter server: a pair of an update rule and a consistency (ps/), carried out by one of three executors.
+// Strategies with a parameter server: a pair of an update rule and a consistency (ps/), run by one of three executors.
 //
-// To the Trainer such a strategy is one: it plays all workers by itself. A step is one worker's minibatch, handed to whoever may compute
-// next, so that an epoch is every sample once, however fast each worker is.
+// To the Trainer such a strategy is a single worker that stands for all. A step is one worker's minibatch, assigned to the worker that may
+// compute next, so that an epoch uses every sample once, however fast each worker is.
 #pragma once
 
 #include <memory>
@@ -23,7 +23,7 @@ class Central : public step::Strategy, public step::Centralised {
   void agree() final { show(settings_.ps.statistics); }
   std::vector<std::string> views() const final;
 
-  // Where workers share the Trainer's process, and a step is done when it returns.
+  // For workers in the Trainer's process, where a step is done when it returns.
   bool reads_batches() const override { return true; }
   step::StepResult finish() override { return {}; }
   bool wants_checkpoint() const override { return false; }
@@ -33,7 +33,7 @@ class Central : public step::Strategy, public step::Centralised {
   const Settings& settings() const { return settings_; }
   const ps::PsConfig& ps() const { return settings_.ps; }
   nn::Model& module() const { return context_.model; }
-  /// Whether the workers' own statistics can be shown.
+  /// Whether the workers' own statistics are available.
   virtual bool knows_workers() const { return true; }
 
  private:
@@ -41,10 +41,11 @@ class Central : public step::Strategy, public step::Centralised {
   Settings settings_;
 };
 
-/// The strategy that `settings` describe. ConfigError where it cannot be.
+/// The strategy that `settings` describe. ConfigError if it is not possible.
 std::unique_ptr<step::Strategy> make_central(const step::Context& context, const Settings& settings);
 
-/// The executors: one thread plays all workers by a virtual clock, or as a recorded run had them; workers are threads; or processes.
+/// The executors: one thread computes for all workers, by a virtual clock or in the order of a recorded run; workers are threads; or
+/// processes.
 std::unique_ptr<Central> make_virtual_executor(const step::Context& context, const Settings& settings);
 std::unique_ptr<Central> make_replay_executor(const step::Context& context, const Settings& settings);
 std::unique_ptr<Central> make_threads_executor(const step::Context& context, const Settings& settings);

@@ -12,8 +12,8 @@
 namespace paceline::central {
 namespace {
 
-constexpr int kAskingShare = 100;                           // of the time that goes by between two questions, one is spent on asking
-constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // of a straggler that may be cancelled
+constexpr int kAskingShare = 100;                           // asking takes at most one part in this many of the time
+constexpr Nanoseconds kNap = std::chrono::milliseconds(1);  // for a straggler that may be cancelled
 
 }  // namespace
 
@@ -88,7 +88,7 @@ void CentralWorker::forward_and_backward(const step::Batch& batch, const step::P
 at::Tensor CentralWorker::pass(const step::Batch& batch, const std::function<void(const at::Tensor&)>& told) {
   if (module_->device().is_cpu())
     return pass_.run(batch, batch.weight(1), cancels_ ? [this](auto&&...) { ask(); } : nn::GradientReady{}, told);
-  // A recorded pass is one piece: the report, which carries the loss, comes after all of it.
+  // A recorded pass cannot be interrupted: the report, which carries the loss, comes after all of it.
   place_.copy_from(batch);
   recorded_.run(place_, [&] { sums_ = pass_.run(place_, place_.weight(1)); });
   told(sums_);

@@ -1,9 +1,9 @@
-// A worker of a parameter server, in a thread or in a process of its own: a module, and a way to the servers.
+// A worker of a parameter server, in a thread or process of its own: a module, and a client of the servers.
 //
 //   pull ─ forward ─ report (loss, statistics → factor) ─ backward ─ push                   (Algorithm 1 of the LC-ASGD slides)
 //
-// What it makes of a gradient is LocalWorker's. Where a consistency cancels what is under way, it asks now and then whether it computes in
-// vain, and leaves off.
+// LocalWorker decides what becomes of a gradient. If the consistency cancels computations, the worker asks from time to time whether it
+// computes in vain, and stops if so.
 #pragma once
 
 #include <memory>
@@ -19,18 +19,18 @@ namespace paceline::central {
 
 class CentralWorker {
  public:
-  /// `context` is the run's; the worker has a module of its own like the context's. Context and settings outlive it. Whoever
-  /// calls it has configured LibTorch for its thread (tensor::configure_libtorch).
+  /// `context` is the run's; the worker has its own module like the context's. Context and settings outlive it. The caller has
+  /// configured LibTorch for its thread (tensor::configure_libtorch).
   CentralWorker(const step::Context& context, const Settings& settings, std::unique_ptr<ps::Client> client, int index);
 
-  /// Computes one minibatch, and visits the servers before and after it where that is due. Returns its sums [2], on the host. One that
+  /// Computes one minibatch, and visits the servers before and after it if that is due. Returns its sums [2], on the host. A minibatch that
   /// turns out to be in vain ends early and is not pushed.
   at::Tensor minibatch(const step::Batch& batch, const step::Point& point);
   bool visits() const { return local_.visits(); }                 // the next minibatch begins with a pull
-  const at::Tensor& running() const { return local_.running(); }  // its own batch norms' statistics
+  const at::Tensor& running() const { return local_.running(); }  // the statistics of its own batch norms
   const ps::Iteration& durations() const { return durations_; }   // of the last minibatch, as measured
 
-  /// What it has beside the servers' parameters and goes on with after a checkpoint; empty where there is nothing.
+  /// The state that it has beside the servers' parameters, for a checkpoint; empty if there is none.
   std::vector<step::NamedTensor> save() const { return local_.save(); }
   void load(std::span<const step::NamedTensor> state) { local_.load(state); }
 
@@ -42,7 +42,7 @@ class CentralWorker {
   void forward_and_backward(const step::Batch& batch, const step::Point& point, bool last, Nanoseconds computed_before);
   void straggle(Nanoseconds began);
   void push(float rate);
-  /// Throws InVain where the servers say so. Spends no more than a hundredth of the time on asking.
+  /// Throws InVain if the servers say so. Asking takes no more than a hundredth of the time.
   void ask();
 
   const Settings& settings_;

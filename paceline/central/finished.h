@@ -5,17 +5,17 @@
 
 namespace paceline::central {
 
-/// What a minibatch came to.
+/// The result of a minibatch.
 struct Sums {
   double loss = 0, right = 0;
   std::int64_t targets = 0;
 };
 
-/// A minibatch whose loss is not finite is left out of the others' sums, as it is out of the server's parameters.
+/// A minibatch whose loss is not finite is left out of the sums, as it is left out of the server's parameters.
 class Finished {
  public:
   void add(const Sums& sums);
-  /// What was added since it was last called; not a number where nothing else was.
+  /// What was added since the last call; NaN if only such minibatches were.
   step::StepResult take();
 
  private:

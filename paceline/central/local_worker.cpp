@@ -21,7 +21,7 @@ LocalWorker::LocalWorker(const Duties& duties, NormReports* norms, tensor::Arena
 }
 
 const at::Tensor& LocalWorker::sent() const {
-  if (refused_ && updater_) return arena_.gradients();  // whoever gets it sees why
+  if (refused_ && updater_) return arena_.gradients();  // the receiver sees why
   if (duties_.replica) return memory_.parameters;
   return memory_.pushed.defined() ? memory_.pushed : arena_.gradients();
 }
@@ -48,7 +48,7 @@ bool LocalWorker::take_gradient(float rate) {
   const at::Tensor& gradients = arena_.gradients();
   const bool first = visits(), last = ends_period();
   ++iteration_, ++since_visit_;
-  refused_ = updater_ && !step::all_finite(gradients);  // its momentum and its parameters must not have it
+  refused_ = updater_ && !step::all_finite(gradients);  // it must not enter the momentum and the parameters
   if (refused_) return true;
   if (updater_) {
     own_step(rate);

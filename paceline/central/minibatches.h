@@ -1,9 +1,9 @@
-// Which minibatches of a run of processes wait for a worker, have one, and are complete. Server 0 deals them out by their sequence numbers.
+// Which minibatches of a run of processes are waiting, assigned and complete. Server 0 assigns them in the order of their sequence numbers.
 //
 // A minibatch is complete once its worker has an acknowledgement from every server and has told server 0. Until then it may be assigned
 // again: server 0 cannot know which servers have applied it, but each server ignores duplicates (ps/ledger.h).
 //
-// A plain state machine: whoever has it locks, and says what time it is.
+// A plain state machine: its owner locks it and tells it the time.
 #pragma once
 
 #include <deque>
@@ -20,27 +20,27 @@ namespace paceline::central {
 class Minibatches {
  public:
   /// `durable`: servers have journals, so that a push of a worker that reconnected counts. A worker that is expected back has `deadline` to
-  /// come.
+  /// return.
   Minibatches(bool durable, Nanoseconds deadline) : durable_(durable), deadline_(deadline) {}
 
-  /// During the replay of a journal, before any minibatch is dealt out: which ones workers had, and which are complete.
+  /// Called during the replay of a journal, before any minibatch is assigned: which ones workers had, and which are complete.
   void replay(ps::Journal::Kind kind, int worker, const ps::Completed& minibatch);
   std::int64_t replayed() const { return std::ssize(replayed_); }
 
-  /// The run is at this minibatch: whether a worker has to be found for it. Otherwise it is complete since before a restart, or the worker
-  /// that had it then is expected back with it. Minibatches before the first one of all are complete.
+  /// The run is at this minibatch: returns whether it needs a worker. Otherwise it was completed before a restart, or the worker that had
+  /// it then is expected back with it. Minibatches before the very first one are complete.
   bool begin(const ps::Task& task, Nanoseconds now);
   void add(const ps::Task& task) { waiting_.push_back(task); }
 
-  /// A worker asks for work, so it has none. Those whose worker did not come back in time wait for another one.
+  /// A worker asks for work, so it has none. Minibatches whose worker did not come back in time become available again.
   void asks(int worker, Nanoseconds now);
   bool any_for(int worker) const { return expected_.contains(worker) || !waiting_.empty(); }
-  /// Its own, where it was expected back with one, else the first that waits.
+  /// The one with which the worker was expected back, else the first that is waiting.
   ps::Task assign(int worker);
   /// Returns whether it counts: only the first completion does, and without journals only that of the worker that has it.
   bool complete(int worker, const ps::Completed& minibatch);
-  /// Its worker is gone. `keeps_place`: it is expected back, and gets it again: another's would fill its place in a round a second time on
-  /// servers that had the first. Returns false where the minibatch is complete.
+  /// Its worker is gone. `keeps_place`: it is expected back and gets the same minibatch again, since another's would fill its place in a
+  /// round a second time on servers that had the first. Returns false if the minibatch is complete.
   bool lose(int worker, const ps::Task& task, bool keeps_place, Nanoseconds now);
 
   std::int64_t waiting() const { return std::ssize(waiting_); }

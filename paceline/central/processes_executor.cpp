@@ -1,9 +1,9 @@
-// Servers and workers as processes, over gRPC or MPI (ps/transports/service.h). This is server 0's half, with the Trainer in it: it deals
-// out minibatches by their numbers, has the first range of the arena, and reads the others' ranges when the model is evaluated or saved.
+// Servers and workers as processes, over gRPC or MPI (ps/transports/service.h). This is server 0's half, which has the Trainer: it assigns
+// minibatches by number, holds the first range of the arena, and reads the other ranges when the model is evaluated or saved.
 //
-// Workers come and go: a minibatch whose worker is gone is dealt out again. A server 0 that is started again goes on from the run's last
-// checkpoint, which has its range's state, and deals out the minibatches after it, except those that its journal has as complete
-// (ps.replica). Which minibatch is where: minibatches.h.
+// Workers join and leave: a minibatch whose worker is gone is assigned again. A restarted server 0 resumes from the run's last checkpoint,
+// which has its range's state, and assigns the minibatches after it, except those that are complete in its journal (ps.replica).
+// minibatches.h keeps track of them.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -31,8 +31,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kFarewell = 10s;          // for workers to hear that there is no more work
-constexpr auto kTaskWait = 200ms;        // that a worker's question for work may take
+constexpr auto kFarewell = 10s;          // for workers to learn that there is no more work
+constexpr auto kTaskWait = 200ms;        // how long a worker's request for work may take
 constexpr const char* kState = "ps.0.";  // of this server, in a checkpoint
 
 const step::Context& checked(const step::Context& context, const Settings& settings) {
@@ -70,7 +70,7 @@ class ProcessesExecutor final : public Central {
       }
       changed_.notify_all();
     };
-    if (cluster().restarts == 0) serve();  // else not before it has its state again
+    if (cluster().restarts == 0) serve();  // otherwise only after it has restored its state
   }
 
   ~ProcessesExecutor() override {
@@ -124,12 +124,12 @@ class ProcessesExecutor final : public Central {
   void resume_training() override {}
   bool reads_batches() const override { return false; }
 
-  // Of the others the model alone: what they keep beside it is in snapshots of their own.
+  // Only the model of the other servers: the rest of their state is in their own snapshots.
   std::vector<step::NamedTensor> save() override {
     return concurrent_->with([&](ps::Server& server) {
       std::vector<step::NamedTensor> state = tensors(server).save(kState);
       if (const std::optional<std::int64_t> journal = recovery_.snapshot_taken(state, kState))
-        // Whether the last checkpoint was written whole nobody knows here; the one before it still has its journals.
+        // It is not known here whether the last checkpoint was written completely; the one before it still has its journals.
         recovery_.forget_before(std::exchange(journal_before_, std::exchange(journal_, *journal)));
       return state;
     });
@@ -158,7 +158,7 @@ class ProcessesExecutor final : public Central {
   const ps::Cluster& cluster() const { return settings().cluster; }
   const Clock& clock() const { return context().clock; }
   ServerTensors tensors(ps::Server& server) const { return {server, module().device()}; }
-  bool knows_workers() const override { return false; }  // those in other processes keep their running statistics to themselves
+  bool knows_workers() const override { return false; }  // workers in other processes do not send their running statistics
 
   void serve() { server_ = ps::serve(cluster(), concurrent_, layout_, options_); }
   void begin_again(std::int64_t journal, const std::string& how) {
@@ -191,7 +191,7 @@ class ProcessesExecutor final : public Central {
   }
 
   std::optional<ps::Task> next_task(int worker, bool visits, bool& finished) {
-    // In the middle of its period a worker computes, as the server sees it, and asks nothing of it.
+    // In the middle of its period a worker counts as computing, and requests nothing from the server.
     const auto something_to_do = [&] {
       const bool work = minibatches_.any_for(worker);
       return (!visits || concurrent_->may_begin(worker, work)) && work;
@@ -200,10 +200,10 @@ class ProcessesExecutor final : public Central {
     minibatches_.asks(worker, clock().now());
     try {
       changed_.wait_for(lock, cluster().ranks ? 0ms : kTaskWait, [&] { return over_ || problem_ || something_to_do(); });
-      if (problem_) std::rethrow_exception(problem_);  // whatever ends the run, all workers are told
+      if (problem_) std::rethrow_exception(problem_);  // all workers are told of whatever ends the run
       finished = over_;
       if (over_ || !something_to_do()) return std::nullopt;
-    } catch (const PeerError&) {  // it waits for somebody who is late, and so does the run
+    } catch (const PeerError&) {  // it waits for a worker that is late, and so does the run
       problem_ = std::current_exception();
       changed_.notify_all();
       throw;
@@ -214,7 +214,7 @@ class ProcessesExecutor final : public Central {
     return task;
   }
 
-  /// Nothing is under way, nor comes to be as long as the lock is held.
+  /// Nothing is in flight, and nothing starts while the lock is held.
   std::unique_lock<std::mutex> drain() {
     begin_without_checkpoint();
     std::unique_lock lock(mutex_);
@@ -222,7 +222,7 @@ class ProcessesExecutor final : public Central {
     return lock;
   }
 
-  /// Whom nobody waits for at the end: where the run fails, those who still compute.
+  /// The workers that the end does not wait for: if the run fails, those that still compute.
   std::int64_t missing() const {
     const std::lock_guard lock(mutex_);
     return problem_ ? std::ssize(minibatches_.assigned()) : 0;
@@ -231,8 +231,8 @@ class ProcessesExecutor final : public Central {
     return std::ranges::count_if(server_->workers(), [](int worker) { return worker != ps::kObserver; });
   }
 
-  /// Waits as long as something is finished now and then, or could be: whoever computes and is silent is forgotten, and whoever is waited
-  /// for by others too long becomes the problem (next_task). Ranks do not beat, so that theirs may be taken for stopped.
+  /// Waits as long as minibatches are finished from time to time, or could be: a silent worker is forgotten, and one that others wait for
+  /// too long becomes the problem (next_task). Ranks send no heartbeats, so a long computation may be taken for a stopped rank.
   template <class Condition>
   void wait_for_progress(std::unique_lock<std::mutex>& lock, const Condition& condition) {
     while (!condition()) {
@@ -251,7 +251,7 @@ class ProcessesExecutor final : public Central {
       }
       lock.unlock();  // the server's lock comes before this one
       throw PeerError(-1, "step", before,
-                      fmt::format("{}; connected workers: {}, servers: {}; where they need longer, raise ps.deadline_s", what, connected(),
+                      fmt::format("{}; connected workers: {}, servers: {}; if they need longer, raise ps.deadline_s", what, connected(),
                                   fmt::join(cluster().servers, ",")));
     }
   }
@@ -266,7 +266,7 @@ class ProcessesExecutor final : public Central {
   std::condition_variable changed_;
   Minibatches minibatches_;
   bool over_ = false;
-  std::exception_ptr problem_;  // nobody is served any more
+  std::exception_ptr problem_;  // set: the service has ended
   std::unique_ptr<ps::Service> server_;
   std::unique_ptr<ps::RemoteClient> observer_;
 };

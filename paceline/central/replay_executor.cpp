@@ -1,8 +1,8 @@
-// Replays a recorded run: every worker visits the server in the recorded order, with the minibatches that it had. So the server meets the
-// same pushes, computed at the same versions, and ends with the same bits where the arithmetic is the same (train.threads, the device).
+// Replays a recorded run: every worker visits the server in the recorded order, with the minibatches that it had. So the server gets the
+// same pushes, computed at the same versions, and ends with the same bits if the arithmetic is the same (train.threads, the device).
 //
-// Minibatches come in the order in which they were dealt out, and pulls in another: one waits for its turn. All that can happen happens at
-// once, so that nothing is under way that the recorded run had finished.
+// Minibatches arrive in the order in which they were assigned, and pulls in another: a minibatch waits for its turn. Everything that can
+// happen happens at once, so that nothing is in flight that the recorded run had finished.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -48,11 +48,11 @@ class ReplayExecutor final : public VirtualExecutor {
     const std::int64_t number = point.step - 1 - first_;
     if (number < 0 || number >= std::ssize(minibatches_))
       throw ConfigError(
-          fmt::format("timing.trace: the recorded run has the minibatches {} to {}, and this one comes to {}; record a run of the same "
+          fmt::format("timing.trace: the recorded run has the minibatches {} to {}, and this one reaches {}; record a run of the same "
                       "length, or use timing.distribution=durations",
                       first_ + 1, first_ + std::ssize(minibatches_), point.step));
     Minibatch& dealt = minibatches_[static_cast<std::size_t>(number)];
-    dealt.batch = {batch.inputs.clone(), batch.targets.clone(), batch.global_samples};  // the feed's memory is used again
+    dealt.batch = {batch.inputs.clone(), batch.targets.clone(), batch.global_samples};  // the feed reuses its memory
     dealt.point = point, dealt.dealt = true;
     if (!done_.defined()) done_ = at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(batch.inputs.device()));
     while (go_on_between_visits() || next_event()) {
@@ -63,11 +63,11 @@ class ReplayExecutor final : public VirtualExecutor {
   }
 
   void load(std::span<const step::NamedTensor>) override {
-    throw ConfigError("a replayed run is not resumed; start it again with its timing.trace");
+    throw ConfigError("a replayed run cannot be resumed; start it again with its timing.trace");
   }
 
  private:
-  /// Minibatches that begin without a pull, in the middle of a worker's period. True: there were some.
+  /// Computes minibatches that begin without a pull, in the middle of a worker's period. True if there were any.
   bool go_on_between_visits() {
     bool any = false;
     for (auto& own : own_)
@@ -75,7 +75,7 @@ class ReplayExecutor final : public VirtualExecutor {
     return any;
   }
 
-  /// True: it has happened.
+  /// True if it has happened.
   bool next_event() {
     if (at_ == events_.size()) return false;
     const std::int64_t number = static_cast<std::int64_t>(at_) + 1;
@@ -83,7 +83,7 @@ class ReplayExecutor final : public VirtualExecutor {
     if (number == one.visit.pulled ? !one.dealt : !one.computed) return false;
     ++at_;
     if (number == one.visit.pulled) {
-      if (server().in_vain(one.worker)) player(one.worker).local.pushed();  // it left off
+      if (server().in_vain(one.worker)) player(one.worker).local.pushed();  // the worker stopped
       auto& own = own_[static_cast<std::size_t>(one.worker)];
       if (!server().may_pull(one.worker) || own.front() != events_[at_ - 1]) refuse(one);
       compute_next(own);
@@ -108,18 +108,18 @@ class ReplayExecutor final : public VirtualExecutor {
 
   [[noreturn]] static void refuse(const Minibatch& one) {
     throw ConfigError(fmt::format(
-        "timing.trace: this strategy lets worker {} not go on with minibatch {} as it did in the recorded run; replay it with the "
+        "timing.trace: this strategy does not let worker {} proceed with minibatch {} as in the recorded run; replay it with the "
         "[strategy] and [ps] that it had, or use timing.distribution=durations",
         one.worker, one.visit.minibatch + 1));
   }
 
   std::vector<Minibatch> minibatches_;        // by number
   std::vector<std::size_t> events_;           // of which minibatch each is
-  std::vector<std::deque<std::size_t>> own_;  // by worker: what it has yet to compute
+  std::vector<std::deque<std::size_t>> own_;  // by worker: what it has still to compute
   std::int64_t first_ = 0;                    // minibatch
   std::size_t at_ = 0;                        // next event
   step::Batch place_;
-  at::Tensor done_;  // [2]: sums of what was computed since they were last read
+  at::Tensor done_;  // [2]: sums since they were last read
   std::int64_t targets_ = 0;
 };
 

@@ -20,7 +20,7 @@
 namespace paceline {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(20);  // how often a server looks whether all have left
+constexpr auto kLook = std::chrono::milliseconds(20);  // how often a server checks whether all workers have left
 
 /// The module's parameters in an arena that servers can serve.
 tensor::Arena adopt_served(torch::nn::Module& module) {
@@ -56,7 +56,7 @@ central::Duties duties_of(const central::Settings& settings, const optim::OptimC
 const ps::Cluster& as_worker(const ps::Cluster& cluster) {
   if (cluster.role != ps::Cluster::Role::worker)
     throw ConfigError(
-        "ServerClient: this process is no worker of a parameter server; start it with `paceline run --servers 1 --workers 4 -- program` "
+        "ServerClient: this process is not a worker of a parameter server; start it with `paceline run --servers 1 --workers 4 -- program` "
         "and "
         "call paceline::serve() first, or give it a ParameterServer of this process");
   return cluster;
@@ -130,7 +130,7 @@ struct ServerClient::State {
       throw ConfigError(fmt::format("ServerClient: worker {} of {}; they are numbered from 0", index, served.settings.workers));
     const ps::ArenaLayout mine = central::layout_of(arena, 0), theirs = served.plan->layout();
     if (mine != theirs)
-      throw ConfigError(fmt::format("ServerClient: worker {}'s module is another than the server's: {}", index, difference(mine, theirs)));
+      throw ConfigError(fmt::format("ServerClient: worker {}'s module differs from the server's: {}", index, difference(mine, theirs)));
     client = ps::make_in_process_client(served.servers, served.plan->cuts(), index);
     pull(0);
   }
@@ -165,7 +165,7 @@ struct ServerClient::State {
     pull(rate);
   }
 
-  std::unique_ptr<central::ServedModule> own;  // in a process of its own
+  std::unique_ptr<central::ServedModule> own;  // if it is a process of its own
   tensor::Arena arena;
   central::Duties duties;
   central::LocalWorker local;  // whose steps the loop's optimizer makes
@@ -208,7 +208,7 @@ bool serve(torch::nn::Module& module, const ServerOptions& options, const ps::Cl
     else if (std::ssize(came) >= std::max(cluster.workers, 1)) break;
     else if (served.clock.now() - seen > served.settings.ps.patience())
       throw PeerError(-1, "serve", std::ssize(came),
-                      fmt::format("{} of {} workers came to server {} ({}), and nobody is left; start them, or raise ps.deadline_s",
+                      fmt::format("{} of {} workers joined server {} ({}), and none is left; start them, or raise ps.deadline_s",
                                   came.size(), std::max(cluster.workers, 1), index, cluster.servers[index]));
   }
   return true;

@@ -1,4 +1,4 @@
-// The servers of a model: which range of its arena each has, and what a process needs to be one of them or to reach them.
+// The servers of a model: which range of its arena each holds, and what a process needs to be one of them or to connect to them.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace paceline::central {
 
-/// What servers know of a model and of how it is trained. All that it refers to outlives them.
+/// What servers know about a model and its training. Everything that it refers to outlives them.
 struct ServedModel {
   const tensor::Arena& arena;
   const tensor::Arena* statistics = nullptr;  // of batch norms; null: the servers have none
@@ -24,12 +24,12 @@ struct ServedModel {
   std::uint64_t seed = 0;
 };
 
-/// An arena as servers and workers must agree on it, with so many floats of statistics.
+/// An arena as servers and workers must agree on it, with this many floats of statistics.
 ps::ArenaLayout layout_of(const tensor::Arena& arena, std::int64_t statistics);
 
 class ServerPlan {
  public:
-  /// Cuts the model's arena among `servers`. The settings outlive it.
+  /// Divides the model's arena among `servers`. The settings outlive it.
   ServerPlan(const ServedModel& model, const Settings& settings, std::int64_t servers);
   /// The same for the context's module.
   ServerPlan(const step::Context& context, const Settings& settings, std::int64_t servers);
@@ -38,14 +38,14 @@ class ServerPlan {
   const std::vector<std::int64_t>& cuts() const { return cuts_; }  // [i] begins range i, and one past the end
   /// The whole arena as a server sees it.
   ps::Server::Setup whole() const;
-  /// The server of range `index`, with the module's parameters in it.
+  /// The server of range `index`, initialised with the module's parameters.
   std::shared_ptr<ps::ConcurrentServer> make_server(std::size_t index) const;
-  /// How it serves, and how it is reached.
+  /// How it serves, and how workers connect to it.
   ps::ServiceOptions service_options(std::size_t index) const;
   ps::JoinOptions join_options() const;
   /// What workers and servers must agree on.
   ps::ArenaLayout layout() const { return layout_of(model_.arena, statistics()); }
-  /// How pushes are compressed, where they travel.
+  /// How pushes between processes are compressed.
   ps::PushCompression push_compression() const;
 
  private:

@@ -21,10 +21,10 @@ ServerSnapshots::ServerSnapshots(const Settings& settings, ps::ConcurrentServer&
 void ServerSnapshots::restore() {
   const ps::Cluster& cluster = settings_.cluster;
   if (settings_.ps.snapshot_s == 0)
-    throw Error(fmt::format(
-        "server {} was started again, and with ps.snapshot_s=0 its parameters went with the one before; begin the run anew from "
-        "its last checkpoint with model.weights=…",
-        cluster.index));
+    throw Error(
+        fmt::format("server {} was started again, and with ps.snapshot_s=0 its parameters were lost; start a new run from the last "
+                    "checkpoint with model.weights=…",
+                    cluster.index));
   if (settings_.ps.replica) recovery_.await_folder();  // the servers may have been killed before it was created
   if (!recovery_.find_folder())
     throw ConfigError(fmt::format("server {} was started again and finds no folder of this run in {}; let all hosts share train.runs",
@@ -43,7 +43,7 @@ std::int64_t ServerSnapshots::load(std::span<const step::NamedTensor> snapshot) 
   return concurrent_.with([&](ps::Server& server) {
     const at::Tensor saved = step::saved_or_none(snapshot, kPrefix + "parameters");
     if (!saved.defined() || saved.numel() != server.length())
-      throw ConfigError(fmt::format("{} is not of the {} parameters that server {} has; start the run again with the recipe that it had",
+      throw ConfigError(fmt::format("{} does not have the {} parameters of server {}; restart the run with its original recipe",
                                     file().string(), server.length(), settings_.cluster.index));
     const ServerTensors tensors(server, at::kCPU);
     tensors.load(snapshot, kPrefix);

@@ -44,7 +44,7 @@ void ServerTensors::load(std::span<const step::NamedTensor> state, const std::st
       if (found == state.end() && of_worker) continue;  // a worker that was not there
       if (found == state.end() || found->tensor.numel() != array.count)
         throw ConfigError(
-            fmt::format("the checkpoint has no fitting '{}{}'; resume with the same [ps], [optim] and workers", prefix, array.name));
+            fmt::format("the checkpoint has no matching '{}{}'; resume with the same [ps], [optim] and workers", prefix, array.name));
       if (really) tensor(array.data, array.count).copy_(found->tensor);
     }
   };

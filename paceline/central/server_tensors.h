@@ -1,4 +1,4 @@
-// A server's memory as LibTorch's tensors: for a checkpoint and back, and for whoever looks.
+// A server's memory as LibTorch tensors: to save, to load, and to read.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@
 
 namespace paceline::central {
 
-/// Names in a checkpoint, behind the server's prefix.
+/// Names in a checkpoint, after the server's prefix.
 inline constexpr const char* kServerNumbers = "bookkeeping.numbers";
 inline constexpr const char* kServerLedger = "bookkeeping.ledger";
 
-/// Of a server that nothing happens to meanwhile.
+/// For a server that is not in use meanwhile.
 class ServerTensors {
  public:
   ServerTensors(ps::Server& server, const c10::Device& device) : server_(server), device_(device) {}
@@ -23,9 +23,9 @@ class ServerTensors {
   at::Tensor parameters() const { return tensor(server_.parameters(), server_.length()); }  // its range, in place
   at::Tensor statistics() const { return tensor(server_.statistics(), server_.statistics_length()); }
 
-  /// All that it keeps beside the parameters, copied. Names begin with `prefix`.
+  /// A copy of its whole state beside the parameters. Names begin with `prefix`.
   std::vector<step::NamedTensor> save(const std::string& prefix) const;
-  /// What a checkpoint has of other workers is left alone. ConfigError where it does not fit; then nothing has changed.
+  /// Ignores what a checkpoint has of other workers. ConfigError if it does not fit; then nothing has changed.
   void load(std::span<const step::NamedTensor> state, const std::string& prefix) const;
 
  private:
@@ -35,7 +35,7 @@ class ServerTensors {
   c10::Device device_;
 };
 
-/// What a server has done so far.
+/// Counts of what a server has done so far.
 observe::Served served_by(const ps::Server& server);
 
 }  // namespace paceline::central

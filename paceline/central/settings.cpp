@@ -10,30 +10,30 @@
 namespace paceline::central {
 namespace {
 
-/// Messages are made slower on the virtual clock alone, and a run is recorded where one server sees all of its real workers.
+/// Only the virtual clock can slow messages down, and only a run in which one server sees all of its real workers can be recorded.
 void check_timing(const ps::TimingConfig& timing, const std::string& executor, std::int64_t servers) {
   if (timing.varies_network() && executor != "virtual" && executor != "auto")
     throw ConfigError(
-        fmt::format("timing.{} is of the virtual clock, and the messages of ps.executor={} take the time that they take; use "
-                    "ps.executor=virtual, or timing.slow_workers, which real workers know too",
+        fmt::format("timing.{} is for the virtual clock, and ps.executor={} sends real messages; use ps.executor=virtual, or "
+                    "timing.slow_workers, which slows real workers down too",
                     timing.slow_links.empty() ? "network_distribution" : "slow_links", executor));
   if (timing.record.empty()) return;
   if (executor != "threads" && executor != "auto")
     throw ConfigError(fmt::format(
-        "timing.record writes down what real workers of one process do, and not ps.executor={}; use ps.executor=threads", executor));
+        "timing.record records the real workers of one process, not those of ps.executor={}; use ps.executor=threads", executor));
   if (servers > 1)
-    throw ConfigError(
-        fmt::format("timing.record: {} servers have an order of events each, and one is recorded; use ps.servers=1", servers));
+    throw ConfigError(fmt::format(
+        "timing.record: each of {} servers has its own order of events, and only one can be recorded; use ps.servers=1", servers));
 }
 
-/// What a compressor makes of pushes, the rule must be able to use, and the server's optimizer.
+/// The rule and the server's optimizer must be able to use what a compressor makes of pushes.
 void check_compression(const std::string& compression, const ps::PsConfig& ps, const optim::OptimConfig& optim, int workers) {
   const auto rule = ps::make_rule({ps, optim, workers});
   ps::PushCompression{.name = compression}.check(rule->needs().replica);
   if (!step::corrects_momentum(compression)) return;
   if (ps.pushes_steps())
     throw ConfigError(fmt::format(
-        "comm.compression={} keeps a momentum of its own, and with ps.optimizer=worker steps have theirs already; use ps.optimizer=server",
+        "comm.compression={} keeps its own momentum, and with ps.optimizer=worker the steps already contain one; use ps.optimizer=server",
         compression));
   ps::check_takes_steps(ps.rule, *rule, fmt::format("comm.compression={} pushes velocities", compression), "comm.compression=topk");
   step::optimizer_behind(compression, optim);
@@ -46,7 +46,7 @@ void Settings::validate(const optim::OptimConfig& optim, const std::string& comp
   ps::validate(timing, workers);
   if (ps.executor == "virtual" && ps.servers > 1)
     throw ConfigError(fmt::format(
-        "ps.servers={}, but under ps.executor=virtual one thread plays everything; use ps.servers=1 or ps.executor=threads", ps.servers));
+        "ps.servers={}, but with ps.executor=virtual one thread does everything; use ps.servers=1 or ps.executor=threads", ps.servers));
   check_timing(timing, ps.executor, ps.servers);
   if (ps.executor == "processes" && compression != "none") check_compression(compression, ps, optim, workers);
 }
@@ -57,7 +57,7 @@ std::string Settings::executor_on(bool gpu) const {
   const std::string executor = ps.executor != "auto" ? ps.executor : gpu ? "virtual" : "threads";
   if (executor == "virtual" && ps.servers > 1)
     throw ConfigError(
-        fmt::format("ps.servers={}, but on a GPU ps.executor=auto is virtual, where one thread plays everything; use ps.servers=1 or "
+        fmt::format("ps.servers={}, but on a GPU ps.executor=auto is virtual, where one thread does everything; use ps.servers=1 or "
                     "ps.executor=threads",
                     ps.servers));
   check_timing(timing, executor, ps.servers);

@@ -1,4 +1,4 @@
-// What a parameter server and its workers are made from: [ps] and [timing] of a recipe, and which process of them this is.
+// The settings of a parameter server and its workers: [ps] and [timing] of a recipe, and which of the processes this one is.
 #pragma once
 
 #include <string>
@@ -14,14 +14,14 @@ struct Settings {
   ps::PsConfig ps = {};         // with the rule and the consistency that the name stands for
   ps::TimingConfig timing = {};
   ps::Cluster cluster = {};  // ps.executor=processes
-  std::string terms = {};    // of the recipe that processes must agree on: "key=value" lines
+  std::string terms = {};    // what processes must agree on: "key=value" lines of the recipe
   int workers = 1;
 
-  /// ConfigError where such a server cannot be, before anything is made.
+  /// ConfigError if such a server is not possible, before anything is created.
   void validate(const optim::OptimConfig& optim, const std::string& compression) const;
   /// Whether updates are made with gradients that are older than the server's parameters.
   bool asynchronous() const;
-  /// The executor that ps.executor=auto stands for on a device. ConfigError where it cannot do what is asked.
+  /// The executor that ps.executor=auto stands for on a device. ConfigError if it cannot do what is asked.
   std::string executor_on(bool gpu) const;
 };
 

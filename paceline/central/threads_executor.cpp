@@ -1,6 +1,6 @@
-// Workers as threads of one process, truly asynchronous: each has a module of its own and visits the servers at its own pace, on its CPU
-// cores or on its stream of one GPU. The Trainer's thread deals out minibatches, to whoever is idle and may pull, so nobody waits inside a
-// pull for work that is not dealt out yet.
+// Workers as threads of one process, truly asynchronous: each has its own module and visits the servers at its own pace, on its CPU cores
+// or on its stream of one GPU. The Trainer's thread assigns minibatches to workers that are idle and may pull, so that none waits inside a
+// pull for work that is not assigned yet.
 #include <ATen/ATen.h>
 
 #include <condition_variable>
@@ -30,15 +30,15 @@ struct Task {
   step::Point point;
 };
 
-/// What the workers share with the one who deals out.
+/// What the workers share with the Trainer's thread.
 struct Board {
   std::mutex mutex;
-  std::condition_variable_any changed;  // hears a request to stop
+  std::condition_variable_any changed;  // also wakes up for a request to stop
   Finished finished;
-  Nanoseconds busy{0};          // of all workers …
-  std::int64_t iterations = 0;  // … in so many minibatches
+  Nanoseconds busy{0};          // of all workers,
+  std::int64_t iterations = 0;  // in this many minibatches
   std::unique_ptr<ps::TimingRecorder> recorder;
-  std::vector<ps::Visit> visits;  // by worker, of its minibatch; each by its own thread
+  std::vector<ps::Visit> visits;  // by worker, of its minibatch; each written by its own thread
   std::exception_ptr problem;
 };
 
@@ -50,7 +50,7 @@ class ThreadWorker {
     thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   }
 
-  // ---- for the one who deals out, with the board's lock
+  // ---- for the Trainer's thread, with the board's lock held
   bool idle() const { return !task_; }
   bool visits() const { return visits_; }
   void give(Task task) { task_ = std::move(task); }
@@ -184,17 +184,17 @@ class ThreadsExecutor final : public Central {
     if (std::ranges::none_of(state,
                              [&](const step::NamedTensor& item) { return item.name == prefix(servers_.size() - 1) + kServerNumbers; }) ||
         std::ranges::any_of(state, [&](const step::NamedTensor& item) { return item.name == prefix(servers_.size()) + kServerNumbers; }))
-      throw ConfigError("the checkpoint's parameters lay on another number of servers; resume with the same ps.servers and ps.executor");
+      throw ConfigError("the checkpoint was written with another number of servers; resume with the same ps.servers and ps.executor");
     for (std::size_t i = 0; i < servers_.size(); ++i)
       servers_[i]->with([&](ps::Server& server) {
         tensors(server).load(state, prefix(i));
-        if (server.rule().period() > 1) server.begin_anew();  // steps of its own since a worker's last visit are not kept
+        if (server.rule().period() > 1) server.begin_anew();  // a worker's local steps since its last visit are not saved
       });
     for (std::size_t i = 0; i < threads_.size(); ++i) {
       std::vector<step::NamedTensor> mine;
       for (const step::NamedTensor& item : state)
         if (item.name.starts_with(prefix_of_worker(i))) mine.push_back({item.name.substr(prefix_of_worker(i).size()), item.tensor});
-      if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // who was not there begins anew
+      if (i == 0 || !mine.empty()) threads_[i]->worker().load(mine);  // a worker that was not there starts over
     }
     to_servers(module().arena().parameters());
   }
@@ -212,7 +212,7 @@ class ThreadsExecutor final : public Central {
   static std::string prefix(std::size_t server) { return fmt::format("ps.{}.", server); }
   static std::string prefix_of_worker(std::size_t worker) { return fmt::format("ps.worker.{}.", worker); }
 
-  /// The order of events is the server's, which has one alone.
+  /// The server defines the order of events; there is exactly one.
   void record() {
     board_.recorder = std::make_unique<ps::TimingRecorder>(settings().timing.record, workers());
     board_.visits.resize(static_cast<std::size_t>(workers()));
@@ -231,7 +231,7 @@ class ThreadsExecutor final : public Central {
           [&](ps::Server& server) { tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length())); });
   }
 
-  /// An idle worker that need not wait, beginning after the one that was chosen last.
+  /// An idle worker that need not wait, searching from the one after the last that was chosen.
   bool choose(std::size_t& chosen) {
     for (std::size_t k = 0; k < threads_.size(); ++k) {
       const std::size_t i = (next_ + k) % threads_.size();

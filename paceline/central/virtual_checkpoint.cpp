@@ -1,4 +1,4 @@
-// All that is under way on a virtual clock, as tensors of a checkpoint, and back.
+// Everything in flight on a virtual clock, as tensors of a checkpoint, and back.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace paceline::central {
 namespace {
 
 constexpr std::int64_t kNumbers = 13, kValues = 6;      // of a player in a checkpoint
-constexpr const char* kSkipped = "ps.workers.skipped";  // minibatches without an update; absent where there were none
+constexpr const char* kSkipped = "ps.workers.skipped";  // minibatches without an update; absent if there were none
 
 }  // namespace
 
@@ -49,7 +49,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     if (memory.momentum.defined()) momenta.push_back(memory.momentum);
     skipped[i] = p.local.skipped();
   }
-  // Who may go on, and after what, is part of the hash where the clock decides it. It is loaded from the server's own numbers.
+  // Which workers may proceed, and after what, is part of the hash, since the clock decides it. It is loaded from the server's own numbers.
   if (const std::vector<std::int64_t> waiting = server_.consistency_numbers(); !waiting.empty())
     state.push_back({"ps.consistency", at::tensor(at::ArrayRef<std::int64_t>(waiting))});
   state.push_back({"ps.workers.numbers", numbers});
@@ -68,10 +68,10 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
 void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
   const at::Tensor numbers = step::find_saved(state, "ps.workers.numbers"), values = step::find_saved(state, "ps.workers.values");
   if (numbers.size(0) != std::ssize(players_))
-    throw ConfigError(fmt::format("the checkpoint has {} workers under way on its virtual clock; resume with --workers {}", numbers.size(0),
-                                  numbers.size(0)));
+    throw ConfigError(
+        fmt::format("the checkpoint has {} workers on its virtual clock; resume with --workers {}", numbers.size(0), numbers.size(0)));
   if (numbers.size(1) != kNumbers || values.size(1) != kValues)
-    throw ConfigError("the checkpoint's virtual clock was written by another version of Paceline; resume with that one");
+    throw ConfigError("the state of the virtual clock was written by another version of Paceline; resume with that version");
   tensors().load(state, "ps.");
   const at::Tensor clock = step::find_saved(state, "ps.clock");
   busy_ = Nanoseconds(clock[2].item<std::int64_t>()), iterations_ = clock[3].item<std::int64_t>();

@@ -45,7 +45,7 @@ step::StepResult VirtualExecutor::step(const step::Batch& batch, const step::Poi
   const std::size_t worker = ready_.front();
   ready_.pop_front();
   if (!compute(static_cast<int>(worker), batch, point)) ready_.push_back(worker);
-  while (ready_.empty() && !loss_pending()) next_event();  // while a GPU computes, the host goes on with what lies before
+  while (ready_.empty() && !loss_pending()) next_event();  // while a GPU computes, the host processes earlier events
   return {sums_, batch.targets.numel()};
 }
 
@@ -126,12 +126,12 @@ void VirtualExecutor::push(int worker) {
 
 void VirtualExecutor::grant_after(int worker) {
   for (std::size_t i = 0; i < players_.size(); ++i)
-    if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it leaves off, and its push will not come
+    if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it stops, and its push will not come
       server_.push(static_cast<int>(i), players_[i].local.memory().pushed.data_ptr<float>(),
                    {.rate = players_[i].rate, .loss = players_[i].loss});
       wait(static_cast<int>(i));
     }
-  // Whoever waits is granted in the order of numbers, beginning after the one that pushed last.
+  // Waiting workers are granted in the order of their numbers, from the one after the last that pushed.
   for (std::size_t k = 1; k <= players_.size(); ++k) {
     const std::size_t i = (static_cast<std::size_t>(worker) + k) % players_.size();
     if (players_[i].phase == Phase::waiting && std::ranges::find(ready_, i) == ready_.end() && server_.may_pull(static_cast<int>(i)))
@@ -166,8 +166,8 @@ bool VirtualExecutor::compute(int worker, const step::Batch& batch, const step::
   return visits;
 }
 
-/// What the minibatch took, and when the worker will visit the server. One that was refused in the middle of a period has nothing to
-/// report.
+/// How long the minibatch took, and when the worker will visit the server. A gradient that was refused in the middle of a period is not
+/// reported.
 void VirtualExecutor::plan_visit(int worker, bool reports, bool visits) {
   Player& player = players_[static_cast<std::size_t>(worker)];
   const ps::Iteration& t = player.times;

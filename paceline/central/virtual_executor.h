@@ -1,9 +1,9 @@
-// Workers under a virtual clock: one thread plays them all in the order of their events, on one module.
+// Workers under a virtual clock: one thread computes for all of them in the order of their events, on one module.
 //
-// A worker's gradient is computed at the very moment at which it pulls, on the server's parameters where they lie; it is kept until its
-// push is due. So M workers cost M gradients of memory and next to no time: no parameters are copied, and the module is recorded once on a
-// GPU. Where a rule sends workers something else than the parameters (dana), or workers make steps of their own (downpour, easgd,
-// ps.optimizer=worker), they are copied after all.
+// A worker's gradient is computed at the moment at which it pulls, on the server's parameters in place, and kept until its push is due. So
+// M workers cost M gradients of memory and next to no time: no parameters are copied, and the module is recorded once on a GPU. If a rule
+// sends workers something other than the parameters (dana), or workers make local steps (downpour, easgd, ps.optimizer=worker), the
+// parameters are copied after all.
 //
 //   request ─ granted: pull, compute ─ report (loss, statistics → factor) ─ push ─ request …
 //
@@ -35,11 +35,11 @@ struct Player {
   Phase phase = Phase::waiting;
   std::int64_t targets = 1;  // of its batch
   ps::Iteration times;
-  Nanoseconds ahead{0};  // spent on steps of its own since its last visit
+  Nanoseconds ahead{0};  // spent on local steps since its last visit
   double t_comp_s = 0;   // of its last gradient but this
   double loss = 0;
-  bool finite = true;         // what it will push, as far as that is known
-  float scale = 1, rate = 0;  // that the server advised; of the schedule, when it got its batch
+  bool finite = true;         // whether what it will push is finite, as far as is known
+  float scale = 1, rate = 0;  // advised by the server; the schedule's when it got its batch
   tensor::ReadBack sums;
   LocalWorker local;
 };
@@ -62,21 +62,21 @@ class VirtualExecutor : public Central {
   sim::EventLoop& loop() { return loop_; }
   const at::Tensor& sums() const { return sums_; }  // of the last minibatch
 
-  /// One minibatch of a worker, with the pull before it where that is due. True: it reports and pushes next.
+  /// One minibatch of a worker, with the pull before it if that is due. True: it reports and pushes next.
   bool compute(int worker, const step::Batch& batch, const step::Point& point);
   void report(int worker);
-  /// What it has to push is used or refused, and it waits.
+  /// Its push was used or refused, and it waits.
   void push(int worker);
 
  private:
-  /// What comes before the next minibatch is done; where a GPU computes, a step leaves some of it for later.
+  /// Processes everything before the next minibatch; while a GPU computes, a step leaves some of it for later.
   void catch_up();
   const at::Tensor& parameters() const { return module().arena().parameters(); }
   const at::Tensor& gradients() const { return module().arena().gradients(); }
   ServerTensors tensors() { return {server_, module().device()}; }
   bool on_cpu() const { return module().device().is_cpu(); }
   Nanoseconds predictors() const { return Nanoseconds(duties_.advised ? std::llround(settings().timing.predictor_ms * 1e6) : 0); }
-  /// For which a worker waits before it goes on with its gradient, where the rule has one.
+  /// How long a worker waits for advice before it computes its gradient; 0 if the rule gives none.
   Nanoseconds answer(const ps::Iteration& times) const { return duties_.advised ? times.report + predictors() : Nanoseconds(0); }
   std::int64_t bytes() const { return parameters().numel() * 4; }
 

@@ -1,5 +1,5 @@
 // An operation in flight, as a state machine: whoever drives it calls advance() until it is done. Because no activity ever blocks, one
-// thread can drive many, and sends, receives and collectives never wait for one another without need.
+// thread can drive many, and sends, receives and collectives never wait for one another unnecessarily.
 #pragma once
 
 namespace paceline::comm {
@@ -7,9 +7,9 @@ namespace paceline::comm {
 class Activity {
  public:
   virtual ~Activity() = default;
-  /// Goes on as far as it can without waiting. True once it is done; it is not called again then.
+  /// Makes as much progress as it can without waiting. Returns true once it is done; it is not called again after that.
   virtual bool advance() = 0;
-  /// The rank that it waits for; −1 where it waits for nobody.
+  /// The rank that it waits for; −1 if none.
   virtual int waits_for() const = 0;
 };
 

@@ -18,15 +18,15 @@ DType dtype_of_scalar_type(int number, std::string_view name) {
     case 7: return DType::f64;
     case 15: return DType::bf16;
     default:
-      if (name == "Undefined" || name == "UNKNOWN_SCALAR")  // by LibTorch's version
+      if (name == "Undefined" || name == "UNKNOWN_SCALAR")  // depending on LibTorch's version
         throw ConfigError("a collective was given an undefined tensor; give it one with memory, of the same size on all ranks");
-      throw ConfigError(fmt::format("collectives do not carry tensors of type {}; convert it first, e.g. tensor.to(torch::kFloat)",
+      throw ConfigError(fmt::format("collectives do not support tensors of type {}; convert it first, e.g. tensor.to(torch::kFloat)",
                                     name.empty() ? std::to_string(number) : std::string(name)));
   }
 }
 
 void Buffer::check_tensor(bool reachable, bool contiguous) {
-  if (!reachable) throw ConfigError("collectives carry tensors of the CPU and of CUDA devices; move it there first, e.g. tensor.cpu()");
+  if (!reachable) throw ConfigError("collectives take tensors on the CPU and on CUDA devices; move it there first, e.g. tensor.cpu()");
   if (!contiguous)
     throw ConfigError(
         "a collective needs a tensor whose elements lie side by side, but this one is not contiguous; give it tensor.contiguous(), and "

@@ -1,4 +1,4 @@
-// How a process becomes a rank: the communicator among the processes of a job, or among threads.
+// How a process becomes a rank: it gets a communicator to the other processes of its job, or to other threads.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace paceline::comm {
 /// This process's communicator among the ranks of `world`. "auto" takes the fastest engine that can carry it.
 std::unique_ptr<Communicator> connect(const CommConfig& config = {}, const World& world = discover());
 
-/// Ranks that are threads of this process: communicator i is for the thread that plays rank i.
+/// Ranks that are threads of this process: communicator i belongs to the thread that acts as rank i.
 std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfig& config = {});
 
 }  // namespace paceline::comm

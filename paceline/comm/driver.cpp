@@ -9,7 +9,7 @@
 namespace paceline::comm {
 namespace {
 
-constexpr Nanoseconds kNap = std::chrono::milliseconds(100);  // between two looks at whether the peers live
+constexpr Nanoseconds kNap = std::chrono::milliseconds(100);  // between two checks that the peers are alive
 
 constexpr int kYields = 4;
 
@@ -89,8 +89,8 @@ void Driver::wait_until(Look look, Check check) {
     if (seen()) return;
     relax();
   }
-  // Where ranks share cores, the one that is waited for may be about to run on this very core. Elsewhere a yield would give the core to a
-  // stranger, for the whole of his time slice; who sleeps is back as soon as he is woken.
+  // Where ranks share cores, the rank we wait for may be about to run on this very core. Elsewhere a yield would give the core to an
+  // unrelated process for its whole time slice, whereas a sleeping thread is back as soon as it is woken.
   for (int turn = waiter_.spins() > 0 ? kYields : 0; turn < kYields; ++turn) {
     if (seen()) return;
     std::this_thread::yield();
@@ -143,7 +143,7 @@ void Driver::drive_until(Done done) {
 void Driver::run(Activity& activity, const Call& call) {
   {
     std::unique_lock lock(mutex_);
-    if (call.operation.is_collective() && !ordered_.empty()) {  // behind those that were started before it
+    if (call.operation.is_collective() && !ordered_.empty()) {  // queued behind those that were started before it
       lock.unlock();
       drive_until([this] { return ordered_.empty(); });
       lock.lock();
@@ -161,7 +161,7 @@ void Driver::run(Activity& activity, const Call& call) {
 }
 
 void Driver::run(std::unique_ptr<Activity> activity, const Call& call) {
-  const auto bury = [&] {  // an engine forgets unfinished messages, which touches what other activities use
+  const auto bury = [&] {  // the engine drops unfinished messages, which touches state that other activities use
     const std::lock_guard lock(mutex_);
     activity.reset();
   };
@@ -208,9 +208,9 @@ void Driver::abandon(Task& task) {
   if (drivers_ > 0) waiter_.wake(Sleeper::caller);
 }
 
-/// After this, whatever is left to do is done when a bell rings.
+/// After this, what is left to do happens when a bell rings.
 void Driver::hand_over() {
-  set_duty();  // announces the helper before the look, so that nothing that comes after it is missed
+  set_duty();  // announces the helper before looking, so that nothing that arrives afterwards is missed
   const bool at_once = !ordered_.empty() && (waiter_.has_core_for_helper() || ordered_.front()->is_on_gpu());
   if (!at_once) advance_all(By::caller);
   if (on_duty_ && (at_once || waiter_.patience() < kNap)) waiter_.wake(Sleeper::helper);
@@ -255,7 +255,7 @@ void Driver::fail(const std::exception_ptr& error, const Call& call) {
   judge_.tell_launcher(error);
 }
 
-/// Does one thing with a task; true if that ended it, well or not.
+/// Calls `step` on a task; true if that ended it, successfully or not.
 template <class Step>
 bool Driver::ended(Task& task, Step step) {
   try {
@@ -268,7 +268,7 @@ bool Driver::ended(Task& task, Step step) {
   return true;
 }
 
-/// Goes through the tasks that are under way and takes out those that `step` ends.
+/// Calls `step` on every task in flight and removes those that it ends.
 template <class Step>
 void Driver::sweep(By who, Step step) {
   bool any = false;
@@ -276,7 +276,7 @@ void Driver::sweep(By who, Step step) {
   while (!ordered_.empty() && may_step(*ordered_.front()) && ended(*ordered_.front(), [&] { return step(*ordered_.front()); })) {
     ordered_.pop_front();
     any = true;
-    if (!ordered_.empty()) ordered_.front()->began = now();  // its turn begins here, and so does its deadline
+    if (!ordered_.empty()) ordered_.front()->began = now();  // its turn and its deadline begin here
     if (broken_) fail_all();
   }
   for (auto at = free_.begin(); at != free_.end();) {

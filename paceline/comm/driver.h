@@ -1,13 +1,13 @@
-// Drives a communicator's activities: in the thread of whoever waits for one, and in a helper's while nobody does.
+// Drives a communicator's activities: in the thread of a caller that waits for one, or in a helper thread while no caller waits.
 //
-// Collectives are driven one after the other, in the order of the calls; sends and receives all at once. Whatever fails, fails for good: a
-// collective that half the ranks left can not be mended, so every later call throws the first error again. The others hear of it at once,
-// and because of whom, even while this rank's caller computes: who waits for this rank waits in vain.
+// Collectives are driven one after the other, in the order of the calls; sends and receives all at once. A failure is permanent: a
+// collective that half the ranks have left cannot be repaired, so every later call throws the first error again. The other ranks are told
+// at once, with the culprit, even while this rank's caller computes: waiting for this rank is now futile.
 //
-// A rank usually computes on all its cores while operations are under way, so the helper must cost it little. It is never woken to begin
-// something: start() and done() go as far as they can without waiting, in the caller's thread, unless there is a core to spare for the
-// helper or the memory is a GPU's, which is waited for. It sleeps on while a caller waits, and drives himself. Else it is rung for by
-// peers: when something comes over a network or through a mailbox, and when a peer is about to sleep that may wait for it (shared/group.h).
+// A rank usually computes on all its cores while operations are in flight, so the helper must cost little. It is never woken to begin an
+// operation: start() and done() make what progress they can in the caller's thread without waiting, unless the helper has a core to itself
+// or the memory is a GPU's, which must be waited for. It stays asleep while a caller waits and drives. Otherwise peers wake it: when data
+// arrives over a network or in a mailbox, and when a peer that may be waiting for it is about to sleep (shared/group.h).
 #pragma once
 
 #include <deque>
@@ -25,22 +25,22 @@ namespace paceline::comm {
 class Driver {
  public:
   Driver(Waiter& waiter, const Judge& judge) : waiter_(waiter), judge_(judge) {}
-  /// Whoever still waits learns that the communicator is gone.
+  /// Threads that still wait get an error saying that the communicator is gone.
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  /// Until it is done. Throws PeerError at the call's deadline or when the rank it waits for is gone.
+  /// Waits until it is done. Throws PeerError at the call's deadline or when the rank it waits for is gone.
   void run(Activity& activity, const Call& call);
   void run(std::unique_ptr<Activity> activity, const Call& call);
   Work start(std::unique_ptr<Activity> activity, const Call& call);
 
  private:
   struct Task;
-  using By = Sleeper;  // who drives
+  using By = Sleeper;  // the thread that drives
 
-  /// Calls `look` until it says true: often at first, then whenever the bell rings. `check` is called a few times a second, with the time
-  /// that has passed, and may end it too. Both with the mutex held.
+  /// Calls `look` until it returns true: often at first, then whenever the bell rings. `check` is called a few times a second with the
+  /// elapsed time, and may end the wait too. Both are called with the mutex held.
   template <class Look, class Check>
   void wait_until(Look look, Check check);
   /// As above, driving all tasks meanwhile.
@@ -50,24 +50,24 @@ class Driver {
   void look();
   void abandon(Task& task);
 
-  // With the mutex held, as all below.
+  // This and everything below is called with the mutex held.
   template <class Step>
   bool ended(Task& task, Step step);
   template <class Step>
   void sweep(By who, Step step);
   void advance_all(By who);
   void check_all(By who);                                        // deadlines, and ranks that are gone
-  void fail(const std::exception_ptr& error, const Call& call);  // for good, and the others are told
+  void fail(const std::exception_ptr& error, const Call& call);  // permanently, and tells the other ranks
   void fail_all();
-  void set_duty();   // the helper is announced while it is on duty
-  void hand_over();  // what is left to do, to the helper
+  void set_duty();   // the helper's bell is announced while it is on duty
+  void hand_over();  // leaves the remaining work to the helper
   void finish(Task& task, const std::exception_ptr& error);
   bool idle() const { return ordered_.empty() && free_.empty(); }
 
   Waiter& waiter_;
   const Judge& judge_;
   std::mutex mutex_;                           // activities share their engine's state: one advances at a time
-  std::deque<std::shared_ptr<Task>> ordered_;  // collectives; the first is under way
+  std::deque<std::shared_ptr<Task>> ordered_;  // collectives; the first one is in flight
   std::list<std::shared_ptr<Task>> free_;      // sends and receives
   std::exception_ptr broken_;
   int drivers_ = 0;       // callers that drive the tasks

@@ -1,4 +1,4 @@
-// Types of elements, and how they are reduced.
+// Element types, and how they are reduced.
 #pragma once
 
 #include <cstdint>

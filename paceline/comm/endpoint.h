@@ -18,12 +18,12 @@ class Endpoint {
   virtual std::string engine() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// By rank: its host. What they are called says nothing; ranks of one host have the same.
+  /// The host of each rank. The numbers themselves mean nothing, except that ranks of one host have the same.
   virtual const std::vector<int>& hosts() const = 0;
   Topology topology() const { return topology_of(hosts()); }
   virtual Transport& transport() = 0;
   virtual Waiter& waiter() = 0;
-  /// The ranks of this host that share memory, in their order; null where they share none.
+  /// The ranks of this host that share memory, in rank order; null if they share none.
   virtual shared::Group* host_group() = 0;
   /// The endpoint of a group of `members` (ranks of this one, this rank among them). Collective among the members; `via` is the
   /// communicator over this endpoint, through which they agree on what they need.

@@ -45,7 +45,7 @@ constexpr Entry<Engine> kEngines[] = {
 #endif
 };
 
-/// What a build may lack, and what to do then.
+/// Engines that a build may lack, and what to do about it.
 constexpr struct {
   std::string_view key, library, mend;
 } kOptional[] = {
@@ -149,7 +149,7 @@ void CommConfig::describe(Section& section) {
   std::vector<std::string_view> engine_keys{"auto"}, algorithm_keys{"auto"};
   for (const auto& row : engines()) engine_keys.push_back(row.key);
   for (const auto& row : kOptional)
-    if (!has_engine(row.key)) engine_keys.push_back(row.key);  // a recipe may name it; check_for() says what is missing
+    if (!has_engine(row.key)) engine_keys.push_back(row.key);  // a recipe may still name it: check_for() then says what is missing
   for (const auto& row : schedule::algorithms()) algorithm_keys.push_back(row.key);
   section.field("engine", engine, "how ranks are carried; auto: the fastest that can").one_of(engine_keys);
   section
@@ -185,7 +185,7 @@ shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const Wor
       const auto value = store->wait(prefix + std::to_string(peer), deadline);
       if (!value)
         throw PeerError(peer, "connect", 0,
-                        fmt::format("rank {} did not come to the start within {:.0f} s; where it needs longer, raise comm.deadline_s", peer,
+                        fmt::format("rank {} did not reach the start within {:.0f} s; if it needs longer, raise comm.deadline_s", peer,
                                     seconds(deadline)));
       all.push_back(*value);
     }

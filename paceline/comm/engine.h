@@ -1,4 +1,4 @@
-// Engines: how ranks are carried. All that were compiled in coexist; one is chosen when a run starts, after it was asked what it can do.
+// Engines: what carries messages between ranks. All that were compiled in coexist; one is chosen when a run starts, by what it can do.
 #pragma once
 
 #include <memory>
@@ -16,17 +16,17 @@ std::string paceline_run(int ranks);
 struct Engine {
   /// This process's communicator in a world of processes. Null for engines whose ranks are threads.
   std::unique_ptr<Communicator> (*connect)(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) = nullptr;
-  /// The store through which its ranks meet, and tell one another later what they do; may be null where it can do without.
+  /// The store through which its ranks meet, and later report what they do; may be null for an engine that needs none.
   std::shared_ptr<Store> (*meet)(const World& world, Nanoseconds deadline) = connect_store;
-  /// What to start `ranks` processes with, before the program.
+  /// The command that starts `ranks` processes, to be put in front of the program.
   std::string (*launcher)(int ranks) = paceline_run;
   bool spans_hosts = false;
   bool on_gpu = false;  // a rank has a GPU of its own, by its number on its host, and its memory travels directly
 };
 
-/// Those of this build.
+/// The engines of this build.
 std::span<const Entry<Engine>> engines();
-/// The engine of this name. Throws ConfigError; for one that this build has not got it says what is missing and what to use instead.
+/// The engine of this name. Throws ConfigError; if this build lacks the engine, the error says what is missing and what to use instead.
 const Engine& engine_of(std::string_view key);
 
 }  // namespace paceline::comm

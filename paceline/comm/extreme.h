@@ -1,5 +1,5 @@
-// The least or the greatest of two numbers, the same bits whatever their order and grouping, so that ranks that combine in different orders
-// agree: a NaN wins over every number and always becomes the same NaN, and −0 becomes +0. One text, compiled for the CPU and for CUDA.
+// The minimum or maximum of two numbers, with the same bits whatever their order and grouping, so that ranks that combine in different
+// orders agree: a NaN wins over every number and always becomes the same NaN, and −0 becomes +0. One source for the CPU and CUDA.
 #pragma once
 
 #include <bit>
@@ -17,8 +17,8 @@
 
 namespace paceline::comm {
 
-/// x where the condition holds, else y; lane by lane where V is one of the compiler's vectors. Of a number's conditional the CPU's compiler
-/// makes a branch, and then no vectors of the loop around it, so bits are chosen by masks there.
+/// x where the condition holds, else y; lane by lane if V is one of the compiler's vectors. The CPU's compiler turns a scalar conditional
+/// into a branch and then does not vectorise the loop around it, so bits are selected by masks there.
 template <class Condition, class V>
 PACELINE_EXTREME V choose(Condition condition, V x, V y) {
 #if !defined(__CUDACC__)

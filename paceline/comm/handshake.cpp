@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 namespace handshake {
 namespace {
 
-/// Every part but the purpose has a fixed length, and the purpose ends with a zero: no two different lists of parts give one text.
+/// Every part but the purpose has a fixed length, and the purpose ends with a zero, so no two different lists of parts give the same text.
 std::string proof_of(std::string_view side, std::string_view key, std::string_view purpose, std::string_view server_nonce,
                      std::string_view client_nonce) {
   std::string text = "paceline ";
@@ -50,7 +50,7 @@ void Response::check(std::string_view proof) const {
 
 namespace {
 
-constexpr Nanoseconds kGreetingTime = 1s;  // a server of ours greets at once; over a slow link this is plenty
+constexpr Nanoseconds kGreetingTime = 1s;  // a server of ours greets at once, so this is plenty even over a slow link
 
 std::string receive_greeting(const Socket& socket, const Deadline& deadline) {
   try {

@@ -1,15 +1,15 @@
-// How two processes of a job prove to each other that they know its key, before either believes anything that the other says.
+// How two processes of a job prove to each other that they know its key, before either trusts anything that the other says.
 //
 //   server → client   greeting: magic and version, nonce S
 //   client → server   response: nonce C, HMAC-SHA-256(key; "client", purpose, S, C)
 //   server → client   proof:    HMAC-SHA-256(key; "server", purpose, S, C), or a refusal: as many zeros
 //
-// Nonces are 32 fresh random bytes, so a recorded conversation is of no use; both proofs name their side and the purpose ("store",
-// "parameter server"), so none can be reflected or carried to another transport. The key itself never travels. The server speaks first: a
-// client says nothing to a program that does not greet.
+// Nonces are 32 fresh random bytes, so a recorded conversation cannot be replayed; both proofs name their side and the purpose ("store",
+// "parameter server"), so neither can be reflected or reused on another transport. The key itself is never sent. The server speaks first:
+// a client sends nothing to a program that does not greet.
 //
-// All lengths are fixed and nothing is allocated by what a peer claims. This file knows bytes; Reception (reception.h) and authenticate()
-// know sockets. Where a connection is encrypted, TLS (tls.h) follows the proofs.
+// All lengths are fixed, and no allocation depends on what a peer claims. This file handles bytes; Reception (reception.h) and
+// authenticate() handle sockets. If a connection is encrypted, TLS (tls.h) follows the proofs.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@
 
 namespace paceline::comm {
 
-/// What a connection is for; a proof for one is worth nothing for another.
+/// What a connection is for; a proof for one purpose is not valid for another.
 inline constexpr std::string_view kForStore = "store", kForServers = "parameter server", kForServersOverTls = "parameter server over TLS";
 
 namespace handshake {
@@ -32,7 +32,7 @@ inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kGreetingBytes = kMagic.size() + kNonceBytes;
 inline constexpr std::size_t kResponseBytes = kNonceBytes + kHmacBytes;
 inline constexpr std::size_t kProofBytes = kHmacBytes;
-/// To a client with another key, so that it need not try again. One that is only late is hung up on, and may.
+/// Sent to a client with another key, so that it does not try again. A client that is only late is disconnected, and may try again.
 inline const std::string kRefusal(kProofBytes, '\0');
 
 /// The server's side of one connection.
@@ -41,10 +41,10 @@ class Challenge {
   Challenge(std::string_view key, std::string_view purpose);
 
   std::string greeting() const { return std::string(kMagic) + nonce_; }
-  /// The server's proof; nothing where the response was not made with the key for this greeting.
+  /// The server's proof; nothing if the response was not made with the key for this greeting.
   std::optional<std::string> answer(std::string_view response) const;
-  /// The same proof to a client whose response was made with the key for another purpose, so that it learns of its mistake from somebody
-  /// who knows the key; nothing where it was not.
+  /// The same proof for a client whose response was made with the key for another purpose, so that a server that knows the key can tell it
+  /// of its mistake; nothing if it was not.
   std::optional<std::string> correct(std::string_view response, std::string_view other_purpose) const;
 
  private:
@@ -54,11 +54,11 @@ class Challenge {
 /// The client's side of one connection.
 class Response {
  public:
-  /// Throws StrangerError where the greeting is not that of a server of this version. `other_purpose`: one that may be mistaken for ours.
+  /// Throws StrangerError if the greeting is not that of a server of this version. `other_purpose`: one that may be mistaken for ours.
   Response(std::string_view key, std::string_view purpose, std::string_view greeting, std::string_view other_purpose = {});
 
   const std::string& bytes() const { return bytes_; }
-  /// Throws StrangerError where this is not the proof of a server that knows the key, OtherPurposeError where it is for the other purpose.
+  /// Throws StrangerError if this is not the proof of a server that knows the key, OtherPurposeError if it is for the other purpose.
   void check(std::string_view proof) const;
 
  private:
@@ -67,26 +67,26 @@ class Response {
 
 }  // namespace handshake
 
-/// The other end of a connection is another program, another user's or another job's.
+/// The other end of a connection is another program, or belongs to another user or job.
 class StrangerError : public Error {
  public:
   using Error::Error;
 };
 
-/// The other end does not greet: it waits for us to speak first, as other programs do, or is stopped.
+/// The other end does not greet: it waits for us to speak first, as most programs do, or is stopped.
 class SilentError : public StrangerError {
  public:
   using StrangerError::StrangerError;
 };
 
-/// The other end knows the key, and expects connections of the other purpose.
+/// The other end knows the key, but expects connections of the other purpose.
 class OtherPurposeError : public StrangerError {
  public:
   using StrangerError::StrangerError;
 };
 
-/// The client's side of the handshake on a fresh connection. Throws StrangerError where the other end is not the job's server, and
-/// std::system_error where the connection fails or the deadline passes.
+/// The client's side of the handshake on a fresh connection. Throws StrangerError if the other end is not the job's server, and
+/// std::system_error if the connection fails or the deadline passes.
 void authenticate(const Socket& socket, std::string_view key, std::string_view purpose, const Deadline& deadline,
                   std::string_view other_purpose = {});
 

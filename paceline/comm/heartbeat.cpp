@@ -14,12 +14,12 @@ namespace paceline::comm {
 namespace {
 
 constexpr Nanoseconds kBeatInterval = std::chrono::milliseconds(250);
-constexpr Nanoseconds kBeatTransfer = std::chrono::seconds(1);  // of some bytes that have begun to arrive
+constexpr Nanoseconds kBeatTransfer = std::chrono::seconds(1);  // for a message that has begun to arrive
 
-/// Several beats fit into a limit, however short.
+/// Several beats fit into any limit, however short.
 Nanoseconds interval_for(Nanoseconds limit) { return limit.count() > 0 ? std::min(kBeatInterval, limit / 8) : kBeatInterval; }
 
-/// 0: a process of another host, of which nothing is known.
+/// 0: a process of another host, about which nothing is known.
 bool runs(pid_t process) {
   const std::optional<ProcessState> state = process_state(process);
   return state && state->runs();
@@ -53,7 +53,7 @@ void Heartbeat::run() {
   try {
     exchange_beats();
   } catch (const std::exception&) {
-    // The server is gone: rank 0 left or died, which whoever waits for it learns otherwise.
+    // The server is gone: rank 0 left or died, and ranks that wait for it learn of that in other ways.
   }
 }
 

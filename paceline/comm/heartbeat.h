@@ -1,5 +1,5 @@
-// Tells the store's server a few times a second that this process lives, and hears who was lost (verdict.h). If the server itself is
-// silent, rank 0, which keeps it, is lost.
+// Tells the store's server a few times a second that this process is alive, and learns which rank was lost (verdict.h). If the server
+// itself is silent, rank 0, which runs it, is lost.
 #pragma once
 
 #include <atomic>
@@ -13,17 +13,17 @@ namespace paceline::comm {
 
 class Heartbeat {
  public:
-  /// `socket`: a connection to the server that nobody else uses. `limit`: how long anybody may be silent; 0: for ever.
+  /// `socket`: a connection to the server that nothing else uses. `limit`: how long any rank may be silent; 0: for ever.
   Heartbeat(Socket socket, Nanoseconds limit);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
   std::optional<Loss> loss() const;
-  /// Who was last found to be the culprit of a failure, for those who can not ask the server any more.
+  /// The last culprit that was found, for callers that can no longer ask the server.
   std::optional<int> cause() const;
 
-  /// A verdict of the server, which other answers than those to beats may bring.
+  /// Takes in a verdict of the server, which may also come with answers to requests other than beats.
   void hear(const std::string& text);
 
  private:

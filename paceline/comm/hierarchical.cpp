@@ -60,7 +60,7 @@ void Hierarchical::step_out(Lane& lane) {
   schedule::Steps ring = schedule::algorithm_for("ring", schedule::Collective::allreduce)
                              .make.steps({.rank = rank_ / per_host, .size = ranks_ / per_host, .count = across.buffer.count});
   const Tag tag = first_tag_ + static_cast<Tag>(lane.chunk % kLanes);
-  // The division of a mean comes once, at the end of the way across.
+  // A mean is divided once, at the end of the exchange between hosts.
   lane.across.emplace(transport_, scratch_, std::move(ring), across, tag, op_.op == ReduceOp::mean ? ranks_ : 1, local, per_host);
   lane.stage = lane.across->advance() ? Lane::Stage::gather : Lane::Stage::across;
 }
@@ -78,7 +78,7 @@ shared::Direct Hierarchical::inside(const Lane& lane, Operation::Kind kind) cons
 }
 
 int Hierarchical::waits_for() const {
-  // Whoever is waited for inside makes all lanes wait in the end.
+  // A rank that is late inside the host delays all lanes in the end.
   const Lane& inner = lanes_[turn_];
   if (inner.inside) return inner.inside->waits_for();
   for (const Lane& lane : lanes_)

@@ -2,9 +2,9 @@
 // hosts: a reduce-scatter inside each host, a ring of the ranks that have the same place in their hosts, each with its slice, and an
 // all-gather inside.
 //
-// Chunks go along a few lanes, chunk c along lane c mod lanes, one after the other in each. Inside a host there is one collective at a
-// time, and all its ranks must begin them in the same order: the lanes take turns, and in its turn a lane gathers the chunk that came from
-// across and reduces its next one.
+// Chunks travel along a few lanes, chunk c along lane c mod lanes, one after the other in each. Inside a host there is one collective at a
+// time, and all its ranks must begin them in the same order: the lanes take turns, and in its turn a lane gathers the chunk that arrived
+// from other hosts and reduces its next one.
 //
 // Invariant: the chunks are the schedule's. Element i of a chunk is combined inside its host in the order owner, owner + 1, …
 // (shared/direct.h), then across hosts in the order of the ring (schedule/passes/ring.h); owner and ring block are parts of the chunk. So

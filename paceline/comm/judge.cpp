@@ -9,11 +9,11 @@
 namespace paceline::comm {
 namespace {
 
-// Before one looks beyond the rank that one waits for: what the dead have done already may be enough.
+// How long to wait before looking beyond the rank that is waited for: what a dead rank did before it died may be enough.
 constexpr Nanoseconds kLongWait = std::chrono::seconds(2);
 
-/// A rank of the collective that died, and how that is known. Whom one waits for may live and not have come yet, and once it comes it will
-/// wait for the dead as well.
+/// A rank of the collective that died, and how that is known. The rank that is waited for may be alive and merely late, but when it arrives
+/// it will wait for the dead one as well.
 std::pair<int, std::string> dead_rank(const Call& call, Waiter& waiter) {
   for (int other = 0; other < call.ranks; ++other)
     if (other != call.rank)
@@ -63,8 +63,8 @@ bool Judge::check(Activity& activity, const Call& call, Nanoseconds waited, Wait
   const std::string reason = peer < 0 ? "" : waiter.gone(peer);
   const int culprit = peer < 0 ? -1 : waiter.culprit_of(peer);
   if (!reason.empty() || culprit >= 0) {
-    if (advance(activity, call, waiter)) return true;  // it did its part before
-    if (activity.waits_for() != peer) return false;    // and this goes on
+    if (advance(activity, call, waiter)) return true;  // the peer did its part before it was gone
+    if (activity.waits_for() != peer) return false;    // so this continues
     if (culprit >= 0) follow(peer, culprit, call);
     accuse({peer, reason, true}, call);
   }
@@ -77,7 +77,7 @@ bool Judge::check(Activity& activity, const Call& call, Nanoseconds waited, Wait
   return false;
 }
 
-/// A collective needs everybody: whoever is not of its group is waited for by somebody who is. A message needs its peer.
+/// A collective needs every rank: some rank of its group may be waiting for one outside it. A message needs its peer.
 void Judge::check_loss(const Call& call, int peer) const {
   const std::optional<Loss> loss = store_ ? store_->loss() : std::nullopt;
   if (!loss) return;
@@ -88,7 +88,7 @@ void Judge::check_loss(const Call& call, int peer) const {
                    loss->silent);
 }
 
-/// The peer gave up, and the store has decided because of whom before the peer said so.
+/// The peer gave up; the store had decided who is to blame before the peer said so.
 void Judge::follow(int peer, int culprit, const Call& call) const {
   const std::string because = culprit == name(peer) ? "" : fmt::format(" because of rank {}", culprit);
   const char* own = culprit == own_name() ? "; the others gave up on this rank: it came too late, or called something else" : "";
@@ -96,7 +96,7 @@ void Judge::follow(int peer, int culprit, const Call& call) const {
                   fmt::format("{} gave up{}{}{}", who(peer), because, in(call), own));
 }
 
-/// What follows where the accused is not the culprit.
+/// The rest of the message, where the accused is not the culprit.
 std::string Judge::beyond(int accused, int culprit) const {
   if (culprit == name(accused)) return {};
   if (culprit == own_name()) return "; the others gave up on this rank: it came too late, or called something else";
@@ -106,14 +106,14 @@ std::string Judge::beyond(int accused, int culprit) const {
 void Judge::accuse(const Accused& accused, const Call& call) const {
   const int name_of_accused = name(accused.rank);
   int culprit = name_of_accused;
-  // What an engine says of a peer may begin with its name already.
+  // An engine's text about a peer may already begin with its name.
   std::string text = accused.why.starts_with("rank ") ? accused.why : fmt::format("{} {}", who(accused.rank), accused.why);
   if (text.find("(sequence ") == std::string::npos) text += in(call);
   if (store_ && culprit >= 0) {
     std::optional<int> found;
     try {
       found = store_->culprit(own_name(), name_of_accused, accused.is_gone);
-    } catch (const PeerError&) {  // nobody answers
+    } catch (const PeerError&) {  // no answer
       found = store_->cause();
     }
     check_loss(call, accused.rank);
@@ -130,7 +130,7 @@ void Judge::tell_launcher(const std::exception_ptr& error) const {
     std::rethrow_exception(error);
   } catch (const PeerError& problem) {
     paceline::tell_launcher(problem, run_size_);
-  } catch (...) {  // its own, which its end tells
+  } catch (...) {  // an error of its own, which is reported when it ends
   }
 }
 

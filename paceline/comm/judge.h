@@ -1,6 +1,6 @@
-// Finds out why an operation can never end, and because of whom. Engines report what they see of the rank that is waited for; the store
-// decides who is to blame (verdict.h); this turns both into the PeerError that the caller gets. Its ranks are always those of the run, of
-// which a group may be a part.
+// Finds out why an operation can never end, and which rank is the cause. Engines report what they see of the rank that is waited for; the
+// store decides who is to blame (verdict.h); this turns both into the PeerError that the caller gets. The error always names ranks of the
+// run, even if the group is only a part of it.
 #pragma once
 
 #include <memory>
@@ -25,30 +25,30 @@ struct Call {
 /// The ranks of a group, and the store that they share with all others of the run.
 class Judge {
  public:
-  /// `store` may be null: then whoever is waited for is to blame.
+  /// `store` may be null: then the rank that is waited for is to blame.
   Judge(std::shared_ptr<Store> store, int rank, int ranks);
-  /// Of a group of `members`; `place` is this rank's among them.
+  /// For a group of `members`; `place` is this rank's index among them.
   Judge of_group(const std::vector<int>& members, int place) const;
 
   int name(int rank) const { return rank < 0 ? rank : names_[static_cast<std::size_t>(rank)]; }
   int own_name() const { return name(rank_); }
   std::string who(int rank) const;  ///< "rank 2", or "rank 2 (0 of its group)"
 
-  /// Goes on; what an engine throws about a peer leaves as this judge's verdict.
+  /// Advances the activity; turns what an engine throws about a peer into this judge's error.
   bool advance(Activity& activity, const Call& call, Waiter& waiter) const;
-  /// Throws PeerError if the activity can never be done: too late, or a rank that it needs is gone, lost or gave up. True if it is done
-  /// after all.
+  /// Throws PeerError if the activity can never be done: its deadline passed, or a rank that it needs is gone, was lost or gave up. Returns
+  /// true if it is done after all.
   bool check(Activity& activity, const Call& call, Nanoseconds waited, Waiter& waiter) const;
-  /// Throws where a rank was lost that this call cannot do without; `peer`: whom it waits for.
+  /// Throws if a rank was lost that this call needs; `peer`: the rank it waits for.
   void check_loss(const Call& call, int peer) const;
-  /// Tells the launcher, if there is one, whom an error blames.
+  /// Tells the launcher, if there is one, which rank an error blames.
   void tell_launcher(const std::exception_ptr& error) const;
 
  private:
   struct Accused {
     int rank = -1;         // of the group
     std::string why;       // "did not come within 30 s"
-    bool is_gone = false;  // it has said all that it will ever say
+    bool is_gone = false;  // nothing more will come from it
   };
   [[noreturn]] void accuse(const Accused& accused, const Call& call) const;
   [[noreturn]] void follow(int peer, int culprit, const Call& call) const;

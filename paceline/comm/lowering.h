@@ -1,7 +1,7 @@
 // The paths that execute a schedule in one pass, on memory that the ranks of a host share (schedule::Lowering). One row for each algorithm
-// that declares a lowering; whatever has none, or is not covered by it, is executed step by step (step_runner.h).
+// that declares a lowering; everything else is executed step by step (step_runner.h).
 //
-// Invariant: a path makes the additions of its schedule in the schedule's order, so that it gives the schedule's bits, and sends the
+// Invariant: a path performs the additions of its schedule in the schedule's order, so that it gives the schedule's bits, and sends the
 // schedule's messages between hosts. tests/comm/lowering_test.cpp holds both against the steps.
 #pragma once
 
@@ -17,9 +17,9 @@ struct LoweringSite {
   Scratch& scratch;
   shared::Group& host;  // the ranks of this host
   const Operation& operation;
-  const schedule::Problem& problem;  // that the lowering covers
+  const schedule::Problem& problem;  // one that the lowering covers
   std::int64_t sequence;
-  Tag first_tag;  // of Hierarchical::kLanes
+  Tag first_tag;  // of Hierarchical::kLanes tags
 };
 
 using Lower = std::unique_ptr<Activity> (*)(const LoweringSite& site);

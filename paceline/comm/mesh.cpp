@@ -30,7 +30,7 @@ int nearest_divisor(int ranks, std::int64_t wanted) {
   return size;
 }
 
-/// Sizes near these that multiply to the number of ranks: the chattiest axis keeps what it can.
+/// Sizes near these whose product is the number of ranks: the axis that communicates most keeps what it can.
 MeshSizes nearest(MeshSizes sizes, int ranks) {
   sizes.tensor = nearest_divisor(ranks, sizes.tensor);
   sizes.pipeline = nearest_divisor(ranks / sizes.tensor, sizes.pipeline);
@@ -45,7 +45,7 @@ std::vector<int> numbered(std::vector<int> hosts) {
   return hosts;
 }
 
-/// Ranks host by host; empty where they are so already.
+/// Ranks ordered host by host; empty if they already are.
 std::vector<int> host_by_host(const std::vector<int>& hosts) {
   if (std::ranges::is_sorted(hosts)) return {};
   std::vector<int> order(hosts.size());

@@ -3,12 +3,12 @@
 //   Mesh mesh(*comm, {.pipeline = 2, .tensor = 4});       // data takes the rest
 //   mesh.data().run(allreduce(gradients));                 // among the ranks that hold the same stage and the same slice of it
 //
-// Whoever works along an axis asks its communicator for rank and size; nobody but Mesh knows how ranks are numbered. An axis of one is a
+// Code that works along an axis asks its communicator for rank and size; only Mesh knows how ranks are numbered. An axis of size one is a
 // communicator of one.
 //
 // Neighbours on the tensor axis are neighbours among the ranks of a host, because tensor parallelism exchanges activations in every layer
-// and waits for them. Data comes next: it moves every gradient once a step. Pipeline stages lie farthest apart: only the activations at a
-// stage's border cross, between two ranks, while other micro-batches compute.
+// and waits for them. Data comes next: it moves every gradient once per step. Pipeline stages lie farthest apart: only the activations at
+// a stage's border cross, between two ranks, while other micro-batches compute.
 #pragma once
 
 #include <memory>
@@ -24,15 +24,14 @@ enum class Axis : std::uint8_t { data, pipeline, tensor };
 inline constexpr Axis kAxes[] = {Axis::data, Axis::pipeline, Axis::tensor};
 std::string_view name_of(Axis axis);
 
-/// How many ranks lie along each axis. 0: the rest, which one axis may have.
+/// How many ranks lie along each axis. 0 means the rest; at most one axis may have it.
 struct MeshSizes {
   int data = 0, pipeline = 1, tensor = 1;
   bool operator==(const MeshSizes&) const = default;
 };
-/// The sizes with the rest filled in. ConfigError where they do not multiply to the number of ranks.
+/// The sizes with the rest filled in. ConfigError if their product is not the number of ranks.
 MeshSizes resolved(MeshSizes sizes, int ranks);
-/// "data=2,tensor=4", in any order; axes that are left out have the size that they have in MeshSizes. ConfigError where it says anything
-/// else.
+/// Parses "data=2,tensor=4", in any order; axes that are left out have their default size in MeshSizes. ConfigError for anything else.
 MeshSizes parse_mesh(std::string_view text);
 
 /// A rank's index along each axis.
@@ -44,7 +43,7 @@ struct MeshPlace {
 class Mesh {
  public:
   /// Collective, unless all ranks lie along the data axis: then it costs nothing, and data() is `everyone` itself, which outlives the mesh.
-  /// Throws ConfigError where the sizes do not multiply to the number of ranks, or differ from rank to rank.
+  /// Throws ConfigError if the product of the sizes is not the number of ranks, or the sizes differ from rank to rank.
   explicit Mesh(Communicator& everyone, const MeshSizes& sizes = {});
 
   Communicator& everyone() const { return *everyone_; }
@@ -54,11 +53,11 @@ class Mesh {
   Communicator& axis(Axis axis) const { return *axes_[static_cast<std::size_t>(axis)]; }
 
   const MeshSizes& sizes() const { return sizes_; }
-  /// Where a rank of everyone() sits, and who sits at a place.
+  /// The place of a rank of everyone(), and the rank at a place.
   MeshPlace place_of(int rank) const;
   int rank_at(const MeshPlace& place) const;
 
-  /// Who is where: a line for the sizes, then one for each group of the tensor axis with its ranks and hosts.
+  /// A picture of the mesh: one line for the sizes, then one for each group of the tensor axis with its ranks and hosts.
   std::string describe() const;
 
  private:

@@ -1,5 +1,5 @@
-// What ranks ask of one another. Every call is one Operation, so that engines and decorators have one function to write and nothing to
-// forget.
+// What a rank asks of a communicator. Every call is one Operation, so that engines and decorators implement a single function and cannot
+// forget one.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Operation {
 
   Kind kind = Kind::barrier;
   Buffer buffer;
-  Buffer input;  // all_to_all reads here
+  Buffer input;  // all_to_all reads from here
   ReduceOp op = ReduceOp::sum;
   int root = 0;             // broadcast, reduce
   int peer = 0;             // send, receive
@@ -32,8 +32,8 @@ std::string_view name_of(Operation::Kind kind);
 /// "allreduce of 1024 fp32" …, for messages.
 std::string describe(const Operation& operation);
 
-/// The deadline of whoever waits for something that takes as long as it takes: a disk, or what another rank does by itself. That a rank is
-/// gone is noticed all the same.
+/// The deadline for waits of unknown length: for a disk, or for something that another rank does on its own. A rank that is gone is
+/// noticed all the same.
 inline constexpr Nanoseconds kUntilTheEnd = std::chrono::hours(24 * 365);
 
 struct Options {
@@ -43,7 +43,7 @@ struct Options {
   Nanoseconds deadline{0};
 };
 
-// What the buffers hold before and after is said in schedule/schedule.h.
+// schedule/schedule.h says what the buffers hold before and after.
 Operation allreduce(Buffer buffer, const Options& options = {});
 Operation reduce_scatter(Buffer buffer, const Options& options = {});
 Operation all_gather(Buffer buffer, const Options& options = {});

@@ -24,14 +24,14 @@ using Kind = Operation::Kind;
 
 constexpr Tag kCollectiveTags = Tag{1} << 32;  // a user's tags lie below
 
-/// The first of a collective's own tags, of which each has Hierarchical::kLanes. They come again after a billion collectives, when nobody
-/// is left in the first.
+/// The first of a collective's own tags, of which each has Hierarchical::kLanes. They repeat after a billion collectives, when no rank is
+/// left in the first.
 Tag tags_of(const Call& call) {
   const auto number = static_cast<std::uint32_t>(call.sequence) % (std::uint32_t{1} << 30);
   return kCollectiveTags + static_cast<Tag>(number) * Hierarchical::kLanes;
 }
 
-/// A send or a receive. Posted when it is first driven: only then the engine is this thread's alone.
+/// A send or a receive. It is posted when it is first driven: only then does this thread have the engine to itself.
 class Message final : public Activity {
  public:
   Message(Transport& transport, const Operation& operation) : transport_(transport), op_(operation) {}
@@ -61,7 +61,7 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Endpoint> endpoint, const Com
 
 void RankCommunicator::run(const Operation& operation) {
   const Call call = prepare(operation);
-  if (is_direct(call.operation)) {  // no allocation on the shortest way
+  if (is_direct(call.operation)) {  // no allocation on the fast path
     shared::Direct direct(*endpoint_->host_group(), call.operation, call.sequence);
     driver_.run(direct, call);
   } else {
@@ -102,8 +102,8 @@ Call RankCommunicator::prepare(const Operation& operation) {
           fmt::format("{}: hierarchical needs the ranks of a host side by side, and as many on every host but the last; start them with "
                       "mpirun --map-by slot, or use another algorithm",
                       describe(op)));
-    if (!is_direct(op)) schedule::algorithm_for(op.algorithm, op.collective());  // or it says which there are
-    call.sequence = ++collectives_;  // last: ranks whose calls were refused must count like those that made none
+    if (!is_direct(op)) schedule::algorithm_for(op.algorithm, op.collective());  // throws with the list of algorithms if there is none
+    call.sequence = ++collectives_;                                              // last: a call that was refused must not be counted
   } else {
     call.sequence = ++messages_;
   }
@@ -172,7 +172,7 @@ std::string RankCommunicator::choose(const Operation& op) {
   std::string& choice = choices_[{op.kind, bytes}];
   if (choice.empty()) {
     std::int64_t count = bytes / element;
-    if (op.kind == Kind::all_to_all) count = (count + size() - 1) / size() * size();  // parts of one size
+    if (op.kind == Kind::all_to_all) count = (count + size() - 1) / size() * size();  // parts of equal size
     problem.count = count;
     choice = schedule::cheapest(*costs_, problem, element);
   }

@@ -17,11 +17,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMaxGuests = 128;
-constexpr Nanoseconds kGuestTime = 2s;  // in which a guest proves itself
-constexpr Nanoseconds kGrace = 25ms;    // before which nobody has to leave for others: a peer of ours may be a long link away
-constexpr int kBurst = 8;               // connections that are taken within kBreath: a flood must not take a core from the job
+constexpr Nanoseconds kGuestTime = 2s;  // for a guest to prove itself
+constexpr Nanoseconds kGrace = 25ms;    // before this, no guest has to make room for others: a peer of ours may be behind a slow link
+constexpr int kBurst = 8;               // connections accepted per kBreath: a flood must not take a core from the job
 constexpr Nanoseconds kBreath = 5ms;
-constexpr Nanoseconds kLineEvery = 1s;  // about refusals
+constexpr Nanoseconds kLineEvery = 1s;  // log lines about refusals
 constexpr Nanoseconds kNoDescriptors = 50ms;
 
 }  // namespace
@@ -44,7 +44,7 @@ Reception::Reception(Socket listener, std::string key, std::string_view purpose,
       mistake_(mistake),
       breath_(kBreath) {
   if (!stop_) throw std::system_error(errno, std::system_category(), "eventfd");
-  hmac_sha256(key_, purpose_);  // a build that cannot must say so here, not in the thread
+  hmac_sha256(key_, purpose_);  // a build without HMAC must throw here, not in the thread
   thread_ = std::thread([this] { serve(); });
 }
 
@@ -87,7 +87,7 @@ bool Reception::accept_some() {
     if (guests_.size() >= kMaxGuests && !guests_.front().grace.passed()) return true;
     auto [socket, peer] = accept_from(listener_);
     if (!socket) {
-      // Without descriptors the caller stays in the queue, and the loop must not spin on it.
+      // Without a free descriptor the connection stays in the queue, and the loop must not spin on it.
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) std::this_thread::sleep_for(kNoDescriptors);
       return false;
     }
@@ -104,7 +104,7 @@ void Reception::take_in(Socket socket, std::string peer) {
   }
   Guest guest{std::move(socket), std::move(peer), handshake::Challenge(key_, purpose_), {}};
   const std::string greeting = guest.challenge.greeting();
-  // A fresh connection takes this much without waiting; a peer whose does not is none of ours.
+  // A fresh connection takes this much without blocking; if it does not, the peer is not one of ours.
   if (::send(guest.socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == std::ssize(greeting))
     guests_.push_back(std::move(guest));
 }

@@ -1,9 +1,9 @@
-// Takes connections at a listener, and lets in those whose peer proves that it knows the job's key (handshake.h).
+// Accepts connections at a listener, and admits those whose peer proves that it knows the job's key (handshake.h).
 //
-// One thread, one poll(). What a stranger can take is bounded: kMaxGuests connections that have not proved anything yet, a few hundred
-// bytes and kGuestTime each. When they are too many the oldest leaves, inside the accept loop, so that a flood holds no descriptors. It has
-// had kGrace by then, so that a peer of ours, which needs as long as its link, still gets through; the others wait in the system's queue.
-// Whoever is refused costs one line in the log, and a flood one line a second.
+// One thread, one poll(). What strangers can take is bounded: kMaxGuests connections that have not proved anything yet, with a few hundred
+// bytes and kGuestTime each. When there are too many, the oldest is dropped inside the accept loop, so that a flood holds no descriptors.
+// It has had kGrace by then, so that a peer of ours still gets through over a slow link; the others wait in the system's queue.
+// A refusal costs one line in the log, and a flood one line per second.
 #pragma once
 
 #include <functional>
@@ -19,13 +19,13 @@ namespace paceline::comm {
 
 class Reception {
  public:
-  /// Gets a connection whose peer has proved itself; called in the reception's thread, so it must not block. `peer`: its address.
+  /// Called with a connection whose peer has proved itself, in the reception's thread, so it must not block. `peer`: its address.
   using Admit = std::function<void(Socket socket, const std::string& peer)>;
 
-  /// Connections that clients may take for those of this reception. Who knows the key and makes that mistake is told, and refused with
-  /// `why`.
+  /// A kind of connection that clients may confuse with this reception's. A client that knows the key and makes that mistake is refused
+  /// with `why`.
   struct Mistake {
-    std::string_view purpose;  // none: no such mistake
+    std::string_view purpose;  // empty: no such mistake is possible
     const char* why;
   };
 
@@ -44,7 +44,7 @@ class Reception {
   };
 
   void serve();
-  bool accept_some();  // true: others wait, and may for a moment
+  bool accept_some();  // true: others are waiting, and may wait a moment longer
   void take_in(Socket socket, std::string peer);
   void hear(Guest& guest);
   void refuse(Guest& guest);
@@ -57,8 +57,8 @@ class Reception {
   const Admit admit_;
   const Mistake mistake_;
   std::list<Guest> guests_;  // oldest first
-  Deadline breath_;          // until then …
-  int taken_ = 0;            // … so many were taken
+  Deadline breath_;          // until then,
+  int taken_ = 0;            // this many were accepted
   Refusals refusals_;
   std::thread thread_;  // last: it uses all of the above
 };

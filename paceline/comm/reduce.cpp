@@ -12,7 +12,7 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::int64_t kBlock = 1024;  // elements that stay in the first cache while several inputs are added to them
+constexpr std::int64_t kBlock = 1024;  // elements that stay in the L1 cache while several inputs are added to them
 
 template <class T>
 constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
@@ -48,7 +48,7 @@ void combine_two(T* into, const T* from, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) into[i] = combined<op>(into[i], from[i]);
 }
 
-// Two inputs and two results, element by element: both results leave from the register that holds the sum.
+// Two inputs and two results, element by element: both results are stored from the register that holds the sum.
 template <ReduceOp op, class T>
 void combine_pair(const T* a, const T* b, T* x, T* y, std::int64_t count, int divisor) {
   if (divisor == 1) {
@@ -66,7 +66,7 @@ void divide_by(T* values, std::int64_t count, int divisor) {
   for (std::int64_t i = 0; i < count; ++i) values[i] = divided(values[i], divisor);
 }
 
-/// Elements [begin, end), block by block through the first cache.
+/// Elements [begin, end), block by block through the L1 cache.
 template <ReduceOp op, class T>
 void combine_blocks(std::span<const void* const> in, std::span<void* const> out, std::int64_t begin, std::int64_t end, int divisor) {
   T block[kBlock];
@@ -80,18 +80,18 @@ void combine_blocks(std::span<const void* const> in, std::span<void* const> out,
 }
 
 /// As many elements as make whole cache lines, line by line through registers: three times as fast for four inputs as through a block in
-/// the cache, whose loads and stores outnumber those of the inputs. Returns how many that are. The pointers come in spans, or in arrays of
-/// the function's own, which no store through them can change: those stay in registers.
+/// the cache, whose loads and stores outnumber those of the inputs. Returns the number of elements done. The pointers come in spans, or in
+/// local arrays, which no store through them can change: those stay in registers.
 template <ReduceOp op, class T, class Inputs, class Outputs>
 std::int64_t combine_lines(const Inputs in, const Outputs out, std::int64_t count, int divisor) {
   using Word =
       typename std::conditional_t<std::is_integral_v<T> && op == ReduceOp::sum, std::make_unsigned<T>, std::type_identity<T>>::type;
   using Vector [[gnu::vector_size(16)]] = Word;
-  constexpr int kVectors = 4;  // of a line
+  constexpr int kVectors = 4;  // per cache line
   constexpr std::int64_t kLanes = sizeof(Vector) / sizeof(T), kLine = kVectors * kLanes;
   const std::int64_t whole = count - count % kLine;
   for (std::int64_t begin = 0; begin < whole; begin += kLine) {
-    // By copies of one vector each, which are plain loads and stores: the buffers need not be aligned.
+    // Copies of one vector each compile to plain loads and stores, and the buffers need not be aligned.
     const auto load = [&](const void* from, int v) {
       Vector loaded;
       std::memcpy(&loaded, static_cast<const T*>(from) + begin + v * kLanes, sizeof(loaded));
@@ -126,12 +126,12 @@ std::int64_t combine_lines(const Inputs in, const Outputs out, std::int64_t coun
 
 template <ReduceOp op, class T>
 void combine_many(std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor) {
-  // Two ranks are the commonest case on one host. A line of both inputs is read before a line of each result is written: a fifth faster in
-  // the second cache than with the results written in turns.
+  // Two ranks are the most common case on one host. Reading a line of both inputs before writing a line of each result is a fifth faster in
+  // the L2 cache than writing the results in turns.
   const bool pair = in.size() == 2 && out.size() == 2;
   std::int64_t done = 0;
   if constexpr (std::is_arithmetic_v<T>) {
-    // A mean of integers is cut towards zero from a wider type, one by one.
+    // A mean of integers is truncated towards zero from a wider type, one by one.
     if (std::is_floating_point_v<T> || divisor == 1)
       done = pair ? combine_lines<op, T>(std::array{in[0], in[1]}, std::array{out[0], out[1]}, count, divisor)
                   : combine_lines<op, T>(in, out, count, divisor);

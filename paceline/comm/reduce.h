@@ -8,13 +8,13 @@
 
 namespace paceline::comm {
 
-/// into[i] = into[i] ⊕ from[i]. `mean` adds; divide() ends it.
+/// into[i] = into[i] ⊕ from[i]. `mean` only adds; divide() completes it.
 void combine(DType dtype, ReduceOp op, void* into, const void* from, std::int64_t count);
 
 /// out[i] = (in₀[i] ⊕ in₁[i] ⊕ …) ÷ divisor for every out, in one pass over memory. An out may be one of the ins, at the same address.
 void combine_all(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out, std::int64_t count, int divisor);
 
-/// values[i] = values[i] ÷ divisor; integers are cut towards zero.
+/// values[i] = values[i] ÷ divisor; integers are truncated towards zero.
 void divide(DType dtype, void* values, std::int64_t count, int divisor);
 
 }  // namespace paceline::comm

@@ -14,8 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Nanoseconds kTlsTime = 2s;        // for a handshake
-constexpr Nanoseconds kFarewell = 1s;       // for last words, to a peer that does not read them
-constexpr Nanoseconds kLastMoment = 250ms;  // for those of all, when the relay ends
+constexpr Nanoseconds kFarewell = 1s;       // to deliver the last bytes to a peer that does not read them
+constexpr Nanoseconds kLastMoment = 250ms;  // to deliver the last bytes of all connections when the relay ends
 constexpr std::size_t kRead = 64 << 10;
 constexpr short kIn = POLLIN | POLLHUP | POLLERR;
 
@@ -25,7 +25,7 @@ struct Outbox {
   std::size_t sent = 0;
 
   std::size_t pending() const { return bytes.size() - sent; }
-  /// Sends what the socket takes. False: it is broken.
+  /// Sends as much as the socket takes. False if it is broken.
   bool flush(const Socket& socket) {
     while (pending() > 0) {
       const ssize_t now = ::send(socket.get(), bytes.data() + sent, pending(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -40,7 +40,7 @@ struct Outbox {
   }
 };
 
-/// What a socket has now; nothing: its peer has closed, or it broke.
+/// What a socket has to read now; nothing if its peer has closed it or it broke.
 std::optional<std::string_view> read_now(const Socket& socket, std::array<char, kRead>& into) {
   const ssize_t got = ::recv(socket.get(), into.data(), into.size(), MSG_DONTWAIT);
   if (got > 0) return std::string_view(into.data(), static_cast<std::size_t>(got));
@@ -52,12 +52,12 @@ std::optional<std::string_view> read_now(const Socket& socket, std::array<char, 
 
 struct Relay::Passage {
   TlsSession tls;
-  Socket network, local;  // no local one before the handshake is over
+  Socket network, local;  // no local one until the handshake is over
   Admit admit;
   Refuse refuse;
   Outbox to_network, to_local;
-  bool ending = false;                           // one side has closed: what is on its way is delivered, nothing more is read
-  std::optional<Deadline> until = std::nullopt;  // for the handshake, or for the last words
+  bool ending = false;                           // one side has closed: what is in flight is delivered, nothing more is read
+  std::optional<Deadline> until = std::nullopt;  // for the handshake, or for the last bytes
   bool closed = false;
 
   bool wants_network() const { return !ending && to_local.pending() < kRelayBuffer; }
@@ -70,12 +70,13 @@ struct Relay::Passage {
  private:
   static pollfd entry(const Socket& socket, bool reads, const Outbox& outbox) {
     const int events = (reads ? POLLIN : 0) | (outbox.pending() > 0 ? POLLOUT : 0);
-    return {events != 0 ? socket.get() : -1, static_cast<short>(events), 0};  // poll() would tell of a hang-up unasked, again and again
+    return {events != 0 ? socket.get() : -1, static_cast<short>(events),
+            0};  // poll() would report a hang-up again and again without being asked
   }
   void hear_network();
   void hear_local();
   void shake_hands();
-  void end(Outbox& moot);  // what nobody would read any more
+  void end(Outbox& moot);  // `moot`: bytes that nobody would read any more
   void close(const std::string& why);
 };
 
@@ -124,7 +125,7 @@ void Relay::Passage::shake_hands() {
   } catch (const std::system_error& error) {
     return close(error.code().message());
   }
-  for (std::string plain; !(plain = tls.read(kRead)).empty();) to_local.bytes += plain;  // came with the end of the handshake
+  for (std::string plain; !(plain = tls.read(kRead)).empty();) to_local.bytes += plain;  // arrived with the end of the handshake
 }
 
 void Relay::Passage::end(Outbox& moot) {
@@ -157,7 +158,7 @@ void Relay::receive(TlsSession session, Socket network, Admit admit, Refuse refu
 Socket Relay::carry(TlsSession session, Socket network) {
   auto [ours, theirs] = socket_pair();
   auto passage = std::make_unique<Passage>(Passage{std::move(session), std::move(network), std::move(ours), {}, {}, {}, {}});
-  for (std::string plain; !(plain = passage->tls.read(kRead)).empty();) passage->to_local.bytes += plain;  // came with the welcome
+  for (std::string plain; !(plain = passage->tls.read(kRead)).empty();) passage->to_local.bytes += plain;  // arrived with the welcome
   add(std::move(passage));
   return std::move(theirs);
 }

@@ -1,11 +1,11 @@
-// Carries bytes between connections that are encrypted (tls.h) and programs' own sockets, which are not.
+// Carries bytes between encrypted connections (tls.h) and the plain sockets of a program.
 //
 // gRPC cannot take over a connection that is to be encrypted, so it gets one end of a socket pair, and the relay has the other end and the
-// connection. One thread, one poll(), and at most kRelayBuffer bytes each way for each connection: where one side does not read, the other
-// is not read from. A connection ends as a whole: when either side has closed, what it had said is delivered, and both are closed.
+// connection. One thread, one poll(), and at most kRelayBuffer bytes per direction of a connection: if one side does not read, the other
+// is not read from. A connection ends as a whole: when either side has closed, what it had sent is delivered, and both are closed.
 //
-// Nobody is waited for for ever: a handshake has kTlsTime, the delivery of last words kFarewell. In between a connection may be idle;
-// whether its peer still lives is gRPC's to find out, and TCP's.
+// No wait is unbounded: a handshake has kTlsTime, the delivery of the last bytes kFarewell. In between a connection may be idle; gRPC and
+// TCP find out whether its peer is still alive.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ inline constexpr std::size_t kRelayBuffer = 256 << 10;
 
 class Relay {
  public:
-  /// Both are called in the relay's thread, and must not block. `plain`: an end of a socket pair, with what the peer says.
+  /// Both are called in the relay's thread, and must not block. `plain`: one end of a socket pair, which carries what the peer sends.
   using Admit = std::function<void(Socket plain)>;
   using Refuse = std::function<void(const std::string& why)>;
 
@@ -33,9 +33,9 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  /// The server's handshake, and then the connection; a client that fails in it is refused.
+  /// Performs the server's handshake, then carries the connection; a client that fails the handshake is refused.
   void receive(TlsSession session, Socket network, Admit admit, Refuse refuse);
-  /// A connection whose handshake is over; returns the plain end of it. Throws std::system_error.
+  /// Carries a connection whose handshake is over; returns its plain end. Throws std::system_error.
   Socket carry(TlsSession session, Socket network);
 
   std::size_t size() const { return size_; }  ///< connections that it has now
@@ -53,7 +53,7 @@ class Relay {
   std::atomic<bool> stop_ = false;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Passage>> new_;
-  std::list<std::unique_ptr<Passage>> passages_;  // the thread's
+  std::list<std::unique_ptr<Passage>> passages_;  // only the thread uses them
   std::thread thread_;                            // last: it uses all of the above
 };
 

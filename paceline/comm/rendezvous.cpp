@@ -25,10 +25,10 @@ wire::Hello hello_of(const World& world) {
   return hello;
 }
 
-constexpr std::size_t kShortestSecret = 16;  // characters: shorter ones can be found by trying
+constexpr std::size_t kShortestSecret = 16;  // characters: shorter ones can be found by brute force
 
-/// A name that all processes of the job on this host find, and that does not show the key: names are public in /proc/net/unix. Variables
-/// that were set by hand, and torchrun's, may tell jobs apart by their port alone.
+/// A name that all processes of the job on this host find, and that does not reveal the key: names are public in /proc/net/unix. Variables
+/// that were set by hand, and torchrun's, may differ between jobs in their port alone.
 SocketAddress local_address(const World& world) {
   return abstract_address(fmt::format("paceline-{}-{}", ::geteuid(), public_name(world.job, fmt::format("store {}", world.port))));
 }
@@ -65,7 +65,7 @@ std::vector<SocketAddress> candidates(const World& world) {
   return world.one_host() ? std::vector{local_address(world)} : tcp_candidates(world);
 }
 
-/// Where rank 0 listens if it is on this host too and thinks that all ranks are, where this one does not, or the other way round.
+/// Where rank 0 listens if it is on this host and assumes that all ranks are, while this rank does not, or the other way round.
 std::vector<SocketAddress> candidates_elsewhere(World world) {
   world.local_size = world.one_host() ? 1 : world.size;
   try {

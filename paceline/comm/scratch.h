@@ -1,5 +1,5 @@
-// Memory for what arrives before it can be put in place. Pieces are used again: the system hands out fresh memory page by page, which
-// takes longer than filling it. What is kept is what was in use at one time.
+// Memory for data that arrives before it can be put in place. Pieces are reused, because the system hands out fresh memory page by page,
+// which takes longer than filling it. At most the peak of what was in use at the same time is kept.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace paceline::comm {
 
-/// Not for several threads at a time. Outlives its pieces.
+/// Not thread-safe. Outlives its pieces.
 class Scratch {
  public:
   struct GiveBack {
@@ -19,7 +19,7 @@ class Scratch {
   };
   using Piece = std::unique_ptr<std::byte[], GiveBack>;
 
-  /// At least so many bytes, with anything in them.
+  /// At least this many bytes, uninitialised.
   Piece take(std::int64_t bytes) {
     const auto size = static_cast<std::size_t>(bytes);
     auto found = unused_.lower_bound(size);

@@ -38,13 +38,13 @@ Socket open_socket(const SocketAddress& endpoint) {
 
 Socket bind_at(const SocketAddress& endpoint) {
   Socket socket = open_socket(endpoint);
-  const int on = 1;  // a job that ended a moment ago does not hold its port, nor does who asks whether it is free
+  const int on = 1;  // a job that just ended does not hold its port, nor does a check whether it is free
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (::bind(socket.get(), raw(endpoint), endpoint.length) != 0) fail("bind");
   return socket;
 }
 
-/// Small messages go at once.
+/// Small messages are sent at once.
 void no_delay(const Socket& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // not for unix sockets, which do not need it
@@ -60,7 +60,7 @@ void wait_for(const Socket& socket, short events, const Deadline& deadline) {
   }
 }
 
-/// AF_UNIX, AF_INET, …; −1 where the system does not say.
+/// AF_UNIX, AF_INET, …; −1 if the system does not say.
 int domain_of(const Socket& socket) {
   int domain = 0;
   socklen_t length = sizeof(domain);
@@ -130,7 +130,7 @@ SocketAddress abstract_address(const std::string& name) {
   auto& address = reinterpret_cast<sockaddr_un&>(endpoint.address);
   ensure(name.size() < sizeof(address.sun_path), "an abstract socket's name is short");
   address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());  // the zero in front is what makes it abstract
+  std::memcpy(address.sun_path + 1, name.data(), name.size());  // the leading zero makes it abstract
   endpoint.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   endpoint.name = "@" + name;
   return endpoint;
@@ -154,7 +154,7 @@ std::error_code obstacle_at(const SocketAddress& endpoint) {
 Socket dial(const SocketAddress& endpoint, const Deadline& deadline) {
   Socket socket = open_socket(endpoint);
   while (::connect(socket.get(), raw(endpoint), endpoint.length) != 0) {
-    if (errno == EAGAIN && !deadline.passed()) {  // the queue of a unix socket is full, and nothing tells when it is not
+    if (errno == EAGAIN && !deadline.passed()) {  // the queue of a unix socket is full, and nothing signals when it is not
       std::this_thread::sleep_for(kQueuePause);
       continue;
     }

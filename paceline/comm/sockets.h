@@ -1,7 +1,7 @@
 // Sockets with deadlines: TCP, and the abstract unix names of Linux, which need no port and no file and vanish with their owner.
 //
-// Every socket here is non-blocking and closes on exec; whoever waits does so in poll() and no longer than a Deadline. Failures are
-// std::system_error with the system's number (ETIMEDOUT once a deadline passed, ECONNRESET where the peer closed): the caller knows whom to
+// Every socket here is non-blocking and closes on exec; waits happen in poll() and are bounded by a Deadline. Failures are
+// std::system_error with the system's number (ETIMEDOUT after a deadline, ECONNRESET if the peer closed); the caller knows which peer to
 // name.
 #pragma once
 
@@ -18,10 +18,10 @@
 
 namespace paceline::comm {
 
-/// A moment, as what is left until then.
+/// A point in time, as the time left until then.
 class Deadline {
  public:
-  /// Any number will do: one that a peer sent may be the largest there is.
+  /// Any number is valid: a peer may send the largest there is.
   explicit Deadline(Nanoseconds from_now) : Deadline(SteadyClock().now(), from_now) {}
 
   bool passed() const { return SteadyClock().now() >= moment_; }
@@ -37,7 +37,7 @@ class Deadline {
 
 using Socket = Descriptor;
 
-/// Where somebody listens.
+/// An address to listen at or to connect to.
 struct SocketAddress {
   sockaddr_storage address{};
   socklen_t length = 0;
@@ -46,29 +46,29 @@ struct SocketAddress {
   bool is_loopback() const;  ///< reaches this host alone
 };
 
-/// Resolves the host, preferring IPv4 so that all ranks choose alike. Throws ConfigError.
+/// Resolves the host; prefers IPv4, so that all ranks choose alike. Throws ConfigError.
 SocketAddress tcp_address(const std::string& host, int port);
 SocketAddress abstract_address(const std::string& name);
 
 Socket listen_at(const SocketAddress& endpoint);
-/// Why nobody could listen at this TCP address just now: address_in_use, address_not_available where it is none of this host's, or nothing.
-/// Asking keeps no other rank from it.
+/// Why this TCP address cannot be listened at now: address_in_use, address_not_available if it is not this host's, or nothing. The check
+/// does not keep other ranks from using it.
 std::error_code obstacle_at(const SocketAddress& endpoint);
 Socket dial(const SocketAddress& endpoint, const Deadline& deadline);
-/// The next connection that waits at a listener, and where it comes from; no socket where none waits or there is none to be had (errno).
+/// The next connection that waits at a listener, and its origin; no socket if none waits or none can be created (errno).
 std::pair<Socket, std::string> accept_from(const Socket& listener);
-/// Where a listener really listens: the port that the system chose.
+/// Where a listener actually listens, with the port that the system chose.
 int port_of(const Socket& listener);
 std::pair<Socket, Socket> socket_pair();
 
-/// The process at the other end of a unix socket; 0: it is another kind of socket.
+/// The process at the other end of a unix socket; 0 for another kind of socket.
 pid_t peer_process(const Socket& socket);
-/// True where the other end of a unix socket is a process of this user; TCP has no such knowledge and is always true.
+/// True if the other end of a unix socket is a process of this user; always true for TCP, which cannot tell.
 bool same_user(const Socket& socket);
 
 void send_all(const Socket& socket, std::string_view bytes, const Deadline& deadline);
 std::string receive_exactly(const Socket& socket, std::size_t bytes, const Deadline& deadline);
-/// What is there, at least a byte and at most some kilobytes.
+/// Receives what has arrived: at least one byte and at most a few kilobytes.
 std::string receive_some(const Socket& socket, const Deadline& deadline);
 
 }  // namespace paceline::comm

@@ -27,7 +27,7 @@ class Solo final : public Communicator {
   void run(const Operation& op) override {
     validate(op, 0, 1);
     if (op.is_collective() && !op.algorithm.empty() && op.algorithm != "auto") schedule::algorithm_for(op.algorithm, op.collective());
-    if (op.kind != Operation::Kind::all_to_all || op.buffer.count == 0) return;  // any other leaves the only buffer as it is
+    if (op.kind != Operation::Kind::all_to_all || op.buffer.count == 0) return;  // any other operation leaves its only buffer unchanged
     if (op.buffer.on_gpu) gpu::copy(op.buffer.data, op.input.data, op.buffer.bytes(), op.buffer.stream);
     else std::memcpy(op.buffer.data, op.input.data, static_cast<std::size_t>(op.buffer.bytes()));
   }

@@ -1,5 +1,5 @@
-// A communicator of one: this rank of another communicator, alone. It exchanges nothing, so that it can be made anywhere, and costs
-// nothing.
+// A communicator of one: this rank of another communicator, alone. It exchanges nothing, so it can be created without the other ranks and
+// costs nothing.
 #pragma once
 
 #include <memory>

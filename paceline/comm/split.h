@@ -1,4 +1,4 @@
-// Who shares a colour: how every engine's communicators are split.
+// Finds the ranks that share a colour. Every engine's communicators are split this way.
 #pragma once
 
 #include <vector>

@@ -45,7 +45,7 @@ bool StepRunner::advance() {
 }
 
 int StepRunner::waits_for() const {
-  // A receive says more about who is late than a send does.
+  // A receive says more about which rank is late than a send does.
   int sending_to = -1;
   for (const Message& message : round_) {
     if (message.done) continue;

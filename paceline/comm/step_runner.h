@@ -10,8 +10,8 @@ namespace paceline::comm {
 
 class StepRunner final : public Activity {
  public:
-  /// `base` is what the schedule's rank 0 is called by the transport, `stride` the distance to the next: a schedule may run on every k-th
-  /// rank. `divisor` ends a mean. Messages carry `tag`, which no other operation in flight may have.
+  /// `base` is the transport's number for the schedule's rank 0, `stride` the distance to the next: a schedule may run on every k-th rank.
+  /// `divisor` completes a mean. Messages carry `tag`, which no other operation in flight may use.
   StepRunner(Transport& transport, Scratch& scratch, schedule::Steps steps, const Operation& operation, Tag tag, int divisor, int base = 0,
              int stride = 1);
 

@@ -1,5 +1,5 @@
-// A store of small values by key, through which ranks find one another before any engine stands: addresses, file numbers, what a rank did
-// last. Every call has a deadline; any thread may call. A store of processes throws PeerError where rank 0, which serves it, is gone or
+// A store of small values by key, through which ranks find one another before any engine is connected: addresses, file numbers, what a rank
+// did last. Every call has a deadline; calls are thread-safe. A store of processes throws PeerError if rank 0, which serves it, is gone or
 // does not answer by then.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace paceline::comm {
 
-/// For an answer that waits for nobody, while the ranks start and hosts may be busy.
+/// For an answer that depends on no other rank, while the ranks start and hosts may be busy.
 constexpr Nanoseconds kStoreDeadline = std::chrono::seconds(30);
 
 class Store {
@@ -21,23 +21,23 @@ class Store {
   virtual ~Store() = default;
   virtual void set(const std::string& key, const std::string& value, Nanoseconds deadline = kStoreDeadline) = 0;
   virtual std::optional<std::string> get(const std::string& key, Nanoseconds deadline = kStoreDeadline) = 0;
-  /// The value as soon as somebody set it; nothing once the deadline passed.
+  /// The value as soon as a rank has set it; nothing if the deadline passes first.
   virtual std::optional<std::string> wait(const std::string& key, Nanoseconds deadline) = 0;
-  /// Adds to a counter that begins at 0, and returns what it is then. get() shows it as text.
+  /// Adds to a counter that starts at 0, and returns its new value. get() returns it as text.
   virtual std::int64_t add(const std::string& key, std::int64_t amount, Nanoseconds deadline = kStoreDeadline) = 0;
 
-  /// From here on this process tells the others that it lives, and hears who was silent for `limit` (0: for ever). Once, at the start.
+  /// From here on this process sends heartbeats, and learns which rank was silent for `limit` (0: for ever). Called once, at the start.
   virtual void start_heartbeat(Nanoseconds /*limit*/) {}
-  /// The rank that was given up because it was silent: the same for all, for good. Cheap enough to be asked in a loop.
+  /// The rank that was given up because it was silent: the same on all ranks, and final. Cheap enough to be called in a loop.
   virtual std::optional<Loss> loss() const { return std::nullopt; }
-  /// The culprit of a failure, where `accuser` waited for `accused` in vain; that one may only have waited itself, for somebody who did.
-  /// `is_gone`: the accused says no more. Takes a second or two at most.
+  /// The culprit of a failure in which `accuser` waited for `accused` in vain; the accused may itself have been waiting for another rank.
+  /// `is_gone`: nothing more will come from the accused. Takes a second or two at most.
   virtual int culprit(int accuser, int accused, bool is_gone) = 0;
-  /// The last culprit that was found, where the store cannot be asked any more.
+  /// The last culprit that was found, for when the store can no longer be asked.
   virtual std::optional<int> cause() const { return std::nullopt; }
 };
 
-/// How long a rank that lives may take to say whom it waits for itself: deadlines of ranks that wait for one another pass at nearly the
+/// How long a live rank may take to say which rank it waits for itself: deadlines of ranks that wait for one another pass at nearly the
 /// same time.
 constexpr Nanoseconds kAccusationTime = std::chrono::milliseconds(700);
 

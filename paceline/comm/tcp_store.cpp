@@ -20,12 +20,12 @@ using namespace std::chrono_literals;
 using wire::Op;
 using wire::Reply;
 
-constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may sit at our address: a job that is about to end, perhaps
-constexpr Nanoseconds kProbeTime = 500ms;      // to find out whom a taken address belongs to, on this host
-constexpr Nanoseconds kPushedOutTime = 5s, kRetryPause = 20ms;      // for a connection that a flood pushes out of the reception
-constexpr Nanoseconds kSlack = 1s;                                  // the server ends a wait; only where it is gone does the client
-constexpr Nanoseconds kLossLook = 100ms;                            // between two looks at whether somebody was lost, while waiting
-constexpr Nanoseconds kVerdictTime = 3 * kAccusationTime + kSlack;  // ranks that only waited themselves have said so by then
+constexpr Nanoseconds kStrangerTime = 1500ms;  // how long a stranger may hold our address: perhaps a job that is about to end
+constexpr Nanoseconds kProbeTime = 500ms;      // to find out who holds an address that is in use on this host
+constexpr Nanoseconds kPushedOutTime = 5s, kRetryPause = 20ms;      // for a connection that a flood displaces at the reception
+constexpr Nanoseconds kSlack = 1s;                                  // the server ends a wait; the client does so only if the server is gone
+constexpr Nanoseconds kLossLook = 100ms;                            // between two checks for a lost rank, while waiting
+constexpr Nanoseconds kVerdictTime = 3 * kAccusationTime + kSlack;  // ranks that were only waiting themselves have said so by then
 
 [[noreturn]] void raise(const Reply& reply) {
   if (reply.status == Reply::Status::lost) throw PeerError(static_cast<int>(reply.number), "rendezvous", 0, reply.text);
@@ -37,7 +37,7 @@ void say_hello(const Socket& socket, const StoreJob& job, const Deadline& deadli
   if (const Reply reply = receive_reply(socket, deadline); reply.status != Reply::Status::ok) raise(reply);
 }
 
-/// Makes itself known on a fresh connection. Throws StrangerError where the other end is none of ours.
+/// Introduces this rank on a fresh connection. Throws StrangerError if the other end is not one of ours.
 void introduce(const Socket& socket, const StoreJob& job, const Deadline& deadline) {
   authenticate(socket, job.key, kForStore, deadline);
   say_hello(socket, job, deadline);
@@ -81,7 +81,7 @@ class TcpStore final : public Store {
     return reply.status == Reply::Status::ok ? std::optional(reply.text) : std::nullopt;
   }
 
-  /// A connection that no other thread uses: a wait must not keep a set from being heard.
+  /// A connection that no other thread uses: a wait must not block a set.
   Socket take(const Deadline& deadline) {
     {
       const std::lock_guard lock(mutex_);
@@ -94,7 +94,7 @@ class TcpStore final : public Store {
     return connect_(deadline);
   }
 
-  /// Throws where nobody is left to answer: rank 0 was lost, or, of a key that is waited for, somebody was who may have been about to set
+  /// Throws if no answer can come any more: rank 0 was lost, or, when waiting for a key, a rank was lost that may have been about to set
   /// it.
   void check_loss(const wire::Request& request) const {
     if (const std::optional<Loss> lost = loss(); lost && (lost->rank == 0 || request.op == Op::wait))
@@ -109,7 +109,7 @@ class TcpStore final : public Store {
   Reply call(const wire::Request& request, Nanoseconds deadline) {
     const std::string payload = wire::encode(request);
     if (payload.size() > wire::kMaxFrame)
-      throw ConfigError(fmt::format("the store takes keys and values of {} bytes together, not {} ('{:.40}')", wire::kMaxFrame,
+      throw ConfigError(fmt::format("the store takes a key and a value of at most {} bytes together, not {} ('{:.40}')", wire::kMaxFrame,
                                     payload.size(), request.key));
     check_loss(request);
     try {
@@ -130,14 +130,14 @@ class TcpStore final : public Store {
     }
   }
 
-  Connect connect_;  // before the connections: it may own the server, which they leave first
+  Connect connect_;  // before the connections: it may own the server, and they must close first
   const std::string where_;
   std::mutex mutex_;
   std::vector<Socket> idle_;
   std::optional<Heartbeat> heartbeat_;
 };
 
-/// Listens at the first candidate that is free. Where one is taken by this very job, its server says who is there already.
+/// Listens at the first candidate that is free. If this very job holds one, its server says which rank is already there.
 std::pair<Socket, SocketAddress> listen_at_first(const StoreJob& job) {
   for (const SocketAddress& endpoint : job.candidates) {
     try {
@@ -163,13 +163,13 @@ std::pair<Socket, SocketAddress> listen_at_first(const StoreJob& job) {
 }
 
 struct Try {
-  Socket socket;  // none: nobody of ours is there yet
+  Socket socket;  // none: no rank of ours is there yet
   SocketAddress endpoint;
   std::string why;        // not
-  bool stranger = false;  // somebody else is there
+  bool stranger = false;  // another program is there
 };
 
-/// Dials an address to which rank 0 may not have come yet. Throws StrangerError where it never can: somebody holds it and does not listen.
+/// Dials an address at which rank 0 may not listen yet. Throws StrangerError if it never can: another program holds it and does not listen.
 Socket dial_store(const SocketAddress& endpoint, const Deadline& deadline) {
   try {
     return dial(endpoint, deadline);
@@ -179,19 +179,20 @@ Socket dial_store(const SocketAddress& endpoint, const Deadline& deadline) {
       throw;
   }
   try {
-    return dial(endpoint, deadline);  // it may have been rank 0, which came between
+    return dial(endpoint, deadline);  // it may have been rank 0, which arrived in between
   } catch (const std::system_error&) {
     throw StrangerError("in use by another program, which does not listen");
   }
 }
 
-/// One try at every candidate.
+/// Tries every candidate once.
 Try try_candidates(const StoreJob& job, const Deadline& deadline) {
   Try result;
   for (const SocketAddress& endpoint : job.candidates) {
     result.endpoint = endpoint;
     try {
-      const Deadline limit = job.candidates.size() > 1 ? deadline.or_sooner(1s) : deadline;  // one that is silent must not hide the next
+      const Deadline limit =
+          job.candidates.size() > 1 ? deadline.or_sooner(1s) : deadline;  // a silent candidate must not hide the next one
       Socket socket = dial_store(endpoint, limit);
       introduce(socket, job, limit);
       result.socket = std::move(socket);
@@ -206,7 +207,7 @@ Try try_candidates(const StoreJob& job, const Deadline& deadline) {
   return result;
 }
 
-/// To where rank 0 was before. A flood of strangers may push this rank out of its reception; then it tries again.
+/// Connects to where rank 0 was found before. Tries again if a flood of strangers displaces this rank at the reception.
 Socket connect_again(const SocketAddress& endpoint, const StoreJob& job, const Deadline& deadline) {
   for (const Deadline patience = deadline.or_sooner(kPushedOutTime);;) {
     try {
@@ -220,7 +221,7 @@ Socket connect_again(const SocketAddress& endpoint, const StoreJob& job, const D
   }
 }
 
-/// Rank 0 refuses whoever finds it there, and says why.
+/// Rank 0 refuses any rank that finds it there, and says why.
 void try_elsewhere(const StoreJob& job, const Deadline& deadline) {
   for (const SocketAddress& endpoint : job.elsewhere()) {
     try {

@@ -13,8 +13,8 @@
 
 namespace paceline::comm {
 
-/// Who opens the store, of which job, and where: candidates in the order in which they are tried. `elsewhere` is where a rank 0 on this
-/// host would listen that was told otherwise about the hosts; it is asked where nobody is at the candidates, to find that out.
+/// Who opens the store, for which job, and where: candidates in the order in which they are tried. `elsewhere` is where a rank 0 on this
+/// host would listen if it was configured with different hosts; it is tried if no candidate answers, to detect that mistake.
 struct StoreJob {
   wire::Hello hello;
   std::string key;
@@ -22,12 +22,12 @@ struct StoreJob {
   std::function<std::vector<SocketAddress>()> elsewhere = [] { return std::vector<SocketAddress>(); };
 };
 
-/// Both return once all ranks have come, or throw: ConfigError where the ranks do not mean the same job or a port is taken, PeerError where
-/// somebody has not come by the deadline.
+/// Both return once all ranks have connected, or throw: ConfigError if the ranks disagree about the job or a port is in use, PeerError if a
+/// rank has not connected by the deadline.
 std::shared_ptr<Store> serve_store(const StoreJob& job, Nanoseconds deadline);
 std::shared_ptr<Store> reach_store(const StoreJob& job, Nanoseconds deadline);
 
-/// A reply that has begun to arrive, or will by the deadline; std::system_error otherwise.
+/// Receives a reply that arrives by the deadline; std::system_error otherwise.
 wire::Reply receive_reply(const Socket& socket, const Deadline& deadline);
 
 }  // namespace paceline::comm

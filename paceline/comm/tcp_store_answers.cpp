@@ -1,4 +1,4 @@
-// What the store's server answers: who may join, what is stored, and who is to blame. tcp_store_server.cpp carries it.
+// What the store's server answers: who may join, what is stored, and who is to blame. tcp_store_server.cpp has its connections.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,7 +12,7 @@ namespace {
 using wire::Reply;
 
 constexpr std::size_t kMaxStored = 64 << 20;
-constexpr int kMaxConnections = 32;  // of one rank
+constexpr int kMaxConnections = 32;  // per rank
 
 }  // namespace
 
@@ -115,7 +115,7 @@ std::string StoreServer::verdict() const {
   return fmt::format("{} {} {}", loss.rank, loss.silent.count(), cause_);
 }
 
-/// A rank that lives may be about to say whom it waits for itself, so its accuser waits for that; one that is gone or lost says no more.
+/// A live rank may be about to say which rank it waits for itself, so its accuser waits for that; a rank that is gone or lost will not.
 void StoreServer::settle_accusations() {
   const auto says_no_more = [&](int rank) {
     const auto peer = peers_.find(rank);

@@ -15,10 +15,10 @@ struct StoreServer::Connection {
   State state = State::arrived;
   int rank = -1;
   std::string in, out;
-  std::string key;                // waiting: for whom
-  std::optional<Deadline> until;  // of a hello, a wait, a join, an accusation
+  std::string key;                // waiting: for this key
+  std::optional<Deadline> until;  // deadline of a hello, a wait, a join or an accusation
   int culprit = -1;               // accusing: as far as is known
-  bool accused_is_gone = false;   // accusing: the one that it accuses
+  bool accused_is_gone = false;   // accusing: whether the accused is gone
   bool beats = false;
   bool closed = false;
 

@@ -19,11 +19,11 @@ namespace {
 using namespace std::chrono_literals;
 using wire::Reply;
 
-constexpr int kMaxArrived = 64;               // that know the key and have not said who they are
-constexpr Nanoseconds kHelloTime = 2s;        // in which whoever was let in says who it is
-constexpr Nanoseconds kNews = 2s;             // between two lines about how many ranks have come
-constexpr Nanoseconds kFarewell = 1s;         // in which clients may leave before the server does
-constexpr int kLookMs = 100;                  // between two looks at who is silent
+constexpr int kMaxArrived = 64;               // peers that know the key and have not said who they are
+constexpr Nanoseconds kHelloTime = 2s;        // for an admitted peer to say who it is
+constexpr Nanoseconds kNews = 2s;             // between two log lines about how many ranks have connected
+constexpr Nanoseconds kFarewell = 1s;         // for clients to leave before the server does
+constexpr int kLookMs = 100;                  // between two checks for silent ranks
 constexpr std::size_t kReadBytes = 64 << 10;  // at a time
 
 }  // namespace
@@ -85,7 +85,7 @@ void StoreServer::serve() {
   }
 }
 
-/// On a host without a free core a rank may not get to beat in time, though nothing is wrong with it.
+/// On a host without a free core a rank may not manage to beat in time, though nothing is wrong with it.
 void StoreServer::excuse_busy() {
   for (const auto& [rank, peer] : peers_) {
     if (!silence_.is_quiet(rank) || peer.hello.host_id != host_.host_id) continue;
@@ -112,7 +112,7 @@ void StoreServer::poll_once(int timeout_ms) {
     Connection& connection = connections_[i];
     if (entries[i].revents & (POLLIN | POLLHUP | POLLERR)) connection.closed = connection.closed || !receive(connection);
   }
-  // An answer to one may be an answer to many (a key that others wait for), so all that have something to send are tried.
+  // A request may answer several clients (a key that others wait for), so every connection with something to send is served.
   for (Connection& connection : connections_)
     if (!connection.closed && !connection.out.empty()) connection.closed = !send_pending(connection);
   eventfd_t count = 0;

@@ -1,11 +1,11 @@
 // The server of a store of processes: one thread in rank 0, one poll(), a table of keys.
 //
-// It decides who is to blame for a failure (verdict.h): ranks beat to it, accuse one another, and hear its verdict.
+// It decides who is to blame for a failure (verdict.h): ranks send it heartbeats and accusations, and receive its verdict.
 //
-// It also holds the ranks against one another as they arrive. Until the last of them is there, whatever makes the job impossible (a number
-// given twice, another world size, a rank that leaves again) is told to everybody at once; afterwards whoever does not fit is sent away and
-// the job does not notice. Strangers do not come this far (reception.h). Memory is bounded: a frame by kMaxFrame, what is stored by
-// kMaxStored.
+// It also checks the ranks against one another as they arrive. Until the last one is there, whatever makes the job impossible (a rank
+// number used twice, another world size, a rank that leaves again) is reported to all at once; after that, a process that does not fit is
+// turned away and the job does not notice. Strangers do not get this far (reception.h). Memory is bounded: a frame by kMaxFrame, what is
+// stored by kMaxStored.
 #pragma once
 
 #include <map>
@@ -23,9 +23,9 @@ namespace paceline::comm {
 
 class StoreServer {
  public:
-  /// `host` is the hello of rank 0 itself. `one_host`: the listener reaches this host alone, so nobody else can belong to the job.
+  /// `host` is the hello of rank 0 itself. `one_host`: only this host can reach the listener, so no other host can belong to the job.
   StoreServer(Socket listener, const std::string& key, wire::Hello host, bool one_host);
-  /// Waits a moment for the clients to leave first: they may still be writing down what went wrong.
+  /// Waits a moment for the clients to leave first: they may still be reporting what went wrong.
   ~StoreServer();
 
   /// A connection from within the process.
@@ -46,20 +46,20 @@ class StoreServer {
   void excuse_busy();
   void drop_closed();
 
-  // Of one connection. False: it is to be closed.
+  // For one connection. False: it must be closed.
   bool receive(Connection& connection);
   bool send_pending(Connection& connection);
   bool handle(Connection& connection, std::string_view payload);
   bool greet(Connection& connection, std::string_view payload);
   void answer(Connection& connection, const wire::Request& request);
   std::string verdict() const;  // as Heartbeat reads it
-  void settle_accusations();    // answers those whose culprit is certain
+  void settle_accusations();    // answers the accusations whose culprit is certain
 
   wire::Reply objection(const wire::Hello& hello) const;
   wire::Reply change(const wire::Request& request);
   void fail_all(wire::Reply why);
-  void release(const std::string& key);  // whoever waits for it
-  wire::Reply late() const;              // names the ranks that are not there
+  void release(const std::string& key);  // answers the clients that wait for it
+  wire::Reply late() const;              // names the ranks that are missing
   bool is_gathering() const { return !complete_ && fault_.status == wire::Reply::Status::ok; }
 
   void arrive(Socket socket);  // from any thread
@@ -75,9 +75,9 @@ class StoreServer {
   Silence silence_;
   Accusations accusations_;
   int cause_ = -1;         // the last culprit that was found
-  wire::Reply fault_;      // other than ok: the job cannot be, and why
-  bool complete_ = false;  // all ranks have been there together
-  Deadline news_;          // when to say how many have come
+  wire::Reply fault_;      // other than ok: why the job is impossible
+  bool complete_ = false;  // all ranks have been connected at the same time
+  Deadline news_;          // when to log how many have connected
 
   std::mutex mutex_;  // guards the two below
   std::vector<Socket> arriving_;

@@ -23,7 +23,7 @@ class Writer {
   std::string bytes;
 };
 
-/// Reads what a Writer wrote; once something was not there, everything after it is empty and `good` is false.
+/// Reads what a Writer wrote; once something is missing, everything after it is empty and `good` is false.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : left_(bytes) {}

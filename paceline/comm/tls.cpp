@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kRecordBytes = 16 << 10;
 
-/// OpenSSL's own words for what went wrong first, in this thread.
+/// OpenSSL's text for the first error of this thread.
 std::string reason() {
   const unsigned long code = ERR_get_error();
   ERR_clear_error();
@@ -42,7 +42,7 @@ void use_key(SSL_CTX* context, const TlsFiles& files) {
   if (X509_check_private_key(SSL_CTX_get0_certificate(context), key.get()) != 1) {
     ERR_clear_error();
     throw ConfigError(
-        fmt::format("the private key in {} does not belong to the certificate in {}; give the key that the certificate was made for",
+        fmt::format("the private key in {} does not match the certificate in {}; give the key that the certificate was issued for",
                     files.key, files.certificate));
   }
   if (SSL_CTX_use_PrivateKey(context, key.get()) != 1) throw ConfigError(fmt::format("{}: {}", files.key, reason()));
@@ -57,7 +57,7 @@ TlsContext::TlsContext(const TlsFiles& files) : context_(SSL_CTX_new(TLS_method(
   SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION);  // both sides are ours
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_num_tickets(context, 0);  // every connection shows its certificate
+  SSL_CTX_set_num_tickets(context, 0);  // no resumption: every connection shows its certificate
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   X509_VERIFY_PARAM_set_flags(SSL_CTX_get0_param(context), X509_V_FLAG_PARTIAL_CHAIN);  // the authority may be an intermediate one
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1)
@@ -121,7 +121,7 @@ void TlsSession::outgoing(std::string& into) {
 void TlsSession::write(std::string_view plain) {
   if (plain.empty()) return;
   ERR_clear_error();
-  if (SSL_write(session_.get(), plain.data(), static_cast<int>(plain.size())) <= 0) fail();  // memory takes all of it
+  if (SSL_write(session_.get(), plain.data(), static_cast<int>(plain.size())) <= 0) fail();  // a memory buffer takes all of it
 }
 
 std::string TlsSession::read(std::size_t most) {
@@ -181,10 +181,10 @@ void connect_tls(TlsSession& session, const Socket& socket, const Deadline& dead
       if (session.has_ended()) throw std::system_error(ECONNRESET, std::system_category(), "TLS");
       step(session, socket, deadline);
     }
-    if (welcome != kTlsWelcome) throw TlsError("the server does not greet as Paceline does");
+    if (welcome != kTlsWelcome) throw TlsError("the server does not respond as Paceline does");
   } catch (const TlsError&) {
     try {
-      send_outgoing(session, socket, deadline);  // the alert: the server says who failed, too
+      send_outgoing(session, socket, deadline);  // sends the alert, so that the server also reports which side failed
     } catch (const std::system_error&) {
     }
     throw;

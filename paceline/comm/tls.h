@@ -1,8 +1,8 @@
 // Mutual TLS 1.3 as bytes, by OpenSSL: both sides show a certificate that the other's authority signed, and the client checks that the
 // server's certificate names the host it called.
 //
-// A session knows no socket. Bytes from the network are fed to it, bytes for the network are taken from it, so whoever carries them
-// decides about deadlines and memory: connect_tls() for a client's handshake, Relay (relay.h) for all the rest.
+// A session has no socket. Bytes from the network are fed to it, and bytes for the network are taken from it, so the code that carries
+// them decides about deadlines and memory: connect_tls() for a client's handshake, Relay (relay.h) for everything else.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ struct TlsFiles {
   std::string certificate, key, authority;
 };
 
-/// The other side's certificate is not what it should be, or it does not think so of ours, or it does not speak TLS.
+/// Our side rejected the other's certificate, the other side rejected ours, or it does not speak TLS.
 class TlsError : public Error {
  public:
   using Error::Error;
@@ -31,7 +31,7 @@ class TlsError : public Error {
 /// The files, read and checked.
 class TlsContext {
  public:
-  /// Throws ConfigError: a file that cannot be read or holds something else, a key that does not belong to the certificate, or a build
+  /// Throws ConfigError for a file that cannot be read or holds something else, a key that does not match the certificate, or a build
   /// without OpenSSL.
   explicit TlsContext(const TlsFiles& files);
 
@@ -43,11 +43,11 @@ class TlsContext {
 class TlsSession {
  public:
   static TlsSession as_server(const TlsContext& context);
-  /// `host`: the name or number that was called, which the server's certificate must have.
+  /// `host`: the name or address that was dialled, which the server's certificate must contain.
   static TlsSession as_client(const TlsContext& context, const std::string& host);
 
-  /// True once it is over. A server greets its client with kTlsWelcome then: without it a client of TLS 1.3 would not know whether its
-  /// certificate was accepted. Throws TlsError, after which outgoing() has the alert that tells the other side.
+  /// True once the handshake is over. The server then sends its client kTlsWelcome: in TLS 1.3 a client would otherwise not know whether
+  /// its certificate was accepted. Throws TlsError, after which outgoing() has the alert for the other side.
   bool handshake();
 
   void feed(std::string_view encrypted);  ///< from the network
@@ -67,8 +67,8 @@ class TlsSession {
 
 inline constexpr std::string_view kTlsWelcome = "PACELINE";
 
-/// The client's handshake on a connection whose server has proved itself. Throws TlsError, and std::system_error where the connection fails
-/// or the deadline passes.
+/// The client's handshake on a connection whose server has proved itself. Throws TlsError, and std::system_error if the connection fails or
+/// the deadline passes.
 void connect_tls(TlsSession& session, const Socket& socket, const Deadline& deadline);
 
 }  // namespace paceline::comm

@@ -1,4 +1,4 @@
-// Where ranks sit.
+// Which ranks are on which hosts.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace paceline::comm {
 struct Topology {
   int per_host = 1;
   int hosts = 1;
-  bool scattered = false;  // some host has several ranks, but not side by side or not as many as the others: they count as one a host
+  bool scattered = false;  // some host has several ranks, but not contiguous or not as many as the others: each rank then counts as a host
 };
 
-/// The topology of ranks of which hosts[i] is the host.
+/// The topology of ranks, where rank i is on hosts[i].
 template <class Host>
 Topology topology_of(const std::vector<Host>& hosts) {
   const int size = static_cast<int>(hosts.size());

@@ -22,15 +22,15 @@ double median_seconds(F once) {
   return times[kRounds / 2];
 }
 
-/// A collective and not a message: a collective's tags are its own, so that no message of the caller's is taken for one of these.
+/// A collective rather than a message: a collective has its own tags, so that no message of the caller is mistaken for one of these.
 double all_gather_seconds(Communicator& communicator, const std::string& algorithm, std::int64_t bytes) {
   std::vector<std::uint8_t> data(static_cast<std::size_t>(bytes));
   return median_seconds(
       [&] { communicator.run(all_gather(data, {.op = ReduceOp::sum, .root = 0, .algorithm = algorithm, .deadline = {}})); });
 }
 
-// Mailboxes in memory, and TCP inside a host and over 10 Gbit/s: what decides is how much a message costs beside a byte, and that is much
-// alike on many machines.
+// Mailboxes in memory, TCP inside a host, and TCP over 10 Gbit/s: the choice depends on the cost of a message relative to a byte, which is
+// similar on many machines.
 constexpr schedule::Link kMemory = {.alpha_s = 2e-6, .gap_s = 1e-6, .bytes_per_s = 12e9};
 constexpr schedule::Link kLoopback = {.alpha_s = 15e-6, .gap_s = 4e-6, .bytes_per_s = 4e9};
 constexpr schedule::Link kNetwork = {.alpha_s = 30e-6, .gap_s = 5e-6, .bytes_per_s = 1.1e9};

@@ -1,4 +1,4 @@
-// What a group's messages cost (schedule/cost.h): taken for granted, or measured.
+// What a group's messages cost (schedule/cost.h): assumed, or measured.
 #pragma once
 
 #include "paceline/comm/communicator.h"
@@ -6,10 +6,10 @@
 
 namespace paceline::comm {
 
-// Both have one class of links for all pairs. Inside a host nothing is chosen by costs: `direct` is the choice there, and `hierarchical`
-// for an allreduce across hosts of several ranks. Another class would make other choices, and so other orders of additions.
+// Both have one class of links for all pairs. Inside a host nothing is chosen by cost: `direct` is the choice there, and `hierarchical` for
+// an allreduce across hosts of several ranks. Another class would lead to other choices, and so to other orders of additions.
 
-/// What messages are taken to cost where results must repeat: the same in every run. `network`: they cross one, and not memory.
+/// The assumed costs where results must be repeatable: the same in every run. `network`: messages cross a network rather than memory.
 schedule::Costs built_in_costs(bool network, const CommConfig& config, const Topology& topology);
 
 /// Measures with collectives among all ranks; every rank gets the same answer. Collective; takes some milliseconds.

@@ -8,7 +8,7 @@
 namespace paceline::comm {
 namespace {
 
-// Since the last look: its silence begins with the next one, so that nobody is blamed for time before its beat.
+// It beat since the last look: its silence begins with the next one, so that no rank is blamed for time before its beat.
 constexpr Nanoseconds kJustHeard(-1);
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace paceline::comm {
 
-/// A rank that was given up for good.
+/// A rank that was given up permanently.
 struct Loss {
   int rank = -1;
   Nanoseconds silent{0};
@@ -19,26 +19,26 @@ struct Loss {
   std::string text() const;  ///< "is silent: no heartbeat for 4 s"
 };
 
-/// Counts how long each rank has not been heard of. Only time in which the counter itself ran counts: after a pause of its own (SIGSTOP, a
-/// debugger, a suspended laptop, a host without a free core) the beats of the others are waiting to be read, and nobody is to blame.
+/// Counts how long each rank has been silent. Only time in which the counter itself ran counts: after a pause of its own (SIGSTOP, a
+/// debugger, a suspended laptop, a host without a free core) the beats of the others are waiting to be read, and no rank is to blame.
 class Silence {
  public:
-  /// So much time at most passes between two looks, whatever the clock says.
+  /// The most time that counts between two looks, whatever the clock says.
   static constexpr Nanoseconds kMostPerLook = std::chrono::milliseconds(500);
 
-  /// This rank lives. It may be silent for `limit` from now on; 0: for ever.
+  /// This rank is alive. It may be silent for `limit` from now on; 0: for ever.
   void beat(int rank, Nanoseconds limit);
-  /// It closed its connection: it left, or died, which others see better.
+  /// It closed its connection: it left or died, which its peers can tell better.
   void forget(int rank) { ranks_.erase(rank); }
-  /// Silent for more than half of its limit: time to find out whether its process still runs, where that can be seen.
+  /// Silent for more than half of its limit: time to find out whether its process still runs, if that can be seen.
   bool is_quiet(int rank) const;
-  /// Its process runs, and only has no time to beat: its silence is counted anew.
+  /// Its process runs but had no time to beat: its silence is counted from zero again.
   void excuse(int rank) { ranks_.at(rank).silent = Nanoseconds(0); }
-  /// To be called after the beats that have come were counted, several times per limit.
+  /// Called several times per limit, after the beats that have arrived were counted.
   void look(Nanoseconds now);
 
   bool watches() const { return !ranks_.empty(); }
-  /// Decided once: the first rank whose limit passed, of several the one that was silent the longest.
+  /// Decided once: the first rank whose limit passed; of several, the one that was silent longest.
   const std::optional<Loss>& loss() const { return loss_; }
 
  private:
@@ -58,7 +58,7 @@ class Accusations {
   int accused(int accuser) const { return accused_by_.at(accuser); }
   struct Result {
     int culprit = -1;
-    bool circle = false;  // all wait for one another; the culprit is whom the accuser itself waits for
+    bool circle = false;  // all wait for one another; the culprit is the rank that the accuser waits for
   };
   Result follow(int accuser) const;
 

@@ -19,7 +19,7 @@
 namespace paceline::comm {
 namespace {
 
-/// The names under which a launcher tells the same four numbers.
+/// The names under which a launcher passes the same four numbers.
 struct Names {
   const char *rank, *size, *local_rank, *local_size;
   const char* launcher;  // who sets them, for messages
@@ -47,7 +47,7 @@ class Reader {
     return *found;
   }
 
-  /// A whole number in [least, most]; `most` is explained in the message.
+  /// An integer in [least, most]; the message explains `most`.
   int number(const char* name, const std::string& value, int least, int most, const std::string& why_most) const {
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -64,7 +64,7 @@ class Reader {
 
 constexpr int kMaxRanks = 1 << 20;
 
-/// Rank and size, which must be there both, and the local pair, both or neither; returns whether the latter was there.
+/// Reads rank and size, which must both be set, and the local pair, of which both or neither must be; returns whether the local pair was.
 bool read_ranks(const Reader& reader, const Names& names, World& world) {
   const auto beside = [&](const char* set) { return fmt::format("{} is, as {} sets them together", set, names.launcher); };
   const std::string size = reader.needed(names.size, beside(names.rank));
@@ -90,7 +90,7 @@ World from_torchrun(const Reader& reader) {
   world.source = "torchrun";
   const bool local = read_ranks(reader, kTorchrun, world);
   if (world.size > 1) read_address(reader, world, fmt::format("WORLD_SIZE={} ranks must find one another", world.size));
-  if (!local && names_loopback(world.address)) {  // variables by hand, the four that PyTorch asks for
+  if (!local && names_loopback(world.address)) {  // variables set by hand, the four that PyTorch asks for
     world.local_rank = world.rank;
     world.local_size = world.size;
   }
@@ -106,7 +106,7 @@ World from_torchrun(const Reader& reader) {
 }
 
 /// The nearest ancestor that is not itself a process of the job, that is, without its rank in the environment: the launcher, or its proxy,
-/// which is one for all ranks of a host, be there shells between or not. 0 where there is none.
+/// of which there is one for all ranks of a host, whether or not there are shells in between. 0 if there is none.
 pid_t launcher_of(const char* rank_variable) {
   const std::string marker = std::string(1, '\0') + rank_variable + "=";
   for (pid_t pid = ::getppid(); pid > 1;) {
@@ -128,7 +128,7 @@ std::string job_of_launcher(const char* rank_variable) {
 
 bool in_slurm_step(const Reader& reader) { return reader.has("SLURM_PROCID") && reader.has("SLURM_STEP_ID"); }
 
-/// "2(x3),1": tasks of the nodes 0, 1, 2 and of node 3. A node has `most` of them, as `why_most` says.
+/// "2(x3),1": the tasks of nodes 0, 1, 2 and of node 3. A node has at most `most` of them, as `why_most` explains.
 int tasks_of_node(const Reader& reader, const char* name, const std::string& list, int node, int most, const std::string& why_most) {
   int left = node;
   for (const std::string& group : split(list, ',')) {
@@ -236,18 +236,18 @@ World discover(const Environment& environment) {
       if (reader.has(stray)) throw ConfigError(fmt::format("{} is set, but RANK and WORLD_SIZE are not; set them too, or unset it", stray));
   }
   if (const auto job = reader.text("PACELINE_JOB"); job && !job->empty()) {
-    // By the key ranks know each other, so it stays out of files that others can read.
+    // The key authenticates the ranks, so it stays out of files that others can read.
     world.job = *job, world.run = public_name(*job, "job");
     world.secret = true;
     if (const auto restarts = reader.text("PACELINE_RESTARTS"))
       world.restarts = reader.number("PACELINE_RESTARTS", *restarts, 0, kMaxRanks, std::to_string(kMaxRanks));
-    // What is left over of an earlier start must not meet this one. Servers start again one by one, and stay one job.
+    // Processes left over from an earlier start must not meet this one. Servers restart one by one and remain one job.
     if (rank != nullptr && world.restarts > 0) world.job += fmt::format(".{}", world.restarts);
     if (world.source == "torchrun") world.source = "paceline run";
   }
   if (const pid_t launcher = world.local_size > 1 ? launcher_of(rank) : 0; launcher > 0) {
     int launchers = static_cast<int>(allowed_cores(launcher).size());
-    // srun's daemon may use the whole node, of which the job has a part.
+    // srun's daemon may use the whole node, of which the job has only a part.
     if (in_slurm_step(reader)) launchers = std::min(launchers, std::atoi(reader.text_or_empty("SLURM_CPUS_ON_NODE").c_str()));
     world.cores = cores_between(world.local_size, usable_cores(), launchers);
   }

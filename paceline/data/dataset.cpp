@@ -12,7 +12,7 @@ void DataConfig::describe(Section& section) {
 
   section.field("name", name, "the dataset").one_of(names);
   section.field("root", root, "folder or file of the dataset; empty: its place under $PACELINE_DATA");
-  section.field("batch", batch, "global batch: samples a step, over all workers").at_least(1);
+  section.field("batch", batch, "global batch: samples per step, over all workers").at_least(1);
   section.field("augment", augment, "change training samples at random");
   section.field("crop", crop, "augment: pad by so many pixels, then crop at random; image_folder: 0 switches the random crop off")
       .at_least(0)
@@ -34,7 +34,7 @@ void DataConfig::describe(Section& section) {
   section.field("image_size", image_size, "image_folder: side of the picture that the network gets").at_least(1).at_most(kMostPixels);
   section.field("shape", shape, "shapes, random: channels, height and width of a sample").at_least(1).at_most(kMostPixels);
   section.field("classes", classes, "shapes, random: number of classes").at_least(1);
-  section.field("context", context, "text, tokens: characters or tokens a sample").at_least(1);
+  section.field("context", context, "text, tokens: characters or tokens per sample").at_least(1);
   section.field("vocabulary", vocabulary, "tokens: how many there are; 0: what tokens.json or the files' headers say").at_least(0);
   section.field("token_bits", token_bits, "tokens: bits of one in files without a header, 16 or 32").at_least(16).at_most(32);
 }

@@ -43,7 +43,7 @@ struct DataConfig {
   std::int64_t image_size = 224;                  // image folders: side of the picture that the network gets
   std::vector<std::int64_t> shape = {3, 32, 32};  // shapes, random: of one sample
   std::int64_t classes = 10;                      // shapes, random
-  std::int64_t context = 128;                     // text, tokens: characters or tokens a sample
+  std::int64_t context = 128;                     // text, tokens: characters or tokens per sample
   std::int64_t vocabulary = 0;                    // tokens: how many there are; 0: what the files say
   std::int64_t token_bits = 16;                   // tokens: of one, in files without a header
 

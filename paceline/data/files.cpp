@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 bool is_there(const fs::path& path) {
   std::error_code problem;
   const bool there = fs::exists(path, problem);
-  if (problem) throw DataError(path.string(), fmt::format("cannot look at it: {}", problem.message()));
+  if (problem) throw DataError(path.string(), fmt::format("cannot access it: {}", problem.message()));
   return there;
 }
 

@@ -16,7 +16,7 @@ constexpr std::array<Entry<MakeDataset>, 8> kDatasets{{
     {"cifar100", "small photographs, 32×32, 100 classes (binary files)", make_cifar100},
     {"image_folder", "JPEG and PNG files in train/<class>/ and val/<class>/ or test/<class>/", make_image_folder},
     {"text", "the characters of a file; the target is the next character", make_text},
-    {"tokens", "encoded text in .bin files of 16 or 32 bits a token, with llm.c's header or without; see paceline tokenize", make_tokens},
+    {"tokens", "encoded text in .bin files of 16 or 32 bits per token, with llm.c's header or without; see paceline tokenize", make_tokens},
 }};
 
 std::int64_t samples_asked(const DataConfig& config, Split split) {

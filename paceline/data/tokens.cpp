@@ -1,4 +1,4 @@
-// tokens: text that was encoded before, in files of 16 or 32 bits a token (token_file.h), which are mapped and never read as a whole.
+// tokens: text that is already encoded, in files of 16 or 32 bits per token (token_file.h), which are mapped and never read as a whole.
 //
 // data.root is a file, a folder (its *.bin), a pattern (shards/*.bin) or several of these with commas between. Files with "val" or "test"
 // in their names are for the test where others are there for training; otherwise the first nine tenths of every file are for training.

@@ -28,7 +28,7 @@ std::string layer_table(const Graph& graph) {
 
   const Counts counts = graph.counts();
   fmt::format_to(std::back_inserter(text),
-                 "\n{}, input {}: {} parameters, {:.4g} GMAC, fp32 gradient {:.4g} MB, activations {:.4g} MB a sample\n", graph.network(),
+                 "\n{}, input {}: {} parameters, {:.4g} GMAC, fp32 gradient {:.4g} MB, activations {:.4g} MB per sample\n", graph.network(),
                  to_string(graph.input()), show_count(graph.parameter_count()), static_cast<double>(graph.macs()) / 1e9,
                  static_cast<double>(graph.parameter_count()) * 4 / 1e6, static_cast<double>(graph.activation_bytes()) / 1e6);
   fmt::format_to(std::back_inserter(text), "{} conv, {} fc, {} pool\n", counts.conv, counts.fc, counts.pool);

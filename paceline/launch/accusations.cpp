@@ -6,7 +6,7 @@
 namespace paceline::launch {
 namespace {
 
-/// Where the last bytes may be the beginning of a mark; the size where they are not.
+/// Where the last bytes may be the beginning of a mark; the size if they are not.
 std::size_t begun_mark(std::string_view text) {
   for (std::size_t length = std::min(kLauncherMark.size() - 1, text.size()); length > 0; --length)
     if (text.ends_with(kLauncherMark.substr(0, length))) return text.size() - length;

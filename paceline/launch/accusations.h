@@ -1,4 +1,4 @@
-// Whom the ranks blame, as they tell the launcher on standard error (base/launcher_line.h). Takes their lines out of the streams.
+// Which rank the others blame, as they tell the launcher on standard error (base/launcher_line.h). Removes their lines from the streams.
 #pragma once
 
 #include <map>
@@ -12,15 +12,15 @@ namespace paceline::launch {
 
 class Accusations {
  public:
-  /// What is left of a rank's standard error. The beginning of what may be such a line is kept back until more comes.
+  /// What is left of a rank's standard error. The beginning of a possible line of this kind is held back until more arrives.
   std::string filter(int rank, std::string_view bytes);
-  /// What was kept back, at the end of the stream.
+  /// What was held back, at the end of the stream.
   std::string rest(int rank);
-  /// Forgets what a rank said that is started again.
+  /// Forgets what a rank said before it was restarted.
   void forget(int rank) { lines_.erase(rank); }
 
   bool has_accused(int rank) const { return lines_.contains(rank); }
-  /// Whom most ranks blame; of several, the one that the lowest rank blames, since rank 0 keeps the store that decides.
+  /// The rank that most ranks blame; of several, the one that the lowest rank blames, since rank 0 has the store that decides.
   std::optional<LauncherLine> verdict() const;
 
  private:

@@ -22,11 +22,11 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kSshFailed = 255;
-constexpr int kPatience = 3;  // so many signals, and the ranks are killed
+constexpr int kPatience = 3;  // after this many signals the ranks are killed
 constexpr std::size_t kReadSize = 16 << 10;
 constexpr int kReadsOfFullPipe = (1 << 20) / kReadSize;
 
-/// What a remote rank's ssh says of it: the shell there gives 128 + signal.
+/// How a remote rank ended, according to its ssh: the shell there returns 128 + signal.
 Exit seen_through_ssh(const Exit& exit) {
   return exit.signal == 0 && exit.code > 128 && exit.code < kSshFailed ? Exit{0, exit.code - 128} : exit;
 }
@@ -75,7 +75,7 @@ Attempt::Attempt(const Job& job, const Signals& signals, Output& output, OutputQ
 
 Ending Attempt::run() {
   while (std::ranges::any_of(ranks_, [](const Rank& rank) { return !rank.exit; })) wait_for_something();
-  // What a rank started may still be about to finish; it has the same grace as everybody, which begins when its output is read again.
+  // Processes that a rank started may be about to finish; they have the usual grace, which begins when their output is read again.
   const int heard = signals_heard_;
   Nanoseconds until = clock_.now() + job_.grace;
   while (any_pipe_open() && clock_.now() < until) {
@@ -83,7 +83,7 @@ Ending Attempt::run() {
     if (queue_.full() && signals_heard_ == heard) until = clock_.now() + job_.grace;
   }
   for (Rank& rank : ranks_) close_pipes(rank);
-  // A reader that pauses (`… | less`) still gets the end, however late, unless a signal says not to wait for it.
+  // A reader that pauses (`… | less`) still gets the rest, however late, unless a signal ends the wait.
   queue_.pump_what_goes();
   while (!queue_.empty() && signals_heard_ == heard) wait_for_something();
   Ending result = ending();
@@ -106,7 +106,7 @@ void Attempt::start(Rank& rank) {
   if (place.here) {
     set_variable(variables, "PACELINE_JOB=" + job_.token);
     if (!threads_set) variables.push_back(fmt::format("OMP_NUM_THREADS={}", std::max(1, usable_cores() / place.local_size)));
-    // A terminal belongs to the launcher: a rank that read it would be stopped. Anything else is for rank 0.
+    // A terminal belongs to the launcher: a rank that read from it would be stopped. Any other input goes to rank 0.
     const bool reads = place.rank == 0 && !::isatty(0);
     rank.process =
         spawn({job_.program, environment_with(variables, job_), reads ? Command::Input::inherited : Command::Input::none}, here_);
@@ -120,7 +120,7 @@ void Attempt::start(Rank& rank) {
 }
 
 void Attempt::start_again(Rank& rank) {
-  read_last_words(rank);  // they are in the pipes, which go with the process
+  read_last_words(rank);  // they are in the pipes, which are closed with the process
   close_pipes(rank);
   accusations_.forget(rank.place.rank);
   rank.exit.reset();
@@ -128,7 +128,7 @@ void Attempt::start_again(Rank& rank) {
   start(rank);
 }
 
-/// What an ended rank left in its pipes. A pipe holds no more than so many reads take.
+/// Reads what an ended rank left in its pipes. A pipe holds no more than this many reads take.
 void Attempt::read_last_words(Rank& rank) {
   for (const Stream stream : {Stream::out, Stream::err})
     for (int reads = 0; reads < kReadsOfFullPipe && readable(pipe_of(rank, stream)); ++reads) read_pipe(rank, stream);
@@ -149,7 +149,7 @@ void Attempt::signal_all(int signal) {
 void Attempt::wait_for_something(std::optional<Nanoseconds> until) {
   std::vector<pollfd> entries{{signals_.descriptor(), POLLIN, 0}, {queue_.empty() ? -1 : queue_.waiting_for(), POLLOUT, 0}};
   std::vector<std::pair<Rank*, Stream>> sources;
-  if (!queue_.full())  // else the ranks wait, as they would for a slow terminal
+  if (!queue_.full())  // otherwise the ranks wait, as they would for a slow terminal
     for (Rank& rank : ranks_)
       for (const Stream stream : {Stream::out, Stream::err})
         if (const Descriptor& pipe = pipe_of(rank, stream)) {
@@ -217,7 +217,7 @@ void Attempt::reap_ranks() {
     if (!rank.exit) continue;
     if (!rank.place.here) rank.exit = seen_through_ssh(*rank.exit);
     rank.lived = clock_.now() - rank.began;
-    read_last_words(rank);  // whom it blames, before anybody is judged
+    read_last_words(rank);  // whom it blames, before the cause is decided
     ended.push_back(&rank);
   }
   if (!ended.empty()) judge(ended);
@@ -237,7 +237,7 @@ void Attempt::stop_harder() {
     stop_after(job_.grace);
   } else {
     signal_all(SIGKILL);
-    stop_after(1s);  // for the other side of an ssh
+    stop_after(1s);  // for the remote side of an ssh
     if (killed_ && there_) there_->signal(SIGKILL);
     killed_ = true;
   }

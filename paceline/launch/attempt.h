@@ -1,5 +1,5 @@
-// One start of all ranks of a job: their processes, output and signals, until the last has ended. What follows from the end of one of
-// them is not the same among equals (equals.h) as among servers and workers (fleet.h); those two derive from this.
+// One start of all ranks of a job: their processes, output and signals, until the last has ended. The consequences of the end of one of
+// them differ between equals (equals.h) and servers and workers (fleet.h); those two derive from this.
 #pragma once
 
 #include <optional>
@@ -18,8 +18,8 @@ namespace paceline::launch {
 struct Rank {
   Place place;
   Role role;
-  int restarts = 0;          // since the launch; what the process is told
-  int restarts_counted = 0;  // those since it was last healthy for a while, for --max-restarts
+  int restarts = 0;          // since the launch, as the process is told
+  int restarts_counted = 0;  // since it was last healthy for a while, for --max-restarts
   Nanoseconds began{0};
   Process process;
   std::optional<Exit> exit;
@@ -83,10 +83,10 @@ class Attempt {
   Accusations accusations_;
   const SteadyClock clock_;
   ProcessGroup here_;
-  std::optional<ProcessGroup> there_;  // the ssh programs, which must not get the ranks' signals
+  std::optional<ProcessGroup> there_;  // the ssh processes, which must not get the ranks' signals
   std::vector<Rank> ranks_;
 
-  std::optional<Nanoseconds> next_step_;  // when to stop what still runs, harder each time
+  std::optional<Nanoseconds> next_step_;  // when to stop what still runs, more forcefully each time
   bool asked_to_end_ = false, killed_ = false;
   int stopped_by_ = 0, signals_heard_ = 0, urged_ = 0;  // urged: by those that ask to end, not to write a checkpoint
 };

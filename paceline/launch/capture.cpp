@@ -21,7 +21,7 @@ std::vector<std::string> own_environment() {
   return variables;
 }
 
-/// Moves what there is from the descriptor to the text; at the end of the stream the descriptor is closed.
+/// Moves what has arrived from the descriptor to the text; closes the descriptor at the end of the stream.
 void drain(Descriptor& from, std::string& text) {
   std::array<char, 65536> piece;
   const ssize_t count = ::read(from.get(), piece.data(), piece.size());
@@ -52,7 +52,7 @@ Captured capture(const std::vector<std::string>& words, const std::atomic<bool>&
     if (streams[0].revents != 0) drain(process.out, captured.out);
     if (streams[1].revents != 0) drain(process.err, captured.err);
   }
-  for (;;) {  // its streams are closed; it may still be busy
+  for (;;) {  // its streams are closed, but it may still run
     if (const auto exit = reap(process.pid)) {
       captured.exit = *exit;
       return captured;

@@ -1,4 +1,4 @@
-// A program that runs to its end while we wait, with what it wrote in our hands.
+// Runs a program to its end and captures its output.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,12 @@ struct Captured {
   Exit exit;
   std::string out, err;  // all of it
 
-  /// Why it failed, in one line: the last one of its standard error without "error: ", or how it ended where it said nothing.
+  /// Why it failed, in one line: the last line of its standard error without "error: ", or how it ended if it wrote nothing.
   std::string complaint() const;
 };
 
-/// Runs the words with this process's environment and no input. Once `stop` is set, the program and whatever it started are killed.
-/// Throws ConfigError where it cannot be run.
+/// Runs the words with this process's environment and no input. Once `stop` is set, the program and its children are killed.
+/// Throws ConfigError if it cannot be run.
 Captured capture(const std::vector<std::string>& words, const std::atomic<bool>& stop);
 Captured capture(const std::vector<std::string>& words);
 

@@ -1,4 +1,4 @@
-// How a job ended: what `paceline run` returns and tells.
+// How a job ended: what `paceline run` returns and prints.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct RankEnding {
 };
 
 struct Ending {
-  std::optional<std::string> failure;  // one line: who and how
+  std::optional<std::string> failure;  // one line: which rank and how
   int code = 0;
   int stopped_by = 0;               // the signal from outside, if there was one
   std::optional<int> culprit = {};  // the rank whose end made the job fail

@@ -9,7 +9,7 @@
 
 namespace paceline::launch {
 
-/// Of several that ended at once, one that was killed is the cause: the others noticed.
+/// Of several that ended at once, one that was killed is the cause: the others only noticed.
 void Equals::judge(const std::vector<Rank*>& ended) {
   note_given_up(ended);
   if (cause_ != nullptr) return give_up_silent();
@@ -20,7 +20,7 @@ void Equals::judge(const std::vector<Rank*>& ended) {
   give_up_silent();
 }
 
-/// Whoever is stopped hears no SIGTERM, and nobody waits for it any more.
+/// A stopped process does not receive SIGTERM, and no rank waits for it any more.
 void Equals::give_up_silent() {
   const std::optional<LauncherLine> line = accusations().verdict();
   if (!line || line->silent.count() == 0) return;
@@ -31,7 +31,7 @@ void Equals::give_up_silent() {
   give_up(*rank, fmt::format("{}: no heartbeat for {:.2g} s", stopped ? "is stopped" : "is silent", seconds(line->silent)));
 }
 
-/// Of a rank that lived until it was told to end, the others' reason tells more than how it obeyed.
+/// If a rank lived until it was told to end, the others' reason says more than how it ended.
 void Equals::note_given_up(const std::vector<Rank*>& ended) {
   const std::optional<LauncherLine> line = accusations().verdict();
   for (Rank* rank : ended)
@@ -50,7 +50,7 @@ Ending Equals::ending() const {
   const auto good = [](const Rank& rank) { return rank.exit->good(); };
   const auto stopped = [](const Rank& rank) { return rank.exit->code == kStopped; };
   if (std::ranges::all_of(ranks(), good)) return ended_with(0);
-  // Ranks agree among themselves to stop, all of them; where a signal told them to, some may have been done already.
+  // Ranks agree among themselves to stop, all together; if a signal told them to, some may already have been done.
   const bool all_stopped = std::ranges::all_of(ranks(), [&](const Rank& rank) { return stopped(rank) || (told_to_end() && good(rank)); });
   if (all_stopped) return ended_with(kStopped);
   if (cause_ == nullptr) return ended_as_told();

@@ -1,5 +1,5 @@
-// Ranks that are equals: the first that fails ends the job for all. The first to end is often one that noticed: whom the ranks blame is
-// named, as long as they do.
+// Ranks that are equals: the first that fails ends the job for all. The first to end has often only noticed the failure: if the ranks
+// blame another one, that one is named.
 #pragma once
 
 #include "paceline/launch/attempt.h"
@@ -16,10 +16,10 @@ class Equals final : public Attempt {
 
   void give_up_silent();
   void note_given_up(const std::vector<Rank*>& ended);
-  /// Whom the ranks blame, where they do and it has not ended well.
+  /// The rank that the others blame, if any, unless it ended successfully.
   const Rank* blamed() const;
 
-  const Rank* cause_ = nullptr;  // who failed first
+  const Rank* cause_ = nullptr;  // the one that failed first
 };
 
 }  // namespace paceline::launch

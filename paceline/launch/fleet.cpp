@@ -36,7 +36,7 @@ void Fleet::judge(const std::vector<Rank*>& ended_now) {
 void Fleet::server_ended(Rank& server) {
   const bool first = server.role.index == 0;
   const bool stopped = first && server.exit->code == kStopped && !told_to_end();
-  // It may have been about to end when the last worker was lost; not so where another server was.
+  // It may have been about to end when the last worker was lost, but not when another server was.
   if (first && (ended_well(server) || stopped) && !is_stopping() && (cause_ == nullptr || is_worker(*cause_))) {
     cause_ = nullptr;
     over_ = true;

@@ -35,7 +35,7 @@ Ending launch(const Job& given) {
          "a job with servers has workers too, and one launcher");
   Job job = given;
   job.output.servers = job.servers;
-  if (job.token.empty()) job.token = hex(random_bytes(kKeyBytes));  // one for all restarts: by it they find the run again
+  if (job.token.empty()) job.token = hex(random_bytes(kKeyBytes));  // the same for all restarts, which find the run by it
   const Meeting meeting(job);
 
   const Signals signals;
@@ -59,7 +59,7 @@ Ending launch(const Job& given) {
     if (was_healthy(ending, job.healthy_after)) counted = 0;
     const bool again = job.servers == 0 && counted < job.max_restarts && ending.stopped_by == 0 && ending.code != kWrongInput;
     if (!again) {
-      // Signals are ours until the end: a line that nobody reads would keep us here whatever comes.
+      // We handle signals until the end: otherwise a line that nobody reads would block us.
       if (queue.empty() || takes_a_line(STDERR_FILENO)) log::error("{}", *ending.failure);
       return ending;
     }

@@ -1,9 +1,9 @@
-// The launcher: starts the ranks of a plan, passes their output and signals on, and ends when they have, with one line where it went wrong.
+// The launcher: starts the ranks of a plan, forwards their output and signals, and ends when they have, with one line if it went wrong.
 //
-//   running ── a rank failed ──▶ grace: the others report by themselves ── 5 s ──▶ SIGTERM ── 5 s ──▶ SIGKILL ──▶ over, or everybody anew
+//   running ── a rank failed ──▶ grace: the others report themselves ── 5 s ──▶ SIGTERM ── 5 s ──▶ SIGKILL ──▶ over, or all restarted
 //
-// A signal from outside is passed on and that is all: ranks may need their time for a checkpoint. A third one kills. A job with parameter
-// servers outlives its workers' deaths: see fleet.h.
+// A signal from outside is only forwarded: ranks may need time for a checkpoint. A third one kills. A job with parameter servers survives
+// the loss of workers: see fleet.h.
 #pragma once
 
 #include "paceline/launch/ending.h"
@@ -11,10 +11,10 @@
 
 namespace paceline::launch {
 
-/// Runs it to its end, and tells in one line where that was a bad one. The code is 0 where all ranks ended with it, 3 where all stopped
-/// with 3 (or 0), else the code of the rank that failed first: 128 + signal where one killed it. With servers: the code of server 0, unless
-/// another server failed or all workers did. Takes over SIGCHLD and the signals that it passes on until it returns. Throws ConfigError
-/// where nothing could be started.
+/// Runs the job to its end, and reports a failure in one line. The code is 0 if all ranks ended with 0, 3 if all stopped with 3 (or 0),
+/// else the code of the rank that failed first: 128 + signal if it was killed. With servers: the code of server 0, unless another server
+/// or all workers failed. Takes over SIGCHLD and the signals that it forwards until it returns. Throws ConfigError if nothing could be
+/// started.
 Ending launch(const Job& job);
 
 }  // namespace paceline::launch

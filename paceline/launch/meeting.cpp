@@ -10,7 +10,7 @@
 namespace paceline::launch {
 namespace {
 
-/// Where all ranks can reach the host of this one.
+/// An address at which all ranks can reach this rank's host.
 std::string reachable_at(const Plan& plan, const Place& place) {
   if (plan.one_host()) return "127.0.0.1";
   if (!place.here) return place.host.substr(place.host.find('@') + 1);  // npos + 1 is 0
@@ -38,7 +38,7 @@ int Meeting::new_port(const Place& place) {
   std::random_device random;
   const auto propose = [&] {
     if (place.here) return held_.emplace_back().number();
-    return std::uniform_int_distribution(20000, 29999)(random);  // there we cannot ask for a free one
+    return std::uniform_int_distribution(20000, 29999)(random);  // on another host we cannot ask for a free one
   };
   int port = propose();
   while (!ports_.insert(port).second) port = propose();

@@ -1,4 +1,4 @@
-// Where the processes of a job meet: addresses that all of them can reach, and ports that nobody else gets while the job runs.
+// Where the processes of a job meet: addresses that all of them can reach, and ports that no other program gets while the job runs.
 #pragma once
 
 #include <list>
@@ -11,7 +11,7 @@ namespace paceline::launch {
 
 class Meeting {
  public:
-  /// Fills in what the job leaves open of address, port and server_addresses. No two ports are the same, on whatever hosts they are.
+  /// Fills in address, port and server_addresses where the job leaves them open. All ports differ, even on different hosts.
   explicit Meeting(Job& job);
 
  private:

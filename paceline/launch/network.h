@@ -1,4 +1,4 @@
-// What the launcher must know of this machine and its network: names, an address for the others, a free port.
+// What the launcher must know about this machine and its network: names, an address for other hosts, a free port.
 #pragma once
 
 #include <string>
@@ -7,14 +7,15 @@
 
 namespace paceline::launch {
 
-/// Whether this is what the name names: "localhost", a loopback number, the host's name with or without its domain.
+/// Whether the name means this host: "localhost", a loopback address, the host's name with or without its domain.
 bool is_this_host(const std::string& name);
 
-/// An address of this host that `other` can reach: the one from which packets to it would leave; where its name is not known here, that of
-/// the first network interface. Never loopback, which is where a host's own name often leads. Throws ConfigError.
+/// An address of this host that `other` can reach: the one from which packets to it would leave; if its name is not known here, that of the
+/// first network interface. Never loopback, to which a host's own name often resolves. Throws ConfigError.
 std::string address_towards(const std::string& other);
 
-/// A port that nobody else gets while this lives. It is bound and does not listen; whoever binds it with SO_REUSEADDR, as servers do, can.
+/// A port that no other program gets while this lives. It is bound and does not listen; a server that binds it with SO_REUSEADDR can use
+/// it.
 class ReservedPort {
  public:
   ReservedPort();

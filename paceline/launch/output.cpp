@@ -18,7 +18,7 @@
 namespace paceline::launch {
 namespace {
 
-constexpr std::size_t kLongestLine = 64 << 10;  // beyond that a line is broken, so that memory stays bounded
+constexpr std::size_t kLongestLine = 64 << 10;  // longer lines are broken, so that memory stays bounded
 constexpr std::array kColors = {36, 33, 35, 32, 34, 31};
 constexpr std::string_view kErase = "\r\x1b[K";
 
@@ -131,11 +131,11 @@ void OutputQueue::push(int descriptor, std::string_view text) {
 void OutputQueue::pump() {
   if (pieces_.empty()) return;
   const Piece& piece = pieces_.front();
-  // A pipe that poll() calls writable takes PIPE_BUF bytes without blocking, and no more than that is promised.
+  // A pipe that poll() reports as writable takes PIPE_BUF bytes without blocking; more is not guaranteed.
   const std::size_t count = std::min<std::size_t>(piece.text.size() - written_, PIPE_BUF);
   const ssize_t done = ::write(piece.descriptor, piece.text.data() + written_, count);
   if (done < 0 && (errno == EINTR || errno == EAGAIN)) return;
-  // A reader that is gone (`… | head`) is no reason to stop training: what it does not want is dropped.
+  // A reader that is gone (`… | head`) is no reason to stop training: the rest is dropped.
   written_ += done < 0 ? piece.text.size() : static_cast<std::size_t>(done);
   if (written_ < piece.text.size()) return;
   bytes_ -= piece.text.size();

@@ -1,8 +1,7 @@
-// The output of many ranks on one terminal, pipe or file: whole lines with the rank in front, never torn: [2], or [server 0] and [worker
-// 1].
+// The output of many ranks on one terminal, pipe or file: whole lines with the rank in front, [2], or [server 0] and [worker 1].
 //
-// A carriage return asks to draw over the line (a progress bar). On a terminal the lowest rank that draws gets the last line of the screen,
-// and other lines pass above it; elsewhere only what stood there in the end is written, as one line.
+// A carriage return redraws the line (a progress bar). On a terminal the lowest rank that draws one gets the last line of the screen, and
+// other lines scroll above it; elsewhere only its final state is written, as one line.
 #pragma once
 
 #include <deque>
@@ -22,7 +21,7 @@ enum class Stream { out, err };
 
 /// What a stream of the launcher can show.
 struct Display {
-  bool live = false;   // a line can be drawn over
+  bool live = false;   // a line can be redrawn
   bool color = false;  // escape sequences are understood
 
   static Display of_descriptor(int descriptor);  ///< a terminal that is not "dumb"; no colours with NO_COLOR
@@ -30,16 +29,16 @@ struct Display {
 
 struct OutputOptions {
   bool prefix = true;
-  std::optional<int> only;       // standard output of this rank alone, byte for byte; errors of all are still seen
+  std::optional<int> only;       // standard output of this rank alone, byte for byte; standard error of all
   std::filesystem::path folder;  // where each rank's output is kept as rank-N.log (server-N.log, worker-N.log); empty: nowhere
-  int servers = 0;               // so many of the ranks are servers and the others workers, and are called so
-  bool all_to_stderr = false;    // standard output of the ranks as well: the launcher's own is for something else
+  int servers = 0;               // how many of the ranks are servers; the others are then called workers
+  bool all_to_stderr = false;    // standard output of the ranks as well, because the launcher's own is for something else
   Display out, err;
 };
 
 class Output {
  public:
-  /// Takes text that must stay together, in order.
+  /// Called with text that must stay together, in order.
   using Write = std::function<void(Stream, std::string_view text)>;
 
   Output(OutputOptions options, Write write) : options_(std::move(options)), write_(std::move(write)) {}
@@ -47,13 +46,13 @@ class Output {
   void receive(int rank, Stream stream, std::string_view bytes);
   void end(int rank, Stream stream);  ///< what is still without a line's end is written
 
-  /// For lines of the launcher itself: takes the bar away, and draws it again afterwards.
+  /// For lines of the launcher itself: removes the bar, and redraws it afterwards.
   void make_room(const std::function<void()>& write_lines);
 
  private:
   struct Lane {
-    std::string line;          // as far as it has come
-    bool overwritten = false;  // a carriage return was the last byte: the next one begins the line anew
+    std::string line;          // what has arrived of it
+    bool overwritten = false;  // a carriage return was the last byte: the next one starts the line over
   };
   using Key = std::pair<int, Stream>;
 
@@ -69,12 +68,12 @@ class Output {
   Write write_;
   std::map<Key, Lane> lanes_;
   std::map<int, Descriptor> files_;
-  std::optional<Key> drawn_;  // whose bar is the last line of the screen
+  std::optional<Key> drawn_;  // the rank whose bar is the last line of the screen
   std::string drawing_;
 };
 
-/// Writes to descriptors as fast as their readers take it, in order, without ever blocking for long: the launcher must hear signals
-/// meanwhile.
+/// Writes to descriptors as fast as their readers take it, in order, without ever blocking for long: the launcher must still receive
+/// signals.
 class OutputQueue {
  public:
   void push(int descriptor, std::string_view text);

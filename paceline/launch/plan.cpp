@@ -43,7 +43,7 @@ void add_host(std::vector<Host>& hosts, const std::string& name, int slots) {
         fmt::format("host {} has {} slots in all, more than the {} ranks that can be started; give fewer", name, known->slots, kMaxRanks));
 }
 
-/// Processes of the whole job, where the request says it.
+/// The number of processes of the whole job, if the request gives it.
 std::optional<int> processes(const Request& request) { return request.workers ? request.servers + *request.workers : request.ranks; }
 
 /// The same in the user's words.
@@ -79,7 +79,7 @@ void place_on_host(Plan& plan, const Host& host, int count, int node, bool here)
 Plan plan_over_hosts(const Request& request, const Machine& machine) {
   if (request.nodes > 1 || request.node_rank)
     throw ConfigError(
-        "-H and --hostfile start the ranks of all hosts from here; --nnodes and --node-rank are for one launcher a host: give one or the "
+        "-H and --hostfile start the ranks of all hosts from here; --nnodes and --node-rank are for one launcher per host: give one or the "
         "other");
   std::vector<Host> hosts = request.hosts;
   if (request.per_node)
@@ -133,8 +133,8 @@ std::vector<Host> parse_hosts(const std::string& list) {
 }
 
 std::vector<Host> read_hostfile(const std::filesystem::path& file) {
-  // A file of data, given by mistake, would be read and shown whole.
-  std::error_code code;  // what stands in the way of reading it, read_file tells
+  // A data file given by mistake would be read and shown completely.
+  std::error_code code;  // read_file reports why it cannot be read
   if (const auto bytes = std::filesystem::file_size(file, code); !code && bytes > kLargestHostfile)
     throw DataError(file.string(),
                     fmt::format("it has {} bytes, and a hostfile has {} at most; is it another file?", bytes, kLargestHostfile));

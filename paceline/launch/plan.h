@@ -1,6 +1,6 @@
-// Which rank runs where. Pure: from what the command line asks and what this machine has, a list of places.
+// Which rank runs where. A pure function from the command line's request and this machine's resources to a list of places.
 //
-// Hosts are filled in their order, so the ranks of a host are neighbours, as the hierarchical collectives expect.
+// Hosts are filled in order, so the ranks of a host are neighbours, as the hierarchical collectives expect.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@ struct Request {
   std::vector<Host> hosts{};      // empty: this one
   std::optional<int> ranks{};     // -np: of the whole job
   std::optional<int> per_node{};  // --nproc-per-node
-  int nodes = 1;                  // --nnodes: so many launchers are started, and this is number node_rank of them
+  int nodes = 1;                  // --nnodes: the number of launchers, of which this is number node_rank
   std::optional<int> node_rank{};
   int servers = 0;               // --servers: the first ranks, before the workers
   std::optional<int> workers{};  // --workers; without servers the same as -np
@@ -45,7 +45,7 @@ struct Place {
   int local_rank = 0, local_size = 1;
   int node = 0;
   std::string host;  // as the user wrote it; empty: this one
-  bool here = true;  // else it is reached by ssh
+  bool here = true;  // otherwise it is reached by ssh
 };
 
 struct Plan {
@@ -55,7 +55,7 @@ struct Plan {
   bool one_host() const { return places.front().local_size == size; }
 };
 
-/// Throws ConfigError where the request contradicts itself or asks for more than there is.
+/// Throws ConfigError if the request contradicts itself or asks for more than there is.
 Plan make_plan(const Request& request, const Machine& machine);
 
 /// Ranks of a host: "4", or torchrun's words for as many as there are: cpu, gpu, auto (cpu). Throws ConfigError.

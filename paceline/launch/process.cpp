@@ -30,20 +30,20 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/// The life of a guard, after fork(): no memory is taken, nothing is written.
+/// What a guard does after fork(): it allocates no memory and writes nothing.
 [[noreturn]] void guard(int launcher_alive) {
   ::setpgid(0, 0);
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::dup2(launcher_alive, 0);
-  // It must keep nothing open, above all not the launcher's output, whose reader waits for its end.
+  // It must keep nothing open, above all not the launcher's output, whose reader waits for the end of the stream.
   if (::syscall(SYS_close_range, 1u, ~0u, 0u) != 0)
     for (int number = 1; number < 4096; ++number) ::close(number);
   char byte;
   while (::read(0, &byte, 1) < 0 && errno == EINTR) {
   }
-  ::kill(0, SIGKILL);  // the group, itself among it
+  ::kill(0, SIGKILL);  // the group, including itself
   ::_exit(0);
 }
 
@@ -55,11 +55,11 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return list;
 }
 
-/// The child's side of spawn(). Returns only where something failed, with errno.
+/// The child's side of spawn(). Returns only on failure, with errno.
 void become(const char* program, char* const* words, char* const* environment, pid_t group, pid_t launcher, int in, int out, int err) {
   reset_signals();
   if (::setpgid(0, group) != 0 || ::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
-  if (::getppid() != launcher) ::_exit(1);  // it died before we asked to be told
+  if (::getppid() != launcher) ::_exit(1);  // the launcher died before we asked to be notified
   if (::dup2(in, 0) < 0 || ::dup2(out, 1) < 0 || ::dup2(err, 2) < 0) return;
   ::execve(program, words, environment);
 }
@@ -88,7 +88,7 @@ ProcessGroup::ProcessGroup() {
   guard_ = ::fork();
   if (guard_ < 0) fail("fork");
   if (guard_ == 0) guard(pipe.read.get());
-  ::setpgid(guard_, guard_);  // both sides do it: whoever comes first
+  ::setpgid(guard_, guard_);  // parent and child both do it, so the order does not matter
 }
 
 ProcessGroup::~ProcessGroup() {

@@ -1,4 +1,4 @@
-// Processes: starting them with their output in pipes, and making sure that none is left over.
+// Starts processes with their output in pipes, and makes sure that none is left behind.
 //
 // Children of a launcher live in a ProcessGroup with a guard: a child of the launcher that does nothing but wait for the launcher's end of
 // a pipe to close, and then kills the group. So the ranks and whatever they started are gone even after kill -9 of the launcher.
@@ -46,7 +46,7 @@ class ProcessGroup {
 };
 
 struct Command {
-  std::vector<std::string> words;        // the program, as it is to be looked for on PATH, and its arguments
+  std::vector<std::string> words;        // the program, which is looked up on PATH, and its arguments
   std::vector<std::string> environment;  // NAME=VALUE, all of it
   enum class Input { none, inherited, pipe } input = Input::none;
 };
@@ -56,13 +56,13 @@ struct Process {
   Descriptor in, out, err;
 };
 
-/// Starts it as a member of the group; it dies with this thread. Throws ConfigError where the program cannot be run.
+/// Starts it as a member of the group; it dies with this thread. Throws ConfigError if the program cannot be run.
 Process spawn(const Command& command, const ProcessGroup& group);
 
 /// How it ended, if it has.
 std::optional<Exit> reap(pid_t pid);
 
-/// Where on PATH a program lies. Throws ConfigError where it is not there or may not be run.
+/// The path of a program on PATH. Throws ConfigError if it is not there or may not be run.
 std::string find_program(const std::string& name);
 
 }  // namespace paceline::launch

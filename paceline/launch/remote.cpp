@@ -19,8 +19,8 @@ std::vector<std::string> ssh_command(const RemoteRank& rank) {
   for (const std::string& word : rank.program) program += " " + shell_quote(word);
   const std::string threads =
       rank.local_size == 0 ? "" : fmt::format("t=$(($(nproc) / {})); export OMP_NUM_THREADS=$((t > 0 ? t : 1)); ", rank.local_size);
-  // setsid makes the rank the leader of a group of its own, which is what the guard signals. The guard keeps none of the outputs open, or
-  // ssh would wait for it.
+  // setsid makes the rank the leader of its own group, which is what the guard signals. The guard keeps none of the outputs open, or ssh
+  // would wait for it.
   const std::string script = fmt::format(
       "cd {} || exit 2; export{}; read -r PACELINE_JOB || exit 1; export PACELINE_JOB; {}exec 3<&0; "
       "setsid{} </dev/null 3<&- & rank=$!; "
@@ -30,7 +30,7 @@ std::vector<std::string> ssh_command(const RemoteRank& rank) {
   std::vector<std::string> words = rank.ssh;
   for (const char* word : {"-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}) words.emplace_back(word);
   words.push_back(rank.host);
-  words.push_back("exec sh -c " + shell_quote(script));  // whatever shell the user has there
+  words.push_back("exec sh -c " + shell_quote(script));  // whichever shell the user has there
   return words;
 }
 

@@ -1,7 +1,7 @@
 // A rank on another host: one ssh each, whose standard input stays open as a lifeline.
 //
-// The first line on it is the job's token, so that no process list shows it; then come names of signals to pass on ("TERM"). When it
-// closes, be it that the launcher or the connection died, a guard on the other side kills the rank and all that it started.
+// The first line on it is the job's token, so that no process list shows it; then come names of signals to forward ("TERM"). When it
+// closes, because the launcher or the connection died, a guard on the other side kills the rank and all its children.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct RemoteRank {
   std::string host;
   std::string folder;                    // where it starts: the same path as here
   std::vector<std::string> environment;  // NAME=VALUE beyond what a login there has
-  int local_size = 1;                    // ranks of that host, which share its cores; 0: threads are not ours to set
+  int local_size = 1;                    // ranks of that host, which share its cores; 0: do not set the number of threads
   std::vector<std::string> program;
 };
 

@@ -12,7 +12,7 @@ struct Role {
   enum class Kind { rank, server, worker } kind = Kind::rank;
   int index = 0;  // among its kind
 
-  /// Of a rank in a job with so many servers; 0: all are equals.
+  /// The role of a rank in a job with this many servers; 0: all are equals.
   static Role of(int rank, int servers) {
     if (servers == 0) return {Kind::rank, rank};
     return rank < servers ? Role{Kind::server, rank} : Role{Kind::worker, rank - servers};

@@ -1,4 +1,4 @@
-// Takes signals as something to read, and gives them back as they were.
+// Receives signals through a descriptor, and restores their handling afterwards.
 #pragma once
 
 #include <array>

@@ -15,7 +15,7 @@ namespace {
 constexpr std::array kOurs = {"PACELINE_JOB",    "PACELINE_RESTARTS", "PACELINE_ROLE",    "PACELINE_SERVER",
                               "PACELINE_WORKER", "PACELINE_SERVERS",  "PACELINE_WORKERS", "PACELINE_MAX_RESTARTS"};
 
-/// What comm::discover() would take for a place in a group.
+/// Variables from which comm::discover() would infer a rank.
 constexpr std::array kOfGroups = {
     "RANK",
     "WORLD_SIZE",
@@ -71,7 +71,7 @@ void set_variable(std::vector<std::string>& variables, const std::string& variab
 }
 
 std::vector<std::string> rank_variables(const Job& job, const Place& place, int restarts) {
-  // From what counts least to what counts most: a shell on another host takes the last of a name, getenv() here the first.
+  // In ascending order of precedence: a shell on another host uses the last value of a name, getenv() here the first.
   std::vector<std::string> variables;
   if (const char* threads = std::getenv("OMP_NUM_THREADS")) set_variable(variables, fmt::format("OMP_NUM_THREADS={}", threads));
   for (const std::string& exported : job.exported) set_variable(variables, exported);

@@ -95,7 +95,7 @@ Figure Curve::figure() const {
   epochs.least = first_epoch_;
 
   Panel loss;
-  loss.title = run_.per_token ? "loss a character" : "loss";
+  loss.title = run_.per_token ? "loss per token" : "loss";
   loss.x = epochs;
   loss.series.push_back(train_loss_.series("training"));
   if (!test_epoch_.empty()) loss.series.push_back(test(test_loss_));

@@ -45,7 +45,7 @@ struct RunStarted {
   int workers = 1;
   std::vector<std::string> mesh = {};         // which of them have which part of the model, in lines; empty: each has all of it
   std::int64_t first_step = 0;                // > 0 after a resume
-  bool per_token = false;                     // a language model: show the loss a character rather than the accuracy
+  bool per_token = false;                     // a language model: show the loss per token rather than the accuracy
   bool counts_right = true;                   // false: a user's loss without accuracy, which is not known then
   std::vector<std::string> class_names = {};  // of the dataset, by label; empty: it has none
 

@@ -73,7 +73,7 @@ void Progress::see(const RunStarted& event) {
   started_ = clock_.now();
   std::vector<Row> rows;
   rows.push_back({"network", fmt::format("{}, {} parameters", event.network, show_large(static_cast<double>(event.parameters)))});
-  if (event.macs > 0) rows.back().value += fmt::format(", {} MACs a sample", show_large(static_cast<double>(event.macs)));
+  if (event.macs > 0) rows.back().value += fmt::format(", {} MACs per sample", show_large(static_cast<double>(event.macs)));
   rows.push_back({"data", fmt::format("{}, {} training", event.dataset, show_count(event.train_samples))});
   rows.back().value += event.test_samples > 0 ? fmt::format(" and {} test samples", show_count(event.test_samples)) : " samples";
   // Steps of a parameter server are parts of a batch: there are more of them than batches, and this says nothing.
@@ -86,7 +86,7 @@ void Progress::see(const RunStarted& event) {
   rows.push_back({"workers", fmt::format("{} on {}, {}, {}{}", event.workers, event.device, event.precision, event.strategy, over)});
   for (const std::string& line : event.mesh) rows.push_back({&line == &event.mesh.front() ? "mesh" : "", line});
   if (const auto& expected = event.prediction)
-    rows.push_back({"predicted", fmt::format("{} a step ({} to {}), most of it {}", show_moment(expected->step_s),
+    rows.push_back({"predicted", fmt::format("{} per step ({} to {}), most of it {}", show_moment(expected->step_s),
                                              show_moment(expected->low_s), show_moment(expected->high_s), expected->bottleneck)});
   rows.push_back({"run", event.run});
   if (event.first_step > 0) rows.push_back({"resumes", fmt::format("behind step {}", show_count(event.first_step))});
@@ -142,7 +142,7 @@ void Progress::see(const RunEnded& event) {
           fmt::format(", predicted {} ({:+.0f}%)", show_moment(expected->step_s), 100 * (expected->step_s / event.step_s - 1));
   }
   if (const auto& talk = event.communication)
-    rows.push_back({"communication", fmt::format("{} exposed, {} hidden; {} a step{}", show_percent(talk->exposed, 0),
+    rows.push_back({"communication", fmt::format("{} exposed, {} hidden; {} per step{}", show_percent(talk->exposed, 0),
                                                  show_percent(talk->hidden, 0), show_bytes(static_cast<std::int64_t>(talk->bytes_per_step)),
                                                  talk->ratio > 1.01 ? fmt::format(" ({:.1f}× less)", talk->ratio) : "")});
   if (const auto& kept = event.checkpoints)

@@ -1,5 +1,5 @@
-// A worker's way to the servers, whatever carries it: the arena's ranges go to the servers that have them, and an answer is complete when
-// all have answered. The first server has the batch norms' statistics and the predictors.
+// A worker's access to the servers over any transport: each range of the arena goes to the server that holds it, and an answer is complete
+// when all have answered. The first server holds the batch norms' statistics and the predictors.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@ namespace paceline::ps {
 class Client {
  public:
   virtual ~Client() = default;
-  /// Waits until all servers let the worker pull, and fills `into`, the whole arena; null: it wants no parameters.
+  /// Waits until all servers let the worker pull, and fills `into`, the whole arena; null if it needs no parameters.
   virtual void pull(float* into, float rate) = 0;
   virtual Advice report(const Report& report, const float* statistics) = 0;
-  /// The whole arena's gradient, which is used up. The admission is the first server's.
+  /// Pushes the gradient of the whole arena and overwrites it. Returns the first server's admission.
   virtual Admission push(float* gradient, const Push& push) = 0;
   virtual bool in_vain() = 0;
 };

@@ -20,7 +20,7 @@ int number(const char* name, const std::string& text, int least, int most) {
     std::size_t end = 0;
     const int value = std::stoi(text, &end);
     if (end == text.size() && value >= least && value <= most) return value;
-  } catch (const std::exception&) {  // said below
+  } catch (const std::exception&) {  // reported below
   }
   throw ConfigError(fmt::format("{}='{}' is not a number from {} to {}; `paceline run --servers` sets it", name, text, least, most));
 }
@@ -50,7 +50,7 @@ Cluster discover(const comm::Environment& environment) {
   if (!variable("PACELINE_MAX_RESTARTS").empty()) cluster.max_restarts = number_in("PACELINE_MAX_RESTARTS", 0, 1 << 20);
   if (!variable("PACELINE_WORKERS").empty()) cluster.workers = number_in("PACELINE_WORKERS", 1, 1 << 20);
   cluster.key = variable("PACELINE_JOB");
-  if (!cluster.key.empty()) cluster.job = public_name(cluster.key, "job");  // a hash, which may be shown to anybody
+  if (!cluster.key.empty()) cluster.job = public_name(cluster.key, "job");  // a hash, which is not secret
   return cluster;
 }
 

@@ -25,7 +25,7 @@ ConcurrentServer::Presence& ConcurrentServer::presence(int worker) {
 }
 
 std::vector<int> ConcurrentServer::awaited(int worker) const {
-  std::vector<int> result;  // whoever has pushed and waits as well is not to blame
+  std::vector<int> result;  // a worker that has pushed and is waiting as well is not to blame
   for (int i = 0; i < static_cast<int>(presence_.size()); ++i) {
     const Presence& other = presence_[static_cast<std::size_t>(i)];
     if (i != worker && other.here && (other.computes || server_->may_pull(i))) result.push_back(i);
@@ -36,16 +36,17 @@ std::vector<int> ConcurrentServer::awaited(int worker) const {
 bool ConcurrentServer::gives_up(int worker, Nanoseconds since) const {
   const Nanoseconds now = clock_.now(), beat = limits_.silence / 4;
   if (now - since < limits_.wait) return false;
-  const auto fading = [&](int other) {  // longer silent than who beats is, and due to be forgotten; unless nobody does that here
-    const Nanoseconds silent = now - presence_[static_cast<std::size_t>(other)].heard;
-    return silent > 2 * beat && silent < limits_.silence + beat;
-  };
+  const auto fading =
+      [&](int other) {  // silent for longer than a worker that beats, and due to be forgotten, if silent workers are forgotten here
+        const Nanoseconds silent = now - presence_[static_cast<std::size_t>(other)].heard;
+        return silent > 2 * beat && silent < limits_.silence + beat;
+      };
   const std::vector<int> others = awaited(worker);
   return others.empty() || !std::ranges::all_of(others, fading);
 }
 
-// Of several servers one may have let a worker take part a round earlier than another, as it came back: it is then ahead of the others
-// there. When it gets an epoch's last minibatch, they have none to catch up with.
+// When a worker comes back, one of several servers may let it take part a round earlier than another: it is then ahead of the others
+// there. If it gets the last minibatch of an epoch, they have none to catch up with.
 bool ConcurrentServer::align_rounds(int worker) {
   const auto computes = [](const Presence& one) { return one.here && one.computes; };
   if (std::ranges::any_of(presence_, computes) || awaited(worker).empty()) return false;
@@ -123,7 +124,7 @@ std::int64_t ConcurrentServer::pull(int worker, float* into, float rate, std::in
     std::unique_lock state(state_);
     presence(worker).waits = true;
     const int changes = presence(worker).changes;
-    const auto gone = [&] {  // whoever comes back meanwhile asks for itself
+    const auto gone = [&] {  // a worker that comes back meanwhile asks again itself
       return presence(worker).changes != changes || (changes > 0 && !presence(worker).here);
     };
     const auto settled = [&] { return !closed_.empty() || gone() || server_->may_pull(worker); };
@@ -132,7 +133,7 @@ std::int64_t ConcurrentServer::pull(int worker, float* into, float rate, std::in
         wait_until(state, since + limits_.wait / 2, settled) || align_rounds(worker) || wait_until(state, since + limits_.wait, settled);
     while (!granted && !gives_up(worker, since)) granted = changed_.wait_for(state, kLookAgain, settled);
     if (!closed_.empty()) throw Error(closed_);
-    if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it waited", worker));
+    if (gone()) throw PeerError(worker, "pull", server_->version(), fmt::format("worker {} left while it was waiting", worker));
     presence(worker).waits = false;
     if (!granted) throw refusal(worker);
     presence(worker).heard = clock_.now();
@@ -206,7 +207,7 @@ void ConcurrentServer::refuse_now(int worker, const Push& push) {
 bool ConcurrentServer::is_duplicate(int worker, const Push& push) {
   presence(worker).heard = clock_.now();
   if (!server_->handled(push.number)) return false;
-  if (std::exchange(presence(worker).computes, false)) {  // else it retries its own push
+  if (std::exchange(presence(worker).computes, false)) {  // otherwise it retries its own push
     note(Journal::Kind::duplicate, worker);
     server_->ignore_duplicate(worker);
   }

@@ -1,10 +1,10 @@
-// A server for workers that come at the same time: locks, waiting with a deadline, workers that vanish.
+// A thread-safe server for concurrent workers: locks, waits with deadlines, workers that disappear.
 //
-// Where the numbers lie on a GPU, all of them are worked on in the order of one stream, whoever asks: a call returns when its part is done,
-// and a worker calls when its own stream has made what it brings.
+// If the parameters lie on a GPU, all work on them is ordered by one stream, whichever thread calls: a call returns when its part is done,
+// and a worker calls only after its own stream has produced what it pushes.
 //
-// Two locks: `state_` guards the state machine, `memory_` the numbers. Pulls copy side by side; a push is alone. Whoever needs both takes
-// state_ first.
+// Two locks: `state_` guards the state machine, `memory_` the parameters. Pulls copy concurrently; a push is exclusive. Code that needs
+// both takes state_ first.
 #pragma once
 
 #include <condition_variable>
@@ -19,69 +19,69 @@
 
 namespace paceline::ps {
 
-/// The number of somebody who only looks: it pulls without being granted to, and nobody waits for it.
+/// The number of an observer: it pulls without waiting for permission, and no worker waits for it.
 inline constexpr int kObserver = 16383;
 
 class ConcurrentServer {
  public:
   struct Limits {
-    Nanoseconds wait = std::chrono::seconds(30);     // a pull that is not granted for so long is a PeerError
-    Nanoseconds silence = std::chrono::seconds(30);  // a worker that was not heard of for so long has left
-    bool started_again = false;                      // a launcher starts lost workers again, so that it pays to wait for them
+    Nanoseconds wait = std::chrono::seconds(30);     // a pull that is not granted within this time is a PeerError
+    Nanoseconds silence = std::chrono::seconds(30);  // a worker that was silent for this long has left
+    bool started_again = false;                      // a launcher restarts lost workers, so that it pays to wait for them
   };
 
-  /// The clock outlives it. A pull that waits looks at it again and again, so that it may be one that a test moves.
+  /// The clock outlives it. A waiting pull polls it, so that a test can advance it.
   ConcurrentServer(std::unique_ptr<Server> server, const Limits& limits, const Clock& clock);
 
   bool may_pull(int worker);
-  /// The same for a worker that asks again and again instead of waiting in pull(). One that has `work` to do and may not for
-  /// limits().wait gets what pull() throws.
+  /// The same for a worker that polls instead of waiting in pull(). If it has `work` to do but may not pull for limits().wait, this throws
+  /// what pull() would.
   bool may_begin(int worker, bool work);
-  /// Waits until the consistency lets the worker pull. PeerError names who was waited for, or says that the worker left meanwhile. `into`
-  /// null: it wants no parameters.
-  /// `number`: of the minibatch that it will compute, see Server::read(). Returns the server's version.
+  /// Waits until the consistency lets the worker pull. PeerError names the workers it waited for, or says that it left meanwhile. `into` is
+  /// null if it needs no parameters.
+  /// `number`: the minibatch that it will compute, see Server::read(). Returns the server's version.
   std::int64_t pull(int worker, float* into, float rate, std::int64_t number = 0);
   Advice report(int worker, const Report& report, const float* statistics);
   /// A non-finite gradient is refused: dropped, and counted. A duplicate changes nothing and gets the first answer. If another worker's
   /// push came first, a replica rule has no answer for this one: the admission is `dropped` and the worker keeps its parameters.
   Admission push(int worker, float* gradient, const Push& push);
-  /// What a pull throws that was not granted within limits().wait; it names whoever computes, or could.
+  /// What a pull throws that was not granted within limits().wait; it names the workers that compute, or could.
   PeerError overdue(int worker);
-  /// A worker has seen that its gradient is not finite, and sends none of it.
+  /// The worker has seen that its gradient is not finite, and does not send it.
   void refuse(int worker, const Push& push = {});
   /// Server 0: a minibatch was assigned to a worker, or is complete on all servers.
   void assign(int worker, std::int64_t number);
   void complete(int worker, const Completed& minibatch);
-  /// Whether what the worker computes now will be dropped. Waits for nobody: while the server is busy the answer is no.
+  /// Whether what the worker computes now will be dropped. Never blocks: while the server is busy the answer is no.
   bool in_vain(int worker);
 
   void join(int worker);
   void leave(int worker);
-  /// Its connection broke. If somebody starts it again and updates need everybody, it keeps its place in the round until it is back or was
+  /// Its connection broke. If a launcher restarts it and updates need every worker, it keeps its place in the round until it is back or was
   /// silent for too long; otherwise it has left. Returns whether it keeps its place.
   bool lose(int worker);
   /// It was lost, or its server was, and it keeps its place.
   bool is_expected(int worker);
-  void heard_of(int worker);  // it lives
-  /// Workers that were silent for too long leave; returns them. Whoever computes for long tells by heard_of().
+  void heard_of(int worker);  // it is alive
+  /// Removes workers that were silent for too long, and returns them. A worker that computes for long calls heard_of().
   std::vector<int> forget_silent();
-  /// The server has the state of another that was lost, and nobody is connected.
+  /// The server has the state of another one that was lost, and no worker is connected.
   ///
-  /// A server that has lost nothing, or is the only one, knows the round (`knows_round`): whoever was in it is waited for, until it comes
-  /// back or was silent for too long, and no update is made without it. Otherwise the other servers went on meanwhile, and everybody is
-  /// away: whoever comes back takes part again with its next pull, because what it computes now belongs to a round that this server did not
-  /// see begin.
+  /// A server that has lost nothing, or is the only one, knows the round (`knows_round`): it waits for the workers that were in it until
+  /// they come back or were silent for too long, and makes no update without them. Otherwise the other servers went on meanwhile, and all
+  /// workers count as absent: one that comes back takes part again with its next pull, because what it computes now belongs to a round that
+  /// this server did not see begin.
   void begin_again(bool knows_round = false);
-  /// From now on every event is written there before anybody hears of it. Only within with(), or before anybody comes.
+  /// From now on every event is written there before it is acknowledged. Call only within with(), or before any worker joins.
   void write_to(std::unique_ptr<Journal> journal) { journal_ = std::move(journal); }
   /// Starts the first journal of a run. Workers that have joined by now are recorded in it.
   void begin_journal(std::unique_ptr<Journal> journal);
-  /// Hears of every event, in their order, one at a time; in the thread of whoever caused it. Before anybody comes.
+  /// Called with every event, in order, one at a time, in the thread that caused it. Set it before any worker joins.
   void watch(std::function<void(Journal::Kind, int worker)> watcher) { watcher_ = std::move(watcher); }
-  /// Nobody waits any more: everyone who does gets `reason` as an error.
+  /// Ends all waits: each throws `reason` as an error.
   void close(const std::string& reason);
 
-  /// The server, while nothing else happens.
+  /// Exclusive access to the server.
   template <class Body>
   auto with(const Body& body) {
     const std::scoped_lock both(state_, memory_);
@@ -95,18 +95,18 @@ class ConcurrentServer {
  private:
   struct Presence {
     bool here = false, waits = false;
-    bool computes = false;               // it has pulled, and not yet pushed
-    std::optional<Nanoseconds> since{};  // it asks whether it may begin
-    bool returns = false;                // to a server that has begun again, with its next pull
-    bool expected = false;               // it was lost, or its server was, and it keeps its place in the round until it is back
-    int changes = 0;                     // how often it came and went
+    bool computes = false;               // it has pulled and not pushed yet
+    std::optional<Nanoseconds> since{};  // since when it has asked whether it may begin
+    bool returns = false;                // to a restarted server, with its next pull
+    bool expected = false;               // it or its server was lost, and it keeps its place in the round until it is back
+    int changes = 0;                     // how many times it joined or left
     Nanoseconds heard{0};
   };
   Presence& presence(int worker);
   PeerError refusal(int worker) const;
   bool pulled_elsewhere(int worker);
-  void rejoin(int worker);  // where it returns
-  /// These require both locks.
+  void rejoin(int worker);  // if it returns
+  /// These require that both locks are held.
   bool is_duplicate(int worker, const Push& push);
   void resume(int worker, const Push& push);
   void refuse_now(int worker, const Push& push);
@@ -115,13 +115,13 @@ class ConcurrentServer {
     if (journal_) journal_->note(kind, worker, rest...);
     if (watcher_) watcher_(kind, worker);
   }
-  std::vector<int> awaited(int worker) const;  // for whom a worker may be waiting
-  /// Whether a worker that has waited since then stops waiting. Not while whoever it waits for is about to be forgotten, which frees it.
+  std::vector<int> awaited(int worker) const;  // the workers that a worker may be waiting for
+  /// Whether a worker that has waited since then gives up. Not while a worker that it waits for is about to be forgotten, which frees it.
   bool gives_up(int worker, Nanoseconds since) const;
-  /// Waits until `condition` holds; false when the clock says `until` first. Holds state_.
+  /// Waits until `condition` holds; false if the clock reaches `until` first. Requires state_.
   template <class Condition>
   bool wait_until(std::unique_lock<std::mutex>& state, Nanoseconds until, const Condition& condition);
-  /// Everybody who is here begins a round at the same time, where nobody computes. Holds state_.
+  /// If no worker computes, all present workers begin a round at the same time. Requires state_.
   bool align_rounds(int worker);
 
   std::unique_ptr<Server> server_;

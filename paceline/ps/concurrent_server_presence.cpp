@@ -1,4 +1,4 @@
-// Who is here: workers that join, leave, are lost or fall silent, and servers that begin again.
+// Which workers are present: they join, leave, are lost or fall silent; and servers that restart.
 #include <utility>
 
 #include "paceline/ps/concurrent_server.h"

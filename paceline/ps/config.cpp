@@ -74,7 +74,8 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
   const int files = !config.certificate.empty() + !config.key.empty() + !config.authority.empty();
   if (files != 0 && files != 3) throw ConfigError("TLS needs all three of ps.certificate, ps.key and ps.authority; give all or none");
   if (config.replica && config.snapshot_s == 0)
-    throw ConfigError("ps.replica=true is a journal that begins with every snapshot, and ps.snapshot_s=0 makes none; use one like 60");
+    throw ConfigError(
+        "ps.replica=true keeps a journal since the last snapshot, and ps.snapshot_s=0 makes no snapshots; use a value like 60");
   const ConsistencyKind& consistency = consistency_kind(config.consistency);
   if (config.servers > 1 && consistency.chooses)
     throw ConfigError(fmt::format("consistency '{}' chooses gradients, and {} servers would choose differently; use ps.servers=1",
@@ -83,13 +84,13 @@ void validate(const PsConfig& config, const optim::OptimConfig& optim, int worke
     throw ConfigError("optim.clip_norm needs the whole gradient in one place; use ps.servers=1 or ps.optimizer=worker");
   if (rule->needs().whole_update && consistency.gathers)
     throw ConfigError(
-        fmt::format("rule '{}' takes every push as it comes, and consistency '{}' gathers several; use ps.consistency=asp or ssp",
+        fmt::format("rule '{}' applies every push separately, and consistency '{}' gathers several; use ps.consistency=asp or ssp",
                     config.rule, config.consistency));
   if (config.transport == "mpi" && config.executor != "processes")
     throw ConfigError(
         fmt::format("ps.transport=mpi is between processes, and ps.executor={} has one; use ps.executor=processes", config.executor));
   if (config.transport == "mpi" && config.replica)
-    throw ConfigError("ps.replica=true is for servers that are started again, and ranks of MPI are not; use ps.transport=grpc");
+    throw ConfigError("ps.replica=true is for servers that are restarted, and ranks of MPI are not; use ps.transport=grpc");
   if (config.pushes_steps()) check_takes_steps(config.rule, *rule, "ps.optimizer=worker pushes steps", "ps.optimizer=server");
 }
 

@@ -22,7 +22,7 @@ struct FileHeader {
 /// An event in the file; its values follow.
 struct Record {
   Journal::Kind kind = Journal::Kind::joined;
-  std::int64_t worker = 0;  // of `follows`: the events of the journal before
+  std::int64_t worker = 0;  // for `follows`: the number of events in the previous journal
   Push push;
   Report report;
   std::int64_t values = 0;
@@ -57,7 +57,7 @@ void play(const Record& record, std::vector<float>& values, std::vector<float>& 
   }
 }
 
-/// Why an event cannot have happened to a server that is where this one is; empty where it can.
+/// Why an event cannot have happened to a server in this state; empty if it can.
 std::string obstacle_to(const Record& record, const Server& server) {
   if (record.kind < Journal::Kind::joined || record.kind > Journal::Kind::lost || record.kind == Journal::Kind::follows)
     return fmt::format("there is no event of kind {}", static_cast<std::int64_t>(record.kind));
@@ -127,7 +127,8 @@ Journal::Replayed Journal::replay(const std::filesystem::path& file, Server& ser
     if (!stream.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)))) break;
     if (record.checksum != checksum_of(record, values)) break;
     if (!replayed.begun) {
-      if (record.kind != Kind::follows) throw DataError(file.string(), "it does not begin as a journal does; start a new run");
+      if (record.kind != Kind::follows)
+        throw DataError(file.string(), "it does not begin like a journal; start a new run with model.weights=CHECKPOINT");
       if (before && record.worker != *before) throw gap(file, record.worker, *before);
       replayed.begun = true;
       continue;
@@ -152,14 +153,13 @@ std::unique_ptr<Journal> Journals::next() {
 }
 
 std::int64_t Journals::replay(Server& server, std::int64_t from, const Journal::Progress& progress) {
-  if (from > 0 && !std::filesystem::exists(file(from)))  // what follows it would be played on another state
-    throw DataError(file(from).string(),
-                    "the journal that follows the snapshot is not there; start a new run with model.weights=CHECKPOINT");
+  if (from > 0 && !std::filesystem::exists(file(from)))  // the events after it would be replayed on another state
+    throw DataError(file(from).string(), "the journal that follows the snapshot is missing; start a new run with model.weights=CHECKPOINT");
   std::int64_t pushes = 0;
-  std::optional<std::int64_t> before;  // events of the last one that was played
+  std::optional<std::int64_t> before;  // events of the last journal that was replayed
   for (number_ = from - 1; std::filesystem::exists(file(number_ + 1)); ++number_) {
     const Journal::Replayed replayed = Journal::replay(file(number_ + 1), server, before, progress);
-    if (!replayed.begun) {  // the next one takes its place, unless it was written past already
+    if (!replayed.begun) {  // the next one takes its place, unless one was written after it already
       if (std::filesystem::exists(file(number_ + 2)))
         throw DataError(file(number_ + 1).string(),
                         "it has no beginning, as after a full disk; start a new run with model.weights=CHECKPOINT");

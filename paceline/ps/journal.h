@@ -1,12 +1,12 @@
-// What happened to a server since its last snapshot, event by event, written down before it is acknowledged (ps.replica=true).
+// What happened to a server since its last snapshot, event by event; each is written before it is acknowledged (ps.replica=true).
 //
-// A server is a state machine whose bits follow from the order of events, so that a snapshot and the events after it are the server again:
-// nothing that was acknowledged is lost with its process. What the operating system has not yet put on disk is lost with its host.
+// A server is a deterministic state machine, so a snapshot and the events after it restore it bit by bit: nothing that was acknowledged is
+// lost with its process. What the operating system has not yet written to disk is lost with its host.
 //
-// A journal begins with a snapshot. Where a server is started again it goes on with a new one, so that several may follow one snapshot.
-// Each says how many events the one before it has. One that has fewer was cut while its server lived on (the disk was full); what follows
-// it happened to a state that nobody has any more, and is refused. A last event that was cut with its process was never acknowledged: it is
-// left out, and the next journal counts without it.
+// A journal begins at a snapshot. A restarted server continues with a new journal, so that several may follow one snapshot. Each records
+// how many events the previous one has. If that has fewer, it was truncated while its server kept running (the disk was full); later events
+// belong to a state that is lost, and are refused. A last event that was truncated with its process was never acknowledged: it is ignored,
+// and the next journal does not count it.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +25,7 @@ struct Completed {
   double loss = 0, right = 0;
   std::int64_t targets = 0;
 };
-/// As a journal writes it down: every event has room for a report.
+/// As it is written to a journal: every event has room for a report.
 Report as_report(const Completed& minibatch);
 
 class Journal {
@@ -42,30 +42,30 @@ class Journal {
     refused,
     follows,
     resumed,    // a worker pushes what it computed across a reconnect
-    duplicate,  // a worker pushed a minibatch that was handled before
+    duplicate,  // a worker pushed a minibatch that had been handled
     assigned,   // server 0: a minibatch was assigned to the worker
     completed,  // server 0: a minibatch is complete on all servers
     interrupted,
-    lost,  // a worker's connection broke, and it keeps its place
+    lost,  // a worker's connection broke; it keeps its place
   };
-  /// Called during a replay for `assigned`, where `minibatch` has but its number, and `completed`.
+  /// Called during a replay for `assigned`, where only the number of `minibatch` is set, and `completed`.
   using Progress = std::function<void(Kind kind, int worker, const Completed& minibatch)>;
 
-  /// `before`: the events of the journal that it follows.
+  /// `before`: the number of events in the journal that it follows.
   explicit Journal(const std::filesystem::path& file, std::int64_t before = 0);
 
-  /// A disk that is full must not end a run: then nothing more is written before the next snapshot, with an alarm.
+  /// A full disk must not end a run: an alarm is logged, and nothing more is written until the next snapshot.
   void note(Kind kind, std::int64_t worker, const Push& push = {}, const Report& report = {}, std::span<const float> values = {});
 
-  /// So far, whether or not the disk took them.
+  /// The number so far, whether or not the disk took them.
   std::shared_ptr<const std::int64_t> events() const { return events_; }
 
   struct Replayed {
-    bool begun = false;  // it has a beginning
+    bool begun = false;  // it has a complete header
     std::int64_t events = 0, pushes = 0;
   };
-  /// Plays the events of a file on `server`, up to one that was not written to its end. DataError where it is no journal, has another
-  /// format, or follows one that had not `before` events.
+  /// Replays the events of a file on `server`, up to one that was not completely written. DataError if it is not a journal, has another
+  /// format, or follows one that did not have `before` events.
   static Replayed replay(const std::filesystem::path& file, Server& server, std::optional<std::int64_t> before = {},
                          const Progress& progress = {});
 
@@ -83,9 +83,9 @@ class Journals {
 
   std::int64_t number() const { return number_; }  // of the last one
   std::unique_ptr<Journal> next();
-  /// Plays all from number `from` on; their pushes.
+  /// Replays all from number `from` on; returns the number of pushes.
   std::int64_t replay(Server& server, std::int64_t from, const Journal::Progress& progress = {});
-  /// There is a snapshot that begins with number `from`.
+  /// There is now a snapshot that number `from` continues: earlier journals are no longer needed.
   void forget_before(std::int64_t from);
 
  private:

@@ -13,7 +13,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr std::size_t kShown = 3;  // differences that are told
+constexpr std::size_t kShown = 3;  // differences that are reported
 
 std::string list(std::span<const std::int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 

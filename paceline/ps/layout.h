@@ -1,5 +1,5 @@
-// What a model is to a parameter server: which tensors lie where in the arena. Worker and server must mean the same, so a worker shows its
-// layout when it joins, and one that differs is refused with the difference.
+// A model as a parameter server sees it: which tensors lie where in the arena. Worker and server must agree, so a worker sends its layout
+// when it joins, and is refused with the difference if there is one.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ struct ArenaLayout {
   bool operator==(const ArenaLayout&) const = default;
 };
 
-/// The first differences in one line: "fc.weight is [10, 84] here and [100, 84] there; …". Empty where there is none.
+/// The first differences in one line: "fc.weight is [10, 84] here and [100, 84] there; …". Empty if there are none.
 std::string difference(const ArenaLayout& here, const ArenaLayout& there);
 
 std::string serialise(const ArenaLayout& layout);
-/// Throws DataError where the text is no layout: entries outside the arena, counts that are not their shapes'.
+/// Throws DataError if the text is not a layout: entries outside the arena, counts that contradict their shapes.
 ArenaLayout parse_layout(std::string_view text);
 
-/// The same for the optimizers, and for compressors.
+/// The same for optimizers and for compressors.
 std::vector<optim::Segment> segments_of(const ArenaLayout& layout);
 compress::RangeLayout parts_of(const ArenaLayout& layout);
 

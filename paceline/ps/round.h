@@ -1,8 +1,8 @@
-// The contributions to a synchronous update, held until the last one is there and then added in the order of their minibatches: whoever
-// pushes first, the bits are the same. So a run with bsp repeats, and one whose server or worker was lost ends as if nothing had happened.
+// The contributions to a synchronous update, held until the last one has arrived and then added in the order of their minibatches, so that
+// the bits do not depend on the order of arrival. So a run with bsp is repeatable, even if a server or worker is lost on the way.
 //
-// It costs a copy of the gradient for each worker. Consistencies that do not wait for everybody need none: their updates depend on who
-// came first anyway.
+// It costs a copy of the gradient for each worker. Consistencies that do not wait for all workers need none: their updates depend on the
+// order of arrival anyway.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +16,38 @@
 
 namespace paceline::ps {
 
-/// Zeroed memory for `count` floats, where the server's place is.
+/// Zeroed memory for `count` floats, in host or GPU memory as the server's.
 using Allocate = std::function<std::shared_ptr<float[]>(std::int64_t count)>;
 
 class Round {
  public:
-  /// Of `length` gradients and `statistics` batch-norm statistics.
+  /// For `length` gradients and `statistics` batch-norm statistics.
   Round(Allocate allocate, std::int64_t length, std::int64_t statistics)
       : allocate_(std::move(allocate)), length_(length), statistics_(statistics) {}
 
-  /// A minibatch, by its sequence number; where it has none (0), by its worker.
+  /// The key of a minibatch: its sequence number, or its worker if it has none (0).
   struct Key {
     std::int64_t number = 0;
     int worker = 0;
   };
   void report(const Place& place, const Key& key, const float* statistics);
   void push(const Place& place, const Key& key, const float* gradient, float scale, float rate);
-  /// The minibatch of that key will not be pushed.
+  /// The minibatch with that key will not be pushed.
   void forget(const Key& key);
-  /// The minibatch of that key is an update of its own: its statistics are blended, and it is forgotten.
+  /// The minibatch with that key is an update of its own: its statistics are blended, and it is removed.
   void blend_alone(const Place& place, const Key& key, float* into, float share);
 
   /// into ← Σ scale · gradient.
   void add_up(const Place& place, float* into) const;
   /// into ← (1 − share) · into + share · statistics, for each contribution.
   void blend(const Place& place, float* into, float share) const;
-  /// Whose contribution is the last one in that order, and its rate, with which the update is made.
+  /// The worker whose contribution is the last in that order, and its rate, with which the update is made.
   struct Last {
     int worker;
     float rate;
   };
   Last last() const;
-  /// The update is made. What was reported and not pushed belongs to the next one.
+  /// The update has been made. What was reported and not pushed belongs to the next one.
   void complete();
   bool any() const;  // contributions
   bool has(std::int64_t number) const;
@@ -60,14 +60,14 @@ class Round {
   };
   std::vector<Array> arrays() const;
   void save(std::vector<std::int64_t>& into) const;
-  /// What save() wrote, from the front of `from`, which is left with the rest. Returns whether it is well-formed; changes nothing else.
+  /// Removes what save() wrote from the front of `from`. Returns whether it is well-formed; changes nothing else.
   bool read(std::span<const std::int64_t>& from);
 
  private:
   struct Entry {
     Key key;
     float scale = 1, rate = 0;
-    std::shared_ptr<float[]> gradient{}, statistics{};  // null: not there yet
+    std::shared_ptr<float[]> gradient{}, statistics{};  // null: not arrived yet
   };
   Entry& entry(const Key& key);
   std::vector<Entry>::iterator find(const Key& key);

@@ -33,7 +33,7 @@ std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, s
   std::vector<std::int64_t> cuts = {0};
   for (int i = 1; i < servers; ++i) {
     std::int64_t cut = length * i / servers / kAlignment * kAlignment;
-    if (!elementwise) {  // the tensor that begins nearest
+    if (!elementwise) {  // at the tensor that begins nearest
       std::int64_t nearest = cuts.back();
       for (const optim::Segment& segment : segments)
         if (segment.offset > cuts.back() && std::abs(segment.offset - cut) < std::abs(nearest - cut)) nearest = segment.offset;
@@ -100,7 +100,7 @@ Slice Server::slice(std::int64_t offset, std::int64_t count, bool decay, float* 
 }
 
 void Server::grant(int index) {
-  if (consistency_->in_vain(index)) ++dropped_;  // it left off, and what it computed will not come
+  if (consistency_->in_vain(index)) ++dropped_;  // the worker stopped, and what it computed will not arrive
   worker(index).pulled_version = version_;
   consistency_->pulled(index);
 }
@@ -127,7 +127,7 @@ Advice Server::report(int index, const Report& report, const float* statistics) 
     again.in_vain = consistency_->in_vain(index);
     return again;
   }
-  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss)) {  // those of a pass that overflowed would stay for good
+  if (statistics && setup_.statistics > 0 && std::isfinite(report.loss)) {  // the statistics of a pass that overflowed would stay for ever
     const auto share = static_cast<float>(config_.norm_share);
     if (in_rounds_) round_.report(setup_.place, {report.number, index}, statistics);
     else for_each(setup_.place, setup_.statistics, Blend{statistics_.get(), statistics, 1 - share, share});
@@ -219,7 +219,7 @@ void Server::update(float* gradient, const optim::Hyper& hyper) {
   optimizer_.update(gradient, hyper, setup_.place.stream);
 }
 
-// One pass over memory: a block is adjusted into the cache and updated from there. Not on a GPU, nor where norms of tensors decide.
+// One pass over memory: a block is adjusted into the cache and updated from there. Not on a GPU, nor if the update needs tensor norms.
 void Server::adjust_in_blocks(float* gradient, const Arrival& arrival, const optim::Hyper& hyper) {
   Worker& pusher = worker(arrival.worker);
   const auto slice_of = [&](const optim::Block& block) { return slice(block.offset, block.count, block.decay, gradient, pusher); };
@@ -241,7 +241,7 @@ void Server::apply_one(float* gradient, const Arrival& arrival) {
     adjust_in_blocks(gradient, arrival, hyper);
   } else {
     Worker& pusher = worker(arrival.worker);
-    if (rule_->needs().whole_update) {  // it has to know of each tensor whether it decays
+    if (rule_->needs().whole_update) {  // the rule must know for each tensor whether it decays
       for (const optim::Segment& segment : optimizer_.segments())
         rule_->adjust(slice(segment.offset, segment.count, segment.decay, gradient, pusher), arrival);
     } else {
@@ -269,7 +269,7 @@ void Server::apply_gathered(int count, float rate) {
     if (!round_.any()) return;  // a damaged checkpoint said otherwise
     round_.add_up(setup_.place, gathered_.get());
     round_.blend(setup_.place, statistics_.get(), static_cast<float>(config_.norm_share));
-    last_gathered_ = round_.last().worker, rate = round_.last().rate;  // not of whoever came last
+    last_gathered_ = round_.last().worker, rate = round_.last().rate;  // not those of the last to arrive
     round_.complete();
   }
   update(gathered_.get(), {.rate = rate, .gradient_scale = 1.0f / static_cast<float>(count), .step = version_ + 1});

@@ -1,7 +1,7 @@
 // The parameter server: update rule × consistency, over one range of the arena. Three verbs: pull, report, push.
 //
-// A plain state machine: it knows neither threads nor sockets nor time, and whoever carries it (a virtual clock, threads with a lock, gRPC,
-// MPI) calls it one event after the other. The same order of events gives the same bits.
+// A plain state machine without threads, sockets or a clock: its caller (a virtual clock, threads with a lock, gRPC, MPI) passes it one
+// event after the other. The same order of events gives the same bits.
 //
 //   pull     the worker gets the parameters, or has to wait (consistency)
 //   report   the loss and the batch norms' statistics of a forward pass; the rule answers with the factor of the gradient
@@ -27,17 +27,17 @@ namespace paceline::ps {
 
 std::shared_ptr<float[]> allocate_host(std::int64_t count);
 
-/// What a push says beside its gradient.
+/// What a push carries beside its gradient.
 struct Push {
   float rate = 0;                   // of the schedule
-  float scale = 1;                  // what the server advised
+  float scale = 1;                  // as the server advised
   double loss = 0;                  // NaN: not known
-  std::int64_t number = 0;          // sequence number of the minibatch, from 1 on, whoever computes it; 0: not numbered
+  std::int64_t number = 0;          // sequence number of the minibatch, from 1 on, whichever worker computes it; 0: not numbered
   std::int64_t complete_below = 0;  // all minibatches below this one are complete on all servers
 };
 
-/// Whether values may be pushed: a NaN or an infinity would stay in the parameters for good. Values in host memory are looked at; of those
-/// on a GPU the loss tells, which whoever pushes sets to NaN where it found some.
+/// Whether values may be pushed: a NaN or an infinity would stay in the parameters for ever. Values in host memory are checked; for those
+/// on a GPU the loss decides, which the worker sets to NaN if it found any.
 bool is_usable(std::span<const float> values, const Push& push, const Place& place = {});
 
 class Server {
@@ -45,54 +45,54 @@ class Server {
   struct Setup {
     std::vector<optim::Segment> segments;  // of the whole arena
     std::int64_t length = 0;               // of the whole arena, in elements
-    std::int64_t begin = 0, end = 0;       // the range that this server has
+    std::int64_t begin = 0, end = 0;       // the range that this server holds
     std::int64_t statistics = 0;           // floats of the batch norms' running statistics
     int workers = 1;
     std::uint64_t seed = 0;
     Allocate allocate = allocate_host;
     Place place;
-    float* parameters = nullptr;  // memory for the range; null: the server's own
-    bool keeps_previous = false;  // the parameters before the last update, for whoever makes up for a lost worker
+    float* parameters = nullptr;  // memory for the range; null: the server allocates it
+    bool keeps_previous = false;  // the parameters before the last update, for a worker that replaces a lost one
   };
 
   Server(const PsConfig& config, const optim::OptimConfig& optim, const Setup& setup);
 
   // ---- the three verbs; pointers are to this server's range
   bool may_pull(int worker) const { return consistency_->may_pull(worker); }
-  /// Only where may_pull(). Copies to `into`, unless that is the server's own memory. `rate`: of the schedule, now.
+  /// Only if may_pull(). Copies to `into`, unless that is the server's own memory. `rate`: the schedule's current one.
   void pull(int worker, float* into, float rate) { grant(worker), read(worker, into, rate); }
-  /// The two halves of a pull: what is noted, and the copy, during which only other copies may go on.
+  /// The two halves of a pull: the bookkeeping, and the copy, during which only other copies may run.
   void grant(int worker);
-  /// A worker that makes up for another one, which died between its pushes to several servers, computes a minibatch that this server has
-  /// had (`number`). For the other servers' sake it gets the parameters of that minibatch's round again, if they are kept.
+  /// A worker that replaces one that died between its pushes to several servers computes a minibatch (`number`) that this server has
+  /// already handled. For the sake of the other servers it gets the parameters of that minibatch's round again, if they were kept.
   void read(int worker, float* into, float rate, std::int64_t number = 0);
   Advice report(int worker, const Report& report, const float* statistics);
-  /// `gradient`, or a step where ps.optimizer=worker, is used up; a `replica` rule leaves the worker's new parameters in it.
+  /// Overwrites `gradient` (a step if ps.optimizer=worker); a `replica` rule leaves the worker's new parameters in it.
   Admission push(int worker, float* gradient, const Push& push);
   bool in_vain(int worker) const { return consistency_->in_vain(worker); }
   void joined(int worker);
   void left(int worker);
-  /// Nothing of any worker's is under way: all begin with a pull.
+  /// No worker has anything in flight: all begin with a pull.
   void begin_anew() {
     for (int i = 0; i < std::ssize(workers_); ++i) consistency_->joined(i);
   }
-  /// Nobody is here any more, though nobody left: what was gathered is applied, and what is kept for each worker stays.
+  /// No worker is present any more, though none has left: what was gathered is applied, and the state kept for each worker stays.
   void all_away();
-  /// Nothing that the worker computes will come, and it stays in the round that it was in.
+  /// What the worker computes will not arrive, and the worker stays in its round.
   void interrupted(int worker) { consistency_->refused(worker); }
-  /// The server stopped and goes on: the same for everybody.
+  /// The server stopped and resumes: the same for all workers.
   void interrupted() {
     for (const int member : members()) interrupted(member);
   }
   bool waits_for_everybody() const { return in_rounds_; }
   std::vector<int> members() const { return consistency_->members(); }
-  /// One of those is here again, and begins with a pull.
+  /// One of those workers is back, and begins with a pull.
   void returned(int worker);
-  /// Counts a push that was refused because it was not finite; the worker may pull anew.
+  /// Counts a push that was refused because it was not finite; the worker may pull again.
   void refuse(int worker, const Push& push = {});
 
   // ---- duplicates and reconnects
-  /// A push of this minibatch was handled before and must not be used again.
+  /// Whether a push of this minibatch was handled before and must not be used again.
   bool handled(std::int64_t number) const { return number > 0 && ledger_.handled(number); }
   /// The worker pushed a duplicate. It may pull again, and has not advanced.
   void ignore_duplicate(int worker) { consistency_->refused(worker); }
@@ -103,19 +103,19 @@ class Server {
   bool may_resume(int worker) const;
   /// Counts the worker as computing again, on the version that it pulled.
   void resume(int worker) { consistency_->pulled(worker); }
-  /// The minibatch is complete on all servers, whether it had a push of its own or was part of another one.
+  /// The minibatch is complete on all servers, whether it was pushed on its own or as part of another push.
   void complete(std::int64_t number) { ledger_.handle(number); }
 
   // ---- what can be seen
   void show(float* into) const { for_each_parallel(setup_.place, length(), Copy{into, parameters_}); }
   float* parameters() const { return parameters_; }
   float* statistics() const { return statistics_.get(); }  // of the batch norms: Async-BN
-  void settle() const { ps::settle(setup_.place); }        // what was asked so far is done
+  void settle() const { ps::settle(setup_.place); }        // waits until all work so far is done
   const Place& place() const { return setup_.place; }
   std::int64_t length() const { return setup_.end - setup_.begin; }
   std::int64_t statistics_length() const { return setup_.statistics; }
   std::int64_t version() const { return version_; }
-  const std::map<std::int64_t, std::int64_t>& staleness() const { return staleness_; }  // how many gradients had each
+  const std::map<std::int64_t, std::int64_t>& staleness() const { return staleness_; }  // the number of gradients with each staleness
   std::int64_t dropped() const { return dropped_; }
   std::int64_t refused() const { return refused_; }
   const UpdateRule& rule() const { return *rule_; }
@@ -123,14 +123,14 @@ class Server {
 
   // ---- for a checkpoint
   using Array = Round::Array;
-  std::vector<Array> arrays();  // its memory, without the parameters; to be read or filled
+  std::vector<Array> arrays();  // its memory, without the parameters, to be read or filled
   std::vector<std::int64_t> numbers() const;
-  /// Those of them that say who may go on, and after what.
+  /// Those of them that say which workers may proceed, and after what.
   std::vector<std::int64_t> consistency_numbers() const { return consistency_->save(); }
   std::vector<UpdateRule::State> rule_state() const { return rule_->save(); }
-  /// `gathered`: whether the arrays of the update that is under way are there. ConfigError where they do not fit; then nothing has changed.
+  /// `gathered`: whether the arrays of the update in progress are present. ConfigError if they do not fit; then nothing has changed.
   void load(std::span<const std::int64_t> numbers, std::span<const UpdateRule::State> rule_state, bool gathered);
-  /// The minibatches that were handled; empty if pushes are not numbered. Load it before arrays(), which it may add to.
+  /// The minibatches that were handled; empty if pushes are not numbered. Load it before arrays(), to which it may add.
   std::vector<std::int64_t> ledger() const;
   void load_ledger(std::span<const std::int64_t> saved);
 
@@ -155,7 +155,7 @@ class Server {
   Setup setup_;
   std::unique_ptr<UpdateRule> rule_;
   std::unique_ptr<Consistency> consistency_;
-  bool in_rounds_;  // every update has everybody's contribution
+  bool in_rounds_;  // every update has a contribution of each worker
   optim::RangeOptimizer optimizer_;
 
   float* parameters_ = nullptr;
@@ -171,8 +171,8 @@ class Server {
   Round round_;
 };
 
-/// Cuts an arena of `length` elements into `servers` ranges of about the same length: [i] begins range i, and one past the end. Where
-/// `elementwise` is false only between tensors.
+/// Divides an arena of `length` elements into `servers` ranges of about the same length: [i] is where range i begins, and the last entry is
+/// the end. If `elementwise` is false, it cuts only between tensors.
 std::vector<std::int64_t> cut_ranges(std::span<const optim::Segment> segments, std::int64_t length, int servers, bool elementwise);
 
 }  // namespace paceline::ps

@@ -1,4 +1,4 @@
-// What a checkpoint keeps of a server, and how another one takes it over.
+// The state of a server in a checkpoint, and how another server restores it.
 #include <algorithm>
 #include <bit>
 
@@ -8,7 +8,7 @@
 namespace paceline::ps {
 namespace {
 
-constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;  // of anything: more than any run has
+constexpr std::int64_t kMostCounted = std::int64_t{1} << 62;  // more of anything than any run has
 
 }  // namespace
 
@@ -19,7 +19,7 @@ std::vector<Server::Array> Server::arrays() {
   };
   const auto names = optimizer_.state_names();
   for (std::size_t i = 0; i < state_.size(); ++i) add("optim." + names[i], state_[i], length());
-  add("bookkeeping.previous", previous_, length());  // where nobody is started again there is none, and the run is the same
+  add("bookkeeping.previous", previous_, length());  // only if workers are restarted; a run is the same with and without it
   add("kept", kept_, length());
   add("statistics", statistics_, setup_.statistics);
   if (gathered_count_ > 0) add("gathered", gathered_, length());
@@ -65,7 +65,7 @@ void Server::load(std::span<const std::int64_t> numbers, std::span<const UpdateR
     const std::int64_t steps = next_count();
     staleness[steps] = next_count();
   }
-  const bool same_workers = next() == std::ssize(workers_);  // else they begin anew with what the server has
+  const bool same_workers = next() == std::ssize(workers_);  // otherwise they start over with what the server has
   const auto before = consistency_->save();
   Round round = round_;
   std::vector<std::int64_t> pulled;

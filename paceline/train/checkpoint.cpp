@@ -32,10 +32,10 @@ Checkpoint read_file_checkpoint(const std::filesystem::path& file, Check check) 
   return checkpoint;
 }
 
-/// Appends a tensor as its pieces, which must make a whole.
+/// Appends a tensor as its pieces, which must cover it.
 void add_pieces(std::vector<NamedTensor>& tensors, const std::string& source, const IndexedTensor& tensor,
                 const std::vector<OpenFile>& shards) {
-  const auto refuse = [&] { throw DataError(source, fmt::format("the parts of tensor '{}' do not make a whole", tensor.name)); };
+  const auto refuse = [&] { throw DataError(source, fmt::format("the parts of tensor '{}' do not cover it", tensor.name)); };
   std::vector<HeldPart> parts;
   for (const StoredPiece& piece : tensor.pieces) {
     const safetensors::Tensor* found = shards[piece.shard]->find(piece.stored);

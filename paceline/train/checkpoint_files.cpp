@@ -1,4 +1,4 @@
-// Where checkpoints lie: which are complete, which is the newest good one, and which go.
+// Checkpoints on disk: which are complete, which is the newest intact one, and which are removed.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
   std::error_code code;
   const auto type_of = [&](const std::filesystem::path& place) {
     const auto type = std::filesystem::status(place, code).type();
-    if (type == std::filesystem::file_type::none) throw DataError(place.string(), "cannot look at it: " + code.message());
+    if (type == std::filesystem::file_type::none) throw DataError(place.string(), "cannot access it: " + code.message());
     return type;
   };
   if (type_of(path) == std::filesystem::file_type::regular || has_index(path)) return {path};
@@ -68,7 +68,7 @@ std::pair<std::filesystem::path, Checkpoint> newest_good_checkpoint(const std::f
 }
 
 void remove_checkpoint(const std::filesystem::path& path) {
-  std::error_code ignored;  // one that cannot be removed does no harm
+  std::error_code ignored;  // a file that cannot be removed does no harm
   std::filesystem::remove(path / kIndexFile, ignored);
   std::filesystem::remove_all(path, ignored);
 }
@@ -108,8 +108,8 @@ std::optional<std::filesystem::path> set_aside_behind(std::int64_t step, const s
     for (const auto& file : later) std::filesystem::rename(file, aside / file.filename());
     return aside;
   } catch (const std::filesystem::filesystem_error& problem) {
-    throw ConfigError(fmt::format("cannot set the checkpoints behind step {} in {} aside: {}; move them away by hand", step,
-                                  folder.string(), problem.code().message()));
+    throw ConfigError(fmt::format("cannot move the checkpoints after step {} in {} aside: {}; move them by hand", step, folder.string(),
+                                  problem.code().message()));
   }
 }
 

@@ -34,7 +34,7 @@ std::int64_t index_number(const std::string& file, const Json& json) {
   return *number;
 }
 
-/// Where a box begins. Earlier versions cut tensors into rows and wrote a number, the first row.
+/// Where a box begins. Earlier versions split tensors by rows and wrote a single number, the first row.
 std::vector<std::int64_t> first_of(const std::string& file, const Json& json, std::size_t dimensions) {
   std::vector<std::int64_t> first;
   if (json.is_array())
@@ -159,7 +159,7 @@ void check_shard(const std::string& file, const safetensors::File& opened, const
     throw DataError(file, fmt::format("format '{}', expected '{}'", metadata_entry(file, metadata, "format"), kShardFormat));
   check_seal(file, metadata);
   if (metadata_entry(file, metadata, "crc32c") != expected.seal)
-    throw DataError(file, "is a part of another checkpoint than the index beside it");
+    throw DataError(file, "belongs to another checkpoint than the index in its folder");
   check_inventory(file, metadata_entry(file, metadata, "tensors"), opened.tensors(), check);
 }
 

@@ -13,7 +13,7 @@ namespace paceline::train {
 namespace {
 
 constexpr const char* kFormat = "paceline-checkpoint-1";
-constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"};  // other files of safetensors have none of them
+constexpr const char* kOwnKeys[] = {"position", "recipe", "tensors", "crc32c"};  // other safetensors files have none of them
 
 nlohmann::json to_json(const Position& p) {
   return {
@@ -83,7 +83,7 @@ void check_inventory(const std::string& file, const std::string& inventory, std:
 safetensors::Metadata describe_run(const CheckpointMetadata& content) {
   safetensors::Metadata metadata = {
       {"format", kFormat}, {"position", to_json(content.position).dump()}, {"recipe", content.recipe}, {"network", content.network}};
-  // The name of a folder may be any bytes; what is not UTF-8 in it is replaced.
+  // A folder name may contain any bytes; those that are not UTF-8 are replaced.
   if (!content.class_names.empty())
     metadata["class_names"] = nlohmann::json(content.class_names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return metadata;

@@ -1,7 +1,7 @@
-// How often checkpoints are written where the recipe gives no number of steps: so that they take no more than a share of the run's time.
+// How often checkpoints are written if the recipe gives no number of steps: they must not take more than a share of the run's time.
 //
-// What one costs is measured: the time for which training stood still, and the processor's time that its writer took. The next one may
-// begin when cost ÷ share has passed since the last one began.
+// The cost of one is measured: the time for which training paused, and the CPU time of its writer. The next one may begin when cost ÷ share
+// has passed since the last one began.
 #pragma once
 
 #include <algorithm>
@@ -10,22 +10,22 @@ namespace paceline::train {
 
 class CheckpointPace {
  public:
-  static constexpr double kLeastInterval = 60;  // seconds between two in the middle of an epoch
+  static constexpr double kLeastInterval = 60;  // seconds between two checkpoints in the middle of an epoch
 
-  /// `now`: when the run begins, in seconds of any clock.
+  /// `now`: the start of the run, in seconds of any clock.
   CheckpointPace(double share, double now) : share_(share), began_(now) {}
 
-  /// One began; what it costs is told as it becomes known.
+  /// A checkpoint began; its costs are added as they become known.
   void begun(double now) { began_ = now, cost_ = 0, any_ = true; }
   void spent(double seconds) { cost_ += seconds; }
 
   bool limited() const { return share_ < 1; }
   /// Seconds between the beginning of the last one and that of the next.
   double interval() const { return !limited() ? 0 : share_ > 0 ? cost_ / share_ : kNever; }
-  /// Whether one may be written at the end of an epoch. The first one always may: nothing is known of its cost, and a run has something to
-  /// go on from.
+  /// Whether one may be written at the end of an epoch. The first one always may: its cost is unknown, and the run then has something to
+  /// resume from.
   bool affordable(double now) const { return !any_ ? share_ > 0 : now - began_ >= interval(); }
-  /// Whether one is wanted wherever the run stands.
+  /// Whether one is due, at any point of an epoch.
   bool due(double now) const { return share_ > 0 && limited() && now - began_ >= std::max(interval(), kLeastInterval); }
 
  private:

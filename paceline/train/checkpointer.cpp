@@ -19,8 +19,8 @@
 namespace paceline::train {
 namespace {
 
-constexpr std::int64_t kLeastShard = 4 << 20;  // bytes: a smaller part is not worth a file and a sync of its own
-constexpr double kFailed = 1e6;                // in what workers add up: more than there are of them
+constexpr std::int64_t kLeastShard = 4 << 20;  // bytes: a smaller part is not worth its own file and sync
+constexpr double kFailed = 1e6;                // added to the workers' sum: more than the number of workers
 
 double thread_cpu_s() {
   timespec time{};
@@ -45,7 +45,7 @@ std::filesystem::path Checkpointer::place() const {
   return pending_->shards == 1 ? checkpoint_file(folder(), pending_->step) : checkpoint_folder(folder(), pending_->step);
 }
 
-// All workers come to the same result, since they know who holds what. What some have alike is dealt out by bytes among them, in order.
+// All workers reach the same result, since they know who holds what. Replicated parts are divided by bytes among their holders, in order.
 std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> tensors, const std::vector<HeldTensor>& holdings,
                                                 std::size_t& shards) const {
   std::map<std::vector<int>, std::int64_t> alike, passed;  // bytes, by holders
@@ -57,7 +57,7 @@ std::vector<NamedTensor> Checkpointer::own_part(std::span<const NamedTensor> ten
     for (const HeldPart& part : tensor.parts) {
       std::vector<int> writers;
       std::ranges::set_intersection(part.holders, writers_, std::back_inserter(writers));
-      if (writers.empty()) writers = {part.holders.front()};  // it has no place for it, which is an alarm
+      if (writers.empty()) writers = {part.holders.front()};  // it cannot write, which raises an alarm
       const std::int64_t all = alike[part.holders], middle = passed[part.holders] + part.bytes / 2;
       passed[part.holders] += part.bytes;
       const std::int64_t sharing = std::clamp<std::int64_t>(all / kLeastShard, 1, std::ssize(writers));
@@ -90,7 +90,7 @@ void Checkpointer::begin(const CheckpointMetadata& metadata, std::span<const Nam
     if (idle) return outcome;
     const double before = thread_cpu_s();
     try {
-      if (!sees) throw DataError(file.string(), "this worker does not see the run's folder; let all hosts share train.runs");
+      if (!sees) throw DataError(file.string(), "this worker cannot access the run's folder; let all hosts share train.runs");
       std::filesystem::create_directories(file.parent_path());
       const auto& views = host->views();
       outcome.bytes = safetensors::write(file, views, alone ? pack_metadata(run, views) : pack_shard(views, boxes)).bytes;
@@ -146,7 +146,7 @@ void Checkpointer::write_index() {
   pending_->all = std::async(std::launch::async, std::move(work));
 }
 
-// Which worker could not write, and why, is told by worker 0; what the others have written is of no use.
+// Worker 0 reports which worker could not write, and why; what the others have written is useless.
 void Checkpointer::lose() {
   const std::vector<std::string> problems = gather_texts(comm_, pending_->written->problem);
   for (std::size_t rank = 0; leads() && rank < problems.size(); ++rank) {
@@ -158,7 +158,7 @@ void Checkpointer::lose() {
   pending_->lost = true, pending_->result = false;
 }
 
-// At the end of a run it is tried again, and need not be said again.
+// At the end of a run it is tried again, without another message.
 void Checkpointer::alarm(const std::string& problem) {
   if (std::exchange(alarmed_step_, pending_->step) != pending_->step)
     log::error("no checkpoint at step {}: {}; training goes on", pending_->step, problem);
@@ -175,14 +175,14 @@ bool Checkpointer::take_outcome(const Outcome& outcome) {
   return true;
 }
 
-// In the background: a file system may take its time to let go of large files.
+// In the background: a file system may take a while to remove large files.
 void Checkpointer::prune(const std::filesystem::path& written) {
   if (pruning_.valid()) pruning_.get();
   pruning_ = std::async(std::launch::async, [written, keep = keep_] { prune_checkpoints(written, keep); });
 }
 
 void Checkpointer::accept(std::int64_t step) {
-  if (pending_ && !pending_->result) {  // older ones go when it is complete
+  if (pending_ && !pending_->result) {  // older ones are removed when it is complete
     pending_->good = true;
     return;
   }
@@ -191,7 +191,7 @@ void Checkpointer::accept(std::int64_t step) {
   prune(std::filesystem::is_directory(parts, none) ? parts : checkpoint_file(folder(), step));
 }
 
-// A disk may be slow, so nobody has a deadline here.
+// A disk may be slow, so there is no deadline here.
 bool Checkpointer::finish() {
   if (pending_) {
     if (!pending_->concluded) {

@@ -9,7 +9,7 @@ namespace {
 
 bool finite(const at::Tensor& values) { return at::isfinite(values).all().item<bool>(); }
 
-/// The first parameter of a part that is not finite; -1: all are.
+/// The first parameter of a part that is not finite; -1 if all are.
 std::int64_t bad_one_of(nn::Model& model, const nn::Part& part, bool with_statistics) {
   std::int64_t index = 0;
   for (const std::size_t entry : part.parameters) {
@@ -35,12 +35,12 @@ std::optional<Fault> bad_parameter(nn::Model& model, std::int64_t step, int rank
   const std::vector<nn::Part> parts = model.parts();
   for (std::size_t i = 0; i < parts.size(); ++i)
     if (const std::int64_t bad = bad_one_of(model, parts[i], true); bad >= 0) return Fault{step, static_cast<std::int64_t>(i), bad};
-  return std::nullopt;  // it was the padding between entries, which nobody reads
+  return std::nullopt;  // it was the padding between entries, which is not used
 }
 
 Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step, bool training) {
   if (inputs.is_floating_point() && !finite(inputs)) {
-    model.take_part(inputs, training);  // others may look too
+    model.take_part(inputs, training);  // other workers may run this too
     return {step, Fault::kBatch};
   }
   const std::vector<nn::Part> parts = model.parts();
@@ -48,7 +48,7 @@ Fault first_fault(nn::Model& model, const at::Tensor& inputs, std::int64_t step,
   std::size_t looked_at = 0;  // of the parts
   nn::Pass pass;
   pass.training = training;
-  const at::Tensor statistics = model.statistics().parameters().clone();  // batch norms in training change them
+  const at::Tensor statistics = model.statistics().parameters().clone();  // batch norms change them in training mode
   model.walk(inputs, pass, [&](std::size_t index, const at::Tensor& output) {
     for (; !found && looked_at <= index; ++looked_at)
       if (const std::int64_t bad = bad_one_of(model, parts[looked_at], !training); bad >= 0)
@@ -67,7 +67,8 @@ std::string describe(nn::Model& model, const Fault& fault) {
   const nn::Part part = model.parts()[static_cast<std::size_t>(fault.part)];
   if (fault.parameter < 0) return fmt::format("the output of {} is not finite", part.name);
   const auto index = static_cast<std::size_t>(fault.parameter), parameters = part.parameters.size();
-  if (index >= parameters + part.statistics.size()) return fmt::format("a parameter of {} is not finite", part.name);  // another stage's
+  if (index >= parameters + part.statistics.size())
+    return fmt::format("a parameter of {} is not finite", part.name);  // belongs to another stage
   const tensor::Entry& entry = index < parameters ? model.arena().entries()[part.parameters[index]]
                                                   : model.statistics().entries()[part.statistics[index - parameters]];
   return fmt::format("'{}' of {} is not finite", entry.name, part.name);

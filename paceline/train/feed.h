@@ -1,5 +1,5 @@
-// Batches on the device where the module lives, from a dataset: through host memory, or, for sets of pixels that fit, from a copy of the
-// whole set on the GPU, where crop, flip, cutout and normalisation are one kernel.
+// Batches of a dataset on the module's device: through host memory, or, for image sets that fit, from a copy of the whole set on the GPU,
+// where crop, flip, cutout and normalisation are one kernel.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ namespace paceline::train {
 class Feed {
  public:
   virtual ~Feed() = default;
-  /// `batch` is the global batch of this epoch; `first_batch` > 0 goes on inside an epoch.
+  /// `batch` is the global batch of this epoch; `first_batch` > 0 resumes in the middle of an epoch.
   virtual void start(std::int64_t epoch, std::int64_t batch, std::int64_t first_batch = 0) = 0;
   virtual std::int64_t batches() const = 0;
-  /// The next batch, or nothing at the end of the epoch. Its tensors are good until the next call, and lie in the same memory each time
-  /// where the device is a GPU, so that a recorded step can be replayed on them.
+  /// The next batch, or nothing at the end of the epoch. Its tensors are valid until the next call; on a GPU they lie in the same memory
+  /// each time, so that a recorded step can be replayed on them.
   virtual std::optional<step::Batch> next() = 0;
 };
 
-/// A loader's batch as tensors over the loader's own memory; nobody may write through them.
+/// A loader's batch as read-only tensors over the loader's own memory.
 step::Batch as_tensors(const data::Batch& batch, const data::Info& info);
 
 /// `residency`: "host", "device" or "auto" (on the GPU where the pixels fit in a quarter of its free memory and have no more

@@ -24,16 +24,16 @@
 namespace paceline::train {
 namespace {
 
-/// A user's module draws its weights from LibTorch's generator, which a process has once for all its workers. Along the data axis those of
-/// rank 0 count, so it comes first, alone; the first ranks of a pipeline's stages draw the same ones, one after the other.
+/// A user's module draws its weights from LibTorch's generator, which all workers of a process share. Along the data axis the weights of
+/// rank 0 count, so it draws first, alone; the first ranks of a pipeline's stages draw the same weights, one after the other.
 std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload& workload, const c10::Device& device,
                                             const comm::Mesh& mesh) {
   comm::Communicator& comm = mesh.data();
   if (mesh.tensor().size() > 1)
-    throw ConfigError(fmt::format(
-        "parallel.tensor={} splits the layers of networks that Paceline builds, and there are no rules for a module of this program; use "
-        "parallel.tensor=1, with parallel.data={} or parallel.zero",
-        mesh.tensor().size(), mesh.sizes().data * mesh.tensor().size()));
+    throw ConfigError(
+        fmt::format("parallel.tensor={} splits the layers of networks that Paceline builds, and this program has its own module; use "
+                    "parallel.tensor=1, with parallel.data={} or parallel.zero",
+                    mesh.tensor().size(), mesh.sizes().data * mesh.tensor().size()));
   if (recipe.parallel.hybrid != "none")
     throw ConfigError(fmt::format(
         "parallel.hybrid={} names layers of networks that Paceline builds, and this program has a module of its own; leave it out",
@@ -49,7 +49,7 @@ std::shared_ptr<nn::Model> make_users_model(const Recipe& recipe, const Workload
   std::shared_ptr<nn::Model> model;
   const auto make = [&] {
     model = workload.model({.device = device, .allocate = data_parallel::allocate_from(comm)});
-    if (!model) throw ConfigError("the workload's function made no model; return one from it");
+    if (!model) throw ConfigError("the workload's function returned no model; return one");
   };
   const auto meet = [](comm::Communicator& axis) {
     if (axis.size() > 1) axis.run(comm::barrier({.deadline = comm::kUntilTheEnd}));
@@ -71,7 +71,7 @@ void keep_stage(nn::Model& model, const std::vector<nn::Units>& held) {
   module->keep(held);
 }
 
-/// Null: a user's.
+/// Null for a user's module.
 const nn::GraphModule* graph_module_of(const nn::Model& model) { return dynamic_cast<const nn::GraphModule*>(&model.network()); }
 
 /// The workload's, or else softmax with cross entropy: over the classes of this worker, where workers share the logits.
@@ -117,7 +117,7 @@ StagedModel make_model(const Recipe& recipe, const Workload& workload, const dat
   options.device = tensor::parse_device(recipe.train.device);
   if (recipe.parallel.offload && options.device.is_cpu())
     throw ConfigError(
-        "parallel.offload=true: train.device=cpu has its state in host memory already; leave it out, or use train.device=cuda");
+        "parallel.offload=true: with train.device=cpu the state is already in host memory; leave it out, or use train.device=cuda");
   std::shared_ptr<nn::Model> model;
   std::vector<nn::Units> stages;
   if (workload.model) {
@@ -162,7 +162,7 @@ void require_own_program(const Checkpoint& checkpoint, const std::string& source
   const bool built_in = std::ranges::any_of(graph::networks(), is_it);
   if (workload.model || workload.name == checkpoint.network || built_in || checkpoint.network.empty()) return;
   throw ConfigError(
-      fmt::format("{} is of '{}', which is none of Paceline's networks but a model of another program; resume it with that program: "
+      fmt::format("{} belongs to '{}', a model of another program and not one of Paceline's networks; resume it with that program: "
                   "PROGRAM --resume {}",
                   source, checkpoint.network, source));
 }
@@ -236,7 +236,7 @@ std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64
   const std::int64_t batch =
       shared_batch(recipe, optim::batch_at(recipe.schedule, recipe.data.batch, epoch)) / recipe.workers_per_trainer();
   if (batch <= samples) return batch;
-  // It has grown past the samples. What is left over is dropped, or is the ragged batch of the epoch.
+  // The batch has grown beyond the number of samples. The remainder is dropped, or is the ragged batch of the epoch.
   return recipe.data.uneven == "refuse" && recipe.data.drop_last ? samples - samples % sharing : samples;
 }
 

@@ -1,5 +1,5 @@
-// What a process makes from its recipe before it trains. A Trainer and the servers and workers of several processes (remote.h) make it
-// here, all of them, so that the same recipe gives each of them the same model, the same terms and the same minibatches.
+// What a process creates from its recipe before it trains. A Trainer and the servers and workers of several processes (remote.h) all create
+// it here, so that the same recipe gives each of them the same model, the same terms and the same minibatches.
 #pragma once
 
 #include <memory>
@@ -16,56 +16,56 @@
 
 namespace paceline::train {
 
-/// What is trained on and what is evaluated with.
+/// The training and the test data.
 struct Datasets {
   std::shared_ptr<const data::Dataset> training, test;
 };
-/// The workload's, or else the recipe's. ConfigError where the workload has one of them only.
+/// The workload's, or else the recipe's. ConfigError if the workload has only one of them.
 Datasets make_datasets(const Recipe& recipe, const Workload& workload = {});
 
 /// tensor::configure_libtorch as the recipe says: in every thread that computes.
 void configure_libtorch(const Recipe& recipe, int threads);
 
-/// Throws Error where a limit of memory leaves too little for so many threads to begin with. OpenBLAS asks for its buffers for ever.
+/// Throws Error if a memory limit leaves too little for this many threads to start. OpenBLAS would retry its allocations for ever.
 void ensure_memory_for(int threads);
 
-/// What a rank has of the model, and what all have.
+/// A rank's part of the model, and what all ranks know of it.
 struct StagedModel {
   std::shared_ptr<nn::Model> model;
   std::vector<nn::Units> stages;  // of the pipeline (stages.h); empty: there is one stage
 };
 
-/// The workload's model, or else the recipe's network for the dataset, with the weights of that file or, where it is empty, drawn ones, in
+/// The workload's model, or else the recipe's network for the dataset, with the weights of that file or, if it is empty, random ones, in
 /// memory of the data axis; the same on all its ranks. Collective.
 StagedModel make_model(const Recipe& recipe, const Workload& workload, const data::Info& info, const comm::Mesh& mesh,
                        const std::string& weights, const Clock& clock);
 
-/// The model whose ranks along the data axis share it, as parallel.zero says. Collective.
+/// The model as the ranks along the data axis share it, by parallel.zero. Collective.
 std::shared_ptr<nn::Model> share_out(const Recipe& recipe, std::shared_ptr<nn::Model> model, const comm::Mesh& mesh, const Clock& clock);
 
 /// The workload's name, or else that of the recipe's network.
 std::string network_of(const Recipe& recipe, const Workload& workload);
 
-/// ConfigError where the checkpoint is of a model that neither Paceline nor the workload has.
+/// ConfigError if the checkpoint belongs to a model that neither Paceline nor the workload has.
 void require_own_program(const Checkpoint& checkpoint, const std::string& source, const Workload& workload);
 
-/// Of the whole model, whatever a rank holds of it.
+/// For the whole model, whichever part of it a rank holds.
 std::int64_t parameters_of(nn::Model& model);
 
-/// Multiplications of a sample's forward pass; 0 where nobody knows: a user's module.
+/// Multiplications of a sample's forward pass; 0 if unknown, as for a user's module.
 std::int64_t macs_of(const nn::Model& model);
 
-/// What a strategy, or a part of one, is told; `threads` are those of each worker. The arguments must outlive it, but for `stages`.
+/// The context of a strategy, or of a part of one; `threads` are those of each worker. The arguments except `stages` must outlive it.
 step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Model& model, const std::vector<nn::Units>& stages,
                          const comm::Mesh& mesh, observe::Bus& bus, const Clock& clock, int threads);
 
-/// The parameter server of a process of `cluster`; where the strategy has none, nobody looks at it.
+/// The parameter server of a process of `cluster`; unused if the strategy has none.
 central::Settings servers_of(const Recipe& recipe, const ps::Cluster& cluster);
 
 data::LoaderOptions loader_options(const Recipe& recipe, data::Split split, const comm::Communicator& comm, std::int64_t batch);
 
-/// How many of the `samples` a step of `epoch` takes: those of all workers together, or one worker's minibatch of a parameter server.
-/// `recipe` knows the number of workers.
+/// How many of the `samples` a step of `epoch` uses: those of all workers together, or one worker's minibatch with a parameter server. The
+/// number of workers is set in `recipe`.
 std::int64_t minibatch_of(const Recipe& recipe, std::int64_t samples, std::int64_t epoch);
 
 }  // namespace paceline::train

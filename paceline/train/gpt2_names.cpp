@@ -58,8 +58,8 @@ void from_gpt2_layout(std::vector<NamedTensor>& tensors) {
 void to_gpt2_layout(std::vector<NamedTensor>& tensors) {
   for (const NamedTensor& item : tensors)
     if (!is_of_gpt2(item.name))
-      throw ConfigError(fmt::format(
-          "'{}' is none of GPT-2's tensors; --names gpt2 is for network 'gpt' without experts, use --names pytorch", item.name));
+      throw ConfigError(
+          fmt::format("'{}' is not a tensor of GPT-2; --names gpt2 is for network 'gpt' without experts, use --names pytorch", item.name));
   transpose_products(tensors);
 }
 

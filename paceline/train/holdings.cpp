@@ -18,7 +18,7 @@ namespace {
 
 using Extents = std::vector<std::int64_t>;
 
-/// What one worker says of one item.
+/// What one worker reports about one item.
 struct Claim {
   std::string name;
   std::int64_t element = 0;  // 0: the name alone
@@ -59,7 +59,7 @@ std::vector<Claim> claims_in(std::string_view text) {
   return claims;
 }
 
-/// Everybody's text; one for all where they are the same, as they are unless workers hold different parts.
+/// The texts of all workers; a single one if they are the same, as they are unless workers hold different parts.
 std::vector<std::string> gather_all(const std::string& mine, comm::Communicator& comm) {
   const auto ranks = static_cast<std::size_t>(comm.size()), rank = static_cast<std::size_t>(comm.rank());
   std::vector<std::int64_t> hashes(ranks), sizes(ranks);
@@ -77,12 +77,12 @@ std::vector<std::string> gather_all(const std::string& mine, comm::Communicator&
   return all;
 }
 
-/// Merges what workers show, one after the other.
+/// Merges the workers' reports, one after the other.
 class Merge {
  public:
-  /// `ranks` all say so; `own`: one of them is this worker.
+  /// `ranks` all report this; `own`: this worker is one of them.
   void add(const std::vector<Claim>& claims, const std::vector<int>& ranks, bool own) {
-    std::size_t behind = 0;  // a new name comes behind the one before it
+    std::size_t behind = 0;  // a new name is inserted after the previous one
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const Claim& claim = claims[i];
       if (i == 0 || claim.name != claims[i - 1].name) behind = place_of(claim.name, behind) + 1;
@@ -96,15 +96,14 @@ class Merge {
     std::vector<HeldTensor> result;
     for (const std::string& name : order_) {
       HeldTensor& tensor = tensors_[name];
-      if (!make_a_whole(tensor.shape, tensor.parts))
-        throw InternalError(fmt::format("what the workers hold of '{}' does not make a whole", name));
+      if (!make_a_whole(tensor.shape, tensor.parts)) throw InternalError(fmt::format("the workers' parts of '{}' do not cover it", name));
       result.push_back(std::move(tensor));
     }
     return result;
   }
 
  private:
-  /// In the order, where most workers show what those before them do.
+  /// Searches in order, since most workers report what those before them did.
   std::size_t place_of(const std::string& name, std::size_t expected) {
     if (expected < order_.size() && order_[expected] == name) return expected;
     if (tensors_.contains(name)) return static_cast<std::size_t>(std::ranges::find(order_, name) - order_.begin());
@@ -141,7 +140,7 @@ bool apart(const HeldPart& left, const HeldPart& right) {
 bool HeldPart::held_by(int rank) const { return std::ranges::binary_search(holders, rank); }
 
 bool make_a_whole(const std::vector<std::int64_t>& shape, std::span<const HeldPart> parts) {
-  const auto elements = [](const Extents& extents) {  // of an index that may be damaged: −1 where nothing can be so large
+  const auto elements = [](const Extents& extents) {  // of an index that may be damaged: −1 if the product would overflow
     std::int64_t count = 1;
     for (const std::int64_t extent : extents)
       if (extent < 0 || __builtin_mul_overflow(count, extent, &count)) return std::int64_t{-1};

@@ -1,5 +1,5 @@
-// Who holds which part of the state: the same answer on all workers, from what each of them shows. Of parts that several hold, one writes
-// and one hashes.
+// Who holds which part of the state: the same answer on all workers, derived from what each of them reports. If several hold a part, one of
+// them writes it and one hashes it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct HeldPart {
   std::vector<std::int64_t> first, shape;  // the box
   std::int64_t bytes = 0;
   std::vector<int> holders;        // ascending
-  std::optional<std::size_t> own;  // where it is in what this worker shows
+  std::optional<std::size_t> own;  // its index in this worker's report
 
   bool held_by(int rank) const;
 };
@@ -26,16 +26,16 @@ struct HeldTensor {
   std::string name;
   std::vector<std::int64_t> shape;  // of the whole
   std::int64_t element = 0;         // bytes
-  std::vector<HeldPart> parts;      // each box once; they make a whole
+  std::vector<HeldPart> parts;      // each box once; together they cover the tensor
 };
 
-/// In the order of the state, which is rank 0's; names that it does not show come where the others show them. Collective. InternalError
-/// where what the workers show does not make a whole.
+/// In rank 0's order of the state; names that it does not report are placed where the others report them. Collective. InternalError if the
+/// parts do not cover a tensor.
 std::vector<HeldTensor> gather_holdings(std::span<const step::NamedTensor> tensors, comm::Communicator& comm);
-/// Of one who has everything.
+/// For a single worker that holds everything.
 std::vector<HeldTensor> holdings_of(std::span<const step::NamedTensor> tensors);
 
-/// Whether boxes lie apart, inside of `shape`, and cover it.
+/// Whether the boxes are disjoint and cover exactly `shape`.
 bool make_a_whole(const std::vector<std::int64_t>& shape, std::span<const HeldPart> parts);
 
 }  // namespace paceline::train

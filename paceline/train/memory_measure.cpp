@@ -18,7 +18,7 @@ namespace {
 
 using memory::Category;
 
-/// Looks at a rank's meter when its forward passes and its steps end.
+/// Reads a rank's meter when its forward passes and its steps end.
 class MeterListener final : public observe::Listener {
  public:
   MeterListener(tensor::MemoryMeter& meter, memory::Bytes& bytes) : meter_(meter), bytes_(bytes) {}
@@ -40,7 +40,7 @@ class MeterListener final : public observe::Listener {
       bytes_[Category::moments] = ledger_->peak(tensor::Role::moment);
       bytes_[Category::host] = host_->peak();
     } else {
-      ledger_->reset_peaks();  // a model is made whole, and then shared out
+      ledger_->reset_peaks();  // a model is created whole, and then divided
     }
     before_ = meter_.now(), held_ = 0;
     meter_.reset_peak();
@@ -72,7 +72,7 @@ void measure_rank(const Recipe& recipe, comm::Communicator& comm, int threads, c
 std::vector<memory::Bytes> measure_memory(Recipe recipe, std::int64_t steps) {
   recipe.train.steps = steps, recipe.train.checkpoints = false, recipe.train.evaluate_every = 0, recipe.train.record_steps = false;
   recipe.train.memory_gb = 0;
-  if (recipe.strategy.name == "plan") recipe.strategy.name = "auto";  // the mesh is the one that was asked about
+  if (recipe.strategy.name == "plan") recipe.strategy.name = "auto";  // measure the mesh that was asked about
   recipe = resolve_for(recipe, {});
   const auto ranks = static_cast<int>(recipe.parallel.workers);
   const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : std::max(usable_cores() / ranks, 1);
@@ -89,7 +89,7 @@ std::vector<memory::Bytes> measure_memory(Recipe recipe, std::int64_t steps) {
       } catch (...) {
         const std::lock_guard lock(mutex);
         if (!problem) problem = std::current_exception();
-        group[rank].reset();  // so that the others learn of it
+        group[rank].reset();  // so that the other ranks notice
       }
     });
   for (std::thread& worker : workers) worker.join();

@@ -1,4 +1,4 @@
-// What a few steps of a recipe really hold, by rank: from the arena's ledger and from what LibTorch's allocators report.
+// The memory that a few steps of a recipe actually use, by rank: from the arena's ledger and LibTorch's allocators.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace paceline::train {
 
-/// Trains a few steps, of which the first makes what stays and does not count, with every rank a thread of this process. By rank: the most
-/// that each category held at once.
+/// Trains a few steps with every rank a thread of this process; the first, which allocates what stays, does not count. By rank: the peak of
+/// each category.
 std::vector<memory::Bytes> measure_memory(Recipe recipe, std::int64_t steps = 4);
 
 }  // namespace paceline::train

@@ -1,4 +1,4 @@
-// A recipe as the formulas of memory/ want it, and the refusal of one that will not fit.
+// Converts a recipe to the input of memory/'s formulas, and refuses one that will not fit.
 #pragma once
 
 #include "paceline/memory/estimate.h"
@@ -7,11 +7,11 @@
 
 namespace paceline::train {
 
-/// What a rank holds under this recipe. ConfigError where the mesh does not multiply out.
+/// The memory of a rank under this recipe. ConfigError if the mesh does not match the number of workers.
 memory::Plan plan_of(const Recipe& recipe, const RunPlace& place = {});
 
-/// Throws ConfigError, with the nearest choice that fits, where a rank would need more than train.memory_gb, or, where nothing is said,
-/// than the machine has. Before anything is allocated. `stages`: as in memory::estimate().
+/// Throws ConfigError, with the nearest choice that fits, if a rank would need more than train.memory_gb or, if that is not set, more than
+/// the machine has; before anything is allocated. `stages`: as in memory::estimate().
 void require_memory(const Recipe& recipe, const graph::Graph& graph, const memory::Plan& plan,
                     const std::vector<graph::Units>& stages = {});
 

@@ -23,9 +23,9 @@
 namespace paceline::train {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server looks whether it is to end, or a snapshot is due
+constexpr auto kLook = std::chrono::milliseconds(50);  // how often a server checks whether it should end, or a snapshot is due
 
-/// What such a process shares with the Trainer of server 0.
+/// What such a process has in common with the Trainer of server 0.
 struct Remote {
   Remote(const Recipe& given, const Workload& workload, const ps::Cluster& cluster) : recipe(recipe_for(given, cluster)) {
     validate(recipe);
@@ -74,7 +74,7 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   recipe.ps.executor = "processes";
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);
-  // Workers would wait for ever for one of several servers that is rounds behind the others, so it must not lose any.
+  // Workers would wait for ever for a server that is several rounds behind the others, so it must not lose any.
   const ps::PsConfig served = recipe.servers()->ps;
   const auto consistency = ps::make_consistency(served.consistency, served, static_cast<int>(recipe.parallel.workers));
   if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && consistency->waits_for_everybody() && recipe.ps.transport == "grpc" &&
@@ -95,7 +95,7 @@ std::int64_t run_remote_worker(const Recipe& given, const Workload& workload, co
   data::Sampler sampler = data::make_sampler(dataset, reading);
   data::Batch samples;
   std::int64_t epoch = -1, finished = 0;
-  // Who was started with the servers stays until the first one has no more work: what is under way belongs into its last checkpoint.
+  // A worker that was started with the servers stays until server 0 has no more work: what is in flight belongs in its last checkpoint.
   while (!stop || !cluster.job.empty() || cluster.ranks) {
     const std::optional<ps::Task> task = servers.next(worker.visits());
     if (!task) break;
@@ -124,7 +124,7 @@ void run_remote_server(const Recipe& given, const Workload& workload, const ps::
   if (cluster.restarts > 0) snapshots.restore();
   else snapshots.begin();
   const auto server = ps::serve(cluster, concurrent, remote.plan->layout(), remote.plan->service_options(index));
-  // Told to stop, it stays for those who finish what is under way, and for the first server's last look.
+  // When told to stop, it stays for workers that finish what is in flight, and for server 0's last read.
   const SteadyClock clock;
   for (std::optional<Nanoseconds> until; !server->deserted(); snapshots.write_if_due()) {
     if (stop && !until) until = clock.now() + remote.settings.ps.patience();

@@ -1,5 +1,5 @@
-// The processes of a parameter server that do not lead: workers, which compute the minibatches that server 0 deals out, and the servers of
-// the other ranges of the arena. The leading one is a Trainer like any other (central/processes_executor.cpp).
+// The processes of a parameter server other than server 0: workers, which compute the minibatches that server 0 assigns, and the servers of
+// the other ranges of the arena. Server 0 is a Trainer like any other (central/processes_executor.cpp).
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,11 @@
 
 namespace paceline::train {
 
-/// The recipe of a process of `cluster`, with its numbers of servers and workers, on the CPU. ConfigError where its strategy has no
-/// parameter server, its executor has no processes, or its device is a GPU. Without a cluster: as it is.
+/// The recipe of a process of `cluster`, with its numbers of servers and workers, on the CPU. ConfigError if its strategy has no parameter
+/// server, its executor has no processes, or its device is a GPU. Unchanged without a cluster.
 Recipe recipe_for(const Recipe& recipe, const ps::Cluster& cluster);
 
-/// Computes until there is no more work, or `stop`. Returns how many minibatches it finished.
+/// Computes until there is no more work, or `stop`. Returns the number of minibatches that it finished.
 std::int64_t run_remote_worker(const Recipe& recipe, const Workload& workload, const ps::Cluster& cluster, const std::atomic<bool>& stop);
 
 /// Serves until `stop`, or until all workers have left for good.

@@ -42,7 +42,7 @@ class ResidentFeed final : public Feed {
     }
     first_plan_.push_back(static_cast<std::int64_t>(all.size()));
     const auto bytes = static_cast<std::int64_t>(all.size() * sizeof(data::AugmentPlan));
-    plans_ = at::from_blob(all.data(), {bytes}, at::kByte).to(device_);  // a blocking copy: `all` may go
+    plans_ = at::from_blob(all.data(), {bytes}, at::kByte).to(device_);  // a blocking copy: `all` may be destroyed
   }
 
   std::int64_t batches() const override { return sampler_.batches(); }
@@ -86,7 +86,7 @@ std::unique_ptr<Feed> make_resident_feed(const data::Dataset& dataset, const dat
                                          const nn::Model& module) {
   const auto pixels = dataset.pixels();
   if (!module.device().is_cuda() || residency == "host" || !pixels) return nullptr;
-  const c10::DeviceGuard asked(module.device());  // of which cudaMemGetInfo then speaks
+  const c10::DeviceGuard asked(module.device());  // the device that cudaMemGetInfo reports
   std::size_t free_bytes = 0, total_bytes = 0;
   const bool known = cudaMemGetInfo(&free_bytes, &total_bytes) == cudaSuccess;
   if (residency == "auto" && (!known || pixels->bytes.size() > free_bytes / 4)) return nullptr;

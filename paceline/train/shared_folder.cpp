@@ -34,7 +34,7 @@ std::filesystem::path tell_folder(comm::Communicator& comm, const std::filesyste
   return comm.rank() == 0 ? folder : told;
 }
 
-// A folder of the same name may lie on another disk: what worker 0 puts there shows which one it is.
+// A folder of the same name may be on another disk: a file that worker 0 puts there identifies it.
 std::vector<int> who_sees(comm::Communicator& comm, const std::filesystem::path& folder) {
   if (comm.size() == 1) return {0};
   std::error_code ignored;
@@ -42,7 +42,7 @@ std::vector<int> who_sees(comm::Communicator& comm, const std::filesystem::path&
   if (comm.rank() == 0) {
     name = fmt::format(".seen-{}-{}", host_name(), ::getpid());
     std::filesystem::create_directories(folder, ignored);
-    if (!std::ofstream(folder / name)) name.clear();  // a disk that is full: the folder must do
+    if (!std::ofstream(folder / name)) name.clear();  // a full disk: the folder alone must do
   }
   const auto mark = folder / gather_texts(comm, name).front();
   std::vector<std::int32_t> sees(static_cast<std::size_t>(comm.size()));

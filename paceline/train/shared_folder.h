@@ -1,4 +1,4 @@
-// What workers tell one another about files: where the run's folder is, who sees it, and what went wrong.
+// What workers exchange about files: where the run's folder is, who can access it, and what went wrong.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,13 @@
 
 namespace paceline::train {
 
-/// Everybody's text, in the order of ranks; long ones are cut. Collective.
+/// The texts of all workers, by rank; long ones are truncated. Collective.
 std::vector<std::string> gather_texts(comm::Communicator& comm, const std::string& mine);
 
-/// Worker 0's folder; to the others as an absolute path. Collective.
+/// Worker 0's folder, as an absolute path on the others. Collective.
 std::filesystem::path tell_folder(comm::Communicator& comm, const std::filesystem::path& folder);
 
-/// The workers whose file system has the very folder that worker 0 has, which makes it where it is missing. Worker 0 is one of them.
+/// The workers whose file system has the same folder as worker 0, which creates it if it is missing. Worker 0 is one of them.
 /// Collective.
 std::vector<int> who_sees(comm::Communicator& comm, const std::filesystem::path& folder);
 

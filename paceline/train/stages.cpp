@@ -19,14 +19,14 @@ void check_schedule(const Recipe& recipe, const memory::Plan& plan) {
         {.stages = plan.pipeline, .micro_batches = static_cast<int>(plan.micro_batches), .chunks = plan.chunks});
 }
 
-/// Samples of the form that the data has, as many as a micro-batch: what they hold does not change how long a layer takes.
+/// Samples with the shape of the data, as many as a micro-batch: their values do not change how long a layer takes.
 at::Tensor sample_inputs(const data::Info& info, const memory::Plan& plan, const c10::Device& device) {
   std::vector<std::int64_t> shape = {std::max<std::int64_t>(plan.samples / plan.micro_batches, 1)};
   shape.insert(shape.end(), info.input.begin(), info.input.end());
   return at::zeros(shape, at::TensorOptions().dtype(info.tokens ? at::kLong : at::kFloat).device(device));
 }
 
-/// What rank 0 measures, told to all: no two of them would measure the same.
+/// What rank 0 measures, sent to all: no two ranks would measure the same.
 template <class Measure>
 std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyone, const Measure& measure) {
   std::vector<double> times(units);
@@ -52,7 +52,7 @@ std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& gra
   std::vector<nn::Units> stages = memory::cut_stages(graph, plan);
   require_memory(recipe, graph, plan, stages);
   if (!measures(recipe)) return stages;
-  // By measured times another cut may be the fastest of those that fit, and now it is known that there is one.
+  // With measured times another cut may be the fastest of those that fit; it is known by now that one fits.
   plan.times = told_by_first(graph::counted_costs(graph).size(), mesh.everyone(),
                              [&] { return pipeline::measured_costs(graph, options, sample_inputs(info, plan, options.device), clock); });
   return memory::cut_stages(graph, plan);

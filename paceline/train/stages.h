@@ -1,4 +1,4 @@
-// The cut of a run's model into the stages of its pipeline: made here, once, and the same on all ranks.
+// Cuts a run's model into the stages of its pipeline: once, and identically on all ranks.
 #pragma once
 
 #include <vector>
@@ -12,13 +12,13 @@
 
 namespace paceline::train {
 
-/// By virtual stage; empty where the mesh has one stage. Costs are counted or measured, as parallel.costs says, and train.memory_gb limits
-/// what a rank may need; ConfigError where no cut fits, before anything is allocated. `options`: of the module that will be made.
+/// By virtual stage; empty if the mesh has one stage. Costs are counted or measured, by parallel.costs, and train.memory_gb limits what a
+/// rank may need; ConfigError if no cut fits, before anything is allocated. `options`: of the module that will be created.
 /// Collective.
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
                                    const data::Info& info, const comm::Mesh& mesh, const Clock& clock);
 
-/// The same for a user's module, whose memory nobody can count before it computes. Collective.
+/// The same for a user's module, whose memory cannot be counted before it computes. Collective.
 std::vector<nn::Units> cut_module(const Recipe& recipe, nn::Model& model, const data::Info& info, const comm::Mesh& mesh,
                                   const Clock& clock);
 

@@ -1,5 +1,5 @@
-// The hash of a state. Where several workers hold it, the hash goes from one to the next in the order of its tensors: sixty-odd bytes
-// travel. Only a tensor whose parts interleave in the whole (columns, channels) travels itself, to the worker that has the hash.
+// The hash of a state. If several workers hold it, the hash is passed from one to the next in the order of its tensors: sixty-odd bytes.
+// Only a tensor whose parts interleave (columns, channels) is sent itself, to the worker that has the hash.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace {
 
 using Extents = std::vector<std::int64_t>;
 
-/// Where a part begins in the whole, in elements, where its elements lie there one behind the other; nothing otherwise.
+/// The offset of a part in the tensor, in elements, if its elements are contiguous there; nothing otherwise.
 std::optional<std::int64_t> begin_in(const Extents& whole, const HeldPart& part) {
   std::int64_t begin = 0, stride = 1;
-  bool cut = false;  // some dimension behind is not all there
+  bool cut = false;  // a later dimension is not complete
   for (std::size_t dim = whole.size(); dim-- > 0;) {
     if (cut && part.shape[dim] != 1) return std::nullopt;
     cut = cut || part.shape[dim] != whole[dim];
@@ -28,7 +28,7 @@ std::optional<std::int64_t> begin_in(const Extents& whole, const HeldPart& part)
   return begin;
 }
 
-/// In the order of the whole; false: they interleave.
+/// Sorts parts by their offset in the tensor; false if they interleave.
 bool sort_in_order(HeldTensor& tensor) {
   const auto begin = [&](const HeldPart& part) { return begin_in(tensor.shape, part); };
   if (!std::ranges::all_of(tensor.parts, [&](const HeldPart& part) { return begin(part).has_value(); })) return false;
@@ -36,13 +36,13 @@ bool sort_in_order(HeldTensor& tensor) {
   return true;
 }
 
-/// In the order of a file, so that the hash of a checkpoint is that of the state.
+/// In the order of a file, so that the hash of a checkpoint equals that of the state.
 void put_in_order(std::vector<HeldTensor>& tensors) {
   std::erase_if(tensors, [](const HeldTensor& tensor) { return tensor.name.find(step::kBookkeeping) != tensor.name.npos; });
   std::ranges::stable_sort(tensors, std::greater{}, &HeldTensor::element);
 }
 
-/// The hash on its way from worker to worker.
+/// The hash as it is passed from worker to worker.
 class Traveller {
  public:
   /// `comm` null: one worker has everything.
@@ -78,7 +78,7 @@ class Traveller {
     hash_.update(HostTensors({&item, 1}).views().front().data);
   }
 
-  // Whoever computes it may take its time over a large tensor.
+  // The worker that computes it may take a while for a large tensor.
   void hand_over(int to) {
     if (to == carrier_) return;
     if (here()) {
@@ -91,7 +91,7 @@ class Traveller {
     carrier_ = to;
   }
 
-  /// One tensor at a time is whole on the worker that has the hash.
+  /// Only one tensor at a time is complete on the worker that has the hash.
   void add_gathered(const HeldTensor& tensor) {
     at::Tensor whole;
     for (const HeldPart& part : tensor.parts) {
@@ -124,7 +124,7 @@ class Traveller {
   std::span<const NamedTensor> shown_;
   comm::Communicator* comm_;
   ContentHash hash_;
-  int carrier_ = 0;  // the worker that has the hash of all before
+  int carrier_ = 0;  // the worker that has the hash so far
   std::vector<std::byte> carried_ = std::vector<std::byte>(sizeof(ContentHash));
 };
 

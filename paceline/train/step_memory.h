@@ -1,5 +1,5 @@
-// The most that a worker held in one of its first steps: its state by the arena's ledger, and what passes need on top by LibTorch's
-// allocators. Predictions of memory are compared with it. Counting slows allocations down a little, so it ends after some steps.
+// The peak memory of a worker in one of its first steps: its state by the arena's ledger, and what passes need on top by LibTorch's
+// allocators. Predictions of memory are compared with it. Counting slows allocations slightly, so it ends after some steps.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace paceline::train {
 
-/// All of it in the thread that makes the steps.
+/// Use it only in the thread that makes the steps.
 class StepMemory {
  public:
   explicit StepMemory(const tensor::Arena& arena) : ledger_(arena.ledger()) {
@@ -23,15 +23,15 @@ class StepMemory {
     before_ = meter_->now();
     meter_->reset_peak();
   }
-  /// The first step makes what later ones find: moments, buffers.
+  /// The first step allocates what later ones reuse: moments, buffers.
   void end_step() {
     if (!meter_) return;
-    if (++steps_ == 1) ledger_.reset_peaks();  // a model is made whole, and then shared out
+    if (++steps_ == 1) ledger_.reset_peaks();  // a model is created whole, and then divided
     else most_ = std::max(most_, meter_->peak() - before_);
     if (steps_ == kSteps) bytes_ = ledger_.peak() + most_, meter_.reset();
   }
 
-  /// Nothing before enough steps were made.
+  /// Nothing until enough steps have been made.
   std::optional<std::int64_t> bytes() const { return bytes_; }
 
  private:

@@ -17,7 +17,7 @@ namespace {
 using schedule::CompressedTraffic;
 using schedule::ProgramSettings;
 
-/// The arena as one range: what compressors make of a bucket, they make of it in proportion.
+/// The arena as one range: the code of a bucket is taken as its share of the code of the arena.
 compress::RangeLayout layout_of(const graph::Graph& graph) {
   compress::RangeLayout layout;
   for (const graph::Parameter& parameter : graph.parameters()) {

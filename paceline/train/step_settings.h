@@ -1,5 +1,5 @@
-// A recipe's step as programs are made from it (schedule/program.h), by the same choices that a run makes: mesh, stages, buckets, sharded
-// updates, compression. For the networks that Paceline builds; of a user's module nobody knows the units before it is made.
+// The settings from which a recipe's step programs are made (schedule/program.h), with the same choices as a run: mesh, stages, buckets,
+// sharded updates, compression. Only for networks that Paceline builds; the units of a user's module are unknown before it is created.
 #pragma once
 
 #include <string>
@@ -19,27 +19,27 @@ struct RunPlace {
   bool shares_memory = true;  // ranks of a host, as all engines but gloo have it
 };
 
-/// Parameters for which a compressor's rounds are made to be counted; of larger networks so many stand for all.
+/// The most parameters for which a compressor's rounds are made and counted; for larger networks this many stand for all.
 inline constexpr std::int64_t kMostCoded = 1 << 26;
 
-/// What the strategy's choices depend on, as far as it is known without the network.
+/// What the strategy's choices depend on, as far as is known without the network.
 strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place);
 
 struct RecipeStep {
   std::string strategy;     // key
   std::int64_t period = 1;  // steps from one meeting of the workers to the next
   schedule::ProgramModel model;
-  /// One for each cut into buckets that the run tries before it keeps the fastest; usually one.
+  /// One for each bucket plan that the run tries before it keeps the fastest; usually one.
   std::vector<schedule::ProgramSettings> settings;
 
   /// One for each rank of the pipeline.
   std::vector<schedule::Program> programs(const schedule::ProgramSettings& chosen) const;
-  /// Of a step between two meetings, where the period is above 1.
+  /// For a step between two meetings, if the period is above 1.
   std::vector<schedule::Program> programs_between(const schedule::ProgramSettings& chosen) const;
 };
 
-/// `recipe` knows its workers (resolve_for). `stages`: by virtual stage; where they are empty, they are cut by counted costs. ConfigError
-/// where such a run would be refused.
+/// The number of workers is set in `recipe` (resolve_for). `stages`: by virtual stage; if empty, they are cut by counted costs. ConfigError
+/// if such a run would be refused.
 RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place = {},
                    const std::vector<graph::Units>& stages = {});
 

@@ -24,7 +24,7 @@ constexpr std::pair<at::ScalarType, Dtype> kTypes[] = {
 
 std::string stored_name(const step::NamedTensor& item) {
   if (!item.box) return item.name;
-  std::string ranges, all;  // those up to the last one that is cut; whole ones behind it
+  std::string ranges, all;  // up to the last partial dimension; complete ones after it
   for (std::size_t dim = 0; dim < item.box->whole.size(); ++dim) {
     const std::int64_t first = item.box->first[dim], count = item.tensor.size(static_cast<std::int64_t>(dim));
     const std::string comma = dim > 0 ? "," : "";

@@ -1,4 +1,4 @@
-// Between LibTorch's tensors and those of a safetensors file.
+// Conversions between LibTorch tensors and those of a safetensors file.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,11 +13,11 @@
 
 namespace paceline::train {
 
-/// The name under which a tensor, or a box of it, stands in a file: "optim.momentum.fc1.weight[0:16]", "…[:,4:8]". Dimensions at the end
-/// that are all there are left out.
+/// The name of a tensor, or of a box of it, in a file: "optim.momentum.fc1.weight[0:16]", "…[:,4:8]". Complete trailing dimensions are left
+/// out.
 std::string stored_name(const step::NamedTensor& item);
 
-/// Tensors as a file wants them: in host memory, contiguous. Copies only where they are not so already, or where `always` says so.
+/// Tensors as a file needs them: contiguous, in host memory. Copies only those that are not, or all if `always` is set.
 class HostTensors {
  public:
   explicit HostTensors(std::span<const step::NamedTensor> tensors, bool always = false);
@@ -31,7 +31,7 @@ class HostTensors {
 /// A copy in host memory.
 at::Tensor to_torch(const safetensors::Tensor& tensor);
 
-/// Without a copy: pages of the file are read when they are looked at. Not to be written to. The file stays open as long as the tensor.
+/// A read-only view without a copy: pages of the file are read on access. The file stays open as long as the tensor lives.
 at::Tensor map_tensor(const std::shared_ptr<const safetensors::File>& file, const safetensors::Tensor& tensor);
 
 }  // namespace paceline::train

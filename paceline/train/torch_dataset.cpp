@@ -52,7 +52,7 @@ class TorchDataset final : public data::Dataset {
   }
 
  private:
-  /// Datasets of torch::data make no promise about threads.
+  /// Datasets of torch::data are not guaranteed to be thread-safe.
   torch::data::Example<> checked(std::int64_t index) const {
     const at::NoGradGuard no_grad;
     torch::data::Example<> sample;

@@ -1,4 +1,4 @@
-// Datasets of torch::data for the Trainer: order, shares of workers and batches are Paceline's, samples are theirs.
+// Datasets of torch::data for the Trainer: they provide samples; order, shares of workers and batches are Paceline's.
 #pragma once
 
 #include <torch/data/example.h>
@@ -17,13 +17,13 @@ struct DatasetOptions {
   std::vector<std::string> class_names = {};  // by label
 };
 
-/// From a function that gives sample `index` of `size`, perhaps called by several threads, but by one at a time. The first sample says the
-/// shapes and kinds of all: floating-point inputs are float32, integers are tokens; floating-point targets are float32, integers labels.
-/// ConfigError where there is no sample.
+/// From a function that returns sample `index` of `size`; several threads may call it, but only one at a time. The first sample determines
+/// the shapes and kinds of all: floating-point inputs are float32, integers are tokens; floating-point targets are float32, integers
+/// labels. ConfigError if there is no sample.
 std::shared_ptr<const data::Dataset> dataset_of(std::function<torch::data::Example<>(std::size_t index)> get, std::size_t size,
                                                 const DatasetOptions& options = {});
 
-/// From a dataset of torch::data with a size: one with get(), or one that was mapped and gives batches, stacked or not.
+/// From a dataset of torch::data with a size: one with get(), or a mapped one that returns batches, stacked or not.
 template <class Torch>
 requires requires(Torch& dataset) { dataset.size().value(); }
 std::shared_ptr<const data::Dataset> dataset_of(Torch dataset, const DatasetOptions& options = {}) {

@@ -28,8 +28,8 @@ void require_built_in(const Checkpoint& checkpoint, const std::filesystem::path&
   const auto is_it = [&](const auto& row) { return row.key == checkpoint.network; };
   if (std::ranges::any_of(graph::networks(), is_it)) return;
   throw ConfigError(
-      fmt::format("{} is of '{}', which is none of Paceline's networks but a model of another program; use that program, or "
-                  "take the weights out with paceline checkpoint convert",
+      fmt::format("{} belongs to '{}', a model of another program and not one of Paceline's networks; use that program, or "
+                  "export the weights with paceline checkpoint convert",
                   file.string(), checkpoint.network));
 }
 
@@ -51,22 +51,22 @@ TrainedRun::TrainedRun(const std::filesystem::path& path, const std::function<vo
   model_ = make_model(recipe_, {}, datasets_.test->info(), *mesh_, file_.string(), clock_).model;
 }
 
-// Labels must mean what they meant in training.
+// Labels must have the same meaning as in training.
 void TrainedRun::check_data(const Checkpoint& checkpoint) const {
   const auto& names = datasets_.test->info().class_names;
   if (!names.empty() && !class_names_.empty() && names != class_names_) {
     const auto [was, is] = std::ranges::mismatch(class_names_, names);
     const auto name = [](const auto& at, const auto& list) { return at == list.end() ? std::string("none") : "'" + *at + "'"; };
     throw ConfigError(fmt::format(
-        "{} was trained with other classes than '{}' has: class {} was {} and is {} here; take data with the "
+        "{} was trained with other classes than '{}' has: class {} was {} and is {} here; use data with the "
         "same {} classes",
         file_.string(), recipe_.data.name, was - class_names_.begin(), name(was, class_names_), name(is, names), class_names_.size()));
   }
   const std::uint32_t vocabulary = crc32c(std::as_bytes(std::span(datasets_.training->vocabulary())));
   if (const std::uint32_t was = checkpoint.position.vocabulary; was != 0 && vocabulary != 0 && was != vocabulary)
     throw ConfigError(
-        fmt::format("{} was trained on a text of other characters than those of data.root={}; its tokens would mean others "
-                    "here, so take a text with the same characters",
+        fmt::format("{} was trained on a text of other characters than data.root={} has, so its tokens would mean something "
+                    "else; use a text with the same characters",
                     file_.string(), recipe_.data.root));
 }
 
@@ -76,7 +76,7 @@ std::string TrainedRun::class_name(std::int64_t label) const {
 }
 
 Evaluation TrainedRun::evaluate(data::Split split, const std::function<bool(std::int64_t done)>& told) {
-  // As the test of a run is read, whichever split it is.
+  // Read like the test data of a run, whichever split it is.
   const auto feed =
       make_feed(dataset(split), loader_options(recipe_, data::Split::test, *alone_, recipe_.data.batch), recipe_.data, *model_);
   const nn::SoftmaxLoss loss;

@@ -1,4 +1,4 @@
-// A network as a run's checkpoint has it, on one worker, for what comes after training: evaluation, predictions, samples.
+// The network of a run's checkpoint, on one worker, for use after training: evaluation, predictions, samples.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace paceline::train {
 
-/// What a dataset is to a network: its mean loss, and how many targets it gets right.
+/// How well a network does on a dataset: its mean loss, and how many targets it gets right.
 struct Evaluation {
   double loss = 0, accuracy = 0;
   std::int64_t samples = 0, targets = 0;
@@ -27,8 +27,8 @@ struct Ranking {
 class TrainedRun {
  public:
   /// The newest good checkpoint of a run, or the one that is named. `settings` changes the run's recipe: other data, another device.
-  /// DataError where there is no checkpoint, or the recipe's data is not there; ConfigError where the network does not fit the data, or is
-  /// of another program.
+  /// DataError if there is no checkpoint, or the recipe's data is missing; ConfigError if the network does not fit the data, or belongs to
+  /// another program.
   TrainedRun(const std::filesystem::path& path, const std::function<void(Config&)>& settings);
 
   TrainedRun(const TrainedRun&) = delete;
@@ -39,13 +39,13 @@ class TrainedRun {
   const Recipe& recipe() const { return recipe_; }
   const data::Dataset& dataset(data::Split split) const { return split == data::Split::train ? *datasets_.training : *datasets_.test; }
   nn::GraphModule& network() { return dynamic_cast<nn::GraphModule&>(*model_); }
-  /// Of a label; its number where nobody named it.
+  /// The name of a label; its number if it has none.
   std::string class_name(std::int64_t label) const;
 
-  /// Without augmentation. `told` is called with the samples that are done; false ends it, with what was seen so far.
+  /// Without augmentation. `told` is called with the number of samples done; if it returns false, the result covers those.
   Evaluation evaluate(data::Split split, const std::function<bool(std::int64_t done)>& told);
 
-  /// Of picture files, in their order; `top` classes each. DataError where one cannot be read, before anything is computed of its batch.
+  /// For image files, in order, the `top` classes of each. DataError if one cannot be read, before its batch is computed.
   void predict(const std::vector<std::string>& files, std::int64_t top,
                const std::function<void(const std::string& file, const Ranking& ranking)>& told);
 

@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kModel = kModelPrefix, kTracked = "num_batches_tracked", kRunningMean = "running_mean";
 constexpr std::string_view kWrapped = "module.";
 
-/// The file of an index, where `path` is one or a folder with one.
+/// The index file, if `path` is one or a folder with one.
 std::optional<std::filesystem::path> index_named(const std::filesystem::path& path) {
   std::error_code none;
   if (path.filename() == kIndexFile) return path;
@@ -29,7 +29,7 @@ std::optional<std::filesystem::path> index_named(const std::filesystem::path& pa
   return std::nullopt;
 }
 
-/// Of a file from Python, or of several with an index.
+/// The tensors of a file from Python, or of several with an index.
 std::vector<NamedTensor> foreign_weights(const std::vector<std::filesystem::path>& files) {
   std::vector<NamedTensor> saved;
   for (const auto& file : files) {
@@ -39,7 +39,7 @@ std::vector<NamedTensor> foreign_weights(const std::vector<std::filesystem::path
   return saved;
 }
 
-/// A checkpoint of ours has checksums, a prefix, and other things beside the model; a file from Python has none of them.
+/// Our checkpoints have checksums, a prefix, and more than the model; a file from Python has none of these.
 std::vector<NamedTensor> read_weights(const std::filesystem::path& given, bool& own) {
   std::error_code none;
   const bool run = std::filesystem::is_directory(given / "checkpoints", none);
@@ -77,7 +77,7 @@ void take_alias(std::vector<NamedTensor>& saved, const std::string& alias, const
   if (!values.defined()) saved.push_back({parameter, other});
 }
 
-/// Brings weights of Hugging Face's GPT-2 into our layout.
+/// Converts weights of Hugging Face's GPT-2 to our layout.
 void take_gpt2(std::vector<NamedTensor>& saved, const std::vector<NamedTensor>& targets, const std::filesystem::path& file) {
   from_gpt2_layout(saved);
   const auto has_head = [](const std::vector<NamedTensor>& list) {
@@ -94,7 +94,7 @@ std::vector<NamedTensor> model_tensors(nn::Model& module, int rank) {
   module.take_back();
   std::vector<NamedTensor> tensors;
   for (const tensor::Arena* arena : {&module.arena(), &module.statistics()}) {
-    std::vector<tensor::Shard::Held> held;  // at its place in the arena
+    std::vector<tensor::Shard::Held> held;  // by its place in the arena
     for (const tensor::OwnedRange& range : arena->owners(tensor::Role::parameter).ranges())
       if (range.held_by(rank)) held.push_back({range.begin, range.end, range.begin});
     step::show(tensors, *arena, std::string(kModel), arena->parameters(), held);
@@ -134,7 +134,7 @@ void load_weights(nn::Model& module, const std::filesystem::path& file) {
           fmt::format("{} does not fit: all its names begin with '{}', as DistributedDataParallel and DataParallel make them; "
                       "save model.module.state_dict()",
                       file.string(), kWrapped));
-    for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // what does not fit is named as the file does
+    for (NamedTensor& target : targets) target.name.erase(0, kModel.size());  // errors use the names of the file
     if (has_gpt2_layout(saved)) take_gpt2(saved, targets, file);
   }
   for (const graph::Alias& alias : module.network().aliases()) {
@@ -165,7 +165,7 @@ namespace {
 
 /// Other names that PyTorch's strict loading asks for.
 std::vector<graph::Alias> aliases_in(const Checkpoint& checkpoint) {
-  if (checkpoint.recipe.find("tied") == std::string::npos) return {};  // of a version that knows no aliases, and perhaps other keys
+  if (checkpoint.recipe.find("tied") == std::string::npos) return {};  // written by a version without aliases, and perhaps with other keys
   Recipe recipe;
   recipe.config().load_text(checkpoint.recipe, "the checkpoint's recipe");
   if (!recipe.model.tied || recipe.model.network != checkpoint.network) return {};
@@ -181,7 +181,7 @@ std::vector<NamedTensor> exported(const Checkpoint& checkpoint) {
     last = &item.name;
     const std::string name = item.name.substr(kModel.size());
     tensors.push_back({name, step::saved_or_none(checkpoint.tensors, item.name)});
-    // PyTorch's strict loading misses this one otherwise.
+    // PyTorch's strict loading would report this one as missing.
     if (!name.ends_with(kRunningMean)) continue;
     const std::string tracked = name.substr(0, name.size() - kRunningMean.size()) + std::string(kTracked);
     if (!step::saved_shape(checkpoint.tensors, std::string(kModel) + tracked))

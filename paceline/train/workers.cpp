@@ -32,19 +32,19 @@ int workers_here(const Recipe& recipe, const comm::World& world) {
   return static_cast<int>(workers / world.size);
 }
 
-/// Where the recipe does not say: what its process computes with, divided among those who compute there at the same time.
+/// If the recipe does not say: the threads of its process, divided among the workers that compute there at the same time.
 int usual_threads_of_worker(const Recipe& recipe, const comm::World& world, int here) {
   const auto workers = static_cast<int>(recipe.parallel.workers);
   const bool central = recipe.servers().has_value();
-  if (central && recipe.ps.executor == "processes") return usual_threads(world.cores / workers);  // all of which may be on this host
+  if (central && recipe.ps.executor == "processes") return usual_threads(world.cores / workers);  // which may all be on this host
   const bool one_plays_all = central && recipe.ps.executor == "virtual";
   return std::max(1, usual_threads(world.cores / world.local_size) / (one_plays_all ? 1 : std::max(here, workers / world.size)));
 }
 
-/// A recipe's `cuda` is a GPU by the worker's number on its host; `cuda:1` is the same one for all.
+/// A recipe's `cuda` is the GPU with the worker's number on its host; `cuda:1` is the same one for all.
 bool names_gpu(const Recipe& recipe) { return recipe.train.device.starts_with("cuda:"); }
 
-/// How processes are carried. Those that train on GPUs have one each, over NCCL; where a host has fewer, its processes share them.
+/// The engine between processes. Those that train on GPUs have one each, over NCCL; if a host has fewer, its processes share them.
 comm::CommConfig connection_of_processes(const Recipe& recipe, const comm::World& world) {
   comm::CommConfig config = recipe.comm;
   const bool on_gpu = tensor::parse_device(recipe.train.device).is_cuda();
@@ -68,7 +68,7 @@ Recipe resolve_for(const Recipe& given, const comm::World& world) {
   const int workers = workers_here(recipe, world) * world.size;
   recipe.parallel.workers = workers;
   recipe.comm.repeatable = recipe.train.repeatable;
-  if (recipe.strategy.name == "plan") return recipe;  // nobody knows yet how they will share the work
+  if (recipe.strategy.name == "plan") return recipe;  // it is not known yet how they will share the work
   recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
   validate(recipe);
   return recipe;
@@ -86,7 +86,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
     : recipe_(resolve_for(recipe, world)), world_(world), around_(around) {
   require_plannable(recipe_, around_.workload);
   const auto workers = static_cast<int>(recipe_.parallel.workers);
-  here_ = recipe_.servers() ? 1 : workers / world_.size;  // a server's one trainer plays them all
+  here_ = recipe_.servers() ? 1 : workers / world_.size;  // a parameter server has one trainer for all of them
   threads_ = recipe_.train.threads > 0 ? static_cast<int>(recipe_.train.threads) : usual_threads_of_worker(recipe_, world_, here_);
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
   if (world_.size == 1) {
@@ -100,7 +100,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
     for_each_worker([&](std::size_t i) { comms_[i] = comm::connect(connection, world_.of_thread(static_cast<int>(i), here_)); });
     gpu_by_number_ = tensor::parse_device(recipe_.train.device).is_cuda() && !names_gpu(recipe_);
   }
-  // Connected, ranks can wait for one whose data lie on a slower disk, as long as it lives.
+  // Once connected, ranks can wait for one whose data is on a slower disk, as long as it is alive.
   datasets_ = make_datasets(recipe_, around_.workload);
   if (recipe_.strategy.name == "plan") take_plan();
   for_each_worker([&](std::size_t i) {
@@ -117,7 +117,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
   });
 }
 
-// Files that a plan is made from may differ from host to host, so worker 0 plans and all take what it chose.
+// The files that a plan is made from may differ from host to host, so worker 0 plans and all use its plan.
 void Workers::take_plan() {
   std::string chosen;
   for_each_worker([&](std::size_t i) {
@@ -136,11 +136,11 @@ void Workers::take_plan() {
   recipe_ = resolve_for(with_settings(recipe_, split(chosen, '\n')), world_);
 }
 
-// All at once: a worker may wait for the others to leave before it goes.
+// All at once: a worker may wait for the others to leave before it does.
 Workers::~Workers() {
   try {
     for_each_worker([this](std::size_t i) { trainers_[i].reset(); });
-  } catch (...) {  // a farewell that went wrong is nobody's concern any more
+  } catch (...) {  // an error while leaving no longer matters
   }
 }
 
@@ -154,7 +154,7 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
       body(i);
     } catch (...) {
       problems[i] = std::current_exception();
-      trainers_[i].reset(), comms_[i].reset();  // so that the others learn at once that this worker is gone
+      trainers_[i].reset(), comms_[i].reset();  // so that the others notice at once that this worker is gone
     }
   };
   if (here_ == 1) {
@@ -171,7 +171,7 @@ void Workers::for_each_worker(const std::function<void(std::size_t)>& body) {
 void Workers::resume(const Checkpoint& found, const std::string& where) {
   if (world_.size == 1) return for_each_worker([&](std::size_t i) { trainers_[i]->resume(found, where); });
   for_each_worker([&](std::size_t i) {
-    // Of the processes the first one alone has looked at every byte, and a newer one may have come since it looked.
+    // Only the first process has checked every byte, and there may be a newer checkpoint since then.
     comm::Communicator& comm = *comms_[i];
     std::vector<std::int64_t> step = {found.position.step};
     comm.run(comm::broadcast(step, {.deadline = comm::kUntilTheEnd}));

@@ -1,5 +1,5 @@
-// The workers that this process plays: one Trainer each, as threads that share the datasets. Usually one; several where workers are threads
-// of one process (a plain start), or where each of several processes plays more than one.
+// The workers of this process: one Trainer each, as threads that share the datasets. Usually one; several if workers are threads of one
+// process (a plain start), or if each of several processes has more than one.
 #pragma once
 
 #include <functional>
@@ -9,11 +9,11 @@
 
 namespace paceline::train {
 
-/// The recipe as the processes of `world` have it: how many workers, by which strategy. ConfigError where that cannot be.
+/// The recipe as the processes of `world` run it: how many workers, with which strategy. ConfigError if that is not possible.
 /// strategy.name=plan stays: Workers plans once its processes are connected.
 Recipe resolve_for(const Recipe& recipe, const comm::World& world);
 
-/// A recipe with strategy.name=plan as worker 0 of such processes would plan it, for whoever only looks at it.
+/// A recipe with strategy.name=plan as worker 0 of such processes would plan it, for display.
 Recipe planned_for(const Recipe& recipe, const comm::World& world, const Workload& workload);
 
 class Workers {
@@ -27,20 +27,20 @@ class Workers {
     Workload workload = {};
   };
 
-  /// Connects the workers and builds their trainers; whatever can be refused is refused here, before anything is written. parallel.workers
-  /// of `recipe` may be 0: one for each process of `world`. With strategy.name=plan, worker 0 plans and recipe() has its plan.
+  /// Connects the workers and creates their trainers; invalid settings are refused here, before anything is written. parallel.workers of
+  /// `recipe` may be 0: one for each process of `world`. With strategy.name=plan, worker 0 plans and recipe() has its plan.
   Workers(const Recipe& recipe, const comm::World& world, const Environment& around);
   ~Workers();
 
   bool leads() const { return world_.rank == 0; }  // has worker 0
   const Recipe& recipe() const { return recipe_; }
   void resume(const Checkpoint& checkpoint, const std::string& source);
-  /// Trains to the end. Where several workers fail, the error is that of the one which failed by itself, not of those which missed it.
+  /// Trains to the end. If several workers fail, the error is that of the one that failed first, not of those that missed it.
   observe::RunEnded run(const std::filesystem::path& folder);
 
  private:
   void take_plan();
-  /// Calls body(index) for every worker of this process, each in a thread of its own where there are several.
+  /// Calls body(index) for every worker of this process, each in its own thread if there are several.
   void for_each_worker(const std::function<void(std::size_t)>& body);
 
   Recipe recipe_;
@@ -48,7 +48,7 @@ class Workers {
   Environment around_;
   int here_ = 1;                // workers of this process
   int threads_ = 1;             // of each
-  bool gpu_by_number_ = false;  // each worker speaks to the GPU of its number on its host
+  bool gpu_by_number_ = false;  // each worker uses the GPU of its number on its host
   Datasets datasets_;
   std::vector<std::unique_ptr<comm::Communicator>> comms_;
   std::vector<std::unique_ptr<Trainer>> trainers_;

@@ -1,5 +1,5 @@
-// What a run trains: by default the recipe's network, on the recipe's dataset, with softmax and cross entropy. A program of one's own puts
-// its module, loss and datasets here; how they are trained is the recipe's.
+// What a run trains: by default the recipe's network, on the recipe's dataset, with softmax and cross entropy. A user's program puts its
+// module, loss and datasets here; the recipe says how they are trained.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,9 @@ namespace paceline::train {
 
 struct Workload {
   std::string name;                           // of the model, in run folders, checkpoints and summaries
-  nn::MakeModel model = {};                   // called once for each worker; nn::models_of() makes it. Empty: the recipe's network
+  nn::MakeModel model = {};                   // called once for each worker; made by nn::models_of(). Empty: the recipe's network
   std::shared_ptr<const nn::Loss> loss = {};  // null: softmax with cross entropy
-  std::shared_ptr<const data::Dataset> training = {}, test = {};  // dataset_of() makes them. Null: the recipe's
+  std::shared_ptr<const data::Dataset> training = {}, test = {};  // made by dataset_of(). Null: the recipe's
 };
 
 }  // namespace paceline::train

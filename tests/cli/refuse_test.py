@@ -160,11 +160,11 @@ class WrongFiles(CliTest):
         recipe = (self.folder / "runs/x/recipe.toml").read_bytes()
         (self.folder / "link").symlink_to("runs/x/recipe.toml")
         for output in ["runs/x/recipe.toml", "link"]:
-            self.refused("checkpoint", "convert", "runs/x", output, says=[output, "records of the run"])
+            self.refused("checkpoint", "convert", "runs/x", output, says=[output, "the run itself"])
         self.assertEqual((self.folder / "runs/x/recipe.toml").read_bytes(), recipe)
         os.mkfifo(self.folder / "fifo")
         self.refused("checkpoint", "convert", "runs/x", "fifo", says=["fifo", "is no regular file"])
-        self.refused("checkpoint", "convert", "runs/x", "runs/x/checkpoints/w.safetensors", says=["among the checkpoints"])
+        self.refused("checkpoint", "convert", "runs/x", "runs/x/checkpoints/w.safetensors", says=["w.safetensors", "of the checkpoints"])
         for _ in range(2):
             self.run_paceline("checkpoint", "convert", "runs/x", "runs/x/w.safetensors")
 

@@ -166,7 +166,7 @@ TEST(Mpi, RefusesSeveralRanksOfOneProcess) {
   const std::string said = testing::internal::GetCapturedStderr();
   if (!code || !has_mpi) GTEST_SKIP() << "there is no MPI here";
   EXPECT_NE(*code, 0);
-  EXPECT_NE(said.find("carries one rank a process, but this world has 4 ranks in 2 processes; use comm.engine=shm"), std::string::npos)
+  EXPECT_NE(said.find("carries one rank per process, but this world has 4 ranks in 2 processes; use comm.engine=shm"), std::string::npos)
       << said;
 }
 

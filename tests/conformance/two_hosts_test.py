@@ -84,7 +84,7 @@ class TwoHosts(unittest.TestCase):
         codes, texts = ranks(PACELINE_INTERFACE="lo")
         for code, text in zip(codes, texts):
             self.assertEqual(code, 2, text)
-            self.assertIn("would listen at 127.0.0.1, which other hosts can not reach", text)
+            self.assertIn("would listen at 127.0.0.1, which other hosts cannot reach", text)
 
     def test_an_unknown_interface_is_named(self):
         codes, texts = ranks(PACELINE_INTERFACE="nowhere")

@@ -273,7 +273,7 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
             "╭─ done ───────────────────────────────────────────────────────────────────╮\n"
             "│  trained        2 epochs, 8 steps, 256 samples                           │\n"
             "│  time           4.0 s, 64.0 samples/s on 2 workers                       │\n"
-            "│  communication  12% exposed, 30% hidden; 4.20 MB a step (4.0× less)      │\n"
+            "│  communication  12% exposed, 30% hidden; 4.20 MB per step (4.0× less)    │\n"
             "│  checkpoints    3 written, training paused 1.0 s (20.0% of the time)     │\n"
             "│  train loss     0.4000                                                   │\n"
             "│  test loss      0.6000                                                   │\n"

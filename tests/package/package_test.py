@@ -110,6 +110,10 @@ class Installed(ThreePrograms):
         flags = pkg_config(PREFIX, "--cflags", "--libs", "comm")
         run(COMPILER, "-std=c++20", HERE / "consumer/collectives.cpp", *flags, "-o", FOLDER / "by_pkg_config")
         self.assertEqual(run(FOLDER / "by_pkg_config").stdout, "rank 0 of 1: 1\n")
+        if ALL:  # LibTorch's own flags
+            flags = pkg_config(PREFIX, "--cflags", "--libs", "data_parallel")
+            run(COMPILER, "-std=c++20", HERE / "consumer/own_loop.cpp", *flags, "-o", FOLDER / "own_loop_by_pkg_config")
+            self.assertEqual(run(FOLDER / "own_loop_by_pkg_config").stdout, "rank 0 of 1: equal\n")
 
     def test_public_headers_give_no_warning(self):
         # By pkg-config, whose -I hides none; CMake takes the headers of an installed package for a system's.
@@ -182,6 +186,16 @@ class Subfolder(ThreePrograms):
         for file in ("libpaceline_comm.a", "PacelineConfig.cmake"):
             self.assertEqual(len(list((FOLDER / "with project").rglob(file))), 1, file)
         self.assertTrue((FOLDER / "with project/include/paceline/comm.h").exists())
+
+    def test_fetch_content(self):
+        configure("fetched", f"-DPACELINE_SOURCE={SOURCE}", "-DBY_FETCH=ON", "-DPACELINE_COMPONENTS=comm", "-DPROGRAMS=collectives",
+                  "-DCMAKE_DISABLE_FIND_PACKAGE_Torch=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON", *self.ccache)
+        plan = run("ninja", "-C", FOLDER / "fetched", "-t", "commands", "all").stdout
+        self.assertIn("libpaceline_comm.a", plan)
+        self.assertLessEqual(plan.count(" -c "), 15, plan)
+        if ALL:
+            run("cmake", "--build", FOLDER / "fetched")
+            self.check_programs(FOLDER / "fetched", ["collectives"])
 
     def test_a_project_may_build_the_program_too(self):
         configure("sub_program", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_PROGRAM=ON", "-DPACELINE_INSTALL=ON", "-DPROGRAMS=collectives", *self.ccache)

@@ -1,5 +1,4 @@
-// Parameter servers over gRPC: the same numbers as in one process, compressed or not, and what is refused. Workers and servers are threads
-// of this process over loopback.
+// Parameter servers over gRPC on loopback: the same numbers as in one process, compressed or not, and what is refused.
 #include "paceline/ps/transports/grpc.h"
 
 #include <gmock/gmock.h>

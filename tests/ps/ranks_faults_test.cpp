@@ -80,7 +80,7 @@ std::string complaint_about(const std::string& answer) {
 }
 
 TEST(RankFaults, AnAnswerToSomethingElseIsRefused) {
-  EXPECT_THAT(complaint_about(wire::pack(Verb::report, Advice{})), HasSubstr("asked for 'pull' and answers 'report'"));
+  EXPECT_THAT(complaint_about(wire::pack(Verb::report, Advice{})), testing::AllOf(HasSubstr("'pull'"), HasSubstr("'report'")));
 }
 
 TEST(RankFaults, PayloadsThatDoNotFitAreRefusedBeforeTheyAreReceived) {

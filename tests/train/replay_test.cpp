@@ -72,7 +72,7 @@ TEST(Replay, OfItsDurationsAloneMakesAnOrderOfItsOwn) {
   recipe.timing.distribution = "trace", recipe.strategy.name = "downpour", recipe.ps.period = 3;
   EXPECT_THAT(message_of<ConfigError>([&] { train_once(recipe); }), HasSubstr("timing.distribution=durations"));
   recipe.strategy.name = "asgd", recipe.train.epochs = 3;
-  EXPECT_THAT(message_of<ConfigError>([&] { train_once(recipe); }), HasSubstr("this one comes to"));
+  EXPECT_THAT(message_of<ConfigError>([&] { train_once(recipe); }), HasSubstr("this one reaches"));
 }
 
 TEST(Replay, RefusesToRecordWhatCannotBeReplayed) {

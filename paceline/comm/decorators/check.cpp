@@ -5,9 +5,9 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::int64_t kSplit = -1;  // in place of a kind
+constexpr std::int64_t kSplit = -1;  // used in place of a kind
 
-// What must be the same on all ranks, as numbers.
+// Everything that must be the same on all ranks, as numbers.
 struct Fingerprint {
   static constexpr int kWords = 6;
   std::int64_t words[kWords];
@@ -65,7 +65,7 @@ class Check final : public Decorator {
     constexpr int kWords = Fingerprint::kWords;
     std::vector<std::int64_t> all(static_cast<std::size_t>(size() * kWords));
     std::copy_n(own.words, kWords, all.begin() + rank() * kWords);
-    // By name: ranks may have been configured differently.
+    // Compared by name, because ranks may have been configured differently.
     inner().run(all_gather(all, {.op = ReduceOp::sum, .root = 0, .algorithm = "direct", .deadline = deadline}));
     std::string calls;
     int odd = -1;

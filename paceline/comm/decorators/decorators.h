@@ -1,5 +1,4 @@
-// Decorators: a communicator (or its endpoint) with something more around it. CommConfig says which; connect() and local_group() put them
-// on.
+// Decorators add one feature to a communicator or its endpoint. CommConfig selects them; connect() and local_group() apply them.
 #pragma once
 
 #include <memory>
@@ -10,7 +9,7 @@
 
 namespace paceline::comm {
 
-/// Hands everything on to another communicator. Decorators override what they change, and say what becomes of them in a group.
+/// Forwards every call to another communicator. Decorators override what they change, and say how they are applied to split-off groups.
 class Decorator : public Communicator {
  public:
   explicit Decorator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
@@ -33,27 +32,27 @@ class Decorator : public Communicator {
   std::unique_ptr<Communicator> inner_;
 };
 
-/// record: keeps the last operations with the times of their arrival and end. When one fails, the error says what the culprit did last
-/// (ranks tell the store a few times a second), and the log shows what this rank did and when it came to it, unless the culprit closed its
-/// communicator for a reason of its own.
+/// record: keeps the last operations with the times at which they arrived and ended. When one fails, the error says what the culprit did
+/// last (ranks report to the store a few times a second), and the log shows this rank's operations and when each one started, unless the
+/// culprit closed its communicator for a reason of its own.
 std::unique_ptr<Communicator> record(std::unique_ptr<Communicator> inner, std::shared_ptr<Store> store);
 
-/// check: before each collective, and before a split, all ranks compare what they are about to call; a mismatch is named on every rank,
-/// and nobody hangs. `algorithm`: of operations that name none.
+/// check: before each collective and each split, all ranks compare what they are about to call. A mismatch is an error on every rank, and
+/// no rank hangs. `algorithm` applies to operations that name none.
 std::unique_ptr<Communicator> check(std::unique_ptr<Communicator> inner, std::string algorithm);
 
-/// fault: the n-th operation of a rank fails there, as if the rank had a bug. What it does in groups that were split off counts too.
+/// fault: the n-th operation of a rank fails there, as if the rank had a bug. Operations in groups that were split off count too.
 std::unique_ptr<Communicator> fault(std::unique_ptr<Communicator> inner, int rank, std::int64_t operation);
 
-/// A network to play: what one host can send, and how long a message takes to arrive.
+/// A network to emulate: how much one host can send, and how long a message takes to arrive.
 struct Link {
-  double bytes_per_s = 0;  // 0: as fast as it goes
+  double bytes_per_s = 0;  // 0: unlimited
   double latency_s = 0;
-  double jitter_s = 0;  // each message takes up to so much longer, by chance, and so do those to the same rank behind it
+  double jitter_s = 0;  // each message is delayed by a random time up to this, and so are those queued behind it to the same rank
   std::uint64_t seed = 0;
 };
 
-/// shape: messages between hosts take as long as they would over the link. Messages within a host are not touched.
+/// shape: messages between hosts take as long as they would over the link. Messages within a host are not delayed.
 std::unique_ptr<Endpoint> shape(std::unique_ptr<Endpoint> inner, const Link& link);
 
 }  // namespace paceline::comm

@@ -7,7 +7,7 @@
 namespace paceline::comm {
 namespace {
 
-/// What a rank may still do, in all its groups together.
+/// How many operations a rank may still start, in all its groups together.
 struct FaultPlan {
   int rank = 0;
   std::int64_t fails_at = 0;

@@ -16,19 +16,19 @@
 namespace paceline::comm {
 namespace {
 
-constexpr std::size_t kKept = 32;  // operations; the log has room for so many when one fails
+constexpr std::size_t kKept = 32;  // operations, all of which are logged when one fails
 constexpr auto kTellEvery = std::chrono::milliseconds(250);
-constexpr auto kTellTime = std::chrono::milliseconds(500);     // who leaves waits for the teller; what is not heard is told again
+constexpr auto kTellTime = std::chrono::milliseconds(500);  // leaving waits for the reporting thread; a report that is lost is sent again
 constexpr auto kAnswerTime = std::chrono::milliseconds(1500);  // of the store. Whoever asks late has waited for a deadline already
 
 struct LoggedCall {
   Operation operation;
   std::int64_t number = 0;  // of this rank's operations
-  Nanoseconds arrived{0};   // before it waits for anybody: who arrives last makes the others wait
-  Nanoseconds ended{0};     // 0: still under way
+  Nanoseconds arrived{0};   // before it waits for anyone: the last to arrive makes the others wait
+  Nanoseconds ended{0};     // 0: still in flight
 };
 
-/// As the clocks of hosts show it, so that the logs of ranks can be laid side by side.
+/// Wall-clock time, so that the logs of different ranks can be compared.
 std::string time_of_day(Nanoseconds moment) {
   const auto wall =
       std::chrono::system_clock::now() - std::chrono::duration_cast<std::chrono::system_clock::duration>(SteadyClock().now() - moment);
@@ -37,7 +37,7 @@ std::string time_of_day(Nanoseconds moment) {
                      std::chrono::duration_cast<std::chrono::microseconds>(wall - second).count());
 }
 
-/// The last operations of a rank, and a thread that tells the store about the very last.
+/// The last operations of a rank, and a thread that reports the most recent one to the store.
 class History {
  public:
   History(int rank, std::shared_ptr<Store> store) : rank_(rank), store_(std::move(store)) {
@@ -67,7 +67,7 @@ class History {
 
   /// The error with what the culprit did last, after this rank's own last operations went to the log.
   [[noreturn]] void rethrow(const PeerError& error) {
-    // Whoever leaves for a reason of its own says so itself, in one line that should not drown.
+    // A rank that leaves for a reason of its own prints that itself, in one line that should stay visible.
     if (dynamic_cast<const PeerLeft*>(&error) == nullptr && !shown_.exchange(true)) show();
     const std::string last = store_ && error.rank() >= 0 && error.rank() != rank_ ? last_of(error.rank()) : "";
     if (last.empty()) throw;
@@ -116,7 +116,7 @@ class History {
         if (!line.empty()) store_->set(key(rank_), line, kTellTime);
         told = count;
       } catch (const std::exception&) {
-        // Rank 0 is gone, or slow: there is another turn.
+        // Rank 0 is gone or slow: try again next time.
       }
       lock.lock();
     }
@@ -133,7 +133,7 @@ class History {
   std::thread teller_;
 };
 
-/// Calls f; a PeerError leaves with what the history knows.
+/// Calls f; adds what the history knows to a PeerError.
 template <class F>
 auto guarded(History& history, F f) {
   try {
@@ -169,7 +169,7 @@ class Record final : public Decorator {
   /// A rank has one history for all its groups.
   Record(std::unique_ptr<Communicator> communicator, std::shared_ptr<History> history)
       : Decorator(std::move(communicator)), history_(std::move(history)) {}
-  /// Whoever sees this rank's connections break asks the store why, which may be served by this very rank.
+  /// A rank that sees this one's connections break asks the store why, and this rank may be the one that serves it.
   ~Record() override { close(); }
 
   Work start(const Operation& operation) override {

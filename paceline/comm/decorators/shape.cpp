@@ -1,7 +1,7 @@
-// A message is held back by its sender until it would have left the link, then goes on its way over the engine, which costs next to nothing
-// in comparison. What a host sends leaves it in order, at the link's rate: ranks of one host share their host's share evenly.
+// The sender holds a message back until it would have left the link, then passes it to the engine, which costs next to nothing in
+// comparison. What a host sends leaves it in order, at the link's rate; the ranks of a host share that rate evenly.
 //
-// Invariant: messages to one peer go on in the order in which they were sent; one that is late by chance holds up those behind it.
+// Invariant: messages to one peer leave in the order in which they were sent; a randomly delayed one holds up those behind it.
 #include <algorithm>
 #include <atomic>
 #include <deque>
@@ -15,7 +15,7 @@ namespace {
 
 Nanoseconds from_seconds(double value) { return Nanoseconds(static_cast<std::int64_t>(value * 1e9)); }
 
-/// When messages leave, and when the next one is due, so that who sleeps knows when to wake.
+/// When messages leave, and when the next one is due, so that a sleeping thread knows when to wake.
 class Gate {
  public:
   Gate(const Link& link, int rank, int sharers)
@@ -32,7 +32,7 @@ class Gate {
   void held(Nanoseconds until) {
     if (until.count() < due_.load()) due_.store(until.count());
   }
-  /// Until the next message is due, at most `at_most`; asked once before sleeping. Whoever is still held then says so again.
+  /// The time until the next message is due, at most `at_most`; asked once before sleeping. Messages still held then register again.
   Nanoseconds patience(Nanoseconds at_most) {
     const std::int64_t due = due_.exchange(kNever);
     return due == kNever ? at_most : std::clamp(Nanoseconds(due) - SteadyClock().now(), Nanoseconds(0), at_most);
@@ -44,12 +44,12 @@ class Gate {
   RandomStream chance_;
   Nanoseconds free_{0};
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-  std::atomic<std::int64_t> due_ = kNever;  // the only word that is read by who sleeps while others send
+  std::atomic<std::int64_t> due_ = kNever;  // the only word that a sleeping thread reads while others send
 };
 
 class Held final : public Transport::Request {
  public:
-  using Queue = std::deque<Held*>;  // those to one peer that have not left yet
+  using Queue = std::deque<Held*>;  // messages to one peer that have not left yet
 
   Held(Transport& inner, Gate& gate, Queue& queue, int peer, Tag tag, const void* data, std::int64_t bytes)
       : inner_(inner), gate_(gate), queue_(queue), peer_(peer), tag_(tag), data_(data), bytes_(bytes), leaves_(gate.depart(bytes)) {

@@ -16,7 +16,7 @@ namespace {
 
 std::string address_of_interface(const std::string& variable, const std::string& name) {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) throw ConfigError(fmt::format("the network interfaces of host {} can not be listed", host_name()));
+  if (getifaddrs(&list) != 0) throw ConfigError(fmt::format("the network interfaces of host {} cannot be listed", host_name()));
   std::set<std::string> names;
   std::string v4, v6;
   for (const ifaddrs* row = list; row; row = row->ifa_next) {
@@ -35,7 +35,7 @@ std::string address_of_interface(const std::string& variable, const std::string&
 
 std::string address_towards(const std::string& peer) {
   const std::optional<std::string> address = source_towards(peer);
-  if (!address) throw ConfigError(fmt::format("host {} can not resolve '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
+  if (!address) throw ConfigError(fmt::format("host {} cannot resolve '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
   if (address->empty())
     throw ConfigError(fmt::format("host {} has no route to '{}', the address of rank 0; set MASTER_ADDR", host_name(), peer));
   return *address;

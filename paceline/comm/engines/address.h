@@ -5,8 +5,8 @@
 
 namespace paceline::comm {
 
-/// Of the interface that PACELINE_INTERFACE or GLOO_SOCKET_IFNAME names; else the one from which this host reaches `peer`, or loopback
-/// where nobody else needs to reach it. As numbers. Throws ConfigError.
+/// The numeric address of the interface that PACELINE_INTERFACE or GLOO_SOCKET_IFNAME names; otherwise the one from which this host reaches
+/// `peer`, or loopback if no other host needs to reach it. Throws ConfigError.
 std::string own_address(const std::string& peer, bool several_hosts);
 
 }  // namespace paceline::comm

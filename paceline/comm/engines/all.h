@@ -6,7 +6,7 @@
 
 namespace paceline::comm {
 
-// Ends of CPU engines; communicator_over makes communicators of them.
+// Endpoints of CPU engines; communicator_over() turns them into communicators.
 std::unique_ptr<Endpoint> connect_shm(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
 std::unique_ptr<Endpoint> connect_mpi(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
 std::unique_ptr<Endpoint> connect_gloo(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
@@ -16,17 +16,17 @@ std::string mpirun(int ranks);
 
 std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store);
 
-/// A communicator over an endpoint, whose links are shaped if the configuration says so.
+/// A communicator over an endpoint, with shaped links if the configuration asks for them.
 std::unique_ptr<Communicator> communicator_over(std::unique_ptr<Endpoint> endpoint, const CommConfig& config,
                                                 const std::shared_ptr<Store>& store);
-/// The decorators that the configuration asks for. `store`: where ranks tell what they do; may be null.
+/// Adds the decorators that the configuration asks for. `store`: where ranks report what they do; may be null.
 std::unique_ptr<Communicator> decorated(std::unique_ptr<Communicator> communicator, const CommConfig& config,
                                         const std::shared_ptr<Store>& store);
 
-/// A shaped link is one between hosts: where nobody said how many ranks a host has, each is one.
+/// Only links between hosts are shaped. If the number of ranks per host is not configured, each rank counts as a host.
 CommConfig with_hosts(CommConfig config);
 
-/// An exchange by way of the store; `name` keeps it apart from others.
+/// An exchange through the store; `name` distinguishes it from others.
 shared::Exchange exchange_through(const std::shared_ptr<Store>& store, const World& world, const std::string& name, Nanoseconds deadline);
 
 }  // namespace paceline::comm

@@ -1,7 +1,7 @@
-// gloo: processes of several hosts without MPI. Gloo's TCP transport carries what crosses hosts; of Gloo's own collectives none is used.
+// gloo: processes of several hosts without MPI. Gloo's TCP transport carries what crosses hosts; none of Gloo's own collectives is used.
 //
-// Invariant: whoever is done may leave without waiting for the others. What it sent is in the system's hands by then, and nobody sends
-// anything to it any more, not even a question whether it lives: the answer would undo what is still on its way.
+// Invariant: a rank that is done may leave without waiting for the others. The system has everything that it sent by then, and no peer
+// sends it anything more, not even a probe whether it is alive: the reset that answers it would discard data still on its way.
 #if PACELINE_WITH_GLOO
 #include <algorithm>
 #include <set>
@@ -25,10 +25,10 @@ std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
 /// A group of the connected ranks. Slots keep the groups' messages apart: they name the leader, the number among its groups, and the tag.
 struct Members {
-  static constexpr int kTagBits = 34, kNumberBits = 14;  // 16 are left for the leader
+  static constexpr int kTagBits = 34, kNumberBits = 14;  // 16 remain for the leader
 
   std::shared_ptr<Connections> connections;
-  std::vector<int> names;  // what the connections call the ranks of the group
+  std::vector<int> names;  // the ranks of the group, as the connections number them
   std::int64_t number;     // of the leader's groups
   const shared::Group& host;
 
@@ -49,7 +49,7 @@ class GlooWire final : public Wire {
  public:
   explicit GlooWire(const Members& members) : members_(members) {}
 
-  /// Enough to fill a network, not so much that the ranks of a host together overrun the queue of a slow one.
+  /// Enough to saturate a network, but not so much that the ranks of a host together overrun the queue of a slow one.
   std::size_t window() const override { return 4; }
   std::unique_ptr<Transport::Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) override {
     return std::make_unique<Request>(members_, peer, tag, members_.ticket(data, bytes, true), "send");
@@ -95,7 +95,7 @@ class GlooNetwork final : public Network {
   explicit GlooNetwork(Members members) : members_(std::move(members)), wire_(members_), transport_(wire_, members_.rank()) {}
 
   Transport& transport() override { return transport_; }
-  Nanoseconds patience() const override { return Nanoseconds::max(); }  // its threads ring
+  Nanoseconds patience() const override { return Nanoseconds::max(); }  // its threads ring the bell
 
   std::string gone(int peer) override {
     return members_.connections->is_broken(members_.names[index(peer)]) ? "is gone: its connection broke" : "";
@@ -111,7 +111,7 @@ class GlooNetwork final : public Network {
     via.run(all_gather(numbers));
     group.number = numbers[index(members.front())];
     if (group.number >> Members::kNumberBits)
-      throw Error(fmt::format("gloo: a rank can lead {} groups at most; keep communicators instead of splitting anew",
+      throw Error(fmt::format("gloo: a rank can lead {} groups at most; keep communicators instead of splitting again",
                               (1 << Members::kNumberBits) - 1));
     return std::make_unique<GlooNetwork>(std::move(group));
   }
@@ -122,7 +122,7 @@ class GlooNetwork final : public Network {
   PieceTransport transport_;
 };
 
-/// Everybody hears what everybody listens at, so that all refuse together what can not work for one.
+/// All ranks learn all listening addresses, so that all refuse together a setup that cannot work for one of them.
 std::string agreed_address(const World& world, const Places& places, const shared::Exchange& exchange) {
   const bool several = std::set<int>(places.machines.begin(), places.machines.end()).size() > 1;
   std::string own = own_address(world.address, several);
@@ -131,7 +131,7 @@ std::string agreed_address(const World& world, const Places& places, const share
     const auto space = all[rank].find(' ');
     if (const std::string address = all[rank].substr(0, space); names_loopback(address))
       throw ConfigError(
-          fmt::format("gloo: rank {} on host {} would listen at {}, which other hosts can not reach; set PACELINE_INTERFACE there, or "
+          fmt::format("gloo: rank {} on host {} would listen at {}, which other hosts cannot reach; set PACELINE_INTERFACE there, or "
                       "MASTER_ADDR to an address that is not loopback on any host",
                       rank, all[rank].substr(space + 1), address));
   }

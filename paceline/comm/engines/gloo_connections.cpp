@@ -20,12 +20,12 @@ std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 }  // namespace
 
 Connections::Connections(const World& world, const Places& places, const std::string& address, const shared::Exchange& exchange) {
-  // A write to a connection that broke must be an error, not the end of the process. Gloo leaves that to others.
+  // A write to a broken connection must be an error and not end the process. Gloo does not see to that.
   if (struct sigaction action{}; sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   context_ = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()))->createContext(world.rank, world.size);
   context_->setTimeout(kConnectTimeout);
 
-  // Each connection has a listener of its own. Every rank tells where all its listeners are, in fields of equal length, by rank.
+  // Each connection has a listener of its own. Every rank publishes the addresses of all its listeners, in fields of equal length, by rank.
   std::vector<int> others;
   for (int peer = 0; peer < world.size; ++peer)
     if (places.hosts[index(peer)] != places.hosts[index(world.rank)]) others.push_back(peer);
@@ -42,7 +42,7 @@ Connections::Connections(const World& world, const Places& places, const std::st
     try {
       connect(peer, {bytes, bytes + length});
     } catch (const std::exception& error) {
-      throw PeerError(peer, "connect", 0, fmt::format("rank {} can not be reached from {}: {}", peer, address, error.what()));
+      throw PeerError(peer, "connect", 0, fmt::format("rank {} cannot be reached from {}: {}", peer, address, error.what()));
     }
   }
 }
@@ -75,7 +75,7 @@ void Connections::say(const LastWords& words, const std::vector<int>& peers) {
     try {
       own.ticket->post(peer, kLastWords);
     } catch (const std::exception&) {
-      // It is gone.
+      // The peer is gone.
     }
   }
 }
@@ -104,7 +104,7 @@ void Connections::hear(int peer) {
   try {
     listen_to(peer);
   } catch (const std::exception&) {
-    next.ticket.reset();  // it has left since
+    next.ticket.reset();  // the peer has left since
   }
 }
 

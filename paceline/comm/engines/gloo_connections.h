@@ -1,7 +1,7 @@
-// A process's connections to the ranks of other hosts, and who of them is gone or gave up.
+// A process's connections to the ranks of other hosts, and which of those are gone or gave up.
 //
-// Every rank is connected with all ranks of other hosts. A connection that breaks is the sign that a rank is gone. A rank that lives but
-// gave up on a group says so in its last words.
+// Every rank is connected to all ranks of other hosts. A broken connection means that a rank is gone. A rank that is alive but gave up on
+// a group says so in a final message.
 #pragma once
 
 #include <list>
@@ -12,7 +12,7 @@
 
 namespace paceline::comm::over_gloo {
 
-/// Of a rank that gave up on a group, because of a rank of the run.
+/// From a rank that gave up on a group because of a rank of the run.
 struct LastWords {
   std::uint64_t group;
   std::int64_t culprit;
@@ -27,14 +27,14 @@ class Connections {
   Watchers& watchers() { return watchers_; }
   int rank() const { return context_->rank; }
   std::int64_t next_group() { return ++groups_; }
-  /// Then all that it said has come.
+  /// By then, everything that it sent has arrived.
   bool is_broken(int peer);
-  /// After a message told that it is: it takes the threads a moment to see it everywhere.
+  /// Called after a message said so: it takes the threads a moment to see it everywhere.
   void await_break(int peer);
 
-  /// To all in `peers` that this rank is connected with.
+  /// To all of `peers` that this rank is connected to.
   void say(const LastWords& words, const std::vector<int>& peers);
-  /// −1 where it said nothing of this group.
+  /// −1 if it said nothing about this group.
   int culprit_of(int peer, std::uint64_t group);
 
  private:
@@ -50,13 +50,13 @@ class Connections {
 
   std::shared_ptr<Context> context_;
   Watchers watchers_;
-  /// By peer. Gloo tells of a broken connection only some of the operations on it; a receive that nobody ever answers is always among them.
+  /// By peer. Gloo reports a broken connection to some of the operations on it only; a receive that is never answered is always among them.
   std::map<int, std::unique_ptr<Ticket>> silent_;
-  std::atomic<std::int64_t> groups_ = 0;  // that this rank led
+  std::atomic<std::int64_t> groups_ = 0;  // how many this rank has led
 
-  std::mutex mutex_;                                       // of what follows
-  std::list<Words> said_;                                  // may still be on their way
-  std::map<int, Words> heard_;                             // by peer: what comes next; without a ticket: nothing
+  std::mutex mutex_;                                       // guards what follows
+  std::list<Words> said_;                                  // may still be in flight
+  std::map<int, Words> heard_;                             // by peer: the next one; without a ticket: none
   std::map<std::pair<int, std::uint64_t>, int> culprits_;  // by peer and group
 };
 

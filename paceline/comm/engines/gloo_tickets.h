@@ -24,17 +24,17 @@ class Ticket {
  public:
   enum class State { posted, done, broken };
 
-  /// `host`: whose bell is rung once it is done, if anybody's.
+  /// `host`: the group whose bell is rung once it is done; may be null.
   Ticket(Context& context, Watchers& watchers, const shared::Group* host, void* data, std::size_t bytes, bool sends)
       : buffer_(context.createUnboundBuffer(data, bytes)), watchers_(watchers), host_(host), sends_(sends) {}
   Ticket(const Ticket&) = delete;
   Ticket& operator=(const Ticket&) = delete;
   ~Ticket();
 
-  /// Throws what Gloo throws where the connection is broken already.
+  /// Throws what Gloo throws if the connection is already broken.
   void post(int peer, std::uint64_t slot);
   State look();
-  /// Until it is done, broken, or being destroyed.
+  /// Waits until it is done, broken, or being destroyed.
   void wait();
 
  private:
@@ -46,8 +46,8 @@ class Ticket {
   std::atomic<State> state_ = State::posted;
 };
 
-/// Threads that wait for tickets, one each: Gloo has no way to ask whether something is done without waiting for it. A thread serves the
-/// next ticket when it is done with one, so there are as many as messages were ever under way at a time.
+/// Threads that wait for tickets, one each, because Gloo cannot be asked whether something is done without waiting for it. A thread that
+/// is done with a ticket serves the next, so there are as many threads as there were ever messages in flight at the same time.
 class Watchers {
  public:
   ~Watchers();

@@ -1,4 +1,4 @@
-// local: ranks are threads of one process. All memory is shared, so nothing is ever copied to be shown.
+// local: ranks are threads of one process. All memory is shared, so nothing is ever copied just to make it visible.
 #include <sys/mman.h>
 
 #include <mutex>
@@ -10,7 +10,7 @@
 namespace paceline::comm {
 namespace {
 
-/// Pages that are zero and untouched until somebody writes to them.
+/// Zeroed pages, which are committed when they are first written.
 Memory map_pages(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes > 0 ? bytes : 1);
   void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -19,7 +19,7 @@ Memory map_pages(std::int64_t bytes) {
   return {pages, [size](void* memory) { munmap(memory, size); }};
 }
 
-/// Memory of ranks that are threads: one process sees all of it.
+/// The memory of ranks that are threads: one process sees all of it.
 class ThreadMemory final : public shared::HostMemory {
  public:
   shared::Location locate(const void* data, std::int64_t) const override { return {1, reinterpret_cast<std::uint64_t>(data)}; }

@@ -18,7 +18,7 @@
 namespace paceline::comm {
 namespace {
 
-/// MPI as this process has it: started once, ended with the process, called by one thread at a time, whichever communicator it works for.
+/// This process's MPI: started once, ended with the process, and called by one thread at a time, whichever communicator that works for.
 class Library {
  public:
   static Library& get() {
@@ -30,7 +30,7 @@ class Library {
   }
 
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  /// MPI_Finalize waits for all ranks: whoever knows that one of them will not come leaves without it, and mpirun ends the others.
+  /// MPI_Finalize waits for all ranks, so a rank that knows of one that will not come leaves without it, and mpirun ends the others.
   void give_up() { given_up_ = true; }
   bool given_up() const { return given_up_; }
 
@@ -46,7 +46,7 @@ class Library {
     }
     if (level < MPI_THREAD_SERIALIZED)
       throw ConfigError(
-          "comm.engine=mpi: this MPI serves the main thread alone; initialise it with MPI_THREAD_SERIALIZED, or use another MPI");
+          "comm.engine=mpi: this MPI may only be called by the main thread; initialise it with MPI_THREAD_SERIALIZED, or use another MPI");
   }
 
   std::mutex mutex_;
@@ -60,15 +60,15 @@ std::string message_of(int error) {
   return {text, static_cast<std::size_t>(length)};
 }
 
-/// Of calls that concern all ranks.
+/// Checks the result of a call that concerns all ranks.
 void check(int error) {
   if (error != MPI_SUCCESS) throw Error("mpi: " + message_of(error));
 }
 
-/// An own communicator, so that nobody else's messages are mistaken for ours.
+/// A communicator of our own, so that no other library's messages are mistaken for ours.
 class Comm {
  public:
-  /// Collective among the ranks of `from`. Who gives the same colour gets the same communicator.
+  /// Collective among the ranks of `from`. Ranks that give the same colour get the same communicator.
   Comm(MPI_Comm from, int color, int key) {
     const auto lock = Library::get().lock();
     check(MPI_Comm_split(from, color, key, &comm_));
@@ -93,7 +93,7 @@ class Comm {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// The lower half of MPI's tags is for users. Of the collectives one is under way at a time, so theirs may come again.
+  /// The lower half of MPI's tags is for users. Only one collective is in flight at a time, so its tags may be reused.
   int tag_for(Tag tag) const {
     const int half = largest_tag_ / 2;
     if (tag >> 32) return half + static_cast<int>(tag % static_cast<Tag>(half));
@@ -102,7 +102,7 @@ class Comm {
   }
 
  private:
-  static constexpr int kLeastTags = 32767;  // of any MPI
+  static constexpr int kLeastTags = 32767;  // guaranteed by every MPI
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 0, largest_tag_ = 0;
 };
@@ -114,14 +114,14 @@ class MpiRequest final : public Transport::Request {
     if (request_ == MPI_REQUEST_NULL) return;
     Library::get().give_up();
     const auto lock = Library::get().lock();
-    if (receives_) MPI_Cancel(&request_);  // a send may be given back as it is
+    if (receives_) MPI_Cancel(&request_);  // a send may simply be freed
     MPI_Request_free(&request_);
   }
 
   MPI_Request* get() { return &request_; }
   void check(int error) const {
     if (error == MPI_SUCCESS) return;
-    throw PeerError(peer_, receives_ ? "receive" : "send", 0, fmt::format("can not be reached: {}", message_of(error)));
+    throw PeerError(peer_, receives_ ? "receive" : "send", 0, fmt::format("cannot be reached: {}", message_of(error)));
   }
   bool test() override {
     const auto lock = Library::get().lock();
@@ -160,14 +160,14 @@ class MpiWire final : public Wire {
 
 class MpiNetwork final : public Network {
  public:
-  /// `seats`: by rank, what `memory` calls those of this machine; −1 for others.
+  /// `seats`: by rank, the number that `memory` gives ranks of this machine; −1 for others.
   MpiNetwork(std::shared_ptr<Comm> comm, std::shared_ptr<shared::HostMemory> memory, std::vector<int> seats)
       : comm_(std::move(comm)), memory_(std::move(memory)), seats_(std::move(seats)), wire_(*comm_), transport_(wire_, comm_->rank()) {}
 
   Transport& transport() override { return transport_; }
   Nanoseconds patience() const override { return std::chrono::microseconds(50); }  // MPI moves messages only while it is called
-  /// MPI does not tell; whoever started the ranks usually ends them all. A process of this machine that ended has broken off, since
-  /// MPI_Finalize waits for everybody.
+  /// MPI does not say; the launcher usually ends all ranks. A process of this machine that ended has failed, since MPI_Finalize waits for
+  /// all ranks.
   std::string gone(int peer) override {
     const int seat = seats_[static_cast<std::size_t>(peer)];
     return seat < 0 ? "" : memory_->gone(seat);
@@ -216,7 +216,7 @@ std::string library_name() {
   return name.substr(0, name.find_first_of(",\n"));
 }
 
-/// Ranks that another launcher counted, or another MPI's mpirun, are alone in the eyes of this MPI.
+/// To this MPI, ranks that another launcher or another MPI's mpirun started are jobs of one rank each.
 void check_agreement(const World& world) {
   const auto lock = Library::get().lock();
   int rank = 0, size = 0;
@@ -226,7 +226,7 @@ void check_agreement(const World& world) {
   const char* other = world.one_host() ? "shm" : "gloo";
   if (const int processes = discover().size; processes < world.size)
     throw ConfigError(
-        fmt::format("comm.engine=mpi carries one rank a process, but this world has {} ranks in {} processes; use "
+        fmt::format("comm.engine=mpi carries one rank per process, but this world has {} ranks in {} processes; use "
                     "comm.engine={}, or start {} processes",
                     world.size, processes, other, world.size));
   throw ConfigError(fmt::format(
@@ -234,7 +234,7 @@ void check_agreement(const World& world) {
       world.rank, world.size, world.source, rank, size, library_name(), other));
 }
 
-/// Rank 0 tells all others.
+/// Rank 0 sends it to all others.
 std::string told_by_rank_0(const std::string& own) {
   const auto lock = Library::get().lock();
   int length = static_cast<int>(own.size());
@@ -245,10 +245,10 @@ std::string told_by_rank_0(const std::string& own) {
   return text;
 }
 
-/// Empty where there is none.
+/// Empty if there is none.
 std::string address_to_the_world() {
   try {
-    return own_address("192.0.2.1", true);  // nobody's; only the way to it is asked for
+    return own_address("192.0.2.1", true);  // reserved for documentation: only the route to it matters
   } catch (const ConfigError&) {
     return {};
   }
@@ -265,7 +265,7 @@ bool agree(bool own) {
 
 std::string mpirun(int ranks) { return fmt::format("mpirun (of {}) -np {}", library_name(), ranks); }
 
-/// MPI itself needs no store; without one a failure only says less. So whatever keeps the ranks from it costs them a warning.
+/// MPI itself needs no store; without one, an error only says less. So a store that cannot be reached is a warning.
 std::shared_ptr<Store> meet_mpi(const World& world, Nanoseconds deadline) {
   check_agreement(world);
   World here = world;

@@ -23,7 +23,7 @@ constexpr std::int64_t kLength = sizeof(std::int64_t), kInHead = kHead - kLength
 
 struct PieceTransport::Piece {
   Message* message;
-  Range range;             // of the message's bytes
+  Range range;             // bytes of the message
   Scratch::Piece scratch;  // outlives the request that uses it
   std::unique_ptr<Request> request;
 
@@ -35,10 +35,10 @@ class PieceTransport::Line {
  public:
   explicit Line(std::size_t window) : window_(window) {}
   void join(Message* message);
-  /// True if it was the last.
+  /// Returns true if it was the last.
   bool leave(const Message* message);
   void advance();
-  /// As many as may be under way.
+  /// As many as may be in flight.
   void post();
 
  private:

@@ -1,11 +1,11 @@
 // Messages of any length over a network library that carries pieces.
 //
 // A message begins with a head: its length, and as many of its bytes as fit. Pieces of kPiece bytes follow, the last with what is left
-// over. A few of them are on their way at a time, so that the receiver reduces one while the next ones come.
+// over. A few of them are in flight at a time, so that the receiver reduces one while the next ones arrive.
 //
-// Invariants. The pieces of all messages between two ranks with one tag form a line: they are posted, and end, one after the other, in the
-// order in which the library matches them. No piece is longer than the memory that waits for it, whatever the sender sends (Gloo would
-// abort the process): only whole pieces are received where they belong, heads and leftovers where there is room for the longest.
+// Invariants. The pieces of all messages between two ranks with one tag form a queue: they are posted, and end, one after the other, in
+// the order in which the library matches them. No piece is longer than the memory posted for it, whatever the sender sends (Gloo would
+// abort the process): only whole pieces are received in place; heads and leftovers go to a buffer that has room for the longest.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ namespace paceline::comm {
 class Wire {
  public:
   virtual ~Wire() = default;
-  /// Pieces of a line that are under way at a time.
+  /// Pieces of a queue that are in flight at a time.
   virtual std::size_t window() const = 0;
   virtual std::unique_ptr<Transport::Request> send(int peer, Tag tag, const void* data, std::int64_t bytes) = 0;
   /// `room` bytes or fewer.
@@ -44,7 +44,7 @@ class PieceTransport final : public Transport {
 
   Wire& wire_;
   int rank_;
-  Scratch scratch_;  // of heads and pieces
+  Scratch scratch_;  // for heads and pieces
   Lines sending_, receiving_;
 };
 

@@ -16,7 +16,7 @@ std::unique_ptr<Endpoint> connect_shm(const CommConfig& config, const World& wor
   const auto neighbours = shared::meet_neighbours(world.rank, exchange_through(store, world, "shm", config.connect_deadline(world)),
                                                   [&](int) { return SharedEndpoint::block_bytes(plan.hosts); });
   if (static_cast<int>(neighbours.ranks.size()) != world.size)
-    throw ConfigError(fmt::format("comm.engine=shm needs all ranks on one host, but they sit on {}; use comm.engine=gloo or mpi",
+    throw ConfigError(fmt::format("comm.engine=shm needs all ranks on one host, but they are on {}; use comm.engine=gloo or mpi",
                                   std::set<int>(neighbours.hosts.begin(), neighbours.hosts.end()).size()));
   plan.host_ranks = neighbours.ranks;
   plan.block = neighbours.block;

@@ -18,13 +18,13 @@ using shared::picked;
 
 int at(const std::vector<int>& values, int index) { return values[static_cast<std::size_t>(index)]; }
 
-/// A group of ranks by number: which of them are this rank's neighbours on its host, and what these are called where.
+/// A group of ranks: which of them are this rank's neighbours on its host, and their numbers in each of the groups involved.
 struct Plan {
   std::string engine;
   int rank = 0;
   int cores = 0;  // of all ranks of this machine together
   Places places;
-  std::vector<int> memory_ranks;  // by rank: what the machine's memory calls it; −1 on other machines
+  std::vector<int> memory_ranks;  // by rank: its number in the machine's memory; −1 on other machines
 
   std::vector<int> neighbours() const {
     std::vector<int> ranks;
@@ -32,7 +32,7 @@ struct Plan {
       if (at(places.hosts, peer) == at(places.hosts, rank)) ranks.push_back(peer);
     return ranks;
   }
-  /// By rank: the place among the neighbours; −1 on other hosts.
+  /// By rank: its index among the neighbours; −1 on other hosts.
   std::vector<int> seats() const {
     std::vector<int> seats(places.hosts.size(), -1);
     int next = 0;
@@ -40,14 +40,14 @@ struct Plan {
     return seats;
   }
   int size() const { return static_cast<int>(places.hosts.size()); }
-  /// Whether each rank of this machine has so many.
+  /// Whether each rank of this machine has this many cores.
   bool has_cores(int each) const {
     const auto sharing = std::count(places.machines.begin(), places.machines.end(), at(places.machines, rank));
     return each * sharing <= cores;
   }
 };
 
-/// Tells all ranks of a group a location, and returns everybody's.
+/// Sends a location to all ranks of a group, and returns everyone's.
 using Tell = std::function<std::vector<Location>(Location own)>;
 
 /// The neighbours as a group. The first of them provides the block.
@@ -80,7 +80,7 @@ class Fork final : public Transport {
   Network* network_;
 };
 
-/// Sleeps where the neighbours wake it, as long as the network may be left alone.
+/// Sleeps where the neighbours can wake it, for as long as the network needs no attention.
 class ForkWaiter final : public Waiter {
  public:
   ForkWaiter(Group& host, const Plan& plan, Network* network)
@@ -144,7 +144,7 @@ class TwoLevelEndpoint final : public Endpoint {
  private:
   Plan plan_;
   std::unique_ptr<Group> host_;
-  std::unique_ptr<Network> network_;  // null where all ranks are of one host
+  std::unique_ptr<Network> network_;  // null if all ranks are on one host
   Fork transport_;
   ForkWaiter waiter_;
 };
@@ -177,7 +177,7 @@ std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig&
                                     const shared::Exchange& exchange, const ConnectNetwork& connect) {
   const shared::Neighbours found = shared::meet_neighbours(world.rank, exchange, [](int) { return 0; });
   Plan plan{engine, world.rank, world.cores, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
-  // A played host never reaches beyond its machine.
+  // An emulated host never extends beyond its machine.
   const std::vector<int> played = shared::played_hosts(world.size, config.per_host);
   for (int peer = 0; peer < world.size; ++peer) plan.places.hosts[static_cast<std::size_t>(peer)] += world.size * at(played, peer);
   for (std::size_t place = 0; place < found.ranks.size(); ++place)

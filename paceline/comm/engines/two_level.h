@@ -5,7 +5,7 @@
 
 namespace paceline::comm {
 
-/// Where each rank is. Two ranks of one machine may count to different hosts, where a cluster is being played; then they talk over the
+/// Where each rank is. When a cluster is emulated, two ranks of one machine may count as different hosts; they then communicate over the
 /// network.
 struct Places {
   std::vector<int> machines, hosts;  // by rank
@@ -16,18 +16,18 @@ class Network {
  public:
   virtual ~Network() = default;
   virtual Transport& transport() = 0;
-  /// For how long nobody needs to look at its requests.
+  /// How long its requests need no attention.
   virtual Nanoseconds patience() const = 0;
-  /// Of a rank of another host; as Waiter::gone().
+  /// As Waiter::gone(), for a rank of another host.
   virtual std::string gone(int peer) = 0;
-  /// To and of ranks of other hosts; as Waiter's. A network that has no way to tell leaves it to deadlines.
+  /// As those of Waiter, to and from ranks of other hosts. A network that cannot tell leaves it to deadlines.
   virtual void give_up(int) {}
   virtual int culprit_of(int) { return -1; }
   /// The network of `members`, as Endpoint::split(). `host` are this rank's neighbours among them.
   virtual std::unique_ptr<Network> split(const std::vector<int>& members, Communicator& via, const shared::Group& host) = 0;
 };
 
-/// Connects to the ranks of other hosts. Who has a thread of its own rings this rank's bell in `host` when something changed.
+/// Connects to the ranks of other hosts. A network with threads of its own rings this rank's bell in `host` when something changes.
 using ConnectNetwork = std::function<std::unique_ptr<Network>(const Places& places, const shared::Group& host)>;
 
 /// The endpoint of this process. `connect` is called where there is more than one host. Collective.

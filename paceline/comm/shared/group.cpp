@@ -10,9 +10,9 @@
 namespace paceline::comm::shared {
 namespace {
 
-constexpr int kSpins = 400;  // ten to twenty microseconds: longer than a meeting takes, far shorter than a time slice
+constexpr int kSpins = 400;  // ten to twenty microseconds: longer than a meeting, far shorter than a time slice
 
-// Not the private kind of futex: its word lies in memory that several processes map.
+// Not a private futex: its word lies in memory that several processes map.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Nanoseconds at_most) {
   const timespec time{.tv_sec = static_cast<time_t>(at_most.count() / 1'000'000'000),
                       .tv_nsec = static_cast<long>(at_most.count() % 1'000'000'000)};
@@ -37,7 +37,7 @@ Group::Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<H
       shifted_outs(host_ranks.size()),
       rank_(rank),
       size_(static_cast<int>(host_ranks.size())),
-      // Spinning helps only where every rank has a core; otherwise it keeps the core from the very rank it waits for.
+      // Spinning helps only if every rank has a core; otherwise it keeps the core from the very rank it waits for.
       spins_(size_ <= cores ? kSpins : 0),
       has_core_for_helper_(2 * size_ <= cores),
       lazy_helpers_(!has_core_for_helper_),
@@ -55,11 +55,11 @@ void Group::ring_in(const Group& larger, const std::vector<int>& ranks) {
 Group::~Group() {
   seat(rank_).presence.store(Seat::kLeft, std::memory_order_seq_cst);
   ring_all();
-  seat(rank_).presence.store(Seat::kOut, std::memory_order_release);  // from here on the block may be another's
+  seat(rank_).presence.store(Seat::kOut, std::memory_order_release);  // from here on the block may belong to another group
 }
 
 void Group::ring(int peer) const {
-  // What changed was stored, and will be looked at, in sequential order too: either the sleeper sees it, or we see the sleeper.
+  // The change was stored, and will be loaded, with sequential consistency too: either the sleeper sees it, or we see the sleeper.
   for (Bell& bell : where_sleeps(peer).bells) ring_if_announced(bell);
 }
 

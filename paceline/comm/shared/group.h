@@ -12,11 +12,11 @@ namespace paceline::comm::shared {
 
 class Group final : public Waiter {
  public:
-  /// `host_ranks[i]` is what the host's memory calls rank i of the group; `cores` are those of the host's ranks (World::cores).
+  /// `host_ranks[i]` is the number of the group's rank i in the host's memory; `cores` are those of the host's ranks (World::cores).
   Group(int rank, std::vector<int> host_ranks, int cores, std::shared_ptr<HostMemory> host, std::byte* block);
   ~Group() override;
 
-  /// Rings the bells of a larger group, where ranks[i] is rank i of this one: whoever waits in several groups sleeps in one of them.
+  /// Rings the bells of a larger group, where ranks[i] is rank i of this one: a rank that waits in several groups sleeps in one of them.
   void ring_in(const Group& larger, const std::vector<int>& ranks);
 
   int rank() const { return rank_; }
@@ -27,11 +27,11 @@ class Group final : public Waiter {
   const Block& block() const { return block_; }
   Seat& seat(int rank) const { return block_.seat(rank); }
 
-  /// After something changed in the block: wakes whoever sleeps.
+  /// Called after something changed in the block: wakes the sleepers.
   void ring(int peer) const;
   void ring_all() const;
-  /// After the last rank has come to a meeting. Helpers sleep on where the ranks need all cores and have no network to serve: what a helper
-  /// does would only keep its rank from computing, so it waits for a rank that needs it (wake_helpers) or for its own rank's next call.
+  /// Called when the last rank has reached a meeting. Helpers stay asleep if the ranks need all cores and there is no network to serve: a
+  /// helper would only keep its rank from computing, so it waits for a rank that needs it (wake_helpers) or for its own rank's next call.
   void ring_meeting() const;
   void keep_helpers_awake() { lazy_helpers_ = false; }
 
@@ -43,18 +43,17 @@ class Group final : public Waiter {
   void sleep(Sleeper sleeper, std::uint32_t heard, Nanoseconds at_most) override;
   void wake(Sleeper sleeper) override;
   void wake_helpers() override;
-  Nanoseconds patience() override { return Nanoseconds::max(); }  // whoever changes something rings
+  Nanoseconds patience() override { return Nanoseconds::max(); }  // every change rings a bell
   std::string gone(int peer) override;
   void give_up(int culprit) override;
   int culprit_of(int peer) override;
 
-  // Of the collective under way, of which there is one at a time: counters that all ranks advance alike, and lists of addresses, one a
-  // rank.
+  // State of the one collective in flight: counters that all ranks advance alike, and lists with one address per rank.
   std::uint64_t turns = 0, phases = 0;
   std::vector<std::byte*> bases;
   std::vector<const void*> ins;
   std::vector<void*> outs, shifted_outs;
-  /// For collectives on memory of GPUs.
+  /// For collectives on GPU memory.
   GpuSide& gpu() {
     if (!gpu_) gpu_ = std::make_unique<GpuSide>(rank_, size_);
     return *gpu_;

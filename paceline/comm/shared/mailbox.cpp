@@ -11,7 +11,7 @@
 namespace paceline::comm::shared {
 namespace {
 
-/// In the order in which they were sent. Message numbers wrap around, so it is their distance that tells which is the earlier one.
+/// Orders messages as they were sent. Message numbers wrap around, so their distance tells which one is earlier.
 bool is_before(const Mail& a, const Mail& b) {
   return a.message == b.message ? a.offset < b.offset : static_cast<std::int32_t>(a.message - b.message) < 0;
 }
@@ -22,7 +22,7 @@ class Mailbox::Sending final : public Request {
  public:
   Sending(Mailbox& box, int peer, Tag tag, const void* data, std::int64_t bytes)
       : box_(box), peer_(peer), tag_(tag), data_(static_cast<const std::byte*>(data)), bytes_(bytes), message_(box.next_message(peer)) {
-    // A few bytes are sooner copied than looked up.
+    // Copying a few bytes is faster than looking them up.
     if (bytes > 4096) location_ = box.group_.host().locate(data, bytes);
     box.sending_[at()].push_back(this);
   }
@@ -31,7 +31,7 @@ class Mailbox::Sending final : public Request {
   bool test() override {
     if (!filled_) box_.fill_pieces(peer_);
     if (!filled_) return false;
-    if (!shown_) return true;  // the pieces carry it; the memory is the caller's again
+    if (!shown_) return true;  // the pieces carry it, so the memory belongs to the caller again
     if (shown_->state.load(std::memory_order_seq_cst) != Mail::kTaken) return false;
     shown_->state.store(Mail::kFree, std::memory_order_seq_cst);
     return true;
@@ -87,7 +87,7 @@ class Mailbox::Receiving final : public Request {
     return true;
   }
 
-  /// Whether this piece is for it, as far as is known yet.
+  /// Whether this piece belongs to it, as far as is known yet.
   bool wants(const Mail& mail) const { return is_waiting() ? mail.tag == tag_ : mail.message == message_; }
 
  private:
@@ -106,7 +106,7 @@ class Mailbox::Receiving final : public Request {
     return found;
   }
 
-  /// Finds the message for this receive and takes what is there of it: the earliest with its tag, unless an earlier receive waits for that.
+  /// Finds the message for this receive, the earliest with its tag unless an earlier receive waits for that, and takes what has arrived.
   bool bind() {
     for (const Receiving* earlier : posted()) {
       if (earlier == this) break;
@@ -121,8 +121,8 @@ class Mailbox::Receiving final : public Request {
     }
     const auto fits = [this](const Mail& m) { return m.tag == tag_ && m.offset == 0; };
     if (!find(fits)) return false;
-    // An earlier message may have come into a piece that had been looked at already. It was there before the one that was found: look
-    // again.
+    // An earlier message may have arrived in a piece that was already examined. It was there before the one that was found, so examine the
+    // pieces again.
     Mail* first = find(fits);
     accept(first->message, first->bytes);
     take(*first);
@@ -181,7 +181,7 @@ Mail* Mailbox::free_piece(int to) const {
   return nullptr;
 }
 
-// Whoever waits for a message to go fills pieces for those before it too: they may be driven by another thread, which sleeps.
+// A thread that waits for a message to be sent fills pieces for earlier messages too: the thread that drives them may be asleep.
 void Mailbox::fill_pieces(int to) {
   auto& queue = sending_[static_cast<std::size_t>(to)];
   while (!queue.empty()) {
@@ -199,7 +199,7 @@ void Mailbox::empty(Mail& mail, int from) {
   group_.ring(from);
 }
 
-/// If all pieces are full, so that nothing more can come, keeps those elsewhere that no receive was posted for.
+/// If all pieces are full, so that nothing more can arrive, moves those for which no receive was posted elsewhere.
 void Mailbox::make_room(int from) {
   std::array<Mail*, kPieces> pieces;
   for (int piece = 0; piece < kPieces; ++piece) {
@@ -221,7 +221,7 @@ void Mailbox::keep(const Mail& mail, std::list<Early>& early) const {
     early.back().data.reserve(static_cast<std::size_t>(mail.bytes));
   }
   const auto known = std::ranges::find(early, mail.message, &Early::message);
-  if (known == early.end()) return;  // the rest of one whose receive was given up
+  if (known == early.end()) return;  // the rest of a message whose receive was abandoned
   const std::byte* from = contents(mail);
   known->data.insert(known->data.end(), from, from + mail.size);
 }

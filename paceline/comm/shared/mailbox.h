@@ -1,8 +1,8 @@
-// Messages between ranks that share memory. A message from shared memory is one piece that says where it lies, and the receiver takes it
-// from there: one copy, or none if it reduces. A message from private memory goes in pieces through the block.
+// Messages between ranks that share memory. A message from shared memory is one piece that says where the data lies, and the receiver takes
+// it from there: one copy, or none if it reduces. A message from private memory goes through the block in pieces.
 //
-// There are few pieces between two ranks, and they are filled in the order of the sends. Where messages that nobody receives yet hold all
-// of them, a rank that waits for another message copies them into memory of its own: what nobody asked for never keeps anybody waiting.
+// There are few pieces between two ranks, and they are filled in the order of the sends. If messages without a receive occupy all of them,
+// a rank that waits for another message copies them into its own memory: a message that was not asked for never blocks another.
 #pragma once
 
 #include <deque>
@@ -22,7 +22,7 @@ class Mailbox final : public Transport {
  private:
   class Sending;
   class Receiving;
-  /// A message, as far as it was copied before anybody received it.
+  /// A message, as far as it was copied before a receive was posted.
   struct Early {
     std::uint32_t message;
     Tag tag;

@@ -1,8 +1,8 @@
-// Memory that all ranks of a host can reach, and what they keep in it.
+// Memory that all ranks of a host can access, and what they keep in it.
 //
-// A group's block begins as zeros, which is the state "nothing has happened": no rank needs to prepare it. Ranks write only into their own
-// seat, their own slots and the mail they send, so that no lock is ever taken: a rank stores its data, then a number that says so, and the
-// others read the number first. These numbers are stored and loaded in sequential order, which also makes sleeping safe (group.cpp).
+// A group's block starts zeroed, which is the state "nothing has happened": no rank needs to initialise it. Ranks write only to their own
+// seat, their own slots and the mail they send, so no lock is needed: a rank stores its data, then a number that says so, and the others
+// read the number first. These numbers are stored and loaded with sequential consistency, which also makes sleeping safe (group.cpp).
 #pragma once
 
 #include <atomic>
@@ -15,9 +15,9 @@
 
 namespace paceline::comm::shared {
 
-/// Where memory lies, in words that mean the same to every rank of the host.
+/// Where memory lies, in terms that mean the same to every rank of the host.
 struct Location {
-  std::uint64_t file = 0;  // 0: private memory, which the others can not reach
+  std::uint64_t file = 0;  // 0: private memory, which the others cannot access
   std::uint64_t offset = 0;
   explicit operator bool() const { return file != 0; }
 };
@@ -26,23 +26,23 @@ struct Location {
 class HostMemory {
  public:
   virtual ~HostMemory() = default;
-  /// Where this rank's memory lies; nothing if it is private.
+  /// The location of this rank's memory; nothing if it is private.
   virtual Location locate(const void* data, std::int64_t bytes) const = 0;
   /// The address of any rank's memory in this process.
   virtual std::byte* address(Location location) = 0;
   virtual Memory allocate(std::int64_t bytes) = 0;
-  /// Zeroed memory for a group of so many ranks, which begins with their Block. It is used again once all of them are out of it.
+  /// Zeroed memory for a group of this many ranks, which begins with their Block. It is reused once all of them have left it.
   virtual Location allocate_block(std::int64_t bytes, int ranks) = 0;
-  /// Whether a rank (of the whole host) is known to be gone, and how that is known; empty while it lives.
+  /// How a rank (of the whole host) is known to be gone; empty while it is alive.
   virtual std::string gone(int host_rank) = 0;
 };
 
 inline constexpr std::int64_t kSmall = 512;         // bytes: up to here a collective goes through slots, in one meeting
-inline constexpr std::int64_t kWindow = 512 << 10;  // bytes of private memory that are shown to the others at a time
+inline constexpr std::int64_t kWindow = 512 << 10;  // bytes of private memory that the others see at a time
 inline constexpr std::int64_t kPiece = 32 << 10;    // bytes of private memory in one piece of mail
-inline constexpr int kPieces = 4;                   // pieces on their way between two ranks
+inline constexpr int kPieces = 4;                   // pieces in flight between two ranks
 
-/// What a rank brings to a collective: one cache line, so that who waits for `turn` has the rest as well.
+/// What a rank contributes to a collective: one cache line, so that waiting for `turn` fetches the rest as well.
 struct alignas(64) Notice {
   std::atomic<std::uint64_t> turn;  // of the group's collectives, from 1
   Operation::Kind kind;
@@ -67,7 +67,7 @@ struct alignas(64) Seat {
   alignas(64) std::atomic<std::uint64_t> phase;  // meetings after the first of a turn
   alignas(64) Bell bells[2];                     // of the rank's callers and of its helper
   enum Presence : std::uint32_t { kHere, kLeft, kOut };
-  std::atomic<std::uint32_t> presence;  // left: closed its communicator; out: looks at the block no more
+  std::atomic<std::uint32_t> presence;  // left: closed its communicator; out: no longer accesses the block
   std::atomic<std::uint32_t> blamed;    // 1 + the rank of the run because of which it gave up
   gpu::Card window;                     // on its GPU; written before the notice of the first collective that needs it
 };

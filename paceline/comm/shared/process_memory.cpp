@@ -26,7 +26,7 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) { throw Error(fmt::format("shm: {}: {}", what, std::strerror(errno))); }
 
-constexpr std::int64_t kPage = 2 << 20;  // large pages, where the system has them
+constexpr std::int64_t kPage = 2 << 20;  // large pages, if the system has them
 
 std::int64_t machine_bytes() { return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
@@ -53,7 +53,7 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-/// Hands out ranges of the file. What is given back is zeroed and used again.
+/// Hands out ranges of the file. Ranges that are returned are zeroed and reused.
 class Ranges {
  public:
   Ranges(int file, std::int64_t bytes, int ranks) : file_(file), bytes_(bytes), ranks_(ranks) { free_[0] = bytes; }
@@ -72,7 +72,7 @@ class Ranges {
   }
 
   void give_back(std::int64_t offset, std::int64_t bytes) {
-    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);  // the pages go; the next reader finds zeros
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);  // releases the pages; the next reader finds zeros
     auto next = free_.lower_bound(offset);
     if (next != free_.end() && offset + bytes == next->first) bytes += next->second, next = free_.erase(next);
     if (next != free_.begin()) {
@@ -95,10 +95,10 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
   ProcessMemory(int rank, int ranks, std::int64_t bytes)
       : rank_(rank), file_(make_file(bytes)), own_(file_, static_cast<std::size_t>(bytes)), ranges_(file_.get(), bytes, ranks) {}
 
-  /// What the others need to reach this rank.
+  /// What the others need to access this rank's memory.
   std::string card() const { return fmt::format("{} {} {}", getpid(), file_.get(), own_.bytes()); }
 
-  /// Maps what the cards name. The own one is among them.
+  /// Maps what the cards name, including this rank's own.
   void meet(const std::vector<std::string>& cards) {
     for (std::size_t peer = 0; peer < cards.size(); ++peer) {
       std::istringstream card(cards[peer]);
@@ -191,9 +191,9 @@ class ProcessMemory final : public HostMemory, public std::enable_shared_from_th
 
 std::int64_t reserved_bytes(std::int64_t machine, int ranks) {
 #if PACELINE_SANITIZED
-  machine = std::min<std::int64_t>(machine, 1 << 30);  // sanitizers shadow every address and have less to give
+  machine = std::min<std::int64_t>(machine, 1 << 30);  // sanitizers shadow every address, which leaves fewer
 #endif
-  constexpr std::int64_t kAddresses = std::int64_t{1} << 45;  // a quarter of what a process has, for there may be several groups
+  constexpr std::int64_t kAddresses = std::int64_t{1} << 45;  // a quarter of what a process has, because there may be several groups
   return std::min(machine, kAddresses / ranks) / kPage * kPage;
 }
 
@@ -218,7 +218,7 @@ Neighbours meet_neighbours(int rank, const Exchange& exchange, const std::functi
   const std::string& first = cards.front();
   found.block = {1, std::stoull(first.substr(first.rfind(' ') + 1))};
   found.memory = std::move(memory);
-  exchange("mapped");  // nobody goes on, and perhaps ends, before all have mapped its file
+  exchange("mapped");  // no rank continues, and perhaps ends, before all have mapped its file
   return found;
 }
 

@@ -20,7 +20,7 @@ int place_in(const std::vector<int>& ranks, int rank) {
 
 bool several(const std::vector<int>& hosts) { return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) != hosts.end(); }
 
-/// Where the block of a host's ranks lies: behind that of everybody and those of the hosts with lower numbers.
+/// Where the block of a host's ranks lies: after that of all ranks and those of the hosts with lower numbers.
 std::int64_t host_offset(const std::vector<int>& hosts, int host) {
   std::int64_t offset = Block::bytes(static_cast<int>(hosts.size()));
   if (!several(hosts)) return offset;
@@ -63,7 +63,7 @@ SharedEndpoint::SharedEndpoint(Plan plan, int rank, std::shared_ptr<HostMemory> 
 
 std::unique_ptr<Endpoint> SharedEndpoint::split(const std::vector<int>& members, Communicator& via) {
   Plan plan{plan_.engine, picked(plan_.host_ranks, members), picked(plan_.hosts, members), plan_.cores, {}};
-  // The first member of each group provides the block and tells all.
+  // The first member of each group provides the block and tells the others.
   std::vector<std::int64_t> places(static_cast<std::size_t>(2 * size()));
   const std::size_t own = 2 * static_cast<std::size_t>(rank()), first = 2 * static_cast<std::size_t>(members.front());
   if (members.front() == rank()) {

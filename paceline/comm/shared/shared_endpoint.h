@@ -8,11 +8,11 @@ namespace paceline::comm::shared {
 
 class SharedEndpoint final : public Endpoint {
  public:
-  /// What all ranks of a group agree on. `hosts[i]` is the host of rank i: where there are several, a cluster is being played on one
+  /// What all ranks of a group agree on. `hosts[i]` is the host of rank i: if there are several, a cluster is being emulated on one
   /// machine, and memory counts as shared only within a host.
   struct Plan {
     std::string engine;
-    std::vector<int> host_ranks;  // what the memory calls rank i
+    std::vector<int> host_ranks;  // the number of rank i in the memory
     std::vector<int> hosts;
     int cores = 0;   // of all ranks together
     Location block;  // of block_bytes(hosts)
@@ -34,14 +34,14 @@ class SharedEndpoint final : public Endpoint {
  private:
   Plan plan_;
   std::shared_ptr<HostMemory> memory_;
-  std::unique_ptr<Group> everyone_, host_;  // host_: only where there are several hosts
+  std::unique_ptr<Group> everyone_, host_;  // host_: only if there are several hosts
   Mailbox mailbox_;
 };
 
-/// What a list by rank says of these ranks.
+/// The entries of a list by rank for these ranks.
 std::vector<int> picked(const std::vector<int>& by_rank, const std::vector<int>& ranks);
 
-/// Hosts of `size` ranks, `per_host` neighbours each; 0: all on one.
+/// The hosts of `size` ranks, with `per_host` neighbours on each; 0: all on one.
 std::vector<int> played_hosts(int size, std::int64_t per_host);
 
 }  // namespace paceline::comm::shared

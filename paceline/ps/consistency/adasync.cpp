@@ -3,8 +3,8 @@
 //
 //   K = K₀ (F₀ / F)^exponent, rounded; never less than it was, never more than the workers that are present
 //
-// F is the running mean of the pushed losses over about kWindow of them (plain until there are so many, exponential from then on), and
-// F₀ its value when the first kWindow are in.
+// F is the running mean of about kWindow pushed losses (the plain mean until there are that many, exponential from then on), and F₀ is its
+// value after the first kWindow.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -55,7 +55,7 @@ class AdaSync final : public Gathering {
     losses_ = std::min(losses_ + 1, kWindow);
     mean_ += (loss - mean_) / static_cast<double>(losses_);
     if (early) first_mean_ = mean_;
-    if (!(mean_ > 0 && first_mean_ > 0)) return;  // a loss that changes its sign says nothing of how far there is to go
+    if (!(mean_ > 0 && first_mean_ > 0)) return;  // a loss that changes its sign says nothing about the progress
     const double wanted = static_cast<double>(first_group_) * std::pow(first_mean_ / mean_, exponent_);
     const auto most = static_cast<double>(present());
     set_group(std::max(group(), static_cast<std::int64_t>(std::round(std::min(wanted, most)))));

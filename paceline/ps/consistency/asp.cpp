@@ -1,4 +1,4 @@
-// Asynchronous parallel, ASGD (Downpour: Dean et al. 2012): every gradient is an update of its own, and nobody waits.
+// Asynchronous parallel, ASGD (Downpour: Dean et al. 2012): every gradient is an update of its own, and no worker waits.
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 

@@ -2,12 +2,12 @@
 //
 // They differ in K and in two answers (Dutta et al., "Slow and stale gradients can win the race", AISTATS 2018, section 2):
 //
-//   on an update, what others compute … | whoever contributed waits for it: K distinct workers | whoever contributed pulls again at once
-//   … is cancelled                      | k_sync    (K = everybody: bsp)                       | k_batch_sync
+//   on an update, what others compute … | contributors wait for it: K distinct workers         | contributors pull again at once
+//   … is cancelled                      | k_sync    (K = all workers: bsp)                     | k_batch_sync
 //   … goes on                           | k_async   (K grows: adasync)                         | k_batch_async   (K = 1: asp)
 //
-// Workers come and go, so K may be more than are left: an update is also made when everybody present waits for it, and when nobody is
-// present any more. Invariant: while something is gathered, somebody present can still contribute. So nobody waits for ever.
+// Workers join and leave, so K may exceed the number that are left: an update is also made when every present worker waits for it, and
+// when none is present any more. Invariant: while gradients are gathered, some present worker can still contribute, so no wait is endless.
 #pragma once
 
 #include <limits>
@@ -17,7 +17,7 @@
 
 namespace paceline::ps {
 
-/// Everybody who is present, however many.
+/// All present workers, however many.
 inline constexpr std::int64_t kEverybody = std::numeric_limits<std::int64_t>::max();
 
 class Gathering : public Consistency {
@@ -48,7 +48,7 @@ class Gathering : public Consistency {
   void set_group(std::int64_t group) { manner_.group = group; }
 
  private:
-  // `gone` has contributed and left: should it come back before the update it waits, so that it does not contribute twice.
+  // `gone` has contributed and left: if it comes back before the update it waits, so that it does not contribute twice.
   enum class Seat : std::int64_t { idle, computing, in_vain, waiting, gone };
   using Seats = std::map<int, Seat>;
 
@@ -60,7 +60,7 @@ class Gathering : public Consistency {
   int gathered_ = 0;
 };
 
-/// K of the settings. Throws ConfigError where the workers are too few for it.
+/// K of the settings. Throws ConfigError if there are too few workers for it.
 std::int64_t group_of(const ConsistencyConfig& config, int workers);
 
 }  // namespace paceline::ps

@@ -1,5 +1,5 @@
-// K-async SGD (Dutta et al. 2018): gradients of K different workers make the update, whatever version they were computed on. Nobody is
-// cancelled; whoever contributed waits for the update, so that it computes on the newest version. K = 1 is asp.
+// K-async SGD (Dutta et al. 2018): gradients of K different workers make the update, whatever version they were computed on. No worker is
+// cancelled; one that has contributed waits for the update, so that it computes on the newest version. K = 1 is asp.
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/consistency/gathering.h"
 

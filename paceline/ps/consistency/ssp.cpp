@@ -1,9 +1,9 @@
 // Stale synchronous parallel (Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS 2013).
 //
-// A worker's clock counts the iterations that it has finished. Invariant: whoever pulls has clock − (smallest clock of those present) ≤
-// bound; after its push the difference may be bound + 1, and it waits. Every gradient is applied at once. With bound 0 nobody begins
-// iteration c+1 before all have finished c. The slowest may always pull, so nobody waits for ever. Whoever joins starts with the slowest:
-// it neither holds the others back more than that one does, nor runs ahead.
+// A worker's clock counts the iterations that it has finished. Invariant: a worker that pulls has clock − (smallest clock of the present
+// ones) ≤ bound; after its push the difference may be bound + 1, and it waits. Every gradient is applied at once. With bound 0 no worker
+// begins iteration c+1 before all have finished c. The slowest may always pull, so no wait is endless. A worker that joins starts with the
+// slowest: it neither holds the others back more than that one does, nor runs ahead.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -89,7 +89,7 @@ class Ssp final : public Consistency {
 
   std::int64_t bound_;
   std::map<int, Worker> workers_;
-  std::int64_t slowest_ = 0;  // the smallest clock of those present; where nobody is, of those who were last
+  std::int64_t slowest_ = 0;  // the smallest clock of the present workers; if there are none, of those that were there last
 };
 
 }  // namespace

@@ -21,15 +21,15 @@ void expect_number(std::int64_t number) {
 void check_alike(const wire::Join& join, std::string_view text, const ArenaLayout& layout, const ServiceOptions& options) {
   const std::int64_t size = std::ssize(text);
   if (join.layout < 0 || join.compression < 0 || join.layout > size || join.compression > size - join.layout)
-    throw DataError(kMessage, "it joins without a layout");
+    throw DataError(kMessage, "it joined without a layout");
   const std::string_view theirs = text.substr(0, static_cast<std::size_t>(join.layout));
   const std::string_view coded = text.substr(theirs.size(), static_cast<std::size_t>(join.compression));
   const std::string terms(text.substr(theirs.size() + coded.size()));
   if (const std::string what = difference(parse_layout(theirs), layout); !what.empty())
     throw ConfigError(fmt::format("the worker's model (here) is not the server's (there): {}; give both the same recipe", what));
   if (coded != options.compression.describe())
-    throw ConfigError(fmt::format("the worker compresses its pushes by '{}', and the server expects '{}'; give both the same recipe", coded,
-                                  options.compression.describe()));
+    throw ConfigError(fmt::format("the worker compresses its pushes with '{}', and the server expects '{}'; give both the same recipe",
+                                  coded, options.compression.describe()));
   if (const std::string what = difference(terms, options.terms); !what.empty())
     throw ConfigError(fmt::format("the worker's recipe (here) is not the run's (there): {}; give both the same", what));
 }
@@ -81,7 +81,7 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
     return room;
   };
   if (worker_ == kObserver && head.verb != Verb::pull && head.verb != Verb::leave)
-    throw DataError(kMessage, fmt::format("who only looks does not ask for '{}'", wire::name(head.verb)));
+    throw DataError(kMessage, fmt::format("an observer must not send '{}'", wire::name(head.verb)));
   switch (head.verb) {
     case Verb::push:
       expect_number(wire::unpack<wire::PushRequest>(bytes).push.number);
@@ -90,9 +90,9 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
         case wire::PushRequest::plain: return exactly(std::as_writable_bytes(std::span(gradient_.get(), length_)), "a gradient");
         case wire::PushRequest::not_finite: return exactly({}, "a gradient that is not finite");
         case wire::PushRequest::coded: break;
-        default: throw DataError(kMessage, "it pushes nothing that is known");
+        default: throw DataError(kMessage, "it pushed an unknown kind of payload");
       }
-      if (!decoder_) throw DataError(kMessage, "it pushes a code, and nothing is compressed here");
+      if (!decoder_) throw DataError(kMessage, "it pushed a compressed gradient, and this server expects none");
       if (size > code_.size()) throw DataError(kMessage, fmt::format("expected at most {} bytes of a code, got {}", code_.size(), size));
       return std::span(code_).first(size);
     case Verb::report:
@@ -101,13 +101,13 @@ std::span<std::byte> Desk::room_for(std::string_view bytes) {
     case Verb::pull:
       expect_number(wire::unpack<wire::PullRequest>(bytes).number);
       if (!wire::unpack<wire::PullRequest>(bytes).wanted && worker_ == kObserver)
-        throw DataError(kMessage, "who only looks wants to see nothing");
+        throw DataError(kMessage, "an observer asked for no parameters");
       break;
     case Verb::done: wire::expect_body(bytes, sizeof(wire::Done)); break;
     case Verb::next: wire::expect_body(bytes, sizeof(wire::NextRequest)); break;
     case Verb::in_vain:
     case Verb::leave: wire::expect_body(bytes, 0); break;
-    default: throw DataError(kMessage, fmt::format("nobody asks for '{}' here", wire::name(head.verb)));
+    default: throw DataError(kMessage, fmt::format("'{}' is not a request", wire::name(head.verb)));
   }
   return exactly({}, "nothing");
 }
@@ -136,7 +136,7 @@ Desk::Reply Desk::act(const wire::Head& head, std::string_view bytes) {
     case Verb::in_vain: return reply(Verb::in_vain, wire::Answer{concurrent_.in_vain(worker_)});
     case Verb::next: return next(wire::unpack<wire::NextRequest>(bytes));
     case Verb::done: return done(wire::unpack<wire::Done>(bytes));
-    default: return reply(head.verb, wire::Nothing{});  // leave; others have no room
+    default: return reply(head.verb, wire::Nothing{});  // leave; no other verb has a payload
   }
 }
 
@@ -172,7 +172,7 @@ Desk::Reply Desk::next(const wire::NextRequest& request) {
 
 Desk::Reply Desk::done(const wire::Done& what) {
   if (task_ == what.task) task_.reset();
-  // Also for a task that was reassigned when this worker reconnected: whoever assigns tasks drops duplicates.
+  // Also for a task that was reassigned when this worker reconnected: the assigner of tasks drops duplicates.
   if (options_.task_done) options_.task_done(worker_, what.task, what.loss_sum, what.right, what.targets);
   return reply(Verb::done, wire::Nothing{});
 }

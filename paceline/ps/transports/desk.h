@@ -1,4 +1,4 @@
-// One worker's desk at a server: its requests are answered here, whatever carries them, and its buffers lie here.
+// A server's desk for one worker: it answers the worker's requests, whatever the transport, and holds its buffers.
 //
 //   head ─ room_for(head): where its payload goes ─ answer(head) ─ a reply, to be sent before the next request
 #pragma once
@@ -8,13 +8,13 @@
 
 namespace paceline::ps {
 
-/// Throws ConfigError where a worker that joins with this text has another model, compression or recipe than the server.
+/// Throws ConfigError if a worker that joins with this text has another model, compression or recipe than the server.
 void check_alike(const wire::Join& join, std::string_view text, const ArenaLayout& layout, const ServiceOptions& options);
-/// Bytes that the text of a worker that joins may have: those of one that fits, and room for one that does not, so that it can be told why.
+/// The longest text that a joining worker may send: room for one that fits, and for one that does not, so that it can be told why.
 std::int64_t longest_introduction(const ArenaLayout& layout, const ServiceOptions& options);
-/// What a worker that joins is told.
+/// What a joining worker is told.
 wire::Joined welcome(int worker, ConcurrentServer& concurrent, const ServiceOptions& options);
-/// Throws ConfigError where such a service cannot be.
+/// Throws ConfigError if such a service is not possible.
 void check_service(ConcurrentServer& concurrent, const ServiceOptions& options);
 
 class Desk {
@@ -27,11 +27,11 @@ class Desk {
   Desk(ConcurrentServer& concurrent, const ArenaLayout& layout, const ServiceOptions& options, int worker);
 
   int worker() const { return worker_; }
-  const std::optional<Task>& task() const { return task_; }  // that it has now
+  const std::optional<Task>& task() const { return task_; }  // the task that it has now
 
-  /// Throws DataError where the head is no request, or its payload has not the size that it should.
+  /// Throws DataError if the head is not a request, or its payload has the wrong size.
   std::span<std::byte> room_for(std::string_view head);
-  /// Good until the next answer. What the host throws becomes a reply too. A pull waits for its turn.
+  /// Valid until the next answer. What the server throws becomes a reply too. A pull waits for its turn.
   Reply answer(std::string_view head);
   Reply failure(const std::exception& error);
 
@@ -52,7 +52,7 @@ class Desk {
   bool replica_;
   std::optional<Task> task_;
   std::size_t length_;
-  std::shared_ptr<float[]> staging_, gradient_;  // what it pulls, and what it pushes, unless it only looks
+  std::shared_ptr<float[]> staging_, gradient_;  // what it pulls, and what it pushes, unless it is an observer
   std::vector<float> statistics_;
   std::optional<PushDecoder> decoder_;
   std::vector<std::byte> code_;

@@ -1,4 +1,4 @@
-// The worker's side: one link to each server, all of them used at the same time, and a pulse that beats while the worker computes.
+// The worker's side: one link to each server, all used concurrently, and a pulse thread that sends heartbeats while the worker computes.
 #if PACELINE_WITH_GRPC
 
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const ArenaLay
   if (addresses.empty()) throw ConfigError("a worker needs the address of at least one server");
   for (const std::string& address : addresses)
     links_.push_back(std::make_unique<Link>(static_cast<int>(links_.size()), address, identity_));
-  pulse_ = std::jthread([this](const std::stop_token& stop) { pulse(stop); });  // it also ends a join that is never answered
+  pulse_ = std::jthread([this](const std::stop_token& stop) { pulse(stop); });  // the pulse also ends a join that is never answered
   std::vector<wire::Joined> places;
   std::int64_t end = 0;
   for (std::size_t i = 0; i < links_.size(); ++i) {
@@ -52,7 +52,7 @@ GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const ArenaLay
           fmt::format("{} has the elements {} to {} of the model, and {} should come next; give the servers' addresses in order", address,
                       joined.begin, joined.end, end));
     end = joined.end;
-    identity_.worker = static_cast<int>(joined.worker);  // by the first server; the others are asked for the same number
+    identity_.worker = static_cast<int>(joined.worker);  // assigned by the first server; the others are asked for the same number
   }
   if (end != layout.length)
     throw ConfigError(fmt::format("the servers have {} of the model's {} elements; give the addresses of all of them", end, layout.length));
@@ -60,7 +60,7 @@ GrpcWorker::GrpcWorker(const std::vector<std::string>& addresses, const ArenaLay
 }
 
 GrpcWorker::~GrpcWorker() {
-  for (const auto& link : links_) link->close(kGoodbye);  // the pulse ends one that hangs
+  for (const auto& link : links_) link->close(kGoodbye);  // the pulse ends a close that hangs
 }
 
 std::vector<std::string> GrpcWorker::ask(std::span<const Question> questions) {

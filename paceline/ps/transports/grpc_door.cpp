@@ -17,11 +17,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Nanoseconds kAcceptedStuck = 10s;  // a connection that does not take what the server writes
-constexpr std::size_t kMostVisitors = 64;    // connections beside those of the workers that have joined
-constexpr Nanoseconds kTlsAnswer = 2s;       // for a server that has just proved itself to finish TLS; it gives a client no more
+constexpr Nanoseconds kAcceptedStuck = 10s;  // for a connection that does not take what the server writes
+constexpr std::size_t kMostVisitors = 64;    // connections in addition to those of the workers that have joined
+constexpr Nanoseconds kTlsAnswer = 2s;       // for a server that has just proved itself to finish TLS; it allows a client no more either
 
-/// 0: there is no such descriptor.
+/// 0 if there is no such descriptor.
 ino_t inode_of(int descriptor) {
   struct stat status {};
   return ::fstat(descriptor, &status) == 0 ? status.st_ino : 0;
@@ -34,10 +34,10 @@ std::optional<comm::TlsContext> tls_of(const Security& security) {
 
 std::string_view purpose(bool tls) { return tls ? comm::kForServersOverTls : comm::kForServers; }
 
-/// A channel, and the relay that it needs for as long as it lives.
+/// A channel, and the relay that it needs for its whole lifetime.
 struct Encrypted {
   comm::Relay relay;
-  std::shared_ptr<grpc::Channel> channel;  // goes first
+  std::shared_ptr<grpc::Channel> channel;  // destroyed first
 };
 
 std::shared_ptr<grpc::Channel> encrypted_channel(const std::string& address, const comm::TlsContext& tls, comm::Socket socket,
@@ -70,7 +70,7 @@ void Door::open(grpc::Server& server, std::function<std::size_t()> workers) {
     listener = comm::listen_at(socket_address(address_));
     port_ = comm::port_of(listener);
   } catch (const std::system_error& error) {
-    throw ConfigError(fmt::format("cannot listen at {}: {}; another program may have the port, or the address is not this host's", address_,
+    throw ConfigError(fmt::format("cannot listen at {}: {}; another program may use the port, or the address is not this host's", address_,
                                   error.code().message()));
   }
   server_ = &server;
@@ -147,8 +147,8 @@ std::shared_ptr<grpc::Channel> connect_through_door(const std::string& address, 
                                   stranger.what()));
   } catch (const comm::TlsError& error) {
     throw ConfigError(
-        fmt::format("the TLS handshake with the server at {} failed: {}; see that each side's ps.certificate was signed by the "
-                    "other's ps.authority, and that the server's names its host",
+        fmt::format("the TLS handshake with the server at {} failed: {}; check that each side's ps.certificate was signed by the "
+                    "other's ps.authority, and that the server's contains its host name",
                     address, error.what()));
   }
   return nullptr;

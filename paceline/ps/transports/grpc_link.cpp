@@ -16,8 +16,8 @@
 namespace paceline::ps {
 namespace {
 
-constexpr Nanoseconds kPause = std::chrono::milliseconds(50);  // before a server that took the connection but not the worker is tried again
-constexpr Nanoseconds kBeatLimit = std::chrono::seconds(1);    // for a server to answer a beat
+constexpr Nanoseconds kPause = std::chrono::milliseconds(50);    // before retrying a server that accepted the connection but not the worker
+constexpr Nanoseconds kBeatLimit = std::chrono::seconds(1);      // for a server to answer a beat
 constexpr Nanoseconds kLongestPeriod = std::chrono::seconds(5);  // of beats
 
 std::chrono::system_clock::time_point in(Nanoseconds time) {
@@ -68,7 +68,7 @@ std::string Link::ask(const Question& question) {
 
 std::string Link::ask_once(const Question& question) {
   if (!stream_) throw Broken("not connected");
-  // Whatever happens, the memory is the caller's again when this returns. A broken stream may still hold it until its connection is gone.
+  // In any case the memory belongs to the caller again when this returns. A broken stream may hold it until its connection is closed.
   struct Asking {
     Link& link;
     bool broken = true;
@@ -136,13 +136,13 @@ std::string Link::drop() {
 
 void Link::release() {
   const std::scoped_lock lock(mutex_);
-  stream_.reset(), context_.reset(), channel_.reset();  // with the connection goes whatever it still had to send
+  stream_.reset(), context_.reset(), channel_.reset();  // closing the connection drops whatever it still had to send
 }
 
 void Link::give_up(const std::string& why) const {
   throw PeerError(
       index_, "join", 0,
-      fmt::format("{} cannot be reached for {:.1f} s ({}); see whether it runs, and whether both sides have the same TLS settings", name(),
+      fmt::format("{} could not be reached for {:.1f} s ({}); check that it runs, and that both sides have the same TLS settings", name(),
                   seconds(identity_.options.patience), why));
 }
 
@@ -162,7 +162,7 @@ void Link::tend() {
   grpc::ByteBuffer answer;
   const grpc::internal::RpcMethod beat(kBeat, grpc::internal::RpcMethod::NORMAL_RPC, channel);
   const auto bytes = buffer_of(wire::pack(wire::Verb::beat, wire::Beat{identity_.token, worker}));
-  grpc::internal::BlockingUnaryCall(channel.get(), beat, &context, bytes, &answer);  // a server that does not hear it is met when asked
+  grpc::internal::BlockingUnaryCall(channel.get(), beat, &context, bytes, &answer);  // a failure shows with the next request
 }
 
 void Link::close(Nanoseconds within) {

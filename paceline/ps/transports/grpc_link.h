@@ -1,4 +1,4 @@
-// A worker's link to one server: a connection, a stream, and what to do when they are gone.
+// A worker's link to one server: a connection, a stream, and how they are restored.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -14,7 +14,7 @@ namespace paceline::ps {
 /// Who joins; the same for all links of a worker.
 struct Identity {
   JoinOptions options;
-  std::uint64_t token = 0;  // tells this worker from another one with its number
+  std::uint64_t token = 0;  // distinguishes this worker from another one with the same number
   ArenaLayout layout;
   int worker = -1;
 };
@@ -24,14 +24,14 @@ class Link {
   Link(int index, std::string address, const Identity& identity);
   ~Link();
 
-  /// Waits for the server, and joins. PeerError after the patience, ConfigError where the server does not want this worker.
+  /// Waits for the server, and joins. PeerError when the patience is exhausted, ConfigError if the server refuses this worker.
   const wire::Joined& connect();
 
-  /// Asks and waits for the answer: its head; its payload, if it has one, is where it belongs. Throws what the server threw, and PeerError
-  /// when it is gone for good. Nothing: it was lost and is there again, and the question was to be asked once.
+  /// Sends a request and waits for the head of its answer; the payload, if any, has been stored by then. Throws what the server threw, and
+  /// PeerError if it is gone for good. Returns nothing if the server was lost and is back, and the question must be asked only once.
   std::string ask(const Question& question);
 
-  /// From the pulse's thread: tells the server that the worker lives, and cuts a stream whose answer is overdue.
+  /// Called by the pulse thread: tells the server that the worker is alive, and cuts a stream whose answer is overdue.
   void tend();
   void close(Nanoseconds within);
 
@@ -41,7 +41,7 @@ class Link {
   std::string ask_once(const Question& question);
   void join_until(Nanoseconds moment);
   void open(Nanoseconds moment);
-  std::string drop();  // cuts the stream, and returns why it ended; DataError where the server could not understand it
+  std::string drop();  // cuts the stream, and returns why it ended; DataError if the server did not understand a request
   void release();
   [[noreturn]] void give_up(const std::string& why) const;
   std::string name() const;
@@ -51,7 +51,7 @@ class Link {
   const Identity& identity_;
   SteadyClock clock_;
   wire::Joined joined_;
-  std::int64_t seen_ = 0;  // version, of the last pull
+  std::int64_t seen_ = 0;  // version of the last pull
 
   std::mutex mutex_;  // guards the pointers against tend()
   std::shared_ptr<grpc::Channel> channel_;
@@ -59,7 +59,7 @@ class Link {
   std::unique_ptr<Stream> stream_;
   std::atomic<Nanoseconds> overdue_{Nanoseconds::max()};
   Nanoseconds next_beat_{0};
-  Loan loan_;  // of what is being sent
+  Loan loan_;  // for what is being sent
 };
 
 }  // namespace paceline::ps

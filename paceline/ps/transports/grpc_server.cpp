@@ -1,7 +1,7 @@
-// The server's side: who is here, who was silent for too long, and the gRPC service around them.
+// The server's side: which workers are present, which were silent for too long, and the gRPC service around them.
 //
-// A stream is served by a thread of its own, which gRPC gives it: pulls wait there for other workers. Whoever leaves, by its own will, by a
-// broken stream or forgotten, leaves at one place, the end of its stream's thread (visit). The keeper only cuts streams.
+// Each stream has a thread of gRPC's, in which pulls wait for other workers. A worker that leaves, whether on its own, because its stream
+// broke or because it was forgotten, leaves in one place, the end of its stream's thread (visit). The keeper only cuts streams.
 #if PACELINE_WITH_GRPC
 
 #include <fmt/format.h>
@@ -24,12 +24,12 @@ namespace paceline::ps {
 namespace {
 
 constexpr std::int64_t kMostWorkers = 1 << 14;
-constexpr Nanoseconds kLook = std::chrono::milliseconds(100);  // how often the keeper looks after cut streams
-constexpr int kMostGuests = 4;                                 // streams that have not joined, 4 MiB each; others try again
-constexpr int kSpareThreads = kMostGuests + 8;                 // beside those of the workers: guests, beats, whoever waits for calls
-constexpr Nanoseconds kHelloTime = std::chrono::seconds(2);    // in which a stream joins, and a beat is heard
-constexpr int kMostStreams = 8;                                // of one connection; a worker has one, and its beats
-constexpr int kIdleMs = 5'000;                                 // a connection on which nothing is asked; a worker's has its stream
+constexpr Nanoseconds kLook = std::chrono::milliseconds(100);  // how often the keeper checks cut streams
+constexpr int kMostGuests = 4;                                 // streams that have not joined, 4 MiB each; others must retry
+constexpr int kSpareThreads = kMostGuests + 8;  // in addition to those of the workers: guests, beats, threads that wait for calls
+constexpr Nanoseconds kHelloTime = std::chrono::seconds(2);  // for a stream to join, and a beat to arrive
+constexpr int kMostStreams = 8;                              // per connection; a worker has one, and its beats
+constexpr int kIdleMs = 5'000;                               // for a connection without a call; a worker's has its stream
 
 }  // namespace
 
@@ -45,7 +45,7 @@ class GrpcServer::Impl final : public grpc::Service {
  private:
   using Bytes = grpc::ByteBuffer;
 
-  /// A call that is to be over soon: a stream that has not joined yet, or a beat.
+  /// A call that must end soon: a stream that has not joined yet, or a beat.
   class Guest {
    public:
     enum class Purpose { join, beat };
@@ -97,14 +97,14 @@ GrpcServer::Impl::Impl(std::shared_ptr<ConcurrentServer> concurrent, const Arena
   check_service(*concurrent_, options_);
   hear_grpc();
 
-  // What the protocol compiler would write for two methods of bytes.
+  // What the protocol compiler would generate for two methods on bytes.
   using grpc::internal::RpcMethod;
   AddMethod(new grpc::internal::RpcServiceMethod(
       kSession, RpcMethod::BIDI_STREAMING,
       new grpc::internal::BidiStreamingHandler<Impl, Bytes, Bytes>(
           [](Impl* self, grpc::ServerContext* context, Session::Stream* stream) { return self->visit(*context, *stream); }, this)));
-  // A beat is one message and its answer. As a stream it is read by us, after we have seen who sends it; gRPC would read it first, and keep
-  // 4 MiB of whatever anybody sends on as many calls as it likes.
+  // A beat is one message and its answer. As a stream, we read it after we have seen who sends it; otherwise gRPC would read it first, and
+  // buffer 4 MiB of whatever is sent on each of any number of calls.
   AddMethod(new grpc::internal::RpcServiceMethod(
       kBeat, RpcMethod::BIDI_STREAMING,
       new grpc::internal::BidiStreamingHandler<Impl, Bytes, Bytes>(
@@ -152,7 +152,7 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
   std::unique_ptr<Session> session;
   grpc::Status status;
   try {
-    stream.SendInitialMetadata();  // a first message that is only buffered would wait for it
+    stream.SendInitialMetadata();  // a first message that is only buffered would wait for the metadata
     const wire::Join join = read_join(context, stream);
     session = enter(context, stream, join);
     Loan none;
@@ -161,7 +161,7 @@ grpc::Status GrpcServer::Impl::visit(grpc::ServerContext& context, Session::Stre
   } catch (const Broken&) {
   } catch (const Crowded& error) {
     status = {grpc::StatusCode::RESOURCE_EXHAUSTED, error.what()};
-  } catch (const DataError& error) {  // whatever follows on the stream cannot be understood either
+  } catch (const DataError& error) {  // nothing that follows on the stream can be understood either
     status = {grpc::StatusCode::INVALID_ARGUMENT, error.what()};
   } catch (const std::exception& error) {
     const auto failure = std::make_shared<wire::FailureMessage>(wire::pack_failure(error));
@@ -220,9 +220,8 @@ int GrpcServer::Impl::number_for(const wire::Join& join, std::unique_lock<std::m
   const auto old = sessions_.find(worker);
   if (old == sessions_.end()) return worker;
   if (old->second->token() != join.token)
-    throw ConfigError(
-        fmt::format("worker {} is here already, from {}; give every worker a number of its own", worker, old->second->peer()));
-  // The same worker by a new stream: the old one is dead, though nobody told.
+    throw ConfigError(fmt::format("worker {} has already joined, from {}; give every worker its own number", worker, old->second->peer()));
+  // The same worker on a new stream: the old one is dead, though that was not reported.
   old->second->cut();
   concurrent_->lose(worker);
   if (!changed_.wait_for(lock, concurrent_->limits().wait, [&] { return !sessions_.contains(worker); }))
@@ -253,7 +252,7 @@ void GrpcServer::Impl::leave(const Session& session) {
   else log::debug("{} has left; {}", name, rest);
 }
 
-/// Each worker has a thread of gRPC's, and all others together a few. Whoever calls when there is none gets RESOURCE_EXHAUSTED.
+/// Each worker has a thread of gRPC's, and all other calls share a few. A call for which there is none gets RESOURCE_EXHAUSTED.
 void GrpcServer::Impl::allow_threads() { quota_.SetMaxThreads(static_cast<int>(sessions_.size()) + kSpareThreads); }
 
 /// Whether a worker's stream is on the connection of this call.
@@ -288,7 +287,7 @@ void GrpcServer::Impl::keep(const std::stop_token& stop) {
     for (const int worker : concurrent_->forget_silent())
       if (const auto found = sessions_.find(worker); found != sessions_.end()) found->second->forget();
     for (const auto& [worker, session] : sessions_)
-      if (session->is_cut()) concurrent_->lose(worker);  // ends its waiting, if it waits
+      if (session->is_cut()) concurrent_->lose(worker);  // ends its wait, if it waits
     for (const auto& [context, visit] : guests_)
       if (visit.until.passed()) context->TryCancel();
   }

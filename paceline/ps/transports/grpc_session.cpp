@@ -9,7 +9,7 @@ void Session::serve(ConcurrentServer& concurrent, const ArenaLayout& layout, con
   Loan loan(desk_);  // its answers lie in the desk's buffers
   for (grpc::ByteBuffer request; stream_.Read(&request);) {
     const std::string head = bytes_of(request);
-    loan.wait();  // whoever asks again has its last answer; the buffers are free
+    loan.wait();  // a worker that sends a request has its last answer: the buffers are free
     receive_payload(stream_, desk_->room_for(head));
     const Desk::Reply reply = desk_->answer(head);
     send(stream_, reply.head, reply.payload, loan);

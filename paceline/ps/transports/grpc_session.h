@@ -1,4 +1,4 @@
-// One worker's stream, on the server: takes its requests one after the other to its desk, and sends the answers.
+// One worker's stream on the server: passes its requests one after the other to its desk, and sends the answers.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,14 @@ class Session {
   const std::string& connection() const { return connection_; }                      // gRPC's name for it
   std::optional<Task> task() const { return desk_ ? desk_->task() : std::nullopt; }  // that it has now
 
-  /// From any thread.
+  /// Thread-safe.
   bool is_cut() const { return context_.IsCancelled(); }
   void cut() { context_.TryCancel(); }
-  /// It was not heard of for too long.
+  /// It was silent for too long.
   void forget() { forgotten_ = true, cut(); }
   bool is_forgotten() const { return forgotten_; }
 
-  /// Answers until the worker goes. Throws Broken, or DataError where it does not speak as a worker does.
+  /// Answers until the worker leaves. Throws Broken, or DataError if it violates the protocol.
   void serve(ConcurrentServer& concurrent, const ArenaLayout& layout, const ServiceOptions& options);
 
  private:

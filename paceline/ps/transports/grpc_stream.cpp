@@ -18,10 +18,10 @@
 namespace paceline::ps {
 namespace {
 
-constexpr int kChunk = 4 << 20;  // of a payload, in one message: copied while the next one arrives
+constexpr int kChunk = 4 << 20;  // bytes of a payload per message: copied while the next one arrives
 
-// How long a connection may stick that does not take what is written to it. It is the sockets' TCP_USER_TIMEOUT too, and nothing
-// else frees a call whose bytes stand in a socket: cancelling it waits for the write. Hence only TCP, not unix sockets.
+// How long a connection may be stuck, not taking what is written to it. It is also the sockets' TCP_USER_TIMEOUT, and nothing else
+// frees a call whose bytes are stuck in a socket: cancelling it waits for the write. Hence only TCP, not unix sockets.
 constexpr std::chrono::milliseconds kShortestStuck(1'000), kLongestStuck(10'000);
 
 struct Argument {
@@ -32,7 +32,7 @@ struct Argument {
 // Payloads are large and few. Frames as long as a chunk save headers and copies; the sender may be two chunks ahead of the network (write
 // buffer) and several ahead of the reader (lookahead), so that neither waits for the other. Pings find out that a host is gone.
 constexpr Argument kArguments[] = {
-    {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kChunk},  // what is longer comes in pieces
+    {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kChunk},  // longer payloads come in pieces
     {GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kChunk},
     {GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kChunk},
     {GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, 2 * kChunk},
@@ -44,8 +44,8 @@ constexpr Argument kArguments[] = {
     {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0},
 };
 
-// A channel is one connection of its own, comes back soon after its server does, and goes through no proxy. Nothing is kept to be sent
-// again: what that means is decided by whoever asks.
+// A channel has its own connection, reconnects soon after its server is back, and uses no proxy. gRPC retries nothing: the caller knows
+// what a retry would mean.
 constexpr Argument kChannelArguments[] = {
     {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1},
     {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50},
@@ -76,7 +76,7 @@ comm::SocketAddress socket_address(const std::string& address) {
   int port = -1;
   const char* end = address.data() + address.size();
   const bool number = colon != std::string::npos && colon > 0 && std::from_chars(address.data() + colon + 1, end, port).ptr == end;
-  if (!number || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is no address; give it as host:port", address));
+  if (!number || port < 0 || port > 65535) throw ConfigError(fmt::format("'{}' is not an address; give it as host:port", address));
   return comm::tcp_address(host_of(address), port);
 }
 
@@ -108,7 +108,7 @@ void Loan::wait() {
 void send(Writer& stream, const std::string& head, std::span<const std::byte> payload, Loan& loan) {
   const auto write = [&](const grpc::ByteBuffer& buffer, bool last) {
     grpc::WriteOptions options;
-    if (!last) options.set_buffer_hint();  // returns while the bytes are under way
+    if (!last) options.set_buffer_hint();  // returns while the bytes are in flight
     if (!stream.Write(buffer, options)) throw Broken("the stream broke while it was written to");
   };
   write(buffer_of(head), payload.empty());
@@ -130,7 +130,8 @@ void receive_payload(Reader& stream, std::span<std::byte> into) {
   grpc::ByteBuffer buffer;
   while (!into.empty()) {
     if (!stream.Read(&buffer)) throw Broken("the stream ended within a message");
-    if (buffer.Length() == 0 || buffer.Length() > into.size()) throw DataError("a payload", "its pieces are not as long as its head says");
+    if (buffer.Length() == 0 || buffer.Length() > into.size())
+      throw DataError("a payload", "the length of its pieces does not match its head");
     for_each_slice(buffer, [&](std::span<const std::byte> bytes) {
       std::memcpy(into.data(), bytes.data(), bytes.size());
       into = into.subspan(bytes.size());
@@ -144,7 +145,7 @@ std::string receive_text(Reader& stream, std::int64_t bytes, std::int64_t most) 
   for (grpc::ByteBuffer buffer; std::ssize(text) < bytes;) {
     if (!stream.Read(&buffer)) throw Broken("the stream ended within a text");
     if (buffer.Length() == 0 || std::ssize(text) + static_cast<std::int64_t>(buffer.Length()) > bytes)
-      throw DataError("a text", "its pieces are not as long as its head says");
+      throw DataError("a text", "the length of its pieces does not match its head");
     text += bytes_of(buffer);
   }
   return text;
@@ -177,8 +178,8 @@ void check_exposure(const std::string& address, const Security& security) {
 std::string who(int worker) { return worker == kObserver ? "server 0, which evaluates," : fmt::format("worker {}", worker); }
 
 void hear_grpc() {
-  // Never undone: when its last user goes, gRPC waits for a poller of its own, up to 10 s after a write that did not fit into its socket.
-  // A process may end without that.
+  // Never shut down: with its last user, gRPC waits for one of its pollers, up to 10 s after a write that did not fit into its socket. A
+  // process may end without that.
   grpc_init();
   gpr_set_log_function([](gpr_log_func_args* line) { log::debug("gRPC: {}", line->message); });
 }
@@ -186,7 +187,7 @@ void hear_grpc() {
 void tune(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(kLongestStuck.count()));
   for (const auto& [key, value] : kArguments) builder.AddChannelArgument(key, value);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error, not a secret sharing
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error and not silently shared
 }
 
 Nanoseconds stuck_limit(Nanoseconds deadline) { return std::clamp<Nanoseconds>(deadline, kShortestStuck, kLongestStuck); }

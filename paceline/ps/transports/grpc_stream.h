@@ -19,7 +19,7 @@
 namespace paceline::ps {
 
 inline constexpr char kSession[] = "/paceline.ParameterServer/Session";  // a worker's stream
-inline constexpr char kBeat[] = "/paceline.ParameterServer/Beat";        // that it lives
+inline constexpr char kBeat[] = "/paceline.ParameterServer/Beat";        // its heartbeat
 
 /// The stream is gone.
 class Broken : public Error {
@@ -27,10 +27,10 @@ class Broken : public Error {
   using Error::Error;
 };
 
-/// Memory that slices refer to instead of copying it. wait() returns when no slice does any more; only then may it change.
+/// Memory that slices refer to instead of copying it. wait() returns when no slice refers to it any more; only then may it change.
 ///
-/// It may go before that where the loan has an owner, which slices keep alive. A server needs this: of a stream that broke, gRPC keeps what
-/// was written until the handler has returned, so that a handler which waits for it would wait for itself. Without an owner the end waits.
+/// The loan may end before that if it has an owner, which the slices keep alive. A server needs this: gRPC keeps what was written to a
+/// broken stream until the handler has returned, so a handler that waited for it would wait for itself. Without an owner, the end waits.
 class Loan {
  public:
   explicit Loan(std::shared_ptr<const void> owner = nullptr) : state_(std::make_shared<State>()) { state_->owner = std::move(owner); }
@@ -59,9 +59,9 @@ using Reader = grpc::internal::ReaderInterface<grpc::ByteBuffer>;
 /// A head and its payload, which is lent until the loan's wait(). All throw Broken.
 void send(Writer& stream, const std::string& head, std::span<const std::byte> payload, Loan& loan);
 std::string receive_head(Reader& stream);
-/// Exactly so many bytes; DataError where the pieces do not add up to them.
+/// Exactly this many bytes; DataError if the pieces do not add up to them.
 void receive_payload(Reader& stream, std::span<std::byte> into);
-/// For texts: refuses more than `most`, and takes memory as the bytes arrive.
+/// For texts: refuses more than `most`, and allocates memory as the bytes arrive.
 std::string receive_text(Reader& stream, std::int64_t bytes, std::int64_t most);
 
 grpc::ByteBuffer buffer_of(const std::string& bytes);
@@ -70,17 +70,17 @@ std::string bytes_of(const grpc::ByteBuffer& buffer);
 std::string host_of(const std::string& address);  // "host:port"
 /// Throws ConfigError.
 comm::SocketAddress socket_address(const std::string& address);
-/// Throws ConfigError where `address` is neither on this host nor protected, is not "host:port", or nobody gave the job's key.
+/// Throws ConfigError if `address` is neither on this host nor protected, is not "host:port", or the job's key is missing.
 void check_exposure(const std::string& address, const Security& security);
 bool uses_tls(const Security& security);
-/// Streams that are stuck for so long are cut, whoever opened their connection.
+/// Streams that are stuck for this long are cut, whichever side opened their connection.
 void limit_stuck(const comm::Socket& socket, Nanoseconds time);
-Nanoseconds stuck_limit(Nanoseconds deadline);  // of a connection on which an answer may take so long
+Nanoseconds stuck_limit(Nanoseconds deadline);  // for a connection on which an answer may take this long
 
-/// "worker 3"; server 0 looks at the others under a number of its own.
+/// "worker 3"; server 0 observes the others under a number of its own.
 std::string who(int worker);
 
-/// Starts gRPC for the rest of the process; its own log goes to ours, as debug lines.
+/// Starts gRPC for the rest of the process; its log goes to ours, as debug lines.
 void hear_grpc();
 
 /// How connections are tuned, the same on both sides.

@@ -20,7 +20,7 @@ class InProcess final : public Client {
   Advice report(const Report& report, const float* statistics) override { return servers_[0]->report(worker_, report, statistics); }
   Admission push(float* gradient, const Push& push) override {
     if (servers_.size() > 1 && !is_usable({gradient, static_cast<std::size_t>(cuts_.back())}, push,
-                                          servers_[0]->place())) {  // all servers use a gradient, or none
+                                          servers_[0]->place())) {  // either all servers use a gradient, or none does
       for (const auto& concurrent : servers_) concurrent->refuse(worker_);
       return {.fate = Admission::Fate::dropped, .gathered = 0};
     }

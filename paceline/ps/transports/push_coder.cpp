@@ -16,7 +16,7 @@ namespace {
 
 using compress::Compressor;
 
-/// A linear compressor of one round is a cast, and says all there is to say.
+/// A linear compressor of one round is a cast, whose code is complete.
 bool carries_pushes(const Compressor& compressor) {
   const compress::RangeLayout one{.parts = {{.offset = 0, .count = 1, .rows = 1, .columns = 1}}, .length = 1};
   return compressor.coder != nullptr || compressor.linear({}, one, 0)->rounds() == 1;
@@ -97,7 +97,7 @@ std::span<const std::byte> PushEncoder::encode(float* gradient, double epoch) {
   overflowed_ = (cast_ && !all_finite(gradient, range_.length)) || !all_finite(residual_.data(), range_.length) ||
                 !all_finite(velocity_.data(), std::ssize(velocity_));
   feedback_.said(kept);
-  if (overflowed_) {  // it must not spoil the next ones
+  if (overflowed_) {  // it must not spoil the next codes
     std::ranges::fill(residual_, 0.0f);
     std::ranges::fill(velocity_, 0.0f);
   }

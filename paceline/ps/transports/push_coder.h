@@ -1,9 +1,9 @@
-// Pushes in fewer bytes: a worker's half, with its residual, and the server's half.
+// Compressed pushes: the worker's half, with its residual, and the server's half.
 //
 //   worker   a = g + e; send Q(a); e ← a − Q(a)          server   gradient = Q(a)
 //
-// Any compressor whose code says by itself what one worker means will do: all coders, and of the linear ones those that are a cast (fp16,
-// bf16). PowerSGD needs the other workers in the middle of its work. Deep Gradient Compression puts the worker's momentum into the
+// Any compressor whose code can be decoded without the other workers will do: all coders, and of the linear ones those that are a cast
+// (fp16, bf16). PowerSGD needs the other workers in the middle of its work. Deep Gradient Compression puts the worker's momentum into the
 // residual; the server's optimizer must then have none.
 #pragma once
 
@@ -23,21 +23,21 @@ struct PushCompression {
   compress::CompressConfig settings = {};
   std::uint64_t seed = 0;
   double momentum = 0;  // dgc: the worker's
-  int workers = 1;      // dgc: that share the norm of dgc_clip
+  int workers = 1;      // dgc: the workers that share the norm of dgc_clip
 
   /// What both sides must agree on.
   std::string describe() const;
-  /// ConfigError where it cannot carry pushes; `replica`: of a rule's whose workers push parameters.
+  /// ConfigError if it cannot carry pushes; `replica`: the workers of the rule push parameters.
   void check(bool replica) const;
 };
 
 /// One range of the arena, on the worker.
 class PushEncoder {
  public:
-  /// ConfigError where the compressor cannot carry pushes; it names those that can. `place` tells ranges apart, `length` is that of all.
+  /// ConfigError if the compressor cannot carry pushes; it names those that can. `place` identifies the range, `length` is that of all.
   PushEncoder(const PushCompression& compression, const compress::RangeLayout& range, int worker, std::int64_t place, std::int64_t length);
 
-  /// The code, good until the next call. `gradient` is used up.
+  /// The code, valid until the next call. Overwrites `gradient`.
   std::span<const std::byte> encode(float* gradient, double epoch);
   /// Whether the last code, or what it left in the residual, is not finite: it must not be sent, and the residual is zero again.
   bool overflowed() const { return overflowed_; }
@@ -59,7 +59,7 @@ class PushDecoder {
   PushDecoder(const PushCompression& compression, const compress::RangeLayout& range);
 
   std::int64_t bound() const;  // of a code, in bytes
-  /// Throws DataError where the code is none of this range.
+  /// Throws DataError if the code is not one of this range.
   void decode(std::span<const std::byte> code, float* gradient) const;
 
  private:

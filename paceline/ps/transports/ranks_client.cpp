@@ -1,4 +1,4 @@
-// The worker's side: asks all servers at the same time, and waits for their answers.
+// The worker's side: sends requests to all servers at once, and waits for their answers.
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
@@ -12,12 +12,12 @@ namespace {
 
 using wire::Verb;
 
-constexpr Nanoseconds kLeaving = std::chrono::seconds(10);  // for a server to hear that a worker leaves
+constexpr Nanoseconds kLeaving = std::chrono::seconds(10);  // for a server to learn that a worker leaves
 
 /// One server, as a worker sees it.
 struct Link {
   int rank = 0;
-  Nanoseconds wait{0};  // that a pull may wait there for other workers
+  Nanoseconds wait{0};  // how long a pull may wait there for other workers
   Envelope asked = {}, answered = {};
 };
 
@@ -50,7 +50,7 @@ RankClient::RankClient(const Cluster& cluster, const ArenaLayout& layout, const 
 }
 
 RankClient::~RankClient() {
-  if (std::uncaught_exceptions() > 0) return;  // whoever misses this rank is told by the engine
+  if (std::uncaught_exceptions() > 0) return;  // the engine tells the ranks that miss this one
   try {
     ask_within(kLeaving, std::vector(links_.size(), Question{wire::pack(Verb::leave, wire::Nothing{})}));
   } catch (const std::exception& error) {
@@ -61,7 +61,7 @@ RankClient::~RankClient() {
 std::vector<std::string> RankClient::ask_within(Nanoseconds deadline, std::span<const Question> questions) {
   std::vector<std::string> answers, failures(questions.size());
   Passages sends, heads, payloads;
-  const Link* at = links_.data();  // whom a failure concerns
+  const Link* at = links_.data();  // the server that a failure concerns
   try {
     for (std::size_t i = 0; i < questions.size(); ++i) {
       Link& link = links_[i];
@@ -91,7 +91,7 @@ std::vector<std::string> RankClient::ask_within(Nanoseconds deadline, std::span<
     for (std::size_t i = 0; i < questions.size(); ++i)
       if (wire::unpack_head(answers[i]).verb == Verb::error) wire::raise(answers[i], failures[i]);
   } catch (const PeerError& error) {
-    if (answers.size() == questions.size()) throw;  // the server's own words
+    if (answers.size() == questions.size()) throw;  // the server's own error
     throw PeerError(at->rank, std::string(wire::name(questions[0].verb())), error.step(),
                     fmt::format("server {} did not answer rank {}: {}", at->rank, ranks_->rank(), error.what()));
   }

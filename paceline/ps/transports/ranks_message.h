@@ -10,7 +10,7 @@
 
 namespace paceline::ps {
 
-/// A head in a message of fixed size, since a receive must know how much comes. Its payload, if any, is a message of its own.
+/// A head in a message of fixed size, since a receive must know the size. Its payload, if any, is a message of its own.
 struct Envelope {
   std::int64_t bytes = 0;
   char head[120] = {};
@@ -28,7 +28,7 @@ struct Envelope {
   comm::Buffer buffer() { return {reinterpret_cast<std::uint8_t*>(this), static_cast<std::int64_t>(sizeof(*this))}; }
 };
 
-/// Messages under way. Those that are not done when this goes, because something was thrown, are given up: their memory goes too.
+/// Messages in flight. Those that are not done when this is destroyed, because of an exception, are abandoned, as their memory goes too.
 struct Passages : std::vector<comm::Work> {
   Passages() = default;
   Passages(const Passages&) = delete;

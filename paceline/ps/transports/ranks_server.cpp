@@ -1,4 +1,4 @@
-// The server's side: one thread that looks round the ranks and answers whatever has come.
+// The server's side: one thread that polls the ranks and answers what has arrived.
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -17,23 +17,23 @@ namespace {
 
 using wire::Verb;
 
-constexpr Nanoseconds kForever = std::chrono::hours(24 * 365);     // that a worker may compute before it asks again
-constexpr Nanoseconds kTaskWait = std::chrono::milliseconds(200);  // that a question for work may stay at its desk
+constexpr Nanoseconds kForever = std::chrono::hours(24 * 365);     // a worker may compute this long before its next request
+constexpr Nanoseconds kTaskWait = std::chrono::milliseconds(200);  // a request for work may stay at its desk this long
 constexpr Nanoseconds kShortestNap = std::chrono::microseconds(10), kLongestNap = std::chrono::microseconds(100);
 constexpr int kYields = 20;  // before the first nap
 
-/// One rank that may ask.
+/// One rank that may send requests.
 struct Caller {
   enum class Stage { listening, receiving, waiting, answering, gone };
 
   int rank = 0;
   Stage stage = Stage::listening;
   Envelope asked = {}, answered = {};
-  comm::Work head = {}, payload = {};  // that are under way, in or out
+  comm::Work head = {}, payload = {};  // in flight, in or out
   std::string request = {};            // the head that is being answered
   std::string text = {};               // of a worker that joins, or why it is refused
-  bool refused = false;                // the answer under way is its last
-  Nanoseconds since{0};                // that the request waits
+  bool refused = false;                // the answer in flight is its last
+  Nanoseconds since{0};                // when the request began to wait
   std::unique_ptr<Desk> desk = {};     // once it has joined
 };
 
@@ -68,7 +68,7 @@ class RankServer final : public Service {
   std::vector<Caller> callers_;
   mutable std::mutex mutex_;
   std::vector<int> present_;    // workers, guarded
-  std::size_t expected_ = 0;    // ranks that have not left, guarded; observers are expected once they have come
+  std::size_t expected_ = 0;    // ranks that have not left, guarded; observers count once they have joined
   std::exception_ptr problem_;  // guarded
   std::jthread thread_;         // last: it uses everything above
 };
@@ -96,7 +96,7 @@ std::vector<int> RankServer::workers() const {
 
 bool RankServer::deserted() const {
   const std::scoped_lock lock(mutex_);
-  if (expected_ == 0) return true;  // whoever goes after that, goes in peace
+  if (expected_ == 0) return true;  // a rank that ends after that is no error
   if (problem_) std::rethrow_exception(problem_);
   return false;
 }
@@ -160,7 +160,7 @@ void RankServer::receive(Caller& caller) {
     } else if (caller.desk) {
       room = caller.desk->room_for(caller.request);
     } else {
-      throw DataError("a worker's message", fmt::format("rank {} asks before it joins", caller.rank));
+      throw DataError("a worker's message", fmt::format("rank {} sent a request before it joined", caller.rank));
     }
   } catch (const DataError& error) {
     return refuse(caller, error);
@@ -168,7 +168,7 @@ void RankServer::receive(Caller& caller) {
   if (!room.empty()) caller.payload = ranks_->start(comm::receive(buffer_of(room), caller.rank, kAskPayload, deadline()));
 }
 
-/// Whoever cannot be understood is told so, and has left; the others go on.
+/// A worker that violates the protocol is told so, and has left; the others continue.
 void RankServer::refuse(Caller& caller, const DataError& why) {
   log::warning("server {} refuses rank {}: {}", ranks_->rank(), caller.rank, why.what());
   wire::FailureMessage message = wire::pack_failure(why);

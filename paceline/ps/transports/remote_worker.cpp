@@ -11,7 +11,7 @@ namespace {
 
 using wire::Verb;
 
-constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, where there was none
+constexpr Nanoseconds kAskAgain = std::chrono::milliseconds(5);  // for work, if there was none
 
 }  // namespace
 
@@ -22,7 +22,7 @@ wire::Head Question::check(std::string_view answer, const std::string& server) c
     return told;
   }
   if (told.verb != verb())
-    throw DataError(server, fmt::format("it was asked for '{}' and answers '{}'", wire::name(verb()), wire::name(told.verb)));
+    throw DataError(server, fmt::format("it was asked for '{}' and answered '{}'", wire::name(verb()), wire::name(told.verb)));
   if (told.payload != 0 && told.payload != std::ssize(into))
     throw DataError(server, fmt::format("expected {} bytes, got {}", into.size(), told.payload));
   return told;
@@ -41,7 +41,7 @@ void RemoteWorker::begin(int worker, std::vector<wire::Joined> places, const Pus
     answer_.resize(static_cast<std::size_t>(layout_.length));
   for (const wire::Joined& place : places_) {
     if (place.begin < 0 || place.end < place.begin || place.end > layout_.length)
-      throw DataError("a server", fmt::format("it has the elements {} to {} of {}", place.begin, place.end, layout_.length));
+      throw DataError("a server", fmt::format("it claims the elements {} to {} of {}", place.begin, place.end, layout_.length));
     if (compression.name.empty() || worker_ == kObserver) continue;
     encoders_.emplace_back(compression, parts_of(layout_).slice(place.begin, place.end), worker_, place.begin, layout_.length);
   }
@@ -77,9 +77,9 @@ Admission RemoteWorker::push(float* gradient, const Push& push) {
   return {static_cast<Admission::Fate>(pushed.fate), static_cast<int>(pushed.gathered)};
 }
 
-/// All servers use a gradient, or none: one that is non-finite anywhere, or becomes so by compression, is not sent, and its refusal
-/// counted. A push is retried after a server with a journal comes back, which recognises a duplicate. A server without one has gone back to
-/// an older snapshot, and the push is dropped.
+/// Either all servers use a gradient, or none does: one that is non-finite anywhere, or becomes so by compression, is not sent, and counted
+/// as refused. A push is retried when a server with a journal, which recognises duplicates, is back. A server without one has gone back
+/// to an older snapshot, and the push is dropped.
 std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& push) {
   std::vector<std::span<const std::byte>> payloads(places_.size());
   std::int64_t kind = encoders_.empty() ? wire::PushRequest::plain : wire::PushRequest::coded;
@@ -104,7 +104,7 @@ std::vector<Question> RemoteWorker::push_questions(float* gradient, const Push& 
 
 bool RemoteWorker::in_vain() {
   const std::string answer = ask_first({.head = wire::pack(Verb::in_vain, wire::Nothing{}), .once = !retries()});
-  return answer.empty() || wire::unpack<wire::Answer>(answer).yes;  // a server that was lost does not know of the pull any more
+  return answer.empty() || wire::unpack<wire::Answer>(answer).yes;  // a server that was lost no longer knows of the pull
 }
 
 std::optional<Task> RemoteWorker::next(bool visits) {

@@ -1,5 +1,5 @@
-// A worker's half of the conversation: what it asks its servers, and what it makes of their answers. How a question reaches its server is
-// the transport's, which derives from this (grpc_client.cpp, ranks_client.cpp).
+// A worker's half of the protocol: its requests to the servers, and what it does with their answers. The transports derive from this and
+// deliver the requests (grpc_client.cpp, ranks_client.cpp).
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace paceline::ps {
 
-/// What one server is asked.
+/// A request to one server.
 struct Question {
   std::string head;
   std::span<const std::byte> payload = {};
   std::span<std::byte> into = {};  // where the answer's payload goes, if it has one
-  bool once = false;               // not to be asked again where the server is lost before it answers
+  bool once = false;               // not to be repeated if the server is lost before it answers
 
   wire::Verb verb() const { return wire::unpack_head(head).verb; }
-  /// The head of an answer. DataError names the server where this is no answer to the question; an error is one to any.
+  /// The head of an answer. DataError, with the name of the server, if it does not answer the question; an error answers any.
   wire::Head check(std::string_view answer, const std::string& server) const;
 };
 
-/// What a worker says when it joins; the text goes as the payload.
+/// What a worker sends when it joins; the text is the payload.
 struct Introduction {
   Introduction(int worker, const ArenaLayout& layout, const JoinOptions& options, std::uint64_t token = 0);
   Question question() const { return {.head = head, .payload = std::as_bytes(std::span(text))}; }
@@ -34,7 +34,7 @@ struct Introduction {
   std::string text, head;
 };
 
-/// Calls body(0), …, body(count − 1), all at the same time; throws what the first of them threw.
+/// Calls body(0), …, body(count − 1) concurrently; throws what the first of them threw.
 template <class Body>
 void at_once(std::size_t count, const Body& body) {
   std::vector<std::exception_ptr> errors(count);
@@ -46,7 +46,7 @@ void at_once(std::size_t count, const Body& body) {
     }
   };
   {
-    std::vector<std::jthread> others;  // a thread costs little beside a transfer
+    std::vector<std::jthread> others;  // a thread costs little compared with a transfer
     for (std::size_t i = 1; i < count; ++i) others.emplace_back(guarded, i);
     if (count > 0) guarded(0);
   }
@@ -66,12 +66,12 @@ class RemoteWorker : public RemoteClient {
 
  protected:
   explicit RemoteWorker(const ArenaLayout& layout) : layout_(layout) {}
-  /// It has joined as this worker, and these are the servers' places, in their order.
+  /// It has joined as this worker, and these are the servers' places, in order.
   void begin(int worker, std::vector<wire::Joined> places, const PushCompression& compression);
 
-  /// Asks server i questions[i], all of them at the same time; there may be fewer questions than servers. Returns the answers' heads when
-  /// their payloads are where they belong. An empty one: the server was lost, and the question was to be asked once. Throws what the first
-  /// of them threw.
+  /// Sends questions[i] to server i, all concurrently; there may be fewer questions than servers. Returns the heads of the answers once
+  /// their payloads are stored. An empty head: the server was lost, and the question must be asked only once. Throws what the first of them
+  /// threw.
   virtual std::vector<std::string> ask(std::span<const Question> questions) = 0;
 
  private:
@@ -85,7 +85,7 @@ class RemoteWorker : public RemoteClient {
   ArenaLayout layout_;
   int worker_ = -1;
   std::vector<wire::Joined> places_;   // by server
-  std::vector<PushEncoder> encoders_;  // likewise; none: pushes go as they are
+  std::vector<PushEncoder> encoders_;  // by server; none: pushes are not compressed
   std::vector<float> answer_;          // to a push; received beside the parameters, so that a retry sends them unchanged
   Task task_;                          // the last one
 };

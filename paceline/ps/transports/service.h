@@ -1,4 +1,4 @@
-// A server for workers of other processes, and a worker's way to it, whatever carries them: gRPC (grpc.h) or the ranks of a communicator
+// A server for workers of other processes, and a worker's access to it, over gRPC (grpc.h) or between the ranks of a communicator
 // (ranks.h).
 #pragma once
 
@@ -17,14 +17,14 @@
 
 namespace paceline::ps {
 
-/// Over gRPC: what both sides prove to each other (comm/handshake.h), and the PEM files of one side. All three of these: mutual TLS.
+/// For gRPC: what both sides prove to each other (comm/handshake.h), and the PEM files of one side. With all three of these, mutual TLS.
 struct Security {
   std::string secret = {};  // the job's key
   std::string certificate = {}, key = {}, authority = {};
   bool allow_insecure = false;  // plain text to other hosts
 };
 
-/// As the recipe and the job say.
+/// As the recipe and the job define it.
 inline Security security_of(const PsConfig& config, const Cluster& cluster) {
   return {.secret = cluster.key,
           .certificate = config.certificate,
@@ -38,25 +38,25 @@ struct ServiceOptions {
   std::int64_t begin = 0, end = -1;     // the host's range of the arena; −1: to its end
   Security security = {};               // gRPC
   PushCompression compression = {};
-  std::string terms = {};  // that workers must share (cluster.h)
+  std::string terms = {};  // what workers must agree on (cluster.h)
   bool durable = false;    // the host has a journal, so that acknowledged pushes survive a restart
-  /// Work for a worker, of the first server alone: a task; or none, `finished` or not, where there will be no more, or none for now. May
-  /// wait for a while, no longer than a second: the worker asks again. A worker that `visits` begins with a pull, so it gets none before it
-  /// may; another one is in the middle of its period. Called by many threads; between ranks by one, which must not wait.
+  /// Work for a worker, from the first server only: a task; or none, either for now or, if `finished`, for good. May wait for up to a
+  /// second: the worker asks again. A worker that `visits` begins with a pull, so it gets none before it may pull; another one is in the
+  /// middle of its period. Called by many threads; between ranks by one, which must not wait.
   std::function<std::optional<Task>(int worker, bool visits, bool& finished)> next_task = {};
-  /// May be called more than once per task, and by a worker that had lost it; the task's step identifies it.
+  /// May be called more than once per task, and by a worker that has lost it; the task's step identifies it.
   std::function<void(int worker, const Task& task, double loss_sum, double right, std::int64_t targets)> task_done = {};
-  /// The worker that had it is gone.
+  /// The worker that had the task is gone.
   std::function<void(int worker, const Task& task)> task_lost = {};
-  /// Nobody is served any more, and this is why.
+  /// The service has ended, for this reason.
   std::function<void(const std::exception_ptr& why)> failed = {};
 };
 
 class Service {
  public:
   virtual ~Service() = default;
-  virtual std::vector<int> workers() const = 0;  // that are here now
-  /// All workers there can ever be have been here and left.
+  virtual std::vector<int> workers() const = 0;  // present now
+  /// All workers that there can ever be have joined and left.
   virtual bool deserted() const { return false; }
 };
 
@@ -64,22 +64,22 @@ class Service {
 class RemoteClient : public Client {
  public:
   virtual int worker() const = 0;
-  /// Work to do; waits for it, and, where the worker `visits` the servers before it, until it may. Nothing: there will be no more.
+  /// Waits for work and, if the worker `visits` the servers before it, until it may pull. Nothing if there will be no more.
   virtual std::optional<Task> next(bool visits = true) = 0;
   virtual void done(const Task& task, double loss_sum, double right, std::int64_t targets) = 0;
 };
 
 /// How a worker joins.
 struct JoinOptions {
-  int worker = -1;         // the number to have; −1: one that is free; ranks have theirs
+  int worker = -1;         // the number to use; −1: any free one; ranks have their own
   Security security = {};  // gRPC
   PushCompression compression = {};
   std::string terms = {};
-  Nanoseconds deadline = std::chrono::seconds(60);  // of one answer, beyond what the server may wait for other workers
-  Nanoseconds patience = std::chrono::seconds(60);  // gRPC: with a server that is gone; then PeerError names its address
+  Nanoseconds deadline = std::chrono::seconds(60);  // for one answer, in addition to the time that the server may wait for other workers
+  Nanoseconds patience = std::chrono::seconds(60);  // gRPC: how long to wait for a server that is gone; then PeerError names its address
 };
 
-/// This server of the cluster, or a worker's way to all of them, by the cluster's ranks where it has some, else by gRPC.
+/// This server of the cluster, or a worker's access to all of them, through the cluster's ranks if it has any, else through gRPC.
 std::unique_ptr<Service> serve(const Cluster& cluster, std::shared_ptr<ConcurrentServer> concurrent, const ArenaLayout& layout,
                                ServiceOptions options);
 std::unique_ptr<RemoteClient> join(const Cluster& cluster, const ArenaLayout& layout, const JoinOptions& options);

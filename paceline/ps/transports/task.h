@@ -1,4 +1,4 @@
-// A minibatch for a worker to compute. Workers have the data themselves; a task says which part of it.
+// A minibatch for a worker to compute. Workers have the data themselves; a task names a part of it.
 #pragma once
 
 #include <cstdint>

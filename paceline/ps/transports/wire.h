@@ -1,7 +1,7 @@
-// What workers and servers say to each other, as bytes, whatever carries them.
+// The messages between workers and servers as bytes, for any transport.
 //
 // A message is a head and its payload: the head has a fixed size for each verb (Head, then the verb's Body), the payload (parameters,
-// gradients, texts) follows in as many pieces as the transport likes. A worker asks, the server answers with the same verb or with `error`.
+// gradients, texts) follows in any number of pieces. A worker sends requests; the server answers with the same verb or with `error`.
 // Numbers are little-endian, as on every processor that Paceline runs on.
 #pragma once
 
@@ -38,24 +38,24 @@ struct Joined {
   std::int64_t worker = 0;
   std::int64_t begin = 0, end = 0;
   std::int64_t wait = 0, silence = 0;  // nanoseconds, of the host
-  std::int64_t version = 0;            // that the server has now
+  std::int64_t version = 0;            // the server's current one
   std::int64_t durable = false;        // acknowledged pushes survive a restart, and duplicates are recognised: pushes may be retried
   std::int64_t answers = false;        // pushes are answered with the worker's new parameters
 };
-struct PullRequest {  // the answer's payload: the range, where it is wanted
+struct PullRequest {  // the answer's payload: the range, if it is wanted
   float rate = 0;
   std::uint32_t wanted = true;
-  std::int64_t number = 0;  // of the minibatch that is computed with them; 0: of none
+  std::int64_t number = 0;  // the minibatch that is computed with them; 0: none
 };
 struct Pulled {
   std::int64_t version = 0;
 };
-struct PushRequest {  // payload: the range, or its code; of a gradient that is not finite, nothing
+struct PushRequest {  // payload: the range or its code; nothing for a gradient that is not finite
   enum Kind : std::int64_t { plain, coded, not_finite };
   Push push;
   std::int64_t kind = plain;
 };
-struct Pushed {  // payload: of rules with replicas, the worker's new parameters
+struct Pushed {  // payload: for rules with replicas, the worker's new parameters
   std::int64_t fate = 0, gathered = 0;
 };
 struct Answer {  // to in_vain
@@ -98,10 +98,10 @@ std::string pack(Verb verb, const Body& body, std::int64_t payload = 0) {
   return bytes;
 }
 
-/// Throws DataError where the bytes do not begin as a message of this version does.
+/// Throws DataError if the bytes do not begin as a message of this version does.
 Head unpack_head(std::string_view bytes);
 void expect_body(std::string_view bytes, std::size_t size);
-/// Of a payload that is a text: refuses one that is longer than it can be.
+/// For a payload that is a text: refuses one that is too long.
 void expect_text(std::int64_t bytes, std::int64_t most);
 inline constexpr std::int64_t kMostFailure = 1 << 20;  // of an error's text
 
