@@ -46,7 +46,7 @@ train::Recipe read_recipe(MemoryFlags flags) {
   return recipe;
 }
 
-/// For the recipe's data; as it is where a network alone was asked for, or says its own input. What is measured needs data.
+/// The graph for the recipe's data; unchanged if a network alone was given, or has its own input. Measuring needs data.
 graph::Graph graph_of(const train::Recipe& recipe, const MemoryFlags& flags) {
   const bool network = std::ranges::any_of(flags.words, names_network);
   const bool says_data = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("data.name="); });
@@ -90,7 +90,7 @@ std::string stages_text(const graph::Graph& graph, memory::Plan plan) {
       memory::readable(slides.parameters), memory::readable(slides.gradients), memory::readable(slides.optimizer),
       memory::readable(slides.total()), "workers");
   for (int zero = 0; zero <= 3; ++zero) text += fmt::format("{:>24}", zero == 0 ? "no ZeRO" : fmt::format("ZeRO {}", zero));
-  plan.shared_updates = false;  // what a stage makes of it, and not the host
+  plan.shared_updates = false;  // the stage's effect alone, not the host's
   for (const int workers : kWorkers) {
     text += fmt::format("\n    {:<10}", workers);
     for (plan.zero = 0; plan.zero <= 3; ++plan.zero) {
@@ -127,7 +127,7 @@ Json json_of(const graph::Graph& graph, const memory::Plan& plan, const std::vec
   return document;
 }
 
-/// By rank, beside what the formulas say of its kind. Ranks of a stage lie one behind the other (comm/mesh.h).
+/// By rank, next to the formulas' result for its kind. Ranks of a stage are consecutive (comm/mesh.h).
 std::string measured_text(const std::vector<memory::Bytes>& measured, const std::vector<memory::RankKind>& kinds) {
   std::string text = fmt::format("\n  Measured in a few steps, and its share of the formula:\n    {:<6}", "rank");
   for (std::size_t i = 0; i < memory::kCategories; ++i) text += fmt::format("{:>20}", memory::name_of(static_cast<Category>(i)));

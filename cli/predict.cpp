@@ -1,4 +1,4 @@
-// paceline predict RUN FILES…: what a trained network sees in pictures.
+// paceline predict RUN FILES…: classifies images with a trained network.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// paceline sample RUN --prompt TEXT: a text that a trained network goes on with.
+// paceline sample RUN --prompt TEXT: continues a text with a trained network.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -38,7 +38,7 @@ std::unique_ptr<const data::Tokenizer> tokenizer_for(const SampleFlags& flags, c
   return tokenizer;
 }
 
-/// The prompt; where there is none, what a document begins with.
+/// The prompt; if there is none, the beginning of a document.
 std::vector<std::int64_t> prompt_tokens(const SampleFlags& flags, const data::Tokenizer& tokenizer) {
   std::vector<std::uint32_t> tokens;
   if (!flags.prompt.empty()) tokenizer.encode(flags.prompt, tokens);

@@ -51,7 +51,7 @@ std::string line_between(double x1, double y1, double x2, double y2, std::string
 
 std::size_t place_of(const Series& series, std::size_t index) { return series.color < 0 ? index : static_cast<std::size_t>(series.color); }
 std::string color_of(std::size_t index) { return kColors[index % std::size(kColors)]; }
-/// Once the colours are used up they come again, dotted.
+/// Once the colours are used up they repeat, dotted.
 std::string dash_of(const Series& series, std::size_t index) {
   if (series.dashed) return " stroke-dasharray=\"6 5\"";
   return index < std::size(kColors) ? "" : " stroke-dasharray=\"1 5\"";
@@ -195,7 +195,7 @@ class PanelDrawing {
         continue;
       }
       const double x = left_ + width_ * x_.place(series.x[i]);
-      // A bound set from outside may leave values beyond it; they run along the border.
+      // A bound set by the caller may leave values beyond it; they are drawn along the border.
       const double y = top_ + height_ * (1 - std::clamp(y_.place(series.y[i]), 0.0, 1.0));
       path += fmt::format("{}{:.1f} {:.1f}", joined ? "L" : "M", x, y);
       if (series.markers || points == 1)

@@ -14,7 +14,7 @@ struct Series {
   std::vector<double> x, y;  // of equal length; a point that is not finite leaves a gap
   bool markers = false;      // a dot at every point
   bool dashed = false;       // for what was predicted rather than measured
-  int color = -1;            // of which series' place; -1: its own
+  int color = -1;            // that of the series with this index; -1: its own
 };
 
 struct Axis {
@@ -50,7 +50,7 @@ std::vector<double> round_ticks(double low, double high, int count);
 /// Powers of ten around the positive interval; with 2 and 5 of each decade where there are few.
 std::vector<double> log_ticks(double low, double high);
 
-/// A tick's text: with the decimals that tell it from its neighbours `step` away.
+/// A tick's text, with the decimals that distinguish it from its neighbours `step` away.
 std::string tick_text(double value, double step, Axis::Unit unit);
 
 }  // namespace paceline::observe

@@ -76,10 +76,10 @@ void Curve::add(const Event& event) {
     train_accuracy_.add(epoch_, e->accuracy);
   }
   if (const auto* e = std::get_if<Evaluated>(&event)) {
-    // Nothing may be known of the steps before it: resumed without a record, or with one whose steps do not say how long their epochs are.
+    // The steps before it may be unknown: resumed without a record, or with one that does not say how long its epochs are.
     if (epoch_ == 0) first_epoch_ = static_cast<double>(e->epoch);
     epoch_ = std::max(epoch_, static_cast<double>(e->epoch));
-    if (!test_epoch_.empty() && test_epoch_.back() == epoch_)  // resumed there: it is made again
+    if (!test_epoch_.empty() && test_epoch_.back() == epoch_)  // resumed there: the evaluation is repeated
       test_epoch_.pop_back(), test_loss_.pop_back(), test_accuracy_.pop_back();
     test_epoch_.push_back(epoch_);
     test_loss_.push_back(e->loss);

@@ -1,5 +1,5 @@
-// curve.svg: the losses and the accuracies of a run over its epochs, drawn anew at evaluations and at the end. Of a resumed run it has the
-// epochs before as well, from what metrics.jsonl tells of them.
+// curve.svg: the losses and accuracies of a run over its epochs, redrawn at evaluations and at the end. For a resumed run it includes the
+// earlier epochs, from metrics.jsonl.
 #pragma once
 
 #include <filesystem>
@@ -34,7 +34,7 @@ class ThinnedSeries {
 
 class Curve final : public Listener {
  public:
-  /// `metrics`: the run's record, whose listener hears of everything first. The clock must outlive the listener.
+  /// `metrics`: the run's record, whose listener gets every event first. The clock must outlive the listener.
   Curve(std::filesystem::path file, const Clock& clock, std::filesystem::path metrics = {})
       : file_(std::move(file)), metrics_(std::move(metrics)), clock_(clock) {}
 

@@ -11,7 +11,7 @@
 
 namespace paceline::observe {
 
-/// One line that counts the seconds and is gone at the end; where nothing can be drawn over, a line that is written once.
+/// One line that counts the seconds and disappears at the end; if lines cannot be redrawn, a line that is written once.
 class ElapsedLine {
  public:
   explicit ElapsedLine(std::string what, Terminal terminal = Terminal::standard_error(), Nanoseconds patience = std::chrono::seconds(2));
@@ -20,7 +20,7 @@ class ElapsedLine {
   std::jthread thread_;
 };
 
-/// What f() returns. Print results after it: they must not meet the line.
+/// Returns what f() returns. Print results afterwards, so that they do not mix with the line.
 template <class F>
 auto patiently(std::string what, F f) {
   const ElapsedLine line(std::move(what));

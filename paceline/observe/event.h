@@ -1,10 +1,10 @@
-// What happens in a run, told to whoever listens: the progress bar, TensorBoard files, a trace, summary.json.
+// The events of a run, for listeners: the progress bar, TensorBoard files, a trace, summary.json.
 //
 // Emitters know only the Bus. Listeners see only events, so a new way of looking at a run is one file.
 //
-// Order: RunStarted; for every epoch its StepDones, then EpochDone, then the Evaluated of its end where there is one; RunEnded. Evaluations
-// in the middle of an epoch, checkpoints and spans come in between. A run that is resumed at the end of an epoch begins with the Evaluated
-// of that. A number that was not measured is NaN.
+// Order: RunStarted; for every epoch its StepDones, then EpochDone, then the Evaluated at its end if there is one; RunEnded. Evaluations in
+// the middle of an epoch, checkpoints and spans come in between. A run that is resumed at the end of an epoch begins with that epoch's
+// Evaluated. A number that was not measured is NaN.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct Prediction {
 struct RunStarted {
   std::string run;  // folder of the run
   std::string network, dataset, optimizer, strategy, device, precision;
-  std::string engine;  // that carries the workers; empty: there is one worker
+  std::string engine;  // between the workers; empty: there is one worker
   std::int64_t parameters = 0, macs = 0;
   std::int64_t train_samples = 0, test_samples = 0;
   std::int64_t batch = 0, epochs = 0, steps_per_epoch = 0;
@@ -103,8 +103,8 @@ struct CheckpointWritten {
 /// What checkpoints took of a run: worker 0's, since it began or was resumed.
 struct Checkpointing {
   std::int64_t written = 0;
-  double paused_s = 0;  // training stood still
-  double writer_s = 0;  // the writer's processor time, beside training
+  double paused_s = 0;  // training was paused
+  double writer_s = 0;  // the writer's CPU time, in parallel with training
 };
 
 /// A phase on a lane of a rank, for the trace.
@@ -114,11 +114,11 @@ struct Span {
   Nanoseconds begin{0}, end{0};
 };
 
-/// What it cost the workers to train together; shares are of the time of all steps.
+/// The cost of communication; shares are of the time of all steps.
 struct Communication {
-  double exposed = 0, hidden = 0;               // training waited for it; went on meanwhile. Means over the workers
-  double straggler_spread = 0;                  // how much less the fastest worker computed than the slowest, as a share of the slowest
-  double bytes_per_step = 0;                    // payload, by worker 0
+  double exposed = 0, hidden = 0;  // training waited for it; continued meanwhile. Means over the workers
+  double straggler_spread = 0;     // how much less time the fastest worker computed than the slowest, as a share of the slowest
+  double bytes_per_step = 0;       // payload, by worker 0
   double bytes_pipeline = 0, bytes_tensor = 0;  // of it, along these axes of the mesh; the rest went along the data axis
   double ratio = 1;                             // of its bytes without and with compression
 };
@@ -126,7 +126,7 @@ struct Communication {
 /// How a parameter server served a run.
 struct Served {
   std::int64_t updates = 0, gradients = 0, dropped = 0, refused = 0;
-  std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // of how many gradients it was how much
+  std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // staleness, and the number of gradients that had it
   double mean_staleness = 0;
   double virtual_s = kUnknown;                          // of the virtual clock
   double iteration_ms = kUnknown;                       // of a worker, on the average, by the virtual clock where there is one
@@ -140,14 +140,14 @@ struct RunEnded {
   std::int64_t steps = 0, epochs = 0, samples = 0;
   double seconds = 0, samples_per_s = 0;
   double train_loss = 0, test_loss = kUnknown, test_accuracy = kUnknown;
-  std::string state_hash, parameters_hash, run;  // of everything that the next step depends on; of the model's tensors alone
+  std::string state_hash, parameters_hash, run;  // hash of everything that the next step depends on; of the model's tensors alone
   std::string stopped;                           // empty: done; otherwise why it ended early
   std::optional<Communication> communication;    // where there are several workers
   std::optional<Served> served = {};             // where there is a parameter server
   std::vector<EvaluatedView> views = {};         // of the end
   std::vector<Measured> test_metrics = {};
   std::optional<Checkpointing> checkpoints = {};  // where any are written
-  std::int64_t skipped_steps = 0;                 // since gradients in fp16 overflowed
+  std::int64_t skipped_steps = 0;                 // because gradients in fp16 overflowed
   double step_s = kUnknown;                       // median of the last steps' durations; of workers that meet now and then, with meetings
   double memory_bytes = kUnknown;                 // that worker 0 held at most in one of the first steps: its state, and what passes need
 };
@@ -160,13 +160,13 @@ class Listener {
   virtual void on(const Event& event) = 0;
 };
 
-/// Hands every event to every listener, one at a time, in the order of their adding. Threads may emit at once. A listener that throws (a
-/// full disk) is dropped with a warning: training does not end because nobody can look.
+/// Passes every event to every listener, one at a time, in the order in which they were added. Thread-safe. A listener that throws (a full
+/// disk) is dropped with a warning: training does not end because a listener fails.
 class Bus {
  public:
   void add(std::unique_ptr<Listener> listener);
   void emit(const Event& event);
-  bool wants_spans() const { return wants_spans_; }  // spans are made only for somebody who looks
+  bool wants_spans() const { return wants_spans_; }  // spans are only emitted if a listener wants them
   void want_spans() { wants_spans_ = true; }
 
  private:

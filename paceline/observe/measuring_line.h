@@ -1,5 +1,5 @@
-// Says what is being measured: in one line that is drawn over and gone at the end, and that makes room for the lines of the log; in lines
-// where nothing can be drawn over.
+// Shows what is being measured: in one line that is redrawn, disappears at the end and makes room for log lines; or line by line, if lines
+// cannot be redrawn.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ class MeasuringLine {
   std::string verb_, line_;
   Terminal terminal_;
   std::mutex mutex_;                   // of the line and the terminal: lines of the log come from other threads
-  std::optional<log::Screen> screen_;  // where there is a live line; the last member, so that it is gone before the others
+  std::optional<log::Screen> screen_;  // if there is a live line; the last member, so that it is destroyed first
 };
 
 }  // namespace paceline::observe

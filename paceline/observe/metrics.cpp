@@ -51,7 +51,7 @@ Json line_of(const CheckpointWritten& e) {
   return {{"event", "checkpoint"}, {"step", e.step}, {"file", e.file}, {"bytes", e.bytes}, {"seconds", seconds(e.duration)}};
 }
 
-/// Calls `take` with every line that is whole, and tells whether all of them are.
+/// Calls `take` with every complete line, and returns whether all of them are.
 bool for_each_line(const std::filesystem::path& file, const std::function<void(const std::string&, const Json&)>& take) {
   bool whole = true;
   if (!std::filesystem::is_regular_file(file)) return whole;
@@ -59,7 +59,7 @@ bool for_each_line(const std::filesystem::path& file, const std::function<void(c
   for (std::string line; std::getline(in, line);) {
     const Json row = Json::parse(line, nullptr, false);
     if (row.is_object()) take(line, row);
-    whole = whole && row.is_object() && !in.eof();  // a kill may have cut the last one
+    whole = whole && row.is_object() && !in.eof();  // a kill may have truncated the last one
   }
   return whole;
 }
@@ -87,7 +87,7 @@ void MetricsLog::keep_those(const std::function<bool(const Json&)>& wanted) {
 void MetricsLog::on(const Event& event) {
   if (const auto* started = std::get_if<RunStarted>(&event)) {
     first_step_ = started->first_step;
-    bool later = false;  // a line without a step stands behind those that it is about
+    bool later = false;  // a line without a step follows those that it is about
     keep_those([&](const Json& row) { return !(later = row.contains("step") ? row["step"] > first_step_ : later); });
   }
   std::visit(

@@ -1,8 +1,8 @@
-// metrics.jsonl: one JSON object a line for every step, epoch, evaluation and checkpoint, for scripts. "event" says which; a number
+// metrics.jsonl: one JSON object per line for every step, epoch, evaluation and checkpoint, for scripts. "event" says which; a number
 // that was not measured is null.
 //
-// A resumed run continues the record from where it goes on: what was written of later steps is dropped, and an evaluation that is made
-// again replaces the one there was, so that every line is there once.
+// A resumed run continues the record from where it resumes: later steps are dropped, and an evaluation that is repeated replaces the
+// earlier one, so that every line is there once.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ namespace paceline::observe {
 
 class MetricsLog final : public Listener {
  public:
-  /// The clock must outlive the listener. Throws ConfigError where the file cannot be opened.
+  /// The clock must outlive the listener. Throws ConfigError if the file cannot be opened.
   MetricsLog(std::filesystem::path file, const Clock& clock) : file_(std::move(file)), clock_(clock) { out_.emplace(file_, clock_); }
   void on(const Event& event) override;
 
@@ -30,7 +30,7 @@ class MetricsLog final : public Listener {
   std::int64_t first_step_ = -1;
 };
 
-/// The steps and evaluations of such a file, in their order, as they were told. Nothing where there is no file.
+/// The steps and evaluations of such a file, in order. Nothing if there is no file.
 std::vector<Event> read_events(const std::filesystem::path& file);
 
 }  // namespace paceline::observe

@@ -1,5 +1,5 @@
-// A file that grows while a run lasts. What was flushed survives a kill; a record is flushed at least once a second and at every turning
-// point of the run, so that watching costs a step next to nothing.
+// A file that grows during a run. What was flushed survives a kill; a record is flushed at least once a second and at every major event of
+// the run, so that it costs a step next to nothing.
 #pragma once
 
 #include <filesystem>
@@ -12,10 +12,10 @@ namespace paceline::observe {
 
 class OutputFile {
  public:
-  /// Appends, so that a resumed run continues its record. Throws ConfigError where the file cannot be opened. The clock must outlive it.
+  /// Appends, so that a resumed run continues its record. Throws ConfigError if the file cannot be opened. The clock must outlive it.
   OutputFile(std::filesystem::path path, const Clock& clock);
 
-  /// Throws DataError where the disk refuses.
+  /// Throws DataError if writing fails.
   void write(std::string_view record);
   void flush();
 

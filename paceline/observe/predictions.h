@@ -1,4 +1,4 @@
-// predictions.csv: what the predictors of lc_asgd said and what came, a line for each report. Written at the end, where there is anything.
+// predictions.csv: predicted and actual values of lc_asgd's predictors, one line per report. Written at the end, if there are any.
 #pragma once
 
 #include <filesystem>

@@ -13,7 +13,7 @@
 namespace paceline::observe {
 namespace {
 
-/// Replaces the word where it stands for something; says whether nothing is left to be replaced.
+/// Replaces the word if it has a value; returns whether nothing is left to be replaced.
 bool fill(std::string& text, std::string_view word, const std::string& value) {
   const auto at = text.find(word);
   if (at == std::string::npos) return true;
@@ -22,7 +22,7 @@ bool fill(std::string& text, std::string_view word, const std::string& value) {
   return true;
 }
 
-/// The columns of the rows an epoch.
+/// The columns of an epoch's row.
 struct Column {
   const char* title;
   int width;
@@ -57,7 +57,7 @@ Progress::Progress(Terminal terminal, const Clock& clock, ProgressOptions option
   if (terminal_.live) screen_.emplace([this](const auto& write_line) { make_room(write_line); });
 }
 
-// A run that an error ends leaves its live line standing; what comes next begins below it.
+// A run that ends with an error leaves its live line; what comes next begins below it.
 Progress::~Progress() {
   screen_.reset();
   if (line_on_screen_) *terminal_.out << '\n' << std::flush;
@@ -76,7 +76,7 @@ void Progress::see(const RunStarted& event) {
   if (event.macs > 0) rows.back().value += fmt::format(", {} MACs per sample", show_large(static_cast<double>(event.macs)));
   rows.push_back({"data", fmt::format("{}, {} training", event.dataset, show_count(event.train_samples))});
   rows.back().value += event.test_samples > 0 ? fmt::format(" and {} test samples", show_count(event.test_samples)) : " samples";
-  // Steps of a parameter server are parts of a batch: there are more of them than batches, and this says nothing.
+  // With a parameter server a step is a part of a batch: there are more steps than batches, so this number would mislead.
   if (const std::int64_t seen = event.steps_per_epoch * event.batch; 0 < seen && seen < event.train_samples)
     rows.push_back(
         {"", fmt::format("{} of {} an epoch; data.drop_last=false uses all", show_count(seen), show_count(event.train_samples))});
@@ -94,7 +94,7 @@ void Progress::see(const RunStarted& event) {
 }
 
 void Progress::see(const StepDone& event) {
-  if (unprinted_) print_epoch(nullptr);  // nobody evaluated that epoch
+  if (unprinted_) print_epoch(nullptr);  // that epoch was not evaluated
   last_ = event;
   loss_.add(event.loss);
   accuracy_.add(event.accuracy);
@@ -195,7 +195,7 @@ Standing Progress::standing() const {
   s.workers = run_.workers;
   const Nanoseconds now = clock_.now();
   if (!checkpoint_.empty()) s.checkpoint_age = seconds(now - checkpoint_time_);
-  // By the clock and not by the steps' own durations: evaluations and checkpoints take their time too.
+  // By the clock and not by the steps' own durations, because evaluations and checkpoints take time too.
   const std::int64_t done = last_.step - run_.first_step;
   if (done > 0) s.seconds_left = seconds(now - started_) / static_cast<double>(done) * static_cast<double>(last_.steps - last_.step);
   return s;

@@ -1,7 +1,7 @@
-// The run as people see it: a table before, one live line and a row an epoch during, a summary after.
+// The run as people see it: a table before, one live line and one row per epoch during, a summary after.
 //
-// On a terminal the live line is drawn over itself, at most ten times a second, and makes room for the lines of the log. Elsewhere (a file,
-// a pipe) nothing is drawn over: a line appears every so many seconds or steps, in words that can be searched for.
+// On a terminal the live line is redrawn, at most ten times a second, and makes room for log lines. Elsewhere (a file, a pipe) nothing is
+// redrawn: a line appears every few seconds or steps, in words that can be searched for.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@
 
 namespace paceline::observe {
 
-/// Bytes of memory that this process holds at the moment (resident set); 0 where the system does not tell.
+/// Bytes of memory that this process holds now (resident set); 0 if unknown.
 std::int64_t resident_bytes();
 
-/// A mean that forgets: each new value weighs a tenth. A value that is not finite shows as it is, and is forgotten at once.
+/// An exponential mean: each new value weighs a tenth. A value that is not finite is shown as it is, and does not enter the mean.
 class RecentMean {
  public:
   void add(double value);
@@ -36,13 +36,13 @@ class RecentMean {
 
 struct ProgressOptions {
   Nanoseconds redraw_every = std::chrono::milliseconds(100);
-  Nanoseconds line_every = std::chrono::seconds(10);  // where nothing can be drawn over
+  Nanoseconds line_every = std::chrono::seconds(10);  // if lines cannot be redrawn
   std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: by time alone
   std::function<std::int64_t()> memory = resident_bytes;
   std::function<bool(const std::string& file)> is_there = [](const std::string& file) { return std::filesystem::exists(file); };
-  /// Where to look when it is over: label and command. {run} stands for the run's folder; {curve} for the picture in it where a full disk
-  /// has not kept it from being drawn; {checkpoint} for the folder where it has a checkpoint, {stopped} where it also ended early, and
-  /// {last} for its last checkpoint then. A row whose word stands for nothing is left out.
+  /// What to do when the run is over: label and command. {run} is the run's folder; {curve} the picture in it, unless a full disk has kept
+  /// it from being drawn; {checkpoint} the folder if it has a checkpoint, {stopped} if it also ended early, and {last} its last checkpoint
+  /// then. A row whose word has no value is left out.
   std::vector<Row> next = {{"run", "{run}"},
                            {"curve", "{curve}"},
                            {"tensorboard", "tensorboard --logdir {run}"},
@@ -96,7 +96,7 @@ class Progress final : public Listener {
   Nanoseconds checkpoint_time_{0};
 
   std::mutex mutex_;                   // of all above: lines of the log come from other threads
-  std::optional<log::Screen> screen_;  // where there is a live line; the last member, so that it is gone before the others
+  std::optional<log::Screen> screen_;  // if there is a live line; the last member, so that it is destroyed first
 };
 
 }  // namespace paceline::observe

@@ -1,4 +1,4 @@
-// The one line that shows where a run stands: figures in, text out, no state.
+// The line that shows the progress of a run: figures in, text out, no state.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace paceline::observe {
 
-/// What the line shows. NaN or 0 hides a figure that is not there.
+/// What the line shows. NaN or 0 hides a figure.
 struct Standing {
   std::int64_t epoch = 1, epochs = 1;
   std::int64_t step = 0, steps = 0;  // of this epoch

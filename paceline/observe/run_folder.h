@@ -11,22 +11,22 @@ namespace paceline::observe {
 
 class RunFolder {
  public:
-  /// Makes <runs>/<name>, or <name>-2, -3, … where that is taken. Two processes that ask at once get two folders. Throws ConfigError where
+  /// Creates <runs>/<name>, or <name>-2, -3, … if that is taken. Two processes that ask at once get two folders. Throws ConfigError if
   /// nothing can be written there.
   static RunFolder create(const std::filesystem::path& runs, const std::string& name);
 
-  /// One that exists, to resume in it. Throws ConfigError.
+  /// Opens an existing one, to resume in it. Throws ConfigError.
   static RunFolder open(const std::filesystem::path& folder);
 
-  /// The run that `job` names, by what mark() has left in its folder; nothing where there is none.
+  /// The run of `job`, found by the mark() in its folder; nothing if there is none.
   static std::optional<RunFolder> find(const std::filesystem::path& runs, const std::string& job);
-  /// So that other processes of the run find the folder, and those that are started again after it was interrupted.
+  /// Lets other processes of the run find the folder, and those that are restarted after an interruption.
   void mark(const std::string& job) const;
   bool is_of(const std::string& job) const;
-  /// Removes the marks of earlier jobs of that name, whose runs are not to be taken for this one's.
+  /// Removes the marks of earlier jobs of that name, whose runs must not be mistaken for this one's.
   static void forget(const std::filesystem::path& runs, const std::string& job);
 
-  /// <network>-<dataset>-<yyyymmdd-hhmmss> in local time, with nothing in it that a path or a shell would mind.
+  /// <network>-<dataset>-<yyyymmdd-hhmmss> in local time, without characters that are special in a path or a shell.
   static std::string default_name(std::string_view network, std::string_view dataset, std::time_t now);
 
   const std::filesystem::path& path() const { return path_; }
@@ -34,7 +34,7 @@ class RunFolder {
   std::filesystem::path summary() const { return path_ / "summary.json"; }
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
   std::filesystem::path predictions() const { return path_ / "predictions.csv"; }
-  std::filesystem::path new_trace() const;  // trace.json; trace-2.json, … where parts of the run before this one have theirs
+  std::filesystem::path new_trace() const;  // trace.json; trace-2.json, … if earlier parts of the run have theirs
   std::filesystem::path curve() const { return path_ / "curve.svg"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path servers() const { return path_ / "servers"; }  // snapshots of parameter servers

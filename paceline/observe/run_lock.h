@@ -6,11 +6,11 @@
 
 namespace paceline::observe {
 
-/// Held by the process that writes in the folder for as long as this lives. It goes with the process, however that ends, so that a killed
-/// run can be resumed at once; processes that this one starts do not get it. Where the file system knows no locks, nothing is held.
+/// Held by the process that writes to the folder for as long as this lives. It is released with the process, however that ends, so that a
+/// killed run can be resumed at once; child processes do not inherit it. If the file system has no locks, nothing is held.
 class RunLock {
  public:
-  /// Throws ConfigError that names the process where another one, or another lock of this one, holds it.
+  /// Throws ConfigError, with the process, if another one, or another lock of this one, holds it.
   explicit RunLock(const RunFolder& folder);
 
  private:

@@ -16,7 +16,7 @@ StepCount::StepCount(const std::filesystem::path& run) : file_(::open((run / kSt
 
 void StepCount::set(std::int64_t steps) const {
   if (!file_) return;
-  const std::string text = fmt::format("{:019}\n", steps);  // always as long, so that nothing of an older number is left
+  const std::string text = fmt::format("{:019}\n", steps);  // fixed length, so that nothing of an older number is left
   [[maybe_unused]] const ssize_t written = ::pwrite(file_.get(), text.data(), text.size(), 0);
 }
 

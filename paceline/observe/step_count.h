@@ -11,12 +11,12 @@ namespace paceline::observe {
 
 class StepCount {
  public:
-  /// Of the run with that folder. Where the file cannot be opened nothing is counted: no run ends because of it.
+  /// For the run with that folder. If the file cannot be opened, nothing is counted: no run ends because of it.
   explicit StepCount(const std::filesystem::path& run);
 
   void set(std::int64_t steps) const;
 
-  /// What was set last, by whichever process; 0 where nothing was.
+  /// The last value, set by any process; 0 if there is none.
   static std::int64_t read(const std::filesystem::path& run);
 
  private:

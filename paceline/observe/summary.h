@@ -12,10 +12,10 @@ namespace paceline::observe {
 /// The figures of the end; also what `paceline train --json` prints. A number that was not measured is null.
 nlohmann::ordered_json to_json(const RunEnded& end);
 
-/// What was predicted, and what was measured of the same: "step_s", "exposed_s" and so on; then the error of the step, as a share of it.
+/// Predictions and the corresponding measurements: "step_s", "exposed_s" and so on; then the error of the step, as a share of it.
 nlohmann::ordered_json to_json(const Prediction& prediction, const RunEnded& end);
 
-/// The figures of the end with what was trained: network, dataset, batch and so on; and the prediction, where there was one.
+/// The final figures with what was trained: network, dataset, batch and so on; and the prediction, if there was one.
 nlohmann::ordered_json to_json(const RunEnded& end, const RunStarted& start);
 
 class Summary final : public Listener {

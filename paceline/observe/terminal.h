@@ -1,4 +1,4 @@
-// Where text for people goes, and what that place can show.
+// The terminal or file that text for people goes to, and what it can show.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ std::string paint(std::string_view text, Ink ink, bool on);
 
 struct Terminal {
   std::ostream* out = nullptr;
-  bool live = false;                               // a line can be drawn over
+  bool live = false;                               // a line can be redrawn
   bool color = false;                              // escape sequences for colours are understood
   bool unicode = true;                             // boxes and bars beyond ASCII
   std::function<int()> width = [] { return 80; };  // asked at every drawing, because windows change

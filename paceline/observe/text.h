@@ -23,11 +23,11 @@ std::string show_percent(double share, int decimals);  ///< 85.23%
 /// Columns on a terminal: code points of UTF-8, each counted as one.
 int columns(std::string_view text);
 
-/// The text in exactly so many columns: padded with spaces, or cut where it is too long.
+/// The text in exactly this many columns: padded with spaces, or truncated.
 enum class Align { left, right };
 std::string fit(std::string_view text, int width, Align align = Align::left);
 
-/// At most so many columns. Cuts in the middle, because both ends of a path tell more than its middle.
+/// At most this many columns. Truncated in the middle, because both ends of a path say more than its middle.
 std::string shorten(std::string_view text, int width, bool unicode = true);
 
 std::string repeat(std::string_view piece, int times);

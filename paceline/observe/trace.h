@@ -1,7 +1,7 @@
 // trace.json: the spans of a run in Chrome's trace format, which ui.perfetto.dev opens. pid = rank, tid = lane of that rank.
 //
-// The file is whole JSON after every flush: each block of spans is written over the two closing brackets of the block before it, and
-// brings its own. A run that is killed leaves a trace that loads.
+// The file is valid JSON after every flush: each block of spans overwrites the two closing brackets of the block before it, and writes
+// its own. A run that is killed leaves a trace that loads.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace paceline::observe {
 
 class Trace final : public Listener {
  public:
-  /// Starts the file anew and asks the bus for spans. Throws ConfigError where the file cannot be written.
+  /// Truncates the file and asks the bus for spans. Throws ConfigError if the file cannot be written.
   Trace(std::filesystem::path file, Bus& bus);
   ~Trace() override;
   Trace(const Trace&) = delete;

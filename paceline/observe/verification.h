@@ -1,4 +1,4 @@
-// Predictions against measurements: what the summary.json of some runs say together. `paceline verify` prints it.
+// Compares the predictions and measurements in the summary.json of several runs. `paceline verify` prints it.
 #pragma once
 
 #include <filesystem>
@@ -26,13 +26,13 @@ struct VerifiedRun {
   double memory_error() const { return predicted_memory / measured_memory - 1; }
 };
 
-/// How far predictions of one part of a step lie off, on average: above measured ones where positive.
+/// The mean error of the predictions of one part of a step; positive if they are too high.
 struct Bias {
   std::string part;  // "step", "computing", "exposed communication", "bytes"
   double share = 0;  // of the measured step; of bytes, of the measured bytes
 };
 
-/// Runs that train the same with equally many workers, and differ in how: what it costs to trust the predictions.
+/// Runs that train the same with equally many workers in different ways: the cost of choosing by the predictions.
 struct Regret {
   std::string question;      // "resnet18, batch 64, 2 workers"
   std::string chosen, best;  // run with the fastest prediction, and the fastest run
@@ -50,9 +50,9 @@ struct Verification {
   std::vector<Regret> regrets;
 };
 
-/// Nothing where the run ended without a prediction, or before a step. DataError where the file is no summary.
+/// Nothing if the run ended without a prediction, or before a step. DataError if the file is not a summary.
 std::optional<VerifiedRun> read_verified(const std::filesystem::path& summary);
-/// The summaries in `folder`: its own, or those of the folders in it. ConfigError where there is no such folder.
+/// The summaries in `folder`: its own, or those of its subfolders. ConfigError if there is no such folder.
 std::vector<std::filesystem::path> find_summaries(const std::filesystem::path& folder);
 
 /// `runs` are not empty.

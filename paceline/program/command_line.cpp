@@ -16,7 +16,7 @@ namespace paceline::program {
 namespace {
 
 extern "C" void request_stop(int signal) {
-  if (stop_requested.exchange(true)) {  // asked twice: leave at once
+  if (stop_requested.exchange(true)) {  // the second signal: leave at once
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -32,7 +32,7 @@ void catch_signals() {
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction before = {};
     sigaction(signal, nullptr, &before);
-    // Whoever was started by nohup goes on when its terminal is gone.
+    // A process started by nohup continues when its terminal is gone.
     if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
 }
@@ -43,7 +43,7 @@ std::string parse_problem(const CLI::ParseError& error, const CLI::App& app) {
   for (const CLI::App* sub : used->get_subcommands()) used = sub;
   const std::vector<std::string> left = used->remaining(true);
   const std::string hint = fmt::format("; `{} --help` shows what there is", app.get_name());
-  if (left.empty() || used->get_prefix_command()) return error.what() + hint;  // what is left of `run` is the program's
+  if (left.empty() || used->get_prefix_command()) return error.what() + hint;  // the remaining words of `run` belong to the program
   std::vector<std::string> names;
   for (const CLI::Option* option : used->get_options())
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -81,7 +81,7 @@ void read_settings(Config& config, const std::vector<std::string>& words) {
 
 void add_json_flag(CLI::App& app, bool& json) { app.add_flag("--json", json, "print one JSON document on standard output"); }
 
-// The name of a file may be any bytes; what is not UTF-8 in it is replaced, as in summary.json.
+// A file name may contain any bytes; those that are not UTF-8 are replaced, as in summary.json.
 void print_json(const nlohmann::ordered_json& document) {
   std::cout << document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << std::endl;
 }

@@ -1,4 +1,4 @@
-// What the command lines of programs that train have in common: flags of CLI11, recipes and assignments, signals, one JSON document.
+// The parts that the command lines of training programs share: flags of CLI11, recipes and assignments, signals, one JSON document.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -31,9 +31,9 @@ void add_examples(CLI::App& app, const std::vector<std::string>& lines);
 /// What a flag that takes a count accepts.
 CLI::Validator whole_number(std::int64_t least, std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
-/// Whether any of the words of a command line is no assignment: the name of a recipe file.
+/// Whether any word of a command line is not an assignment, and so names a recipe file.
 bool names_recipe(const std::vector<std::string>& words);
-/// What the recipe files and the assignments among the words say; assignments win.
+/// The settings of the recipe files and assignments among the words; assignments win.
 void read_settings(Config& config, const std::vector<std::string>& words);
 
 /// Adds --json.

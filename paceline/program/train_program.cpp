@@ -41,7 +41,7 @@ RunFolder new_folder(const train::Recipe& recipe, const train::Workload& workloa
   return folder;
 }
 
-/// A worker, or the server of a range, of a run that another process leads.
+/// Runs a worker, or the server of a range, of a run that another process leads.
 int run_remote(const train::Recipe& recipe, const train::Workload& workload, const ps::Cluster& cluster) {
   if (cluster.role == ps::Cluster::Role::server) train::run_remote_server(recipe, workload, cluster, stop_requested);
   else log::info("finished {} minibatches", train::run_remote_worker(recipe, workload, cluster, stop_requested));
@@ -62,7 +62,7 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
   return cluster;
 }
 
-/// Where to look when the run is over. One whose servers are processes cannot be resumed: its weights can be taken over.
+/// What to do when the run is over. A run whose servers are processes cannot be resumed, but its weights can be loaded.
 observe::ProgressOptions progress_options(const train::Recipe& recipe, const std::string& program, const ps::Cluster& cluster) {
   observe::ProgressOptions options;
   if (cluster.role == ps::Cluster::Role::none) {
@@ -81,12 +81,12 @@ observe::ProgressOptions progress_options(const train::Recipe& recipe, const std
 nlohmann::ordered_json to_json(const Config& config) {
   nlohmann::ordered_json document;
   for (const Section& section : config.sections())
-    for (const Field& field : section.fields())  // values are written as TOML and JSON both do
+    for (const Field& field : section.fields())  // values are written the same in TOML and JSON
       document[section.name()][field.key()] = nlohmann::ordered_json::parse(field.toml());
   return document;
 }
 
-/// Hears whether a run has come to anything.
+/// Listens for whether a run has produced anything.
 class Beginning final : public observe::Listener {
  public:
   explicit Beginning(bool& begun) : begun_(begun) {}
@@ -123,13 +123,13 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
   catch_signals();
   ps::Cluster cluster = find_cluster(plan.recipe, flags.join, flags.key_file, launched);
   cluster.runs = plan.recipe.train.runs;
-  // Several launchers have a key that their user chose, perhaps for the job before this one as well.
+  // Several launchers share a key that the user chose, perhaps for an earlier job as well.
   if (!launched.one_host() && launched.rank == 0 && launched.restarts == 0) RunFolder::forget(cluster.runs, launched.run);
   plan.recipe = train::recipe_for(plan.recipe, cluster);
   const train::Workload workload = make_workload ? make_workload(plan.recipe) : train::Workload{};
   if (plan.resume_from) train::require_own_program(plan.resume_from->second, plan.resume_from->first.string(), workload);
   if (!cluster.leads()) return run_remote(plan.recipe, workload, cluster);
-  const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains by itself
+  const comm::World world = cluster.ranks ? comm::World{} : launched;  // server 0 trains alone
   const SteadyClock clock;
   observe::Bus bus;
   train::Workers workers(plan.recipe, world,
@@ -141,12 +141,12 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
                           .workload = workload});
   if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
   plan.recipe = workers.recipe();
-  if (!workers.leads()) {  // whoever has worker 0 shows and writes everything
+  if (!workers.leads()) {  // the process with worker 0 shows and writes everything
     const observe::RunEnded ended = workers.run({});
     return ended.stopped.empty() ? kDone : kStopped;
   }
-  // From here on the input is known to be good: nothing was written before.
-  bool begun = plan.folder || !cluster.job.empty();  // then it has things of others
+  // From here on the input is known to be valid: nothing was written before.
+  bool begun = plan.folder || !cluster.job.empty();  // then the folder has files of others
   if (!plan.folder) plan.write_in(new_folder(plan.recipe, workload));
   const RunFolder& folder = *plan.folder;
   try {
@@ -157,7 +157,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
     if (!launched.run.empty()) folder.mark(launched.run);
     write_atomically(folder.recipe(), plan.recipe.config().toml());
     add_records(bus, folder, clock, plan.recipe.train.trace);
-    if (!flags.quiet)  // after them, since it says in the end which of the records there are
+    if (!flags.quiet)  // after the others, since it lists their files at the end
       bus.add(
           std::make_unique<observe::Progress>(observe::Terminal::standard_error(), clock, progress_options(plan.recipe, program, cluster)));
     bus.add(std::make_unique<Beginning>(begun));
@@ -165,8 +165,8 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
     if (flags.json) print_json(observe::to_json(ended));
     return ended.stopped.empty() ? kDone : kStopped;
   } catch (...) {
-    // A disk may be full, and a damaged picture shows when its turn comes. Such an error leaves nothing behind; what was trained before it
-    // showed stays.
+    // A disk may be full, and a damaged image is only noticed when it is read. Such an error at the start leaves nothing behind; what was
+    // trained before it stays.
     std::error_code ignored;
     if (!begun) std::filesystem::remove_all(folder.path(), ignored);
     throw;

@@ -1,14 +1,14 @@
-// A program that trains, with the command line of `paceline train`: for the built-in networks, and for a module of one's own.
+// A training program with the command line of `paceline train`: for the built-in networks, and for a user's own module.
 //
 //   int main(int argc, char** argv) {
-//     paceline::train::Recipe defaults;  // what a run is where nobody says anything else
+//     paceline::train::Recipe defaults;  // the settings that neither a recipe nor the command line changes
 //     return paceline::program::train_program(argc, argv, defaults, [](const paceline::train::Recipe& recipe) {
 //       return paceline::train::Workload{.name = …, .model = …, .loss = …, .training = …, .test = …};
 //     });
 //   }
 //
-// It trains alone; as threads (--workers); as one of the processes that `paceline run`, mpirun or torchrun start; and, where the strategy
-// has a parameter server, as one of its servers and workers.
+// It trains alone; as threads (--workers); as one of the processes that `paceline run`, mpirun or torchrun start; and, if the strategy has
+// a parameter server, as one of its servers or workers.
 #pragma once
 
 #include <functional>
@@ -18,10 +18,10 @@
 
 namespace paceline::program {
 
-/// What this program trains. Called in every process, with the recipe as the command line made it.
+/// What this program trains. Called in every process, with the recipe after the command line.
 using MakeWorkload = std::function<train::Workload(const train::Recipe&)>;
 
-/// Returns an ExitCode. What goes wrong is told in one line.
+/// Returns an ExitCode. An error is reported in one line.
 int train_program(int argc, char** argv, const train::Recipe& defaults, const MakeWorkload& workload);
 
 }  // namespace paceline::program

@@ -13,14 +13,14 @@ class BatchPass {
   /// Before a step: dropout draws from streams of this step and worker.
   virtual void begin_step(std::int64_t step) = 0;
   /// Fills the arena's gradients with weight × the gradient of the sum of losses, and returns [2] sums: losses, right answers; zeros where
-  /// scores() is false. `ready` is told which gradients are complete while the last micro-batch goes back. A share without samples gives
-  /// zeros. `told` is called with the sums once all forward passes are made and the last backward pass begins.
+  /// scores() is false. `ready` is called with the gradients that are complete during the last micro-batch's backward pass. A share without
+  /// samples gives zeros. `told` is called with the sums once all forward passes are made and the last backward pass begins.
   virtual at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
                          const std::function<void(const at::Tensor&)>& told = nullptr) = 0;
-  /// Gradients are handed over in the course of run() instead of being added up: `ready` is told in each part, and `done` called at its
-  /// end. All workers make as many parts, some perhaps without samples.
+  /// Gradients are handed over during run() instead of being added up: `ready` is called in each part, and `done` at its end. All workers
+  /// make the same number of parts, some perhaps without samples.
   virtual void hand_over(std::function<void()> done) = 0;
-  /// How often run() will hand gradients over.
+  /// How many times run() will hand gradients over.
   virtual std::int64_t parts_of(const Batch& batch) const = 0;
   /// Loss::evaluate's sums of the share, by the model as it is; zeros of a share without samples, and where scores() is false.
   virtual at::Tensor evaluate(const Batch& batch) = 0;

@@ -39,7 +39,7 @@ class LocalPass final : public BatchPass {
   Traffic traffic_;
 };
 
-/// A phase on a lane of this worker, for whoever wants a trace.
+/// A phase on a lane of this worker, for the trace.
 class PhaseSpan {
  public:
   PhaseSpan(const Context& context, const char* name, const char* lane = "step")

@@ -1,5 +1,5 @@
 // Dynamic loss scaling for gradients in fp16, whose small values would be rounded to 0: the loss is multiplied by a scale, and the update
-// divides by it (Micikevicius et al., "Mixed precision training", 2018). A step whose gradients overflow on any rank is left out on all of
+// divides by it (Micikevicius et al., "Mixed precision training", 2018). A step whose gradients overflow on any rank is skipped on all of
 // them and the scale is halved; after many good steps it is doubled.
 #pragma once
 
@@ -14,14 +14,14 @@ class LossScale {
   static constexpr double kFirst = 65536, kLeast = 1;
   static constexpr std::int64_t kGoodSteps = 2000;  // until it is doubled
 
-  /// Scales where the arena stores fp16. What it refers to outlives it.
+  /// Scales if the arena stores fp16. What it refers to outlives it.
   explicit LossScale(const Context& context);
 
   bool on() const { return on_; }
   double scale() const { return scale_; }  // 1 where it is off
   std::int64_t skipped() const { return skipped_; }
 
-  /// Whether the step is to be made, since all ranks' gradients are finite; sets the scale of the next one. Collective.
+  /// Whether to make the step, because all ranks' gradients are finite; sets the scale of the next one. Collective.
   bool accepts(bool finite);
 
   std::vector<NamedTensor> save() const;

@@ -1,4 +1,4 @@
-// Who carries the momentum where a compressor does so itself (dgc): the workers, in what they send, and not the optimizer behind them.
+// Where the momentum is if a compressor has its own (dgc): in what the workers send, and not in the optimizer that applies it.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace paceline::step {
 
-/// Whether the compressor carries the optimizer's momentum, among however many workers.
+/// Whether the compressor applies the optimizer's momentum, with any number of workers.
 bool corrects_momentum(const std::string& compression);
 
-/// The optimizer of whoever applies what was sent: the recipe's, without momentum where the compressor carries it. ConfigError where it
-/// cannot: that of sgd is the one it knows.
+/// The optimizer that applies what was sent: the recipe's, without momentum if the compressor applies it. ConfigError if it cannot: it
+/// knows only that of sgd.
 optim::OptimConfig optimizer_behind(const std::string& compression, optim::OptimConfig optim);
 
 }  // namespace paceline::step

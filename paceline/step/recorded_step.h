@@ -1,4 +1,4 @@
-// A piece of a training step that a GPU records, and records anew when the batch lies elsewhere or has another shape.
+// A part of a training step that is recorded on a GPU, and recorded again when the batch moves or changes its shape.
 #pragma once
 
 #include "paceline/step/strategy.h"

@@ -1,8 +1,8 @@
 // The state of a training run as named tensors, which is what a checkpoint holds.
 //
-// A worker shows what it holds: whole tensors, or boxes of them. Several workers may show the same box; together they show everything.
-// Names, shapes and boxes are those of the whole network, so that neither a checkpoint nor a hash knows how many workers there were or how
-// the model was split. Nobody gathers the whole: a checkpoint is written by those who hold it, and whoever resumes from it reads the boxes
+// A worker reports what it holds: whole tensors, or boxes of them. Several workers may report the same box; together they report all.
+// Names, shapes and boxes are those of the whole network, so that neither a checkpoint nor a hash depends on the number of workers or on
+// how the model was split. No worker gathers the whole: each writes its part of a checkpoint, and a worker that resumes reads the boxes
 // that it needs.
 #pragma once
 
@@ -17,16 +17,16 @@
 
 namespace paceline::step {
 
-/// Where a part lies in a whole tensor; how far it reaches, its own shape says.
+/// Where a part lies in a whole tensor; its own shape is its extent.
 struct Box {
   std::vector<std::int64_t> first;  // index in every dimension
   std::vector<std::int64_t> whole;  // shape
 };
 
-/// A tensor of the training state under a name that says nothing of the number of workers, or a box of it.
+/// A tensor of the training state, or a box of it, under a name that does not depend on the number of workers.
 ///
-/// All workers show the same names in the same order. Of a tensor, a worker may show several boxes in succession; where it holds nothing of
-/// it, it shows the name alone (others_hold).
+/// All workers report the same names in the same order. A worker may report several boxes of a tensor in succession; if it holds nothing of
+/// it, it reports the name alone (others_hold).
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
@@ -42,20 +42,20 @@ NamedTensor others_hold(const std::string& name, const at::TensorOptions& option
 /// Rows [first, first + how many there are) of a tensor with `all` rows, along the first dimension.
 NamedTensor rows_of(const std::string& name, const at::Tensor& rows, std::int64_t first, std::int64_t all);
 
-/// Part of the name of what says how a run came to its state, not what its next step computes: who is connected, what was counted. A
-/// checkpoint keeps it, and state_hash leaves it out.
+/// Part of the names of state that the next step does not depend on: who is connected, what was counted. A checkpoint keeps it, and
+/// state_hash leaves it out.
 inline constexpr std::string_view kBookkeeping = ".bookkeeping.";
 
-/// The shape of the tensor of that name; nothing where it is not there.
+/// The shape of the tensor of that name; nothing if it is missing.
 std::optional<std::vector<std::int64_t>> saved_shape(std::span<const NamedTensor> state, const std::string& name);
-/// Its box from `first` on, of that shape: without a copy where it lies in one piece. ConfigError where some of it is missing.
+/// Its box from `first` on, of that shape: without a copy if it is in one piece. ConfigError if some of it is missing.
 at::Tensor saved_box(std::span<const NamedTensor> state, const std::string& name, const std::vector<std::int64_t>& first,
                      const std::vector<std::int64_t>& shape);
 /// Its rows [begin, end).
 at::Tensor saved_rows(std::span<const NamedTensor> state, const std::string& name, std::int64_t begin, std::int64_t end);
-/// The tensor of that name; an undefined one where it is not there. Assembled where it lies in pieces: for small ones.
+/// The tensor of that name; undefined if it is missing. Assembled if it is in pieces: for small ones.
 at::Tensor saved_or_none(std::span<const NamedTensor> state, const std::string& name);
-/// The tensor of that name. ConfigError where it is not there.
+/// The tensor of that name. ConfigError if it is missing.
 at::Tensor find_saved(std::span<const NamedTensor> state, const std::string& name);
 
 }  // namespace paceline::step

@@ -52,7 +52,7 @@ struct Context {
   int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
-  NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Of workers that are threads each calls it
+  NotFinite on_not_finite = {};    // on the CPU; a GPU would have to wait. Workers that are threads each call it
   PipelineSettings pipeline = {};
 
   /// The data-parallel workers: those with other samples and the same part of the model.
@@ -94,10 +94,10 @@ struct StepResult {
   std::int64_t targets = 0;  // how many they are sums over
 };
 
-/// What a worker spent on talking to others since the run began.
+/// What a worker has spent on communication since the run began.
 struct Traffic {
   double exposed_s = 0;          // the training thread waited
-  double communication_s = 0;    // an exchange was under way, hidden or not
+  double communication_s = 0;    // an exchange was in progress, hidden or not
   std::int64_t bytes_sent = 0;   // payload
   std::int64_t bytes_plain = 0;  // what it would have been uncompressed
   // Of bytes_sent, what went along these axes of the mesh; the rest went along the data axis.
@@ -106,21 +106,21 @@ struct Traffic {
   Traffic& operator+=(const Traffic& other);
 };
 
-/// What a strategy has beside its steps where it runs all workers by itself, around a parameter server: a step is one worker's minibatch,
-/// and what a gradient that is not finite would spoil goes on without it. The Trainer asks for it.
+/// The capabilities of a strategy that runs all workers itself, with a parameter server: a step is one worker's minibatch, and training
+/// continues without a gradient that is not finite. The Trainer asks for it.
 class Centralised {
  public:
   virtual ~Centralised() = default;
-  virtual int workers() const = 0;  // a global batch comes in so many minibatches
-  /// Whether step() looks at the batch's samples; where workers read the data themselves, it only hears how many there are.
+  virtual int workers() const = 0;  // the number of minibatches of a global batch
+  /// Whether step() uses the batch's samples; if workers read the data themselves, it only uses their number.
   virtual bool reads_batches() const = 0;
-  /// Waits for what earlier steps began and have not told of: the sums of all that.
+  /// Waits for what earlier steps began and have not reported; returns the sums.
   virtual StepResult finish() = 0;
   /// Views of the model, which differ in the statistics of its batch norms. The first is the one that counts.
   virtual std::vector<std::string> views() const = 0;
-  /// As agree(), which shows the first.
+  /// As agree(), which selects the first.
   virtual void show(const std::string& view) = 0;
-  /// Whether it is time for a checkpoint, beside those that the recipe asks for.
+  /// Whether a checkpoint is due, in addition to those that the recipe asks for.
   virtual bool wants_checkpoint() const = 0;
   virtual observe::Served served() const = 0;
 };
@@ -136,19 +136,19 @@ class Strategy {
   virtual void agree() {}
   virtual void resume_training() {}
 
-  /// Everything beyond the agreed module that the next step depends on: what all workers have alike, and the rows that this worker alone
-  /// has. Good until the next step. Collective. load() is given what all workers saved, when the module has what was agreed on, perhaps by
-  /// another number of workers or another strategy; it reads what it needs. ConfigError where that does not fit; part of it may then be
-  /// loaded, and no step is to be made.
+  /// Everything beyond the agreed module that the next step depends on: what all workers replicate, and the rows that only this worker has.
+  /// Valid until the next step. Collective. load() gets what all workers saved, after the module has been loaded, perhaps by another number
+  /// of workers or another strategy; it reads what it needs. ConfigError if that does not fit; part of it may then be loaded, and no step
+  /// must be made.
   virtual std::vector<NamedTensor> save() = 0;
   virtual void load(std::span<const NamedTensor> state) = 0;
 
   virtual Traffic traffic() const { return {}; }
-  /// Steps that were left out because gradients in fp16 overflowed.
+  /// Steps that were skipped because gradients in fp16 overflowed.
   virtual std::int64_t skipped_steps() const { return 0; }
-  /// Whether the workers make every step together anyway, so that they may meet once more after it.
+  /// Whether the workers make every step together, so that another collective after it is possible.
   virtual bool lockstep() const { return true; }
-  /// Null where every worker has a trainer of its own.
+  /// Null if every worker has its own trainer.
   virtual Centralised* centralised() { return nullptr; }
 };
 

@@ -1,4 +1,4 @@
-// The optimizer on an arena, on whichever device the arena lies: holds the state buffers, cuts ranges out, clips.
+// The optimizer of an arena, on the arena's device: holds the state buffers, updates ranges, clips.
 //
 // It has state for what its rank holds of Role::moment, and updates that alone. Where every rank holds everything, that is the arena. Where
 // gradients have owners too, it keeps a sum of them for what its rank holds, and the arena's are only on their way to it.
