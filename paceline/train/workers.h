@@ -35,7 +35,7 @@ class Workers {
   bool leads() const { return world_.rank == 0; }  // has worker 0
   const Recipe& recipe() const { return recipe_; }
   void resume(const Checkpoint& checkpoint, const std::string& source);
-  /// Trains to the end. If several workers fail, the error is that of the one that failed first, not of those that missed it.
+  /// Trains to the end. If several workers fail, the error is that of the one that failed on its own, not of those that missed it.
   observe::RunEnded run(const std::filesystem::path& folder);
 
  private:
