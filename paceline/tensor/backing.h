@@ -4,7 +4,7 @@
 // On the CPU the pages of a released range move to the range that is committed next (page_pool.h), or, in memory that other processes
 // share, go back to the system (madvise). A page that a range shares with its neighbour stays. Whoever touches what is not committed finds
 // zeros, and loses what it writes there with the next commit. On a GPU the pages of tensors that have them (device_pages.h) come and go
-// likewise, and whoever touches what is not committed reads anything; other tensors stay committed.
+// likewise; there, whoever reads what is not committed reads anything, and nobody may write to it. Other tensors stay committed.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -8,7 +8,9 @@
 #include <cuda.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -66,12 +68,16 @@ class MappedPages final : public DevicePages {
     properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties_.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device.index()};
     require_done(driver_.granularity(&page_, &properties_, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), "asking for the size of pages");
-    slots_.resize((bytes + page_ - 1) / page_);
-    require_done(driver_.reserve(&base_, slots_.size() * page_, 0, 0, 0), "reserving addresses");
+    behind_.assign((bytes + page_ - 1) / page_, kBlank);
+    require_done(driver_.reserve(&base_, behind_.size() * page_, 0, 0, 0), "reserving addresses");
     try {
-      blank_ = create();
-      for (std::size_t page = 0; page < slots_.size(); ++page) slots_[page] = create(), map(page, slots_[page]);
-      allow(0, slots_.size());
+      frames_.push_back({create(), true});  // kBlank
+      for (std::size_t page = 0; page < behind_.size(); ++page) {
+        behind_[page] = frames_.size();
+        frames_.push_back({create(), true});
+        map(page);
+      }
+      allow(0, behind_.size());
     } catch (...) {
       free_all();
       throw;
@@ -86,37 +92,67 @@ class MappedPages final : public DevicePages {
   void* data() const { return reinterpret_cast<void*>(base_); }  // NOLINT: a CUdeviceptr is an address
   std::size_t page_bytes() const override { return page_; }
   std::size_t held() const override { return held_; }
+  std::int64_t mappings() const override { return mappings_; }
 
-  // Memory may end: all pages are there before the first address changes.
+  // Memory may end: all frames are there before the first address changes.
   void bring(std::size_t first, std::size_t count) override {
-    while (idle_.size() < count) idle_.push_back(create());
-    synchronise();
-    require_done(driver_.unmap(at(first), count * page_), "unmapping pages");
-    for (std::size_t page = first; page < first + count; ++page) {
-      slots_[page] = idle_.back(), idle_.pop_back();
-      map(page, slots_[page]);
+    std::vector<std::size_t> taken;
+    std::vector<Change> changes;
+    try {
+      for (std::size_t page = first; page < first + count; ++page)
+        if (!frames_[behind_[page]].used) frames_[behind_[page]].used = true, taken.push_back(behind_[page]);
+        else changes.push_back({page, kBlank});
+      for (Change& change : changes) taken.push_back(change.frame = take_unused());
+    } catch (...) {
+      for (const std::size_t frame : taken) frames_[frame].used = false;
+      throw;
     }
-    allow(first, count);
+    remap(changes);
   }
 
   void take_away(std::size_t first, std::size_t count) override {
-    synchronise();
-    require_done(driver_.unmap(at(first), count * page_), "unmapping pages");
-    for (std::size_t page = first; page < first + count; ++page) {
-      idle_.push_back(slots_[page]);
-      slots_[page] = 0;
-      map(page, blank_);
-    }
-    allow(first, count);
+    for (std::size_t page = first; page < first + count; ++page) frames_[behind_[page]].used = false;
   }
 
   void shrink(std::size_t idle) override {
-    for (; idle_.size() > idle; idle_.pop_back(), --held_) driver_.release(idle_.back());
+    std::size_t unused = 0;
+    std::vector<bool> goes(frames_.size(), false);
+    for (std::size_t frame = 1; frame < frames_.size(); ++frame)
+      if (frames_[frame].handle && !frames_[frame].used && ++unused > idle) goes[frame] = true;
+    if (unused <= idle) return;
+    std::vector<Change> changes;  // the driver takes a frame back once no address has it
+    for (std::size_t page = 0; page < behind_.size(); ++page)
+      if (goes[behind_[page]]) changes.push_back({page, kBlank});
+    remap(changes);
+    for (std::size_t frame = 1; frame < frames_.size(); ++frame)
+      if (goes[frame]) driver_.release(std::exchange(frames_[frame].handle, 0)), --held_;
   }
 
  private:
+  static constexpr std::size_t kBlank = 0;
+  struct Frame {
+    CUmemGenericAllocationHandle handle = 0;  // 0: went back to the driver
+    bool used = false;
+  };
+  struct Change {
+    std::size_t page, frame;
+  };
+
   CUdeviceptr at(std::size_t page) const { return base_ + page * page_; }
-  void synchronise() const { at::cuda::getCurrentCUDAStream(device_.index()).synchronize(); }
+
+  /// One that has memory, if there is any.
+  std::size_t take_unused() {
+    const auto unused = [](const Frame& frame) { return !frame.used && frame.handle; };
+    auto found = std::ranges::find_if(frames_, unused);
+    if (found == frames_.end()) {
+      const CUmemGenericAllocationHandle handle = create();
+      found = std::ranges::find_if(frames_, [](const Frame& frame) { return !frame.handle; });
+      if (found == frames_.end()) found = frames_.insert(frames_.end(), Frame{});
+      found->handle = handle;
+    }
+    found->used = true;
+    return static_cast<std::size_t>(found - frames_.begin());
+  }
 
   CUmemGenericAllocationHandle create() {
     CUmemGenericAllocationHandle handle = 0;
@@ -127,15 +163,30 @@ class MappedPages final : public DevicePages {
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
       throw ConfigError(fmt::format("the GPU has no memory left for {} MB of the model's state; see `paceline memory` for what would fit",
-                                    slots_.size() * page_ >> 20));
+                                    behind_.size() * page_ >> 20));
     require_done(result, "allocating a page");
     ++held_;
     return handle;
   }
 
-  void map(std::size_t page, CUmemGenericAllocationHandle handle) {
-    require_done(driver_.map(at(page), page_, 0, handle, 0), "mapping a page");
+  /// Other frames behind some addresses, in ascending order. The stream may still use those that lie there.
+  void remap(const std::vector<Change>& changes) {
+    if (changes.empty()) return;
+    at::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+    for (std::size_t i = 0; i < changes.size();) {
+      const std::size_t first = changes[i].page;
+      std::size_t count = 0;
+      for (; i < changes.size() && changes[i].page == first + count; ++i, ++count) {
+        require_done(driver_.unmap(at(changes[i].page), page_), "unmapping a page");
+        behind_[changes[i].page] = changes[i].frame;
+        map(changes[i].page);
+      }
+      allow(first, count);
+    }
+    mappings_ += std::ssize(changes);
   }
+
+  void map(std::size_t page) { require_done(driver_.map(at(page), page_, 0, frames_[behind_[page]].handle, 0), "mapping a page"); }
   void allow(std::size_t first, std::size_t count) {
     const CUmemAccessDesc access{.location = properties_.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     if (count > 0) require_done(driver_.set_access(at(first), count * page_, &access, 1), "opening pages");
@@ -148,22 +199,20 @@ class MappedPages final : public DevicePages {
     if (elsewhere) cudaSetDevice(device_.index());
     cudaDeviceSynchronize();
     if (elsewhere) cudaSetDevice(current);
-    for (std::size_t page = 0; page < slots_.size(); ++page) driver_.unmap(at(page), page_);
-    for (const CUmemGenericAllocationHandle handle : slots_)
-      if (handle) driver_.release(handle);
-    for (const CUmemGenericAllocationHandle handle : idle_) driver_.release(handle);
-    if (blank_) driver_.release(blank_);
-    driver_.free(base_, slots_.size() * page_);
+    for (std::size_t page = 0; page < behind_.size(); ++page) driver_.unmap(at(page), page_);
+    for (const Frame& frame : frames_)
+      if (frame.handle) driver_.release(frame.handle);
+    driver_.free(base_, behind_.size() * page_);
   }
 
   Driver driver_;
   c10::Device device_;
   CUmemAllocationProp properties_{};
   std::size_t page_ = 0, held_ = 0;
+  std::int64_t mappings_ = 0;
   CUdeviceptr base_ = 0;
-  CUmemGenericAllocationHandle blank_ = 0;
-  std::vector<CUmemGenericAllocationHandle> slots_;  // by page; 0: the blank one
-  std::vector<CUmemGenericAllocationHandle> idle_;
+  std::vector<Frame> frames_;
+  std::vector<std::size_t> behind_;  // by page: the frame that the driver has there; an unused one may lie behind several
 };
 
 }  // namespace

@@ -42,7 +42,6 @@ TEST_F(DeviceBacking, GivesPagesBackAndLeavesTheOthers) {
   backing_->commit(2 * page_, 2 * page_ + 1);
   EXPECT_EQ(pages(), before - 2);
   flat_.narrow(0, 2 * page_, page_).fill_(3);
-  flat_.narrow(0, page_, page_).fill_(9);  // not there: harms nobody
   EXPECT_EQ(flat_.narrow(0, 2 * page_, page_).sum().item<float>(), 3.0f * static_cast<float>(page_));
   EXPECT_EQ(flat_.narrow(0, 4 * page_, 12 * page_).min().item<float>(), 7);
 }
@@ -59,8 +58,44 @@ TEST_F(DeviceBacking, UsesPagesAgain) {
     EXPECT_LE(pages(), 5) << "two in use, as many again, and the one that stands for all that are gone";
   }
   backing_->commit(0, kPages * page_);
+  for (std::int64_t i = 0; i < kPages; ++i) flat_.narrow(0, i * page_, page_).fill_(static_cast<float>(i));
+  for (std::int64_t i = 0; i < kPages; ++i) EXPECT_EQ(flat_.narrow(0, i * page_, page_).min().item<float>(), static_cast<float>(i));
   flat_.fill_(1);
   EXPECT_EQ(flat_.sum().item<double>(), static_cast<double>(kPages * page_));
+}
+
+// As a backward pass of ZeRO 2 goes: one range is there throughout, the others come and go, from the last to the first.
+TEST_F(DeviceBacking, APassThatRepeatsChangesNoAddress) {
+  backing_->release(0, kPages * page_);
+  std::int64_t after_first = 0;
+  for (int pass = 0; pass < 5; ++pass) {
+    backing_->commit(0, 3 * page_);
+    flat_.narrow(0, 0, 3 * page_).fill_(static_cast<float>(pass));
+    for (std::int64_t unit = 6; unit > 0; --unit) {
+      backing_->commit((1 + 2 * unit) * page_, (3 + 2 * unit) * page_);
+      const at::Tensor now = flat_.narrow(0, (1 + 2 * unit) * page_, 2 * page_);
+      now.fill_(static_cast<float>(100 * pass + unit));
+      EXPECT_EQ(now.min().item<float>(), static_cast<float>(100 * pass + unit));
+      backing_->release((1 + 2 * unit) * page_, (3 + 2 * unit) * page_);
+    }
+    EXPECT_EQ(flat_.narrow(0, 0, 3 * page_).sum().item<double>(), static_cast<double>(pass * 3 * page_));
+    backing_->release(0, 3 * page_);
+    EXPECT_LE(pages(), 7) << "three and two, and what stands for all that never came";
+    if (pass == 0) after_first = DevicePages::of(flat_)->mappings();
+  }
+  EXPECT_EQ(DevicePages::of(flat_)->mappings(), after_first);
+}
+
+// The page went on to another range, and must stay with it.
+TEST_F(DeviceBacking, ARangeThatComesBackTakesNobodysPage) {
+  backing_->release(0, kPages * page_);
+  backing_->commit(0, page_);
+  backing_->release(0, page_);
+  backing_->commit(5 * page_, 6 * page_);
+  flat_.narrow(0, 5 * page_, page_).fill_(5);
+  backing_->commit(0, page_);
+  flat_.narrow(0, 0, page_).fill_(1);
+  EXPECT_EQ(flat_.narrow(0, 5 * page_, page_).min().item<float>(), 5);
 }
 
 }  // namespace
