@@ -1,14 +1,20 @@
 // Layers of a transformer that one node of a GraphModule computes together.
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/ops/fused_rows.h"
+#include "paceline/nn/ops/shared.h"
 
 namespace paceline::nn {
 
 // Within a unit: a sum of two whose first reader is a layer norm, which then makes the sum too; and a product with a bias that only a GELU
-// reads. Ranks that share layers exchange between these, and workers that are spread may have no samples: they stay apart there.
+// reads. Where ranks share layers, whole ones may share a pass all the same, and so may a product of some channels and their GELU. Ranks
+// that share positions or samples exchange between these, and workers that are spread may have no samples: they stay apart there.
 void GraphModule::fuse_rows() {
   using graph::Kind;
-  if (axis_ || spread_) return;
+  if (spread_ || split_.sequence || split_.hybrid) return;
+  const auto is_whole = [this](std::size_t layer) {
+    const graph::LayerSplit& how = split_.layers[layer];
+    return !axis_ || (how.form == graph::Form::whole && how.input == graph::Layout::whole && how.output == graph::Layout::whole);
+  };
   const auto& layers = graph_.layers();
   std::vector<int> readers(layers.size(), 0), first_reader(layers.size(), -1);
   for (std::size_t i = 0; i < layers.size(); ++i)
@@ -21,15 +27,16 @@ void GraphModule::fuse_rows() {
     const graph::Layer& source = layers[before];
     if (!nodes_[before].op || unit_of(index) != unit_of(static_cast<int>(i))) continue;
     if (layers[i].kind == Kind::layer_norm && source.kind == Kind::add && source.inputs.size() == 2 &&
-        first_reader[before] == static_cast<int>(i)) {
+        first_reader[before] == static_cast<int>(i) && is_whole(i) && is_whole(before)) {
       nodes_[i].op = make_sum_and_norm(layers[i]);
       nodes_[i].inputs = source.inputs;
       nodes_[i].sum = index;
       nodes_[before] = {};
-    } else if (layers[i].kind == Kind::gelu && source.kind == Kind::fc && source.bias && readers[before] == 1) {
+    } else if (layers[i].kind == Kind::gelu && source.kind == Kind::fc && source.bias && readers[before] == 1 &&
+               (is_whole(before) || split_.layers[before].form == graph::Form::column)) {
       Node taken = std::move(nodes_[before]);
       nodes_[before] = {};
-      taken.op = make_fc_and_gelu();
+      taken.op = is_whole(before) ? make_fc_and_gelu() : make_shared_fc_and_gelu(*axis_);
       nodes_[i] = std::move(taken);
     }
   }

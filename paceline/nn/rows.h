@@ -8,7 +8,10 @@ namespace paceline::nn {
 /// place ← Σ over the rows of `values`, [rows, features]: the gradient of a bias.
 void deliver_column_sums(const at::Tensor& place, const at::Tensor& values, const Pass& pass);
 
-/// table[t] ← the sum of the rows of `gradient`, [tokens…, features], whose token is t; added to what is there where `add` says so.
+inline constexpr std::int64_t kNoRow = -1;
+
+/// table[t] ← the sum of the rows of `gradient`, [tokens…, features], whose token is t; added to what is there where `add` says so. The
+/// rows of token kNoRow are nobody's.
 void deliver_table_sums(const at::Tensor& table, const at::Tensor& gradient, const at::Tensor& tokens, bool add, const Pass& pass);
 
 /// gradient · GELU'(x), whose column sums go to `place`. All are contiguous.

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kTableThreads)
     table_sums(const T* values, const int* tokens, const std::int64_t* order, std::int64_t rows, int columns, float* table) {
   const std::int64_t first = blockIdx.x;
   const int token = tokens[first];
-  if (first > 0 && tokens[first - 1] == token) return;
+  if (token < 0 || (first > 0 && tokens[first - 1] == token)) return;
   for (int column = static_cast<int>(threadIdx.x) * kVector; column < columns; column += kTableThreads * kVector) {
     Eight sum{};
     bool more = true;

@@ -69,6 +69,16 @@ TEST_P(Rows, AddUpInTheTableOfTheirTokens) {
   expect_near(table, 3 * expected, "added to another pass");
 }
 
+TEST_P(Rows, OfNoTokenGoToNoRow) {
+  const at::Tensor gradient = matrix(), tokens = at::randint(3, {GetParam().rows}, at::kLong);
+  tokens.narrow(0, 0, GetParam().rows / 2).fill_(kNoRow);
+  const at::Tensor expected = at::zeros({3, GetParam().features}, at::kDouble);
+  expected.index_add_(0, tokens.clamp(0), gradient * tokens.ge(0).unsqueeze(-1));
+  const at::Tensor table = at::full({3, GetParam().features}, 2.0, place().options());
+  deliver_table_sums(table, placed(gradient), tokens.to(GetParam().device), /*add=*/false, {});
+  expect_near(table, expected, "rows of the others");
+}
+
 TEST_P(Rows, GeluGoesBackWithTheSumsOfItsGradient) {
   const at::Tensor x = 2 * matrix(), gradient = matrix(), leaf = x.clone().requires_grad_();
   (at::gelu(leaf, "tanh") * gradient).sum().backward();

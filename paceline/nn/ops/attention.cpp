@@ -13,11 +13,12 @@ namespace {
 
 class Attention final : public Op {
  public:
-  /// `heads`: those of this rank; where they are not all, the output's bias is left out, since others add to the output.
-  Attention(const graph::Layer& layer, const graph::Slice::Run& heads)
+  /// `heads`: those of this rank. `out_bias`: whether the output's bias is this layer's to add.
+  Attention(const graph::Layer& layer, const graph::Slice::Run& heads, bool out_bias)
       : heads_(heads.count),
         head_(layer.output.back() / layer.heads),
         bias_(layer.bias),
+        out_bias_(layer.bias && out_bias),
         form_{.causal = layer.causal, .keep = 1 - layer.probability, .first = heads.first, .all_heads = layer.heads} {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
@@ -30,7 +31,7 @@ class Attention final : public Op {
     const at::Tensor mixed = attend(qkv, form_, pass, kept);
     saved = {rows, qkv, mixed};
     saved.insert(saved.end(), kept.begin(), kept.end());
-    return linear_forward(mixed, weights.values[out_], out_bias() ? weights.values[out_ + 1] : at::Tensor()).view({batch, time, width});
+    return linear_forward(mixed, weights.values[out_], out_bias_ ? weights.values[out_ + 1] : at::Tensor()).view({batch, time, width});
   }
 
   Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
@@ -38,7 +39,7 @@ class Attention final : public Op {
     const at::Tensor &rows = saved[0], &qkv = saved[1], &mixed = saved[2];
     const std::int64_t batch = gradient.size(0), time = gradient.size(1), width = gradient.size(2);
     const at::Tensor in_bias = bias_ ? weights.gradients[1] : at::Tensor(),
-                     out_bias_place = out_bias() ? weights.gradients[out_ + 1] : at::Tensor();
+                     out_bias_place = out_bias_ ? weights.gradients[out_ + 1] : at::Tensor();
     const at::Tensor mixed_gradient =
         linear_backward(gradient.reshape({-1, width}), mixed, weights.values[out_], weights.gradients[out_], out_bias_place, pass, true);
     const at::Tensor qkv_gradient =
@@ -48,10 +49,8 @@ class Attention final : public Op {
   }
 
  private:
-  bool out_bias() const { return bias_ && heads_ == form_.all_heads; }
-
   std::int64_t heads_, head_;  // of this rank; features of each
-  bool bias_;
+  bool bias_, out_bias_;
   AttentionForm form_;
   std::size_t out_ = bias_ ? 2 : 1;  // index of the output projection among the weights
 };
@@ -59,8 +58,10 @@ class Attention final : public Op {
 }  // namespace
 
 MadeOp make_attention(const graph::Layer& layer, bool) {
-  return std::make_unique<Attention>(layer, graph::Slice::Run{.first = 0, .count = layer.heads});
+  return std::make_unique<Attention>(layer, graph::Slice::Run{.first = 0, .count = layer.heads}, /*out_bias=*/true);
 }
-MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads) { return std::make_unique<Attention>(whole, heads); }
+MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads, bool out_bias) {
+  return std::make_unique<Attention>(whole, heads, out_bias);
+}
 
 }  // namespace paceline::nn

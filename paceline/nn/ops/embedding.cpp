@@ -57,8 +57,7 @@ class EmbeddingPart final : public Op {
   Tensors backward(const at::Tensor& given, const Weights& weights, const Pass& pass, const Tensors& saved, bool) const override {
     const at::Tensor gradient = sequence_ ? axis_.gather_positions(given) : given;
     make_weight_gradients(pass, [this, gradient, places = weights.gradients, saved](const Pass& then) {
-      const at::Tensor own = gradient.masked_fill(saved[1].unsqueeze(-1), 0);
-      deliver_table_sums(places[0], own, saved[0], then.table_begun, then);
+      deliver_table_sums(places[0], gradient, saved[0].masked_fill(saved[1], kNoRow), then.table_begun, then);
       if (positions_ > 0) deliver_positions(gradient, places[1], positions_, then);
     });
     return {at::Tensor()};

@@ -29,7 +29,7 @@ MadeOp make_attention(const graph::Layer& layer, bool in_place);
 MadeOp make_experts(const graph::Layer& layer, bool in_place);
 
 /// Attention of some of the heads, whose c_proj makes partial sums without a bias.
-MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads);
+MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads, bool out_bias);
 /// Looks up some of the tokens; those of the others come in the sum over the axis. `sequence`: makes this rank's positions.
 MadeOp make_embedding_part(const graph::Layer& whole, const graph::Slice::Run& tokens, const TensorAxis& axis, bool sequence);
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "paceline/nn/ops/dropout.h"
+#include "paceline/nn/ops/fused_rows.h"
 #include "paceline/nn/ops/ops.h"
 
 namespace paceline::nn {
@@ -13,14 +14,15 @@ using graph::Kind;
 using graph::Layout;
 
 /// Around a layer of this rank's own channels or heads. In column form its input is whole, and the ranks' gradients of it are added up; in
-/// row form its outputs are partial sums, which are added up, and the bias comes after that, once. Where the ranks share positions or
-/// samples in between, these are gathered on the way in and dealt out on the way out.
+/// row form its outputs are partial sums, which are added up, and the bias comes once: the first rank's product adds it, or it comes after
+/// the sum. Where the ranks share positions or samples in between, these are gathered on the way in and dealt out on the way out.
 class Shared final : public Op {
  public:
   struct Way {
     bool enters = false;             // column form
     bool leaves = false;             // row form
-    bool bias = false;               // row form: the last weight
+    bool bias = false;               // row form: the last weight, which comes after the sum
+    bool bias_within = false;        // row form: the last weight, which the layer adds
     bool alone = false;              // of samples, without a partner: channels and samples change places at its other side
     Layout between = Layout::whole;  // positions or samples: of which ranks have parts otherwise
   };
@@ -80,10 +82,15 @@ class Shared final : public Op {
   }
 
   Weights of_local(const Weights& weights) const {
-    if (!way_.bias) return weights;
     Weights local = weights;
-    local.values.pop_back(), local.gradients.pop_back();
+    if (way_.bias) local.values.pop_back(), local.gradients.pop_back();
+    if (way_.bias_within && axis_.rank() > 0) local.values.back() = no_bias(weights.values.back());
     return local;
+  }
+
+  at::Tensor no_bias(const at::Tensor& bias) const {
+    if (!no_bias_.defined() || no_bias_.scalar_type() != bias.scalar_type()) no_bias_ = at::zeros_like(bias);
+    return no_bias_;
   }
 
   static std::int64_t channel_dim(const at::Tensor& x) { return x.dim() == 4 ? 1 : x.dim() - 1; }
@@ -98,6 +105,7 @@ class Shared final : public Op {
   std::unique_ptr<Op> local_;
   const TensorAxis& axis_;
   Way way_;
+  mutable at::Tensor no_bias_;  // zeros, on ranks that do not add it
 };
 
 /// Around a layer with whole weights that sees this rank's positions: the gradients of its weights are those of all positions together.
@@ -170,19 +178,26 @@ std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::Tenso
   if (whole.kind == Kind::dropout && (how.output == Layout::channels || how.output == Layout::positions))
     return make_dropout_part(whole, mask_part(whole, how, axis), split.hybrid ? std::optional(layer) : std::nullopt);
   const bool leaves = how.form == Form::row || how.form == Form::both, enters = how.form == Form::column || how.form == Form::both;
+  // Of samples each worker makes the bias's gradient from its own ones, which the layer does not see by themselves.
+  const bool within = leaves && whole.bias && !split.hybrid && (how.form == Form::both || whole.kind == Kind::fc);
   const Shared::Way way{.enters = enters,
                         .leaves = leaves,
-                        .bias = leaves && whole.bias,
+                        .bias = leaves && whole.bias && !within,
+                        .bias_within = within,
                         .alone = how.input == Layout::samples && how.output == Layout::samples,
                         .between = split.hybrid     ? Layout::samples
                                    : split.sequence ? Layout::positions
                                                     : Layout::whole};
   if (how.form == Form::both)
-    return std::make_unique<Shared>(make_attention_part(whole, graph::part_of(whole.heads, axis.size(), axis.rank())), axis, way);
-  if (leaves) local.bias = false;
+    return std::make_unique<Shared>(make_attention_part(whole, graph::part_of(whole.heads, axis.size(), axis.rank()), within), axis, way);
+  if (leaves && !within) local.bias = false;
   std::unique_ptr<Op> op = op_kind(whole.kind).make(local, in_place);
   if (enters || leaves) return std::make_unique<Shared>(std::move(op), axis, way);
   return how.sums_gradients ? std::make_unique<SummedGradients>(std::move(op), axis) : std::move(op);
+}
+
+std::unique_ptr<Op> make_shared_fc_and_gelu(const TensorAxis& axis) {
+  return std::make_unique<Shared>(make_fc_and_gelu(), axis, Shared::Way{.enters = true});
 }
 
 std::unique_ptr<Op> with_whole_sequences(std::unique_ptr<Op> op, const TensorAxis& axis) {
