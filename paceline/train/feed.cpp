@@ -3,18 +3,20 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <array>
+
 #include "paceline/base/error.h"
 #include "paceline/data/augment_cuda.h"
+#include "paceline/tensor/read_back.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/resident_feed.h"
 
 namespace paceline::train {
 namespace {
 
-/// A device tensor that stays in place from batch to batch as long as the shape does.
-void copy_to(at::Tensor& place, const at::Tensor& host, const c10::Device& device) {
-  if (!place.defined() || place.sizes() != host.sizes()) place = at::empty(host.sizes(), host.options().device(device));
-  place.copy_(host);
+/// A tensor that stays in place from batch to batch as long as the shape does.
+void keep_in_place(at::Tensor& place, const at::Tensor& host, const at::TensorOptions& options) {
+  if (!place.defined() || place.sizes() != host.sizes()) place = at::empty(host.sizes(), options.dtype(host.dtype()));
 }
 
 class HostFeed final : public Feed {
@@ -32,17 +34,35 @@ class HostFeed final : public Feed {
     if (!host) return std::nullopt;
     const step::Batch on_host = as_tensors(*host, info_);
     if (device_.is_cpu()) return on_host;
+    Staged& staged = staged_[turn_++ % staged_.size()];
+    staged.copied.wait();
+    staged.copy(staged.inputs, on_host.inputs, on_device_.inputs, device_);
+    staged.copy(staged.targets, on_host.targets, on_device_.targets, device_);
+    staged.copied.set(device_);
     on_device_.global_samples = host->global_count;
-    copy_to(on_device_.inputs, on_host.inputs, device_);
-    copy_to(on_device_.targets, on_host.targets, device_);
     return on_device_;
   }
 
  private:
+  /// Memory that the GPU reads by itself: the host goes on while the step before is still under way, and waits for the copy of the batch
+  /// that lay here before. From other memory LibTorch's copy would wait for all that the stream has to do.
+  struct Staged {
+    void copy(at::Tensor& through, const at::Tensor& from, at::Tensor& to, const c10::Device& device) {
+      keep_in_place(through, from, at::TensorOptions().pinned_memory(true));
+      keep_in_place(to, from, at::TensorOptions().device(device));
+      through.copy_(from);
+      to.copy_(through, /*non_blocking=*/true);
+    }
+    at::Tensor inputs, targets;
+    tensor::QueueMark copied;
+  };
+
   data::Info info_;
   std::unique_ptr<data::BatchSource> source_;
   c10::Device device_;
   step::Batch on_device_;
+  std::array<Staged, 2> staged_;
+  std::size_t turn_ = 0;
 };
 
 }  // namespace
