@@ -28,7 +28,8 @@ concept TensorLike = requires(const T& tensor) {
 /// The type whose number in at::ScalarType this is. Throws ConfigError where collectives do not know it; `name` is for the message.
 DType dtype_of_scalar_type(int number, std::string_view name);
 
-/// Whoever starts the operation keeps the memory alive and untouched until the Work is done.
+/// Whoever starts the operation keeps the memory alive and untouched until the Work is done; on a GPU, until wait() has returned, and what
+/// uses or frees the memory after that goes to the buffer's stream.
 struct Buffer {
   void* data = nullptr;
   std::int64_t count = 0;

@@ -7,6 +7,9 @@
 // Collectives must be called in the same order on all ranks; sends and receives match by peer and tag and wait for nobody else. An
 // operation that does not end within its deadline, or whose peer died, throws PeerError with rank, operation and sequence; the communicator
 // is then of no more use. Nothing aborts and nothing hangs.
+//
+// Memory of a GPU is used in the order of its stream (buffer.h): an operation comes after what was put there before the call, and what is
+// put there after run() or Work::wait() comes after the operation. The host may be back before the GPU has done it.
 #pragma once
 
 #include <algorithm>

@@ -28,8 +28,10 @@ std::unique_ptr<Communicator> over(const CommConfig& config, const World& world,
 }
 
 constexpr Entry<Engine> kEngines[] = {
-    {"local", "ranks are threads of one process", {.connect = nullptr}},
-    {"shm", "ranks are processes of one host; collectives run directly on memory that all of them map", {.connect = over<connect_shm>}},
+    {"local", "ranks are threads of one process", {.connect = nullptr, .gpu = Engine::Gpu::addresses}},
+    {"shm",
+     "ranks are processes of one host; collectives run directly on memory that all of them map",
+     {.connect = over<connect_shm>, .gpu = Engine::Gpu::windows}},
 #if PACELINE_WITH_MPI
     {"mpi",
      "ranks started by mpirun or srun; shared memory within a host, MPI across hosts",
@@ -41,7 +43,7 @@ constexpr Entry<Engine> kEngines[] = {
      {.connect = over<connect_gloo>, .spans_hosts = true}},
 #endif
 #if PACELINE_WITH_NCCL
-    {"nccl", "memory of GPUs, one rank a GPU", {.connect = connect_nccl, .spans_hosts = true, .on_gpu = true}},
+    {"nccl", "memory of GPUs, one rank a GPU", {.connect = connect_nccl, .spans_hosts = true, .gpu = Engine::Gpu::own}},
 #endif
 };
 
@@ -90,7 +92,8 @@ CommConfig with_hosts(CommConfig config) {
 std::unique_ptr<Communicator> connect(const CommConfig& config, const World& world) {
   config.check_for(world.size);
   const bool alone = world.size == 1;
-  if (alone && (config.engine == "auto" || !engine_of(config.engine).on_gpu)) return std::move(local_group(1, config).front());
+  if (alone && (config.engine == "auto" || engine_of(config.engine).gpu != Engine::Gpu::own))
+    return std::move(local_group(1, config).front());
   const std::string key = config.engine == "auto" ? engine_for(world) : config.engine;
   const Engine& engine = engine_of(key);
   if (!engine.connect)

@@ -1,6 +1,7 @@
 // Engines: what carries messages between ranks. All that were compiled in coexist; one is chosen when a run starts, by what it can do.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,7 +22,10 @@ struct Engine {
   /// The command that starts `ranks` processes, to be put in front of the program.
   std::string (*launcher)(int ranks) = paceline_run;
   bool spans_hosts = false;
-  bool on_gpu = false;  // a rank has a GPU of its own, by its number on its host, and its memory travels directly
+  /// How memory of a GPU travels: not at all; directly, a rank having a GPU of its own, by its number on its host; by the addresses of
+  /// ranks that are threads; through windows that processes show one another.
+  enum class Gpu : std::uint8_t { none, own, addresses, windows };
+  Gpu gpu = Gpu::none;
 };
 
 /// The engines of this build.

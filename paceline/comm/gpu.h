@@ -57,6 +57,11 @@ class OnDeviceOf {
   int before_ = -1;
 };
 
+/// The GPU that memory lies on; for other memory, the one that this thread speaks to.
+int device_of(const void* data);
+/// From now on this thread's GPU reads and writes memory of that one, as cudaMalloc gives it. ConfigError where it cannot.
+void reach(int device);
+
 /// How another process of this host reaches a piece of GPU memory (CUDA IPC).
 struct Card {
   std::int64_t process;  // 0: no memory

@@ -17,6 +17,8 @@ Queue::Queue() { throw InternalError("this build has no CUDA"); }
 Queue::~Queue() = default;
 OnDeviceOf::OnDeviceOf(const void*) { throw InternalError("this build has no CUDA"); }
 OnDeviceOf::~OnDeviceOf() = default;
+int device_of(const void*) { throw InternalError("this build has no CUDA"); }
+void reach(int) { throw InternalError("this build has no CUDA"); }
 std::shared_ptr<void> share(std::int64_t, Card&) { throw InternalError("this build has no CUDA"); }
 std::shared_ptr<void> open(const Card&) { throw InternalError("this build has no CUDA"); }
 void copy(void*, const void*, std::int64_t, void*) { throw InternalError("this build has no CUDA"); }

@@ -19,20 +19,35 @@ static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(Card::handle));
 
 /// Of a thread of this process, perhaps on another GPU.
 std::shared_ptr<void> open_own(void* address) {
-  cudaPointerAttributes memory{};
   int current = 0;
-  cudaError_t result = cudaPointerGetAttributes(&memory, address);
-  if (result == cudaSuccess) result = cudaGetDevice(&current);
-  if (result == cudaSuccess && memory.device != current) result = cudaDeviceEnablePeerAccess(memory.device, 0);
-  if (result == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError(), result = cudaSuccess;
-  if (result != cudaSuccess)
-    refuse("GPU " + std::to_string(current) + " cannot read memory of GPU " + std::to_string(memory.device) +
-               "; use comm.engine=nccl with one GPU per rank",
-           result);
+  const int device = device_of(address);
+  if (const cudaError_t result = cudaGetDevice(&current); result != cudaSuccess) refuse("no device", result);
+  if (device != current) reach(device);
   return {address, [](void*) {}};
 }
 
 }  // namespace
+
+int device_of(const void* data) {
+  cudaPointerAttributes memory{};
+  int current = 0;
+  cudaError_t result = cudaPointerGetAttributes(&memory, data);
+  if (result == cudaSuccess) result = cudaGetDevice(&current);
+  if (result != cudaSuccess) refuse("cannot tell where memory lies", result);
+  return memory.type == cudaMemoryTypeDevice ? memory.device : current;
+}
+
+void reach(int device) {
+  int current = 0, can = 0;
+  cudaError_t result = cudaGetDevice(&current);
+  if (result == cudaSuccess) result = cudaDeviceCanAccessPeer(&can, current, device);
+  if (result == cudaSuccess) result = can ? cudaDeviceEnablePeerAccess(device, 0) : cudaErrorPeerAccessUnsupported;
+  if (result == cudaErrorPeerAccessAlreadyEnabled) cudaGetLastError(), result = cudaSuccess;
+  if (result != cudaSuccess)
+    refuse("GPU " + std::to_string(current) + " cannot read memory of GPU " + std::to_string(device) +
+               "; use comm.engine=nccl with one GPU per rank, or let all ranks share one GPU",
+           result);
+}
 
 std::shared_ptr<void> share(std::int64_t bytes, Card& card) {
   void* memory = nullptr;

@@ -113,8 +113,7 @@ Call RankCommunicator::prepare(const Operation& operation) {
 void RankCommunicator::check_gpu(const Operation& op) const {
   if (!op.buffer.on_gpu && !op.input.on_gpu) return;
   const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("{}: {}", describe(op), why)); };
-  const bool shares = engine() == "local" || engine() == "shm";
-  const bool can = shares && gpu::available() && endpoint_->host_group()->size() == size();
+  const bool can = engine_of(engine()).gpu != Engine::Gpu::none && gpu::available() && endpoint_->host_group()->size() == size();
   if (!can) refuse(fmt::format("the {} engine does not carry memory of a GPU; use comm.engine=nccl, or give it tensor.cpu()", engine()));
   if (!op.is_collective()) return;
   if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks reduce in memory of GPUs", gpu::kMostRanks));
@@ -128,9 +127,7 @@ bool RankCommunicator::is_direct(const Operation& op) const {
 
 std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
   const Operation& op = call.operation;
-  if (!op.is_collective() && op.buffer.on_gpu && engine() == "local") return std::make_unique<GpuMessage>(endpoint_->transport(), op);
-  if (!op.is_collective() && op.buffer.on_gpu) return std::make_unique<StagedMessage>(endpoint_->transport(), op);
-  if (!op.is_collective()) return std::make_unique<Message>(endpoint_->transport(), op);
+  if (!op.is_collective()) return message_for(op);
   if (is_direct(op)) return std::make_unique<shared::Direct>(*endpoint_->host_group(), op, call.sequence);  // nothing to look up
   const schedule::Algorithm& algorithm = schedule::algorithm_for(op.algorithm, op.collective()).make;
   const schedule::Problem problem = problem_of(op, algorithm);
@@ -139,6 +136,13 @@ std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
         .make({endpoint_->transport(), scratch_, *endpoint_->host_group(), op, problem, call.sequence, tags_of(call)});
   const bool mean = op.reduces() && op.op == ReduceOp::mean;
   return std::make_unique<StepRunner>(endpoint_->transport(), scratch_, algorithm.steps(problem), op, tags_of(call), mean ? size() : 1);
+}
+
+std::unique_ptr<Activity> RankCommunicator::message_for(const Operation& op) {
+  Transport& transport = endpoint_->transport();
+  if (!op.buffer.on_gpu) return std::make_unique<Message>(transport, op);
+  if (engine_of(engine()).gpu == Engine::Gpu::addresses) return std::make_unique<GpuMessage>(transport, op);
+  return std::make_unique<StagedMessage>(transport, op);
 }
 
 schedule::Problem RankCommunicator::problem_of(const Operation& op, const schedule::Algorithm& algorithm) const {

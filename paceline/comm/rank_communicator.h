@@ -35,6 +35,7 @@ class RankCommunicator final : public Communicator {
   Work start_beside(Call call);
   /// Throws ConfigError where the operation wants memory of a GPU carried that this engine can not carry.
   void check_gpu(const Operation& operation) const;
+  std::unique_ptr<Activity> message_for(const Operation& operation);
   bool is_direct(const Operation& operation) const;
   std::unique_ptr<Activity> activity_for(const Call& call);
   schedule::Problem problem_of(const Operation& operation, const schedule::Algorithm& algorithm) const;

@@ -1,4 +1,7 @@
 // The handle of an operation that goes on.
+//
+// On memory of the CPU a Work that is done means that the data is there. On memory of a GPU it means that the host's part is over: the data
+// is there for what the buffer's stream does after wait(), and the host sees it once it has waited for that stream.
 #pragma once
 
 #include <memory>
@@ -17,9 +20,9 @@ class Work {
   Work() = default;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  /// Whether wait() would return at once. An empty Work is done.
+  /// Whether wait() would return at once. An empty Work is done. Of a GPU's memory it says nothing of the data before wait().
   bool done() const { return !state_ || state_->done(); }
-  /// Until the operation is done; throws what went wrong.
+  /// Until the operation is done; throws what went wrong. On a GPU the buffer's stream waits for the data, and the host need not.
   void wait() const {
     if (state_) state_->wait();
   }

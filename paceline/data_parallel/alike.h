@@ -13,6 +13,9 @@ namespace paceline::data_parallel {
 /// Returns the module. ConfigError where it is a GraphModule or has one, or differs between the workers. `who` asks. Collective.
 torch::nn::Module& check_alike(torch::nn::Module& module, comm::Communicator& comm, const std::string& who);
 
+/// Whether any two workers are threads of one process. Collective.
+bool share_process(comm::Communicator& comm);
+
 /// `tensor` becomes worker 0's, whatever its type. Collective.
 void broadcast_bytes(const torch::Tensor& tensor, comm::Communicator& comm);
 

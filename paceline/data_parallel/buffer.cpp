@@ -16,7 +16,7 @@ static_assert(comm::TensorLike<at::Tensor>);
 
 tensor::Allocate allocate_from(comm::Communicator& comm) {
   return [&comm](std::int64_t elements, const at::TensorOptions& options) {
-    if (!options.device().is_cpu() || comm.size() == 1 || comm::engine_of(comm.engine()).on_gpu)
+    if (!options.device().is_cpu() || comm.size() == 1 || comm::engine_of(comm.engine()).gpu == comm::Engine::Gpu::own)
       return tensor::allocate_pages(elements, options);
     const comm::Memory memory = comm.allocate(std::max<std::int64_t>(elements, 1) * static_cast<std::int64_t>(options.dtype().itemsize()));
     return at::from_blob(

@@ -71,10 +71,10 @@ struct DataParallel::State {
 
   /// With a communicator of their own: norms meet in the middle of a pass, while gradients are under way.
   void synchronise_norms() {
-    if (arena.gradients().is_cuda() && comm.engine() == "local")
+    if (arena.gradients().is_cuda() && data_parallel::share_process(comm))
       throw ConfigError(
-          "DataParallel: workers that are threads cannot synchronise norms on a GPU, where autograd has one thread for all of them; start "
-          "them as processes with `paceline run`, or leave synchronise_norms off");
+          "DataParallel: workers that are threads of one process cannot synchronise norms on a GPU, where autograd has one thread for all "
+          "of them; start every worker as a process of its own with `paceline run`, or leave synchronise_norms off");
     const std::shared_ptr<comm::Communicator> meeting = comm.split(0, comm.rank());
     norms.emplace(module, [meeting](at::Tensor& sums) {  // a graph may outlive this object
       meeting->run(comm::allreduce(sums));

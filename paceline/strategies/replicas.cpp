@@ -32,7 +32,7 @@ data_parallel::MeetingSetup meeting_setup(const StrategyConfig& config, const st
 }
 
 data_parallel::MeetingSetup messages_setup(const StrategyConfig& config, const step::Context& context) {
-  if (context.workers() > 1 && comm::engine_of(context.comm().engine()).on_gpu)
+  if (context.workers() > 1 && comm::engine_of(context.comm().engine()).gpu == comm::Engine::Gpu::own)
     throw ConfigError(
         fmt::format("strategy '{}': workers send to one another at once, and comm.engine={} would wait for ever; use comm.engine=shm, "
                     "threads (paceline train --workers N), or local_sgd",

@@ -52,7 +52,7 @@ comm::CommConfig connection_of_processes(const Recipe& recipe, const comm::World
     const bool share = names_gpu(recipe) || tensor::gpu_count() < world.local_size;
     config.engine = share && world.one_host() ? "shm" : "nccl";
   }
-  if (config.engine == "auto" || !comm::engine_of(config.engine).on_gpu) return config;
+  if (config.engine == "auto" || comm::engine_of(config.engine).gpu != comm::Engine::Gpu::own) return config;
   if (!on_gpu || names_gpu(recipe))
     throw ConfigError(
         fmt::format("train.device={} with comm.engine={}, where each worker has the GPU of its number on its host; use "

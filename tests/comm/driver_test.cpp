@@ -145,6 +145,22 @@ TEST(Start, ACollectiveThatIsGivenUpIsTheLast) {
   EXPECT_THROW(group[0]->run(barrier()), Error);
 }
 
+// It came, so the other one has nobody to wait for; but its memory is gone.
+TEST(Start, ARankThatGaveUpAfterItCameIsNamed) {
+  auto group = local_group(2, {});
+  auto gone = std::make_unique<std::vector<float>>(5000);
+  std::vector<float> values(5000, 3);
+  group[0]->start(allreduce(*gone)).abandon();
+  group[0].reset(), gone.reset();
+  try {
+    group[1]->run(allreduce(values));
+    FAIL() << "nobody noticed";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.rank(), 0) << error.what();
+  }
+  EXPECT_THAT(values, Each(3.0f));
+}
+
 TEST(Start, WhatIsDoneCanBeGivenUp) {
   const auto problems = play(2, {}, [&](Communicator& comm) {
     std::vector<float> values(100, 1);

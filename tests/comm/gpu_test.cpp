@@ -207,6 +207,43 @@ TEST(Gpu, AMessageOfAnotherSizeIsRefused) {
   EXPECT_NE(problems[1].find("rank 0 sent 40 bytes"), std::string::npos) << problems[1];
 }
 
+// Rank 0 comes, gives up and is gone with its marks before rank 1 comes.
+TEST(Gpu, ARankThatGaveUpAfterItCameIsNamed) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  auto group = local_group(2, {});
+  const OnGpu first(ramp(0, 5000)), second(ramp(1, 5000));
+  const Work work = group[0]->start(allreduce(first.buffer()));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  while (std::chrono::steady_clock::now() < until) work.done();  // its helper comes to the meeting
+  work.abandon();
+  group[0].reset();
+  try {
+    group[1]->run(allreduce(second.buffer()));
+    FAIL() << "nobody noticed";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.rank(), 0) << error.what();
+  }
+}
+
+// Rank 1 stays, with rank 0's window open, and goes on to use it.
+TEST(Gpu, AWindowStaysWhileAnotherRankHasItOpen) {
+  if (!gpu::available()) GTEST_SKIP() << "no GPU here";
+  std::barrier met(2), left(2);
+  const auto problems = play_shm(2, [&](Communicator& comm) {
+    auto pair = comm.split(0, comm.rank());
+    const OnGpu memory(ramp(comm.rank(), 1000));
+    pair->run(allreduce(memory.buffer()));
+    met.arrive_and_wait();
+    if (comm.rank() == 0) pair.reset();
+    left.arrive_and_wait();
+    if (comm.rank() == 1) pair.reset();
+    pair = comm.split(0, comm.rank());
+    pair->run(allreduce(memory.buffer()));
+    EXPECT_EQ(memory.values()[0], 2 * (ramp(0, 1)[0] + ramp(1, 1)[0]));
+  });
+  for (const auto& problem : problems) EXPECT_EQ(problem, "");
+}
+
 bool has_nccl() {
   return gpu::available() && std::ranges::any_of(engines(), [](const auto& row) { return row.key == "nccl"; });
 }

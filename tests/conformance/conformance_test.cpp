@@ -46,7 +46,7 @@ std::vector<Setting> settings(const std::vector<std::string>& engines_wanted, co
 std::vector<std::string> process_engines() {
   std::vector<std::string> keys;
   for (const auto& row : engines())
-    if (row.make.connect && !row.make.on_gpu) keys.emplace_back(row.key);
+    if (row.make.connect && row.make.gpu != Engine::Gpu::own) keys.emplace_back(row.key);
   return keys;
 }
 

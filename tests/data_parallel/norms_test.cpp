@@ -12,6 +12,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/comm/engine.h"
+#include "paceline/data_parallel/alike.h"
 #include "paceline/data_parallel/data_parallel.h"
 
 namespace paceline::norms {
@@ -101,6 +102,17 @@ TEST(DataParallelNorms, AWorkerWithoutSamplesOrLossIsTold) {
     });
   for (std::thread& thread : threads) thread.join();
   for (const std::string& message : messages) EXPECT_NE(message.find("empty batch"), std::string::npos) << message;
+}
+
+TEST(DataParallelNorms, ThreadsKnowThatTheyShareAProcess) {
+  auto group = comm::local_group(2);
+  std::vector<int> shared(2);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] { shared[rank] = data_parallel::share_process(*group[rank]) ? 1 : 0; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(shared, (std::vector<int>{1, 1}));
+  EXPECT_FALSE(data_parallel::share_process(*comm::local_group(1).front()));
 }
 
 }  // namespace

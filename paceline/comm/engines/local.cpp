@@ -31,9 +31,11 @@ class ThreadMemory final : public shared::HostMemory {
                   [](const auto& block) { return shared::Block(static_cast<std::byte*>(block.first.get()), block.second).is_deserted(); });
     return locate(blocks_.emplace_back(map_pages(bytes), ranks).first.get(), bytes);
   }
+  shared::SharedObjects* objects() override { return &objects_; }
   std::string gone(int) override { return {}; }
 
  private:
+  shared::SharedObjects objects_;
   std::mutex mutex_;
   std::vector<std::pair<Memory, int>> blocks_;  // each with its ranks
 };

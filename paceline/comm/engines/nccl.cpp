@@ -316,9 +316,9 @@ std::unique_ptr<Communicator> connect_nccl(const CommConfig& config, const World
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < world.local_size)
     throw ConfigError(
-        fmt::format("comm.engine=nccl needs one GPU per rank, but this host has {} for {} ranks; processes share a GPU with "
-                    "comm.engine=shm, threads with paceline train --workers N",
-                    devices, world.local_size));
+        fmt::format("comm.engine=nccl needs one GPU per rank, but this host has {} for {} ranks; {}", devices, world.local_size,
+                    world.one_host() ? "processes share a GPU with comm.engine=shm, threads with paceline train --workers N"
+                                     : "start at most as many ranks per host as it has GPUs, since over several hosts no ranks share one"));
   require(cudaSetDevice(world.local_rank));
   ncclUniqueId id;
   if (world.rank == 0) require(ncclGetUniqueId(&id));

@@ -23,8 +23,15 @@ Range intersection(Range a, Range b) {
 
 bool Direct::advance() {
   if (!op_.buffer.on_gpu) return go_on();
+  // Whoever waits looks often. Were CUDA asked each time, the launches of the rank that is waited for would have to wait for its locks.
+  if (still_waits()) return false;
   const gpu::OnDeviceOf device(op_.buffer.data);
   return go_on();
+}
+
+bool Direct::still_waits() {
+  if (state_ == State::meet) return missing(&Direct::turn_of, turn_);
+  return (state_ == State::meet_shown || state_ == State::meet_used) && !all_reached();
 }
 
 bool Direct::go_on() {
@@ -37,6 +44,7 @@ bool Direct::go_on() {
       case State::meet: {
         if (!all_arrived()) return false;
         if (op_.kind == Kind::barrier) return true;
+        if (!is_small() && everything_is_shared()) check_presence();
         if (op_.buffer.on_gpu) meet_on_gpu();
         auto& bases = group_.bases;
         if (is_small()) {
@@ -57,7 +65,7 @@ bool Direct::go_on() {
         } else {
           share_work({0, op_.buffer.count}, bases);
         }
-        if (op_.buffer.on_gpu) group_.gpu().own_marks()->used.record(op_.buffer.stream);
+        if (op_.buffer.on_gpu) group_.gpu().own_marks().used.record(op_.buffer.stream);
         reach_next_phase();
         state_ = State::meet_used;
         break;
@@ -95,7 +103,7 @@ void Direct::arrive() {
   turn_ = ++group_.turns;
   Notice& own = notice(rank());
   own.kind = op_.kind, own.dtype = op_.buffer.dtype, own.op = op_.op, own.root = op_.root, own.count = op_.buffer.count,
-  own.on_gpu = op_.buffer.on_gpu;
+  own.gpu = op_.buffer.on_gpu ? static_cast<std::int8_t>(gpu::device_of(op_.buffer.data)) : kNoGpu;
   if (is_small()) {
     std::byte* slot = group_.block().slot(rank(), static_cast<int>(turn_ & 1));
     if (op_.kind == Kind::all_to_all) {
@@ -119,11 +127,10 @@ void Direct::arrive_on_gpu(Notice& own) {
   GpuSide& gpu = group_.gpu();
   group_.keep_helpers_awake();  // nobody else makes the steps of a started collective on a GPU
   if (own.buffer && own.input) {
-    const GpuSide::SharedMarks& marks = gpu.own_marks();
-    marks->filled.record(op_.buffer.stream);
-    own.marks = &marks;
+    gpu.own_marks().filled.record(op_.buffer.stream);
+    own.marks = gpu.marks_number();
   } else {
-    gpu.show_window(group_.seat(rank()).window);
+    gpu.show_window();
     gpu::synchronize(op_.buffer.stream);
   }
 }
@@ -131,11 +138,20 @@ void Direct::arrive_on_gpu(Notice& own) {
 void Direct::meet_on_gpu() {
   GpuSide& gpu = group_.gpu();
   if (everything_is_shared()) {
-    gpu.meet_marks([&](int peer) { return static_cast<const GpuSide::SharedMarks*>(notice(peer).marks); });
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank() && !gpu.meet(peer, notice(peer), notice(rank()).gpu)) miss(peer);
     gpu.hold(op_.buffer.stream, &GpuSide::Marks::filled);
   } else {
-    gpu.open_windows([&](int peer) { return &group_.seat(peer).window; });
+    gpu.open_windows();
   }
+}
+
+void Direct::miss(int peer) const { throw PeerError(first_rank_ + peer, std::string(name_of(op_.kind)), sequence_, std::string(kLeft)); }
+
+// With memory that all reach nobody is done before the second meeting, so whoever is gone by now leaves no result.
+void Direct::check_presence() const {
+  for (int peer = 0; peer < size(); ++peer)
+    if (group_.seat(peer).presence.load(std::memory_order_acquire) != Seat::kHere || group_.culprit_of(peer) >= 0) miss(peer);
 }
 
 /// Whether somebody has not come so far yet. Nobody can go on before all have, so only the last to come wakes the others: of those who come
@@ -163,7 +179,7 @@ bool Direct::all_arrived() {
 void Direct::check(const Notice& theirs, int peer) const {
   const Notice& own = notice(rank());
   if (theirs.kind == own.kind && theirs.dtype == own.dtype && theirs.count == own.count && theirs.root == own.root &&
-      theirs.on_gpu == own.on_gpu && (theirs.op == own.op || !op_.reduces()))
+      (theirs.gpu == kNoGpu) == (own.gpu == kNoGpu) && (theirs.op == own.op || !op_.reduces()))
     return;
   Operation other;
   other.kind = theirs.kind, other.op = theirs.op, other.root = theirs.root;

@@ -28,6 +28,7 @@ class Direct final : public Activity {
   enum class State { arrive, meet, show, meet_shown, meet_used };
 
   bool go_on();
+  bool still_waits();  // for another rank to come
 
   // Meetings.
   void arrive();
@@ -40,6 +41,9 @@ class Direct final : public Activity {
   std::uint64_t phase_of(int peer) const { return group_.seat(peer).phase.load(std::memory_order_seq_cst); }
   void reach_next_phase();
   void check(const Notice& notice, int peer) const;
+  /// Throws PeerError where a rank came and gave up before the others were done: its memory may be gone.
+  void check_presence() const;
+  [[noreturn]] void miss(int peer) const;
 
   // The work between them. `bases[i]` is where element 0 of rank i's buffer lies, or would lie.
   void make_own(std::span<std::byte* const> bases);

@@ -53,6 +53,7 @@ void Group::ring_in(const Group& larger, const std::vector<int>& ranks) {
 }
 
 Group::~Group() {
+  gpu_.reset();  // while the block is this group's
   seat(rank_).presence.store(Seat::kLeft, std::memory_order_seq_cst);
   ring_all();
   seat(rank_).presence.store(Seat::kOut, std::memory_order_release);  // from here on the block may belong to another group

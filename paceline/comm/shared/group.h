@@ -55,7 +55,7 @@ class Group final : public Waiter {
   std::vector<void*> outs, shifted_outs;
   /// For collectives on GPU memory.
   GpuSide& gpu() {
-    if (!gpu_) gpu_ = std::make_unique<GpuSide>(rank_, size_);
+    if (!gpu_) gpu_ = std::make_unique<GpuSide>(rank_, size_, block_, *host_);
     return *gpu_;
   }
 

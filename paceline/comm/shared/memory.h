@@ -8,7 +8,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "paceline/comm/communicator.h"
 #include "paceline/comm/gpu.h"
@@ -22,6 +26,40 @@ struct Location {
   explicit operator bool() const { return file != 0; }
 };
 
+/// Objects that ranks which are threads show one another by number: a rank may be gone when another looks for what it showed, and a number
+/// then leads nowhere where a pointer would lead into freed memory. Thread-safe.
+class SharedObjects {
+ public:
+  std::uint64_t add(const std::shared_ptr<void>& object);  // its number, from 1
+  /// Null once whoever added it has dropped it.
+  std::shared_ptr<void> find(std::uint64_t number) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::weak_ptr<void>> objects_;
+  std::uint64_t last_ = 0;
+};
+
+/// Windows on a GPU (gpu_side.h) whose rank has left while another process still had them open: CUDA must not free such memory. They go
+/// when the next one comes and nobody has them open any more, the last with the process. Thread-safe.
+class LentWindows {
+ public:
+  LentWindows() = default;
+  ~LentWindows();
+  LentWindows(const LentWindows&) = delete;
+  LentWindows& operator=(const LentWindows&) = delete;
+  /// `openers`: how many have it open.
+  void add(std::shared_ptr<void> window, const std::atomic<std::uint32_t>& openers);
+
+ private:
+  struct Window {
+    std::shared_ptr<void> memory;
+    const std::atomic<std::uint32_t>* openers;  // in a block of this host's
+  };
+  std::mutex mutex_;
+  std::vector<Window> windows_;
+};
+
 /// Memory of one host, as one of its ranks sees it.
 class HostMemory {
  public:
@@ -33,10 +71,17 @@ class HostMemory {
   virtual Memory allocate(std::int64_t bytes) = 0;
   /// Zeroed memory for a group of this many ranks, which begins with their Block. It is reused once all of them have left it.
   virtual Location allocate_block(std::int64_t bytes, int ranks) = 0;
+  /// Of ranks that are threads; null of processes.
+  virtual SharedObjects* objects() { return nullptr; }
   /// How a rank (of the whole host) is known to be gone; empty while it is alive.
   virtual std::string gone(int host_rank) = 0;
+  LentWindows& lent_windows() { return lent_windows_; }
+
+ private:
+  LentWindows lent_windows_;
 };
 
+inline constexpr std::int8_t kNoGpu = -1;
 inline constexpr std::int64_t kSmall = 512;         // bytes: up to here a collective goes through slots, in one meeting
 inline constexpr std::int64_t kWindow = 512 << 10;  // bytes of private memory that the others see at a time
 inline constexpr std::int64_t kPiece = 32 << 10;    // bytes of private memory in one piece of mail
@@ -48,11 +93,11 @@ struct alignas(64) Notice {
   Operation::Kind kind;
   DType dtype;
   ReduceOp op;
-  bool on_gpu;
+  std::int8_t gpu;  // on which the memory lies; kNoGpu: on none
   std::int32_t root;
   std::int64_t count;
   Location buffer, input;
-  const void* marks;  // of ranks that are threads, on a GPU: GpuSide::SharedMarks
+  std::uint64_t marks;  // of ranks that are threads, on a GPU: their number among the shared objects
 };
 static_assert(sizeof(Notice) == 64);
 
@@ -67,9 +112,10 @@ struct alignas(64) Seat {
   alignas(64) std::atomic<std::uint64_t> phase;  // meetings after the first of a turn
   alignas(64) Bell bells[2];                     // of the rank's callers and of its helper
   enum Presence : std::uint32_t { kHere, kLeft, kOut };
-  std::atomic<std::uint32_t> presence;  // left: closed its communicator; out: no longer accesses the block
-  std::atomic<std::uint32_t> blamed;    // 1 + the rank of the run because of which it gave up
-  gpu::Card window;                     // on its GPU; written before the notice of the first collective that needs it
+  std::atomic<std::uint32_t> presence;        // left: closed its communicator; out: no longer accesses the block
+  std::atomic<std::uint32_t> blamed;          // 1 + the rank of the run because of which it gave up
+  gpu::Card window;                           // on its GPU; written before the notice of the first collective that needs it
+  std::atomic<std::uint32_t> window_openers;  // ranks that have it open
 };
 
 struct alignas(64) Mail {
