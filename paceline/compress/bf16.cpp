@@ -9,8 +9,9 @@ namespace paceline::compress {
 
 Compressor bf16() {
   return {.linear = [](const CompressConfig&, const RangeLayout& layout, std::uint64_t) -> std::unique_ptr<Linear> {
-    return std::make_unique<HalfLinear<BFloat16>>(layout, Round::Type::bf16);
-  }};
+            return std::make_unique<HalfLinear<BFloat16>>(layout, Round::Type::bf16);
+          },
+          .rounds_to = Round::Type::bf16};
 }
 
 }  // namespace paceline::compress

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -103,12 +104,16 @@ class Linear {
   virtual std::span<float> state() { return {}; }
 };
 
-/// A row of the registry has one of the two.
+class DeviceCode;
+
+/// A row of the registry has a coder or a linear.
 struct Compressor {
   std::unique_ptr<Coder> (*coder)(const CompressConfig&) = nullptr;
   std::unique_ptr<Linear> (*linear)(const CompressConfig&, const RangeLayout&, std::uint64_t seed) = nullptr;
-  bool feedback = true;              // what compress.feedback=auto stands for
-  bool momentum_correction = false;  // dgc: the worker's momentum goes into the residual, and the optimizer has none
+  std::unique_ptr<DeviceCode> (*on_gpu)(const CompressConfig&, const RangeLayout&) = nullptr;  // of a coder with kernels (device_code.h)
+  std::optional<Round::Type> rounds_to = {};  // of a linear that rounds every value and does nothing else
+  bool feedback = true;                       // what compress.feedback=auto stands for
+  bool momentum_correction = false;           // dgc: the worker's momentum goes into the residual, and the optimizer has none
 };
 std::span<const Entry<Compressor>> compressors();
 

@@ -31,6 +31,9 @@ class Draws {
     return later;
   }
 
+  std::uint32_t start() const { return start_; }
+  std::uint32_t key() const { return key_; }
+
   /// Word `index` of the sequence: 32 bits.
   [[gnu::always_inline]] std::uint32_t word(std::uint32_t index) const { return mixed(start_ + index * kStride); }
 

@@ -9,44 +9,15 @@
 //
 // A table of what the first bits of a float become replaces arithmetic: its exponent and 8 bits of its fraction, so bins end at numbers of
 // that many bits.
-#include <array>
-
 #include "paceline/compress/block_coder.h"
 #include "paceline/compress/compressor.h"
+#include "paceline/compress/device_code.h"
+#include "paceline/compress/dynamic8_table.h"
 
 namespace paceline::compress {
 namespace {
 
-constexpr std::array<double, 7> kTenths = {1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6};
-
-/// What every byte means.
-constexpr auto kLevels = [] {
-  std::array<float, 256> levels{};
-  for (unsigned code = 1; code < 128; ++code) {
-    const int bits = std::bit_width(code) - 1;  // of the fraction; behind the leading one
-    const double bins = 1 << bits;
-    levels[code] = static_cast<float>((0.1 + 0.9 * (code - bins + 0.5) / bins) * kTenths[6 - bits]);
-    levels[128 + code] = -levels[code];
-  }
-  return levels;
-}();
-
-constexpr int kDropped = 23 - 8;                                                      // bits of a float that do not matter
-constexpr std::uint32_t kFirst = std::bit_cast<std::uint32_t>(0x1p-22f) >> kDropped;  // smaller ones become zero
-constexpr std::uint32_t kKeys = (std::bit_cast<std::uint32_t>(1.0f) >> kDropped) - kFirst + 1;
-
-/// What the first bits of a magnitude become; of negative values in the second half.
-constexpr auto kCodes = [] {
-  std::array<std::uint8_t, 2 * kKeys> codes{};
-  unsigned code = 0;
-  for (std::uint32_t key = 0; key < kKeys; ++key) {
-    const double value = std::bit_cast<float>(((kFirst + key) << kDropped) | (1u << (kDropped - 1)));
-    while (code < 127 && value - kLevels[code] > kLevels[code + 1] - value) ++code;
-    codes[key] = static_cast<std::uint8_t>(code);
-    codes[kKeys + key] = static_cast<std::uint8_t>(128 + code);
-  }
-  return codes;
-}();
+using namespace dynamic8_table;
 
 struct Dynamic8 {
   static constexpr const char* kName = "dynamic8";
@@ -84,7 +55,8 @@ struct Dynamic8 {
 }  // namespace
 
 Compressor dynamic8() {
-  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<BlockCoder<Dynamic8>>(config); }};
+  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<BlockCoder<Dynamic8>>(config); },
+          .on_gpu = dynamic8_on_gpu};
 }
 
 }  // namespace paceline::compress

@@ -10,8 +10,9 @@ namespace paceline::compress {
 
 Compressor fp16() {
   return {.linear = [](const CompressConfig&, const RangeLayout& layout, std::uint64_t) -> std::unique_ptr<Linear> {
-    return std::make_unique<HalfLinear<Float16>>(layout, Round::Type::f16);
-  }};
+            return std::make_unique<HalfLinear<Float16>>(layout, Round::Type::f16);
+          },
+          .rounds_to = Round::Type::f16};
 }
 
 }  // namespace paceline::compress

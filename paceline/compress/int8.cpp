@@ -7,6 +7,7 @@
 // of a value is below s, and its mean is zero.
 #include "paceline/compress/block_coder.h"
 #include "paceline/compress/compressor.h"
+#include "paceline/compress/device_code.h"
 
 namespace paceline::compress {
 namespace {
@@ -32,7 +33,8 @@ struct Int8 {
 }  // namespace
 
 Compressor int8() {
-  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<BlockCoder<Int8>>(config); }};
+  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<BlockCoder<Int8>>(config); },
+          .on_gpu = int8_on_gpu};
 }
 
 }  // namespace paceline::compress

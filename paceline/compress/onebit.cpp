@@ -6,6 +6,7 @@
 // Interspeech 2014 (there for each column of a matrix, here for each tensor). Of all codes by sign with two values it has the least square
 // error; without error feedback it does not converge to much. On the wire: a bit a value and 8 bytes a tensor; ratio 32.
 #include "paceline/compress/compressor.h"
+#include "paceline/compress/device_code.h"
 #include "paceline/compress/sign_coder.h"
 
 namespace paceline::compress {
@@ -27,7 +28,8 @@ struct OneBit {
 }  // namespace
 
 Compressor onebit() {
-  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<SignCoder<OneBit>>(config); }};
+  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<SignCoder<OneBit>>(config); },
+          .on_gpu = onebit_on_gpu};
 }
 
 }  // namespace paceline::compress

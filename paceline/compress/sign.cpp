@@ -7,6 +7,7 @@
 // draw, gets a sign by chance: one bit has no third value, and always the same would push all parameters one way. On the wire: a bit a
 // value and 4 bytes a tensor; ratio 32.
 #include "paceline/compress/compressor.h"
+#include "paceline/compress/device_code.h"
 #include "paceline/compress/sign_coder.h"
 
 namespace paceline::compress {
@@ -27,7 +28,8 @@ struct Sign {
 }  // namespace
 
 Compressor sign() {
-  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<SignCoder<Sign>>(config); }};
+  return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<SignCoder<Sign>>(config); },
+          .on_gpu = sign_on_gpu};
 }
 
 }  // namespace paceline::compress

@@ -10,8 +10,6 @@
 namespace paceline::compress {
 namespace {
 
-constexpr std::int64_t kBlock = 4096;  // values that are added as floats before a double takes the sum
-
 struct Collect {
   struct Arguments {
     const float* values;
@@ -20,8 +18,8 @@ struct Collect {
   };
 
   [[gnu::always_inline]] static void run(const Arguments& arguments) {
-    for (std::int64_t i = 0; i < arguments.n; i += kBlock)
-      add_block(arguments.values + i, std::min(kBlock, arguments.n - i), *arguments.result);
+    for (std::int64_t i = 0; i < arguments.n; i += kStatisticsBlock)
+      add_block(arguments.values + i, std::min(kStatisticsBlock, arguments.n - i), *arguments.result);
   }
 
  private:

@@ -13,6 +13,8 @@ struct Statistics {
   bool finite() const;         // no NaN and no infinity among them
 };
 
+inline constexpr std::int64_t kStatisticsBlock = 4096;  // values that are added as floats before a double takes the sum
+
 /// The same bits on every processor: sums run in lanes whose number does not depend on the width of vectors.
 Statistics statistics(const float* values, std::int64_t n);
 

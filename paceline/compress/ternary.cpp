@@ -10,6 +10,7 @@
 
 #include "paceline/compress/bits.h"
 #include "paceline/compress/compressor.h"
+#include "paceline/compress/device_code.h"
 #include "paceline/compress/part_coder.h"
 #include "paceline/compress/statistics.h"
 
@@ -119,6 +120,7 @@ class Ternary final : public PartCoder {
 Compressor ternary() {
   // No feedback by itself: a code's noise is larger than what it says, and residuals of it would grow from step to step.
   return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<Ternary>(config); },
+          .on_gpu = ternary_on_gpu,
           .feedback = false};
 }
 

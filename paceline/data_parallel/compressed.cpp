@@ -8,8 +8,9 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
-#include "paceline/compress/feedback.h"
+#include "paceline/compress/device_code.h"
 #include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/compressed_base.h"
 #include "paceline/data_parallel/per_worker.h"
 #include "paceline/data_parallel/residual_carryover.h"
 
@@ -18,151 +19,29 @@ namespace {
 
 using compress::RangeLayout;
 
-/// What lies in a bucket, for compressors: matrices as matrices.
-RangeLayout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
-  RangeLayout layout;
-  layout.length = bucket.count();
-  for (std::size_t i = bucket.first_entry; i < bucket.last_entry; ++i) {
-    const tensor::Entry& entry = arena.entries()[i];
-    const std::int64_t rows = entry.shape.size() >= 2 ? entry.shape[0] : 1;
-    layout.parts.push_back({entry.offset - bucket.begin, entry.count, rows, entry.count / std::max<std::int64_t>(rows, 1)});
-  }
-  return layout;
-}
-
-/// What all compressed exchanges share: the residual, into which a gradient is added and from which it is encoded.
-class Compressed : public Exchange {
- public:
-  Compressed(const ExchangeSetup& setup, const compress::Compressor& compressor)
-      : setup_(setup),
-        arena_(setup.arena),
-        feedback_(compressor, setup.compress, setup.momentum, setup.comm.size(), arena_.length()),
-        comm_(setup.comm),
-        gradients_(arena_.gradients().data_ptr<float>()),
-        residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {
-    if (feedback_.has_velocity()) momentum_ = tensor::allocate_pages(arena_.length(), arena_.gradients().options());
-  }
-
-  void prepare(const std::vector<Bucket>& buckets) override {
-    layouts_.clear();
-    for (const Bucket& bucket : buckets) layouts_.push_back(layout_of(arena_, bucket));
-  }
-
-  void begin_step(const step::Point& point) override {
-    moment_ = {.seed = setup_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
-  }
-
-  std::vector<step::NamedTensor> save() override {
-    std::vector<step::NamedTensor> state = {own_row(comm_, kResidual, residual_)};
-    if (momentum_.defined()) state.push_back(own_row(comm_, kVelocity, momentum_));
-    return state;
-  }
-
-  void load(std::span<const step::NamedTensor> state) override {
-    if (!is_optional(state, kResidual)) take_row(comm_, state, kResidual, residual_);
-    if (momentum_.defined()) take_row(comm_, state, kVelocity, momentum_);
-  }
-
- protected:
-  /// Whether `name` is absent because nobody compressed before: one worker, which has at most a residual that it has not applied yet, or
-  /// several that sent gradients as they are. This exchange's state then begins as in a new run.
-  static bool is_optional(std::span<const step::NamedTensor> state, const std::string& name) {
-    const auto residual = step::saved_shape(state, kResidual);
-    return !step::saved_shape(state, name) && (!residual || residual->at(0) == 1);
-  }
-
-  /// The bucket's residual with the gradient added: what is to be sent now.
-  float* accumulate(const Bucket& bucket) {
-    const compress::Feedback::Kept kept = kept_of(bucket);
-    feedback_.add(gradients_ + bucket.begin, kept);
-    return kept.residual;
-  }
-
-  /// Removes what was sent from the residual.
-  void forget_sent(const Bucket& bucket) { feedback_.said(kept_of(bucket)); }
-
-  compress::Moment moment(const Bucket& bucket, std::uint64_t stage) const {
-    compress::Moment made = moment_;
-    made.place = static_cast<std::uint64_t>(bucket.begin) * 2 + stage;
-    return made;
-  }
-
-  void count_bytes(const Bucket& bucket, std::int64_t sent) {
-    bytes_sent_ += sent;
-    bytes_plain_ += allreduce_bytes(bucket.count() * 4, comm_.size());
-  }
-
-  const ExchangeSetup setup_;
-  tensor::Arena& arena_;
-  compress::Feedback feedback_;
-  comm::Communicator& comm_;
-  float* gradients_;
-  at::Tensor residual_, momentum_;    // [length]
-  std::vector<RangeLayout> layouts_;  // by bucket
-  compress::Moment moment_;
-
- private:
-  compress::Feedback::Kept kept_of(const Bucket& bucket) {
-    return {.residual = residual_.data_ptr<float>() + bucket.begin,
-            .velocity = momentum_.defined() ? momentum_.data_ptr<float>() + bucket.begin : nullptr,
-            .count = bucket.count()};
-  }
-};
-
 /// Codes of which each worker decodes and encodes again a slice: traffic as that of an allreduce, in fewer bytes.
 class Dense final : public Compressed {
  public:
   Dense(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
-      : Compressed(setup, compressor),
+      : Compressed(setup, compressor, /*has_kernels=*/compressor.on_gpu != nullptr),
+        compressor_(compressor),
         coder_(std::move(coder)),
-        second_residual_(tensor::allocate_pages(arena_.length(), arena_.gradients().options())) {}
+        second_residual_(tensor::allocate_pages(arena_.length(), residual_.options())) {}
 
   void prepare(const std::vector<Bucket>& buckets) override {
     Compressed::prepare(buckets);
+    const c10::DeviceGuard guard(values_.device());
     cuts_.clear();
     for (const Bucket& bucket : buckets) {
       BucketSlices& cut = cuts_.emplace_back();
       for (int r = 0; r < comm_.size(); ++r) {
         const schedule::Range range = schedule::part(bucket.count(), comm_.size(), r);
-        const RangeLayout slice = layouts_[bucket.index].slice(range.begin, range.end);
-        cut.slices.push_back({slice, bucket.begin + range.begin, coder_->bound(slice)});
-        cut.room = std::max(cut.room, cut.slices.back().bytes);
+        const RangeLayout layout = layouts_[bucket.index].slice(range.begin, range.end);
+        Slice& slice = cut.slices.emplace_back(layout, bucket.begin + range.begin, coder_->bound(layout));
+        if (values_.is_cuda()) slice.on_gpu = compressor_.on_gpu(setup_.compress, layout);
+        cut.room = std::max(cut.room, slice.bytes);
       }
     }
-  }
-
-  void average(const Bucket& bucket) override {
-    const auto& cut = cuts_[bucket.index];
-    const auto& slices = cut.slices;
-    const std::int64_t room = cut.room;
-    codes_.resize(slices.size() * static_cast<std::size_t>(room)), arrived_.resize(codes_.size());
-    const auto code_at = [room](std::vector<std::byte>& codes, std::size_t r, const Slice& slice) {
-      return std::span(codes).subspan(r * static_cast<std::size_t>(room), static_cast<std::size_t>(slice.bytes));
-    };
-    const auto encode = [&](std::size_t r, float* values, std::uint64_t stage) {
-      const std::int64_t bytes = coder_->encode(slices[r].layout, values, moment(bucket, stage), code_at(codes_, r, slices[r]).data());
-      ensure(bytes == slices[r].bytes, "the codes of a dense coder are as long as it says");
-    };
-
-    float* values = accumulate(bucket);
-    for (std::size_t r = 0; r < slices.size(); ++r) encode(r, values + (slices[r].begin - bucket.begin), 0);
-    forget_sent(bucket);
-    comm_.run(comm::all_to_all(codes_, arrived_));
-
-    // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
-    const auto rank = static_cast<std::size_t>(comm_.rank());
-    const Slice& mine = slices[rank];
-    float* mean = second_residual_.data_ptr<float>() + mine.begin;
-    if (!feedback_.keeps()) std::memset(mean, 0, static_cast<std::size_t>(mine.layout.length) * sizeof(float));
-    for (std::size_t r = 0; r < slices.size(); ++r)
-      coder_->decode_add(mine.layout, code_at(arrived_, r, mine), 1.0F / static_cast<float>(slices.size()), mean);
-    encode(rank, mean, 1);
-    comm_.run(comm::all_gather(codes_));
-
-    std::memset(gradients_ + bucket.begin, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
-    for (std::size_t r = 0; r < slices.size(); ++r)
-      coder_->decode_add(slices[r].layout, code_at(codes_, r, slices[r]), 1, gradients_ + slices[r].begin);
-    count_bytes(bucket, 2 * room * (comm_.size() - 1));
   }
 
   std::vector<step::NamedTensor> save() override {
@@ -188,27 +67,71 @@ class Dense final : public Compressed {
  private:
   /// What one worker decodes and encodes again.
   struct Slice {
+    Slice(RangeLayout what, std::int64_t where, std::int64_t size) : layout(std::move(what)), begin(where), bytes(size) {}
     RangeLayout layout;
-    std::int64_t begin = 0, bytes = 0;  // in the arena; of its code
+    std::int64_t begin, bytes;                     // in the arena; of its code
+    std::unique_ptr<compress::DeviceCode> on_gpu;  // where values lie there
   };
   struct BucketSlices {
     std::vector<Slice> slices;  // by worker
     std::int64_t room = 0;      // bytes of the longest code
   };
 
+  void exchange(const Bucket& bucket) override {
+    const auto& slices = cuts_[bucket.index].slices;
+    const std::int64_t room = cuts_[bucket.index].room, size = room * std::ssize(slices);
+    if (!codes_.defined() || codes_.numel() != size)
+      codes_ = at::zeros({size}, residual_.options().dtype(at::kByte)), arrived_ = at::zeros_like(codes_);
+    const auto code_at = [room](const at::Tensor& codes, std::size_t r) {
+      return static_cast<std::byte*>(codes.data_ptr()) + static_cast<std::int64_t>(r) * room;
+    };
+
+    float* values = accumulate(bucket);
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      encode(slices[r], values + (slices[r].begin - bucket.begin), moment(bucket, 0), code_at(codes_, r));
+    forget_sent(bucket);
+    comm_.run(comm::all_to_all(codes_, arrived_));
+
+    // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
+    const auto rank = static_cast<std::size_t>(comm_.rank());
+    const Slice& mine = slices[rank];
+    const at::Tensor mean = second_residual_.narrow(0, mine.begin, mine.layout.length);
+    if (!feedback_.keeps()) fill_with_zeros(mean);
+    for (std::size_t r = 0; r < slices.size(); ++r)
+      decode_add(mine, code_at(arrived_, r), 1.0F / static_cast<float>(slices.size()), mean.data_ptr<float>());
+    encode(mine, mean.data_ptr<float>(), moment(bucket, 1), code_at(codes_, rank));
+    comm_.run(comm::all_gather(codes_));
+
+    fill_with_zeros(values_.narrow(0, bucket.begin, bucket.count()));
+    for (std::size_t r = 0; r < slices.size(); ++r) decode_add(slices[r], code_at(codes_, r), 1, gradients() + slices[r].begin);
+    count_bytes(bucket, 2 * room * (comm_.size() - 1));
+  }
+
+  void encode(const Slice& slice, float* values, const compress::Moment& moment, std::byte* code) {
+    if (slice.on_gpu) return slice.on_gpu->encode(values, moment, code, stream());
+    const std::int64_t bytes = coder_->encode(slice.layout, values, moment, code);
+    ensure(bytes == slice.bytes, "the codes of a dense coder are as long as it says");
+  }
+  void decode_add(const Slice& slice, const std::byte* code, float weight, float* sum) const {
+    if (slice.on_gpu) return slice.on_gpu->decode_add(code, weight, sum, stream());
+    coder_->decode_add(slice.layout, {code, static_cast<std::size_t>(slice.bytes)}, weight, sum);
+  }
+
+  const compress::Compressor& compressor_;
   std::unique_ptr<compress::Coder> coder_;
   std::vector<BucketSlices> cuts_;  // by bucket
   at::Tensor second_residual_;      // [length]
-  std::vector<std::byte> codes_, arrived_;
+  at::Tensor codes_, arrived_;      // [workers × room] bytes
 };
 
 /// Codes that everybody gets whole.
 class Sparse final : public Compressed {
  public:
   Sparse(const ExchangeSetup& setup, const compress::Compressor& compressor, std::unique_ptr<compress::Coder> coder)
-      : Compressed(setup, compressor), coder_(std::move(coder)) {}
+      : Compressed(setup, compressor, /*has_kernels=*/false), coder_(std::move(coder)) {}
 
-  void average(const Bucket& bucket) override {
+ private:
+  void exchange(const Bucket& bucket) override {
     const int workers = comm_.size(), rank = comm_.rank();
     const RangeLayout& layout = layouts_[bucket.index];
     code_.resize(static_cast<std::size_t>(coder_->bound(layout)));
@@ -223,7 +146,7 @@ class Sparse final : public Compressed {
     std::memcpy(codes_.data() + room * rank, code_.data(), static_cast<std::size_t>(size));
     comm_.run(comm::all_gather(codes_));
 
-    float* gradient = gradients_ + bucket.begin;
+    float* gradient = gradients() + bucket.begin;
     std::memset(gradient, 0, static_cast<std::size_t>(bucket.count()) * sizeof(float));
     for (int r = 0; r < workers; ++r) {
       const auto code =
@@ -233,7 +156,6 @@ class Sparse final : public Compressed {
     count_bytes(bucket, (room + 8) * (workers - 1));
   }
 
- private:
   std::unique_ptr<compress::Coder> coder_;
   std::vector<std::byte> code_, codes_;
 };
@@ -241,7 +163,8 @@ class Sparse final : public Compressed {
 /// Numbers that can be averaged as they are.
 class Averaged final : public Compressed {
  public:
-  Averaged(const ExchangeSetup& setup, const compress::Compressor& compressor) : Compressed(setup, compressor), compressor_(compressor) {}
+  Averaged(const ExchangeSetup& setup, const compress::Compressor& compressor)
+      : Compressed(setup, compressor, /*has_kernels=*/false), compressor_(compressor) {}
 
   void prepare(const std::vector<Bucket>& buckets) override {
     Compressed::prepare(buckets);
@@ -252,24 +175,6 @@ class Averaged final : public Compressed {
     begins_ = begins;
     parts_.clear();
     for (const RangeLayout& layout : layouts_) parts_.push_back(compressor_.linear(setup_.compress, layout, setup_.seed));
-  }
-
-  void average(const Bucket& bucket) override {
-    compress::Linear& linear = *parts_[bucket.index];
-    float* values = accumulate(bucket);
-    std::int64_t sent = 0;
-    for (int i = 0; i < linear.rounds(); ++i) {
-      const compress::Round round = linear.round(i, values);
-      const comm::DType type = round.type == compress::Round::Type::f32   ? comm::DType::f32
-                               : round.type == compress::Round::Type::f16 ? comm::DType::f16
-                                                                          : comm::DType::bf16;
-      const comm::Buffer buffer(round.data, round.count, type);
-      comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
-      sent += allreduce_bytes(buffer.bytes(), comm_.size());
-    }
-    linear.finish(values, gradients_ + bucket.begin);
-    forget_sent(bucket);
-    count_bytes(bucket, sent);
   }
 
   std::vector<step::NamedTensor> save() override {
@@ -299,17 +204,56 @@ class Averaged final : public Compressed {
   }
 
  private:
+  void exchange(const Bucket& bucket) override {
+    compress::Linear& linear = *parts_[bucket.index];
+    float* values = accumulate(bucket);
+    std::int64_t sent = 0;
+    for (int i = 0; i < linear.rounds(); ++i) {
+      const compress::Round round = linear.round(i, values);
+      const comm::DType type = round.type == compress::Round::Type::f32   ? comm::DType::f32
+                               : round.type == compress::Round::Type::f16 ? comm::DType::f16
+                                                                          : comm::DType::bf16;
+      const comm::Buffer buffer(round.data, round.count, type);
+      comm_.run(comm::allreduce(buffer, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
+      sent += allreduce_bytes(buffer.bytes(), comm_.size());
+    }
+    linear.finish(values, gradients() + bucket.begin);
+    forget_sent(bucket);
+    count_bytes(bucket, sent);
+  }
+
   static constexpr const char* kFactors = "compress.factors";
   const compress::Compressor& compressor_;
   std::vector<std::unique_ptr<compress::Linear>> parts_;  // by bucket
   std::vector<std::int64_t> begins_;
 };
 
+/// fp16 and bf16 on a GPU, whose types these are.
+class RoundedOnGpu final : public Compressed {
+ public:
+  RoundedOnGpu(const ExchangeSetup& setup, const compress::Compressor& compressor)
+      : Compressed(setup, compressor, /*has_kernels=*/true),
+        type_(compressor.rounds_to == compress::Round::Type::f16 ? at::kHalf : at::kBFloat16) {}
+
+ private:
+  void exchange(const Bucket& bucket) override {
+    accumulate(bucket);
+    const at::Tensor values = residual_.narrow(0, bucket.begin, bucket.count());
+    const at::Tensor sent = values.to(type_);
+    comm_.run(comm::allreduce(sent, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
+    values.sub_(values.to(type_));  // what was sent; the mean has since taken its place
+    values_.narrow(0, bucket.begin, bucket.count()).copy_(sent);
+    forget_sent(bucket);
+    count_bytes(bucket, allreduce_bytes(static_cast<std::int64_t>(sent.nbytes()), comm_.size()));
+  }
+
+  at::ScalarType type_;
+};
+
 }  // namespace
 
 void check_compressible(const ExchangeSetup& setup) {
   const at::Tensor& gradients = setup.arena.gradients();
-  if (gradients.is_cuda()) throw ConfigError("compressors work in host memory; use comm.compression=none on a GPU, or train.device=cpu");
   if (gradients.scalar_type() != at::kFloat)
     throw ConfigError(
         fmt::format("compression '{}' takes gradients in Float, and these are in {}; call module->to(torch::kFloat) first, or "
@@ -320,6 +264,7 @@ void check_compressible(const ExchangeSetup& setup) {
 std::unique_ptr<Exchange> make_compressed(const ExchangeSetup& setup) {
   const auto& row = find(compress::compressors(), "compression", setup.compression);
   check_compressible(setup);
+  if (row.make.rounds_to && setup.arena.gradients().is_cuda()) return std::make_unique<RoundedOnGpu>(setup, row.make);
   if (row.make.linear) return std::make_unique<Averaged>(setup, row.make);
   auto coder = row.make.coder(setup.compress);
   if (coder->traffic() == compress::Coder::Traffic::dense) return std::make_unique<Dense>(setup, row.make, std::move(coder));

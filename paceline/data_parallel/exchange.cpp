@@ -40,12 +40,13 @@ class MomentumAlone final : public Exchange {
   explicit MomentumAlone(const ExchangeSetup& setup, const compress::Compressor& compressor)
       : gradients_(setup.arena.gradients()),
         feedback_(compressor, setup.compress, setup.momentum, 1, setup.arena.length()),
-        velocity_(at::zeros_like(gradients_)) {}
+        velocity_(at::zeros(gradients_.sizes(), at::TensorOptions().dtype(gradients_.dtype()))) {}
 
   void average(const Bucket& bucket) override {
     at::Tensor gradient = gradients_.narrow(0, bucket.begin, bucket.count());
-    at::Tensor said = at::zeros_like(gradient);
-    feedback_.add(gradient.data_ptr<float>(),
+    const at::Tensor on_host = gradient.cpu();
+    at::Tensor said = at::zeros_like(on_host);
+    feedback_.add(on_host.data_ptr<float>(),
                   {.residual = said.data_ptr<float>(), .velocity = velocity_.data_ptr<float>() + bucket.begin, .count = bucket.count()});
     gradient.copy_(said);
   }
@@ -53,7 +54,7 @@ class MomentumAlone final : public Exchange {
  private:
   at::Tensor gradients_;
   compress::Feedback feedback_;
-  at::Tensor velocity_;  // [length]
+  at::Tensor velocity_;  // [length], in host memory
 };
 
 /// One worker where several would compress.

@@ -53,6 +53,16 @@ class SharedGpu(CliTest):
                 processes = self.launched(*words)
                 self.assertEqual(processes["state_hash"], threads["state_hash"])
 
+    def test_compressed_gradients(self):
+        """Kernels and the way through the host: processes have the bits of threads, and the loss is that of a CPU, whose codes these are."""
+        for compression in ["fp16", "bf16", "int8", "dynamic8", "onebit", "sign", "ternary", "threshold", "topk", "dgc", "powersgd"]:
+            with self.subTest(compression=compression):
+                words = ["strategy.name=allreduce", f"comm.compression={compression}"]
+                threads = self.json_of("train", *ON_GPU, *words, "--workers", str(self.ranks), "--quiet")
+                self.assertEqual(self.launched(*words)["state_hash"], threads["state_hash"])
+                on_cpu = self.json_of("train", *ON_GPU, "train.device=cpu", *words, "--workers", str(self.ranks), "--quiet")
+                self.assertAlmostEqual(threads["test_loss"], on_cpu["test_loss"], delta=0.02 * on_cpu["test_loss"])
+
     def test_gradients_under_way_are_resumed(self):
         words = ["strategy.name=stale_sync", "strategy.staleness=2"]
         through = self.launched(*words, "train.name=through")

@@ -1,0 +1,116 @@
+#include "paceline/data_parallel/compressed_base.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "paceline/data_parallel/buffer.h"
+#include "paceline/data_parallel/per_worker.h"
+#include "paceline/data_parallel/residual_carryover.h"
+#include "paceline/tensor/recorded.h"
+
+namespace paceline::data_parallel {
+namespace {
+
+/// What lies in a bucket, for compressors: matrices as matrices.
+compress::RangeLayout layout_of(const tensor::Arena& arena, const Bucket& bucket) {
+  compress::RangeLayout layout;
+  layout.length = bucket.count();
+  for (std::size_t i = bucket.first_entry; i < bucket.last_entry; ++i) {
+    const tensor::Entry& entry = arena.entries()[i];
+    const std::int64_t rows = entry.shape.size() >= 2 ? entry.shape[0] : 1;
+    layout.parts.push_back({entry.offset - bucket.begin, entry.count, rows, entry.count / std::max<std::int64_t>(rows, 1)});
+  }
+  return layout;
+}
+
+/// Where gradients are compressed.
+at::Tensor place_of(const at::Tensor& gradients, bool has_kernels) {
+  if (gradients.is_cpu() || has_kernels) return gradients;
+  return at::zeros(gradients.sizes(), at::TensorOptions().dtype(gradients.dtype()).pinned_memory(true));
+}
+
+}  // namespace
+
+Compressed::Compressed(const ExchangeSetup& setup, const compress::Compressor& compressor, bool has_kernels)
+    : setup_(setup),
+      arena_(setup.arena),
+      feedback_(compressor, setup.compress, setup.momentum, setup.comm.size(), arena_.length()),
+      comm_(setup.comm),
+      values_(place_of(arena_.gradients(), has_kernels)),
+      residual_(tensor::allocate_pages(arena_.length(), at::TensorOptions().dtype(values_.dtype()).device(values_.device()))) {
+  if (feedback_.has_velocity()) momentum_ = tensor::allocate_pages(arena_.length(), residual_.options());
+}
+
+void Compressed::prepare(const std::vector<Bucket>& buckets) {
+  layouts_.clear();
+  for (const Bucket& bucket : buckets) layouts_.push_back(layout_of(arena_, bucket));
+}
+
+void Compressed::begin_step(const step::Point& point) {
+  moment_ = {.seed = setup_.seed, .rank = comm_.rank(), .step = point.step, .epoch = point.epoch};
+}
+
+void Compressed::average(const Bucket& bucket) {
+  if (!by_way_of_host()) return exchange(bucket);
+  at::Tensor on_host = values_.narrow(0, bucket.begin, bucket.count()), on_gpu = arena_.gradients().narrow(0, bucket.begin, bucket.count());
+  on_host.copy_(on_gpu);
+  exchange(bucket);
+  on_gpu.copy_(on_host);
+}
+
+std::vector<step::NamedTensor> Compressed::save() {
+  std::vector<step::NamedTensor> state = {own_row(comm_, kResidual, residual_)};
+  if (momentum_.defined()) state.push_back(own_row(comm_, kVelocity, momentum_));
+  return state;
+}
+
+void Compressed::load(std::span<const step::NamedTensor> state) {
+  if (!is_optional(state, kResidual)) take_row(comm_, state, kResidual, residual_);
+  if (momentum_.defined()) take_row(comm_, state, kVelocity, momentum_);
+}
+
+bool Compressed::is_optional(std::span<const step::NamedTensor> state, const std::string& name) {
+  const auto residual = step::saved_shape(state, kResidual);
+  return !step::saved_shape(state, name) && (!residual || residual->at(0) == 1);
+}
+
+float* Compressed::accumulate(const Bucket& bucket) {
+  const compress::Feedback::Kept kept = kept_of(bucket);
+  if (values_.is_cpu()) feedback_.add(gradients() + bucket.begin, kept);
+  else
+    residual_.narrow(0, bucket.begin, bucket.count()).add_(values_.narrow(0, bucket.begin, bucket.count()));  // nobody has a velocity there
+  return kept.residual;
+}
+
+void Compressed::forget_sent(const Bucket& bucket) {
+  if (values_.is_cpu()) feedback_.said(kept_of(bucket));
+  else if (!feedback_.keeps()) residual_.narrow(0, bucket.begin, bucket.count()).zero_();
+}
+
+compress::Moment Compressed::moment(const Bucket& bucket, std::uint64_t stage) const {
+  compress::Moment made = moment_;
+  made.place = static_cast<std::uint64_t>(bucket.begin) * 2 + stage;
+  return made;
+}
+
+void Compressed::count_bytes(const Bucket& bucket, std::int64_t sent) {
+  bytes_sent_ += sent;
+  bytes_plain_ += allreduce_bytes(bucket.count() * 4, comm_.size());
+}
+
+void* Compressed::stream() const { return tensor::current_stream(values_.device()); }
+
+void Compressed::fill_with_zeros(const at::Tensor& values) {
+  if (values.is_cpu()) std::memset(values.data_ptr(), 0, values.nbytes());
+  else values.zero_();
+}
+
+compress::Feedback::Kept Compressed::kept_of(const Bucket& bucket) const {
+  return {.residual = residual_.data_ptr<float>() + bucket.begin,
+          .velocity = momentum_.defined() ? momentum_.data_ptr<float>() + bucket.begin : nullptr,
+          .count = bucket.count()};
+}
+
+}  // namespace paceline::data_parallel
