@@ -53,4 +53,11 @@ nlohmann::json run_peer(const std::string& python, const std::string& script, co
   return nlohmann::json::parse(peer.out);
 }
 
+nlohmann::json run_peer_with(const std::string& python, const std::string& script,
+                             std::initializer_list<std::pair<const char*, std::int64_t>> numbers) {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : numbers) words.insert(words.end(), {fmt::format("--{}", name), std::to_string(value)});
+  return run_peer(python, script, words);
+}
+
 }  // namespace paceline::bench

@@ -161,25 +161,17 @@ Stages measure(const Size& size, std::int64_t batch, int rounds, int workers) {
 
 /// PyTorch's counterparts, whose plain one is its DistributedDataParallel; a row with the reason for what its version cannot do.
 void add_peers(std::vector<Row>& rows, const std::string& python, const Size& size, std::int64_t batch, int rounds, int workers) {
-  struct Peer {
-    const char *mode, *name;
-    int stage;
-  };
-  constexpr Peer kPeers[] = {{"ddp", "DistributedDataParallel", 0},
-                             {"zero_redundancy_optimizer", "ZeroRedundancyOptimizer", 1},
-                             {"fsdp", "FullyShardedDataParallel", 3}};
-  std::vector<std::string> words;
-  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, std::int64_t>>{{"workers", workers},
-                                                                                               {"layers", size.layers},
-                                                                                               {"width", size.width},
-                                                                                               {"vocabulary", kVocabulary},
-                                                                                               {"positions", kPositions},
-                                                                                               {"batch", batch},
-                                                                                               {"steps", kSteps},
-                                                                                               {"rounds", rounds}})
-    words.insert(words.end(), {fmt::format("--{}", name), std::to_string(value)});
-  const nlohmann::json modes = run_peer(python, "pytorch_zero.py", words).at("modes");
-  for (const Peer& peer : kPeers) {
+  const nlohmann::json modes = run_peer_with(python, "pytorch_zero.py",
+                                             {{"workers", workers},
+                                              {"layers", size.layers},
+                                              {"width", size.width},
+                                              {"vocabulary", kVocabulary},
+                                              {"positions", kPositions},
+                                              {"batch", batch},
+                                              {"steps", kSteps},
+                                              {"rounds", rounds}})
+                                   .at("modes");
+  for (const ZeroPeer& peer : kZeroPeers) {
     const nlohmann::json& found = modes.at(peer.mode);
     Row row = {{"workers", workers}, {"stage", peer.stage}, {"peer", peer.name}};
     if (found.contains("reason")) {
