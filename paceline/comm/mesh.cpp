@@ -1,10 +1,12 @@
 #include "paceline/comm/mesh.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -82,11 +84,14 @@ MeshSizes parse_mesh(std::string_view text) {
     throw ConfigError(
         fmt::format("'{}' in the mesh '{}' is not an axis with its size; write data=2,pipeline=2,tensor=2 (0: the rest)", part, text));
   };
+  std::array<bool, std::size(kAxes)> given{};
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string_view part = text.substr(begin, end - begin), name = part.substr(0, part.find('='));
     const auto* const axis = std::ranges::find_if(kAxes, [&](Axis each) { return name_of(each) == name; });
     if (axis == std::end(kAxes) || name.size() == part.size()) refuse(part);
+    if (std::exchange(given.at(static_cast<std::size_t>(axis - std::begin(kAxes))), true))
+      throw ConfigError(fmt::format("the mesh '{}' gives the size of '{}' twice; write each axis once, as in data=2,tensor=2", text, name));
     const std::string_view number = part.substr(name.size() + 1);
     int& size = size_on(sizes, *axis);
     const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), size);

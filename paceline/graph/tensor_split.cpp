@@ -164,7 +164,7 @@ std::string reason_against(const Graph& graph, int parts, bool sequence) {
   return 2 * split < wanted ? real.undivided() : std::string();
 }
 
-/// " The nearest that work: …", or nothing.
+/// The settings that come nearest and work.
 std::string nearest(const Graph& graph, int parts, bool sequence) {
   std::vector<std::string> near;
   for (int below = parts - 1; below > 1 && near.empty(); --below)
@@ -172,7 +172,8 @@ std::string nearest(const Graph& graph, int parts, bool sequence) {
   const std::size_t found = near.size();
   for (int above = parts + 1; above <= 2 * parts && near.size() == found; ++above)
     if (reason_against(graph, above, sequence).empty()) near.push_back(fmt::format("parallel.tensor={}", above));
-  if (near.empty()) near.emplace_back("parallel.tensor=1");
+  if (sequence && reason_against(graph, parts, false).empty()) near.emplace_back("parallel.sequence=false");
+  if (near.empty()) near.emplace_back(sequence ? "parallel.tensor=1 parallel.sequence=false" : "parallel.tensor=1");
   return fmt::format("{}", fmt::join(near, " or "));
 }
 

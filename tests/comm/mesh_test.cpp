@@ -149,7 +149,8 @@ TEST(Mesh, IsReadFromText) {
   EXPECT_EQ(parse_mesh("data=2,pipeline=3,tensor=4"), (MeshSizes{2, 3, 4}));
   EXPECT_EQ(parse_mesh("tensor=2"), (MeshSizes{.tensor = 2}));
   EXPECT_EQ(parse_mesh("pipeline=0,data=1"), (MeshSizes{.data = 1, .pipeline = 0}));
-  for (const std::string text : {"", "tensor", "tensor=", "tensor=x", "tensor=2x", "tensor=-1", "rows=2", "data=2,", "data=99999999999"})
+  for (const std::string text :
+       {"", "tensor", "tensor=", "tensor=x", "tensor=2x", "tensor=-1", "rows=2", "data=2,", "data=99999999999", "data=2,tensor=2,data=2"})
     EXPECT_THAT(message_of<ConfigError>([&] { parse_mesh(text); }), AllOf(HasSubstr("'" + text + "'"), HasSubstr("data=2"))) << text;
 }
 

@@ -171,7 +171,9 @@ TEST(TensorSplit, RefusesWhatRanksCannotShareAndNamesTheNearest) {
   EXPECT_THAT(message_of<ConfigError>([] { tensor_split(network("mlp", [](ModelConfig& config) { config.hidden = {}; }), 2); }),
               HasSubstr("parallel.tensor=1"));
   EXPECT_THAT(message_of<ConfigError>([] { tensor_split(network("gpt", [](ModelConfig& config) { config.input = {9}; }), 2, true); }),
-              testing::AllOf(HasSubstr("9 positions"), HasSubstr("parallel.tensor=3")));
+              testing::AllOf(HasSubstr("9 positions"), HasSubstr("parallel.tensor=3"), HasSubstr("parallel.sequence=false")));
+  EXPECT_THAT(message_of<ConfigError>([] { tensor_split(network("gpt", [](ModelConfig& config) { config.input = {7}; }), 2, true); }),
+              testing::AllOf(HasSubstr("7 positions"), HasSubstr("choose parallel.sequence=false")));
 }
 
 TEST(TensorSplit, OneRankHoldsTheWholeNetwork) {
