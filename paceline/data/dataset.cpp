@@ -1,5 +1,6 @@
 #include "paceline/data/dataset.h"
 
+#include "paceline/data/held_out.h"
 #include "paceline/data/tokenizer.h"
 
 namespace paceline::data {
@@ -27,6 +28,10 @@ void DataConfig::describe(Section& section) {
   section.field("train_samples", train_samples, "use the first so many training samples (shapes, random: make so many); 0: all")
       .at_least(0);
   section.field("test_samples", test_samples, "use the first so many test samples (shapes, random: make so many); 0: all").at_least(0);
+  section
+      .field("held_out", held_out,
+             "train without the last so many training samples, and evaluate on them instead of the test data; to choose settings by")
+      .at_least(0);
   section.field("uneven", uneven, "a batch that the workers cannot share evenly: refuse it, weight the shares, or repeat samples")
       .one_of({"refuse", "weight", "pad"});
   section.field("drop_last", drop_last, "leave out the ragged last batch of a training epoch; false: every sample once an epoch");
@@ -44,7 +49,9 @@ std::unique_ptr<const Tokenizer> Dataset::tokenizer() const { return nullptr; }
 AugmentPlan Dataset::plan(std::int64_t, RandomStream*) const { throw InternalError("only a dataset with pixels() has plans"); }
 
 std::unique_ptr<Dataset> make_dataset(const DataConfig& config, Split split, std::uint64_t seed) {
-  return find(datasets(), "dataset", config.name).make(config, split, seed);
+  const MakeDataset make = find(datasets(), "dataset", config.name).make;
+  if (config.held_out == 0) return make(config, split, seed);
+  return part_of(make(config, Split::train, seed), config.held_out, split);
 }
 
 }  // namespace paceline::data

@@ -37,10 +37,11 @@ struct DataConfig {
   std::int64_t prefetch = 4;       // batches prepared ahead
   std::int64_t train_samples = 0;  // 0: all; otherwise only the first so many (shapes, random: how many to make)
   std::int64_t test_samples = 0;
-  bool drop_last = true;                          // leave out the ragged last batch of a training epoch
-  std::string uneven = "refuse";                  // refuse, weight, pad: a batch that the workers cannot share evenly
-  std::string residency = "auto";                 // host, device, auto: keep the whole set on the GPU where it fits
-  std::int64_t image_size = 224;                  // image folders: side of the picture that the network gets
+  std::int64_t held_out = 0;       // of the training samples, the last: not trained on, and tested on in place of the test set
+  bool drop_last = true;           // leave out the ragged last batch of a training epoch
+  std::string uneven = "refuse";   // refuse, weight, pad: a batch that the workers cannot share evenly
+  std::string residency = "auto";  // host, device, auto: keep the whole set on the GPU where it fits
+  std::int64_t image_size = 224;   // image folders: side of the picture that the network gets
   std::vector<std::int64_t> shape = {3, 32, 32};  // shapes, random: of one sample
   std::int64_t classes = 10;                      // shapes, random
   std::int64_t context = 128;                     // text, tokens: characters or tokens per sample

@@ -95,6 +95,9 @@ Datasets make_datasets(const Recipe& recipe, const Workload& workload) {
   if (!workload.training != !workload.test)
     throw ConfigError(fmt::format("the workload has a {} dataset and no {} one; give both", workload.training ? "training" : "test",
                                   workload.training ? "test" : "training"));
+  if (workload.training && recipe.data.held_out > 0)
+    throw ConfigError(fmt::format("data.held_out={} divides datasets that Paceline reads, and this program has its own; leave it out",
+                                  recipe.data.held_out));
   if (workload.training) return {workload.training, workload.test};
   const auto seed = static_cast<std::uint64_t>(recipe.train.seed);
   return {data::make_dataset(recipe.data, data::Split::train, seed), data::make_dataset(recipe.data, data::Split::test, seed)};

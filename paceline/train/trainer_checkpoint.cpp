@@ -38,6 +38,7 @@ void Trainer::check_data(const Checkpoint& checkpoint, const std::string& source
   };
   check("data.name", saved.data.name, recipe_.data.name);
   check("data.train_samples", saved.data.train_samples, recipe_.data.train_samples);
+  check("data.held_out", saved.data.held_out, recipe_.data.held_out);
   check("train.seed", saved.train.seed, recipe_.train.seed);
   const auto samples = [&](const Recipe& recipe) { return minibatch_of(recipe, datasets_->training->size(), place.epoch); };
   const auto batches = [&](const Recipe& recipe) {
