@@ -16,7 +16,10 @@ void check_timing(const ps::TimingConfig& timing, const std::string& executor, s
     throw ConfigError(
         fmt::format("timing.{} is for the virtual clock, and ps.executor={} sends real messages; use ps.executor=virtual, or "
                     "timing.slow_workers, which slows real workers down too",
-                    timing.slow_links.empty() ? "network_distribution" : "slow_links", executor));
+                    !timing.transfers           ? "transfers"
+                    : timing.slow_links.empty() ? "network_distribution"
+                                                : "slow_links",
+                    executor));
   if (timing.record.empty()) return;
   if (executor != "threads" && executor != "auto")
     throw ConfigError(fmt::format(

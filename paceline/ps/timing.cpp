@@ -76,9 +76,11 @@ double factor_of(const TimingConfig& config, int workers, int worker) {
   return (is_among(config.slow_workers, number) ? config.slow_factor : 1) * (1 + config.spread * place);
 }
 
-/// The first draw of an iteration's stream.
+/// The first draws of an iteration's stream.
 double pause_ms_of(const TimingConfig& config, RandomStream& stream) {
-  return stream.uniform_double() < config.pause_probability ? config.pause_ms : 0;
+  const bool pauses = stream.uniform_double() < config.pause_probability;
+  const double length = config.pause_distribution == "exponential" ? -std::log(1 - stream.uniform_double()) : 1;
+  return pauses ? config.pause_ms * length : 0;
 }
 
 RandomStream stream_of(std::uint64_t seed, int worker, std::int64_t iteration) {
@@ -100,7 +102,7 @@ class Drawn final : public Timing {
     const Form form{config_.shape, config_.tail}, network_form{config_.network_shape, config_.network_tail};
     const double compute_ms = config_.compute_ms * share_(form, stream) * factor_of(config_, workers_, worker) + pause_ms;
     const Nanoseconds compute = from_ms(compute_ms), forward = from_ms(config_.forward_share * compute_ms);
-    const double link = is_among(config_.slow_links, worker % workers_) ? config_.slow_link_factor : 1;
+    const double link = !config_.transfers ? 0 : is_among(config_.slow_links, worker % workers_) ? config_.slow_link_factor : 1;
     const auto message = [&](double mean_ms) { return from_ms(mean_ms * link * network_share_(network_form, stream)); };
     const double transfer_ms = config_.latency_ms + static_cast<double>(bytes) / (config_.bandwidth_mb_per_s * 1e3);
     const Nanoseconds pull = message(transfer_ms), report = message(config_.latency_ms), push = message(transfer_ms);
@@ -138,6 +140,7 @@ void TimingConfig::describe(Section& section) {
   section.field("network_tail", network_tail, "exponential_tail: as tail, of a message's time").at_least(0).at_most(1);
   section.field("slow_links", slow_links, "virtual: numbers of the workers whose messages are slow").at_least(0);
   section.field("slow_link_factor", slow_link_factor, "how many times as long the messages over a slow link take").at_least(1);
+  section.field("transfers", transfers, "virtual: false: messages take no time, as where a single worker has the parameters itself");
   section.field("trace", trace, "durations, trace: the file of an earlier run");
   section.field("record", record, "executor threads: write the run to this file, for distribution=durations and trace");
   section.field("slow_workers", slow_workers, "numbers of the workers that are slow").at_least(0);
@@ -146,7 +149,9 @@ void TimingConfig::describe(Section& section) {
   section.field("pause_probability", pause_probability, "of an iteration: that its worker stands still for pause_ms")
       .at_least(0)
       .at_most(1);
-  section.field("pause_ms", pause_ms, "length of a pause").at_least(0);
+  section.field("pause_ms", pause_ms, "mean length of a pause").at_least(0);
+  section.field("pause_distribution", pause_distribution, "whether pauses are all as long, or exponentially distributed")
+      .one_of({"constant", "exponential"});
 }
 
 void validate(const TimingConfig& config, int workers) {
@@ -163,14 +168,13 @@ void validate(const TimingConfig& config, int workers) {
         throw ConfigError(fmt::format("timing.{}: there is no worker {}; the {} of this run count from 0", key, number, workers));
   };
   check("slow_workers", config.slow_workers), check("slow_links", config.slow_links);
-  if (config.distribution != "trace" && config.distribution != "durations") return;
+  if (!config.recorded()) return;
   if (config.trace.empty())
     throw ConfigError(fmt::format("timing.distribution={} needs the file of an earlier run: set timing.trace", config.distribution));
   if (!config.slow_workers.empty() || config.spread > 0 || config.pause_probability > 0 || config.varies_network())
     throw ConfigError(
-        fmt::format("timing.distribution={} replays a run as it was: leave slow_workers, spread, pause_probability, slow_links and "
-                    "network_distribution "
-                    "out, or choose another distribution",
+        fmt::format("timing.distribution={} replays a run as it was: leave slow_workers, spread, pause_probability, slow_links, "
+                    "network_distribution and transfers out, or choose another distribution",
                     config.distribution));
 }
 

@@ -33,17 +33,21 @@ struct TimingConfig {
   double network_tail = 0.2;                      // exponential_tail
   std::vector<std::int64_t> slow_links = {};      // the messages of these workers …
   double slow_link_factor = 1;                    // … take so many times as long
+  bool transfers = true;                          // false: messages take no time, as where a single worker has the parameters itself
   std::string trace = {};                         // durations, trace: the file that an earlier run recorded
   std::string record = {};                        // threads: write such a file
   std::vector<std::int64_t> slow_workers = {};    // these …
   double slow_factor = 1;                         // … take so many times as long
   double spread = 0;                              // heterogeneous speeds: worker m of M takes 1 + spread · m/(M−1) times as long
   double pause_probability = 0;                   // of an iteration: the worker stands still …
-  double pause_ms = 1000;                         // … for so long
+  double pause_ms = 1000;                         // … for so long,
+  std::string pause_distribution = "constant";    // … or, exponential, on the average
   void describe(Section& section);
 
   /// Whether messages take other times than latency and bandwidth say.
-  bool varies_network() const { return network_distribution != "constant" || !slow_links.empty(); }
+  bool varies_network() const { return network_distribution != "constant" || !slow_links.empty() || !transfers; }
+  /// Whether an earlier run's durations are read from `trace`.
+  bool recorded() const { return distribution == "durations" || distribution == "trace"; }
 };
 
 /// The durations of one iteration of one worker.

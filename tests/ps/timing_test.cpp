@@ -170,6 +170,29 @@ TEST(Timing, PausesComeAsOftenAsAskedAndLastAsLong) {
   EXPECT_NEAR(pauses, 500, 4 * std::sqrt(kDraws * 0.05 * 0.95));
 }
 
+TEST(Timing, ExponentialPausesHaveTheirMeanAndVaryAsMuch) {
+  const TimingConfig config{
+      .distribution = "constant", .compute_ms = 10, .pause_probability = 0.5, .pause_ms = 40, .pause_distribution = "exponential"};
+  const auto timing = make_timing(config, 1, 42);
+  double pauses = 0, sum = 0, squares = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    const double pause = compute_ms(*timing, 0, i) - 10;
+    EXPECT_NEAR(milliseconds(straggle(config, 1, 42, 0, i, std::chrono::milliseconds(10))), pause, 1e-4);
+    if (pause > 0) ++pauses, sum += pause, squares += pause * pause;
+  }
+  EXPECT_NEAR(pauses, kDraws * 0.5, 4 * std::sqrt(kDraws * 0.25));
+  EXPECT_NEAR(sum / pauses, 40, 4 * 40 / std::sqrt(pauses));
+  EXPECT_NEAR(squares / pauses - std::pow(sum / pauses, 2), 1600, 4 * 1600 * std::sqrt(8 / pauses));
+}
+
+TEST(Timing, WithoutTransfersOnlyComputingTakesTime) {
+  const auto with = make_timing({}, 2, 3), without = make_timing({.slow_links = {1}, .slow_link_factor = 9, .transfers = false}, 2, 3);
+  for (int worker = 0; worker < 2; ++worker) {
+    const Iteration base = with->draw(worker, 4, 1000), drawn = without->draw(worker, 4, 1000);
+    EXPECT_EQ(numbers(drawn), (std::vector<std::int64_t>{0, base.forward.count(), 0, base.backward.count(), 0}));
+  }
+}
+
 TEST(Timing, StraggleAddsWhatTheTimingWouldHave) {
   const TimingConfig config{
       .distribution = "constant", .compute_ms = 10, .slow_workers = {2}, .slow_factor = 3, .spread = 1, .pause_probability = 0.2};
@@ -194,6 +217,8 @@ TEST(Timing, RefusesWhatCannotBe) {
   EXPECT_THAT(refused({.slow_links = {4}}), HasSubstr("timing.slow_links: there is no worker 4"));
   EXPECT_THAT(refused({.network_distribution = "trace"}), HasSubstr("timing.network_distribution"));
   EXPECT_THAT(refused({.distribution = "trace", .network_distribution = "gamma", .trace = "x"}), HasSubstr("as it was"));
+  EXPECT_THAT(refused({.distribution = "durations", .transfers = false, .trace = "x"}), HasSubstr("transfers"));
+  EXPECT_THAT(refused({.pause_distribution = "gamma"}), HasSubstr("timing.pause_distribution"));
   EXPECT_THAT(refused({.slow_factor = 0.5}), HasSubstr("timing.slow_factor"));
   EXPECT_THAT(refused({.pause_probability = 1.5}), HasSubstr("timing.pause_probability"));
   EXPECT_THAT(refused({}, 0), HasSubstr("at least 1 worker"));
