@@ -74,6 +74,8 @@ observe::Served served_by(const ps::Server& server) {
     served.loss_predictor_ms = 1e3 * record->loss_seconds / reports, served.step_predictor_ms = 1e3 * record->step_seconds / reports;
     served.predicted_loss = record->predicted_loss, served.actual_loss = record->actual_loss;
     served.predicted_steps = record->predicted_steps, served.actual_steps = record->actual_steps;
+    served.worker = record->worker, served.steps_ahead = record->steps_ahead;
+    served.delay_loss = record->delay_loss, served.scale = record->scale;
   }
   return served;
 }

@@ -133,6 +133,7 @@ struct Served {
   double predictor_ms = 0;                              // of it, for the predictors of lc_asgd
   double loss_predictor_ms = 0, step_predictor_ms = 0;  // a report; lc_asgd
   std::vector<float> predicted_loss, actual_loss, predicted_steps, actual_steps;  // by report
+  std::vector<float> worker, steps_ahead, delay_loss, scale;                      // who reported; k, ℓ_delay and s of the answer
 };
 
 struct RunEnded {

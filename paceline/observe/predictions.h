@@ -1,4 +1,5 @@
-// predictions.csv: predicted and actual values of lc_asgd's predictors, one line per report. Written at the end, if there are any.
+// predictions.csv: one line per report with what the predictors of lc_asgd said, what came, and what the worker was answered. Written at
+// the end, if there is anything.
 #pragma once
 
 #include <filesystem>

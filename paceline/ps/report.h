@@ -25,6 +25,7 @@ struct Advice {
 /// How good a rule's predictors were and what they cost: figure 6 and table 5 of the LC-ASGD slides.
 struct PredictorRecord {
   std::vector<float> predicted_loss, actual_loss, predicted_steps, actual_steps;  // by report
+  std::vector<float> worker, steps_ahead, delay_loss, scale;                      // who reported; k, ℓ_delay and s of the answer
   double loss_seconds = 0, step_seconds = 0;                                      // of all reports together
 };
 

@@ -15,9 +15,12 @@
 namespace paceline::ps {
 namespace {
 
+using testing::AllOf;
+using testing::Each;
 using testing::ElementsAre;
 using testing::Ge;
 using testing::IsNan;
+using testing::Le;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -143,6 +146,10 @@ TEST(LcAsgd, RecordsPredictionsBesideWhatCame) {
   EXPECT_EQ(record.predicted_loss.size(), 4u);
   EXPECT_THAT(record.predicted_steps, ElementsAre(IsNan(), Ge(0), Ge(0), Ge(0)));
   EXPECT_GT(record.loss_seconds + record.step_seconds, 0);
+  EXPECT_THAT(record.worker, ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(record.steps_ahead, ElementsAre(0, Ge(0), Ge(0), Ge(0))) << "what was answered: at first nobody knows";
+  EXPECT_EQ(record.delay_loss.size(), 4u);
+  EXPECT_THAT(record.scale, Each(AllOf(Ge(0.5f), Le(2.0f))));
 }
 
 TEST(LcAsgd, KnowsAWorkerThatCameBackForANewOne) {

@@ -77,6 +77,10 @@ Advice LcAsgd::on_report(int worker, const Report& report) {
   double scale = reading_({.loss = report.loss, .lambda = config_.lc_lambda, .steps = static_cast<double>(k), .forecast = forecast});
   if (!std::isfinite(scale)) scale = 1;
   if (config_.reading != "literal") scale = std::clamp(scale, config_.clip_low, config_.clip_high);
+  if (reports_ > 1) {
+    record_.worker.push_back(static_cast<float>(worker)), record_.steps_ahead.push_back(static_cast<float>(k));
+    record_.delay_loss.push_back(static_cast<float>(forecast.sum)), record_.scale.push_back(static_cast<float>(scale));
+  }
   return {.scale = scale, .steps = static_cast<double>(k), .delay = forecast.sum};
 }
 
