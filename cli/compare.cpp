@@ -57,22 +57,21 @@ int run_compare(const CompareFlags& flags) {
   train::Comparison found;
   {
     observe::MeasuringLine line("");
-    found =
-        train::compare(recipe, folder, runs_together(flags, recipe), stop_requested,
-                       [&](std::size_t done, std::size_t all, const train::Contestant& who, const train::Outcome* outcome) {
-                         line.say(fmt::format(
-                             "{} of {} done; {}, {}, seed {}{}", done, all, who.algorithm, observe::plural(who.workers, "worker"), who.seed,
-                             !outcome                     ? " …"
-                             : !outcome->diverged.empty() ? ": diverged"
-                                                          : fmt::format(": {:.2f}% error", outcome->errors.front().second)));
-                       });
+    found = train::compare(recipe, folder, runs_together(flags, recipe), stop_requested,
+                           [&](std::size_t done, std::size_t all, const train::Contestant& who, const train::Outcome* outcome) {
+                             line.say(fmt::format("{} of {} done; {}, {}, seed {}{}", done, all, who.algorithm,
+                                                  observe::plural(who.workers, "worker"), who.seed,
+                                                  !outcome                     ? " …"
+                                                  : !outcome->diverged.empty() ? ": diverged"
+                                                                               : fmt::format(": {:.2f}% error", outcome->final_error)));
+                           });
   }
   if (found.stopped) {
     log::error("stopped on request; {} runs are kept in {}, and the same command goes on from there", found.outcomes.size(),
                folder.string());
     return kStopped;
   }
-  const CompareReport report(recipe, executor_of(recipe), found.outcomes);
+  const CompareReport report(recipe, executor_of(recipe), std::move(found));
   report.write(folder);
   if (flags.json) print_json(report.json());
   else std::cout << report.text() << fmt::format("\n  wrote {} and its pictures\n", (folder / "report.md").string());

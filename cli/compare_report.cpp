@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "paceline/base/files.h"
+#include "paceline/base/text.h"
 #include "paceline/observe/text.h"
 
 namespace paceline::cli {
@@ -16,50 +17,48 @@ namespace {
 
 using train::Outcome;
 
-/// The columns' headings for the kinds of statistics.
-std::string heading(const std::string& statistics) {
-  if (statistics == "worker") return "BN";
-  if (statistics == "async") return "Async-BN";
-  if (statistics == "recomputed") return "recomputed BN";
-  return statistics;
-}
-
 std::string json_key(const std::string& statistics) {
   if (statistics == "worker") return "bn";
   if (statistics == "async") return "async_bn";
   return statistics.empty() ? "none" : statistics;
 }
 
-constexpr const char* kNone = "-";  // where nothing was measured
+nlohmann::ordered_json predictors_json(double predictor_ms, double of_ms) {
+  nlohmann::ordered_json share;  // null where there is nothing to divide by
+  if (of_ms > 0) share = 100 * predictor_ms / of_ms;
+  return {{"predictor_ms", predictor_ms}, {"iteration_ms", of_ms}, {"overhead_percent", share}};
+}
 
-double overhead(double predictor_ms, double iteration_ms) { return iteration_ms > 0 ? 100 * predictor_ms / iteration_ms : 0; }
-
-std::string cell(double number, int digits) { return std::isnan(number) ? kNone : fmt::format("{:.{}f}", number, digits); }
-
-/// A window of a long series.
-observe::Series window(const std::string& name, const std::vector<double>& values, std::size_t begin, std::size_t most, bool dashed) {
-  observe::Series series{.name = name, .x = {}, .y = {}, .dashed = dashed};
-  const std::size_t end = std::min(values.size(), begin + most);
-  for (std::size_t i = begin; i < end; ++i) series.x.push_back(static_cast<double>(i + 1)), series.y.push_back(values[i]);
-  return series;
+nlohmann::ordered_json difference_json(const train::Difference& difference) {
+  return {{"mean", difference.mean}, {"standard_error", difference.standard_error}, {"pairs", difference.pairs}};
 }
 
 }  // namespace
 
-CompareReport::CompareReport(const train::Recipe& recipe, const std::string& executor, std::vector<Outcome> outcomes)
-    : title_(fmt::format("{} on {}", recipe.model.network, recipe.data.name)),
-      setting_(fmt::format("batch {} a worker, {}", recipe.data.batch, observe::plural(recipe.train.epochs, "epoch"))),
-      outcomes_(std::move(outcomes)) {
+CompareReport::CompareReport(const train::Recipe& recipe, const std::string& executor, train::Comparison found)
+    : recipe_(recipe),
+      title_(fmt::format("{} on {}", recipe.model.network, recipe.data.name)),
+      setting_(fmt::format("batch {} per worker, {}", recipe.data.batch, observe::plural(recipe.train.epochs, "epoch"))),
+      found_(std::move(found)) {
   if (served()) setting_ += ", executor " + executor;
-  for (const Outcome& outcome : outcomes_) {
-    const auto same = [&](const Group& g) {
-      return g.algorithm == outcome.contestant.algorithm && g.workers == outcome.contestant.workers;
-    };
-    auto found = std::ranges::find_if(groups_, same);
-    if (found == groups_.end()) found = groups_.insert(groups_.end(), {outcome.contestant.algorithm, outcome.contestant.workers, {}});
-    found->seeds.push_back(&outcome);
+  for (const Outcome& outcome : found_.outcomes) {
+    const train::Contestant& who = outcome.contestant;
+    const auto same = [&](const Group& g) { return g.algorithm == who.algorithm && g.workers == who.workers && g.clock == who.clock; };
+    auto group = std::ranges::find_if(groups_, same);
+    if (group == groups_.end()) group = groups_.insert(groups_.end(), Group{who.algorithm, who.clock, who.workers, {}});
+    group->seeds.push_back(&outcome);
   }
-  std::ranges::stable_sort(groups_, {}, &Group::workers);
+  if (!clocks()) std::ranges::stable_sort(groups_, {}, &Group::workers);
+}
+
+std::string CompareReport::Group::name() const {
+  return fmt::format("{} on {}{}", algorithm, observe::plural(workers, "worker"), clock.empty() ? "" : ", " + clock);
+}
+
+std::string CompareReport::Group::point() const {
+  std::string text;
+  for (const std::string& setting : seeds.front()->contestant.point) text += (text.empty() ? "" : " ") + setting;
+  return text;
 }
 
 std::optional<CompareReport::Spread> CompareReport::spread(const Group& group, const std::string& statistics) {
@@ -76,7 +75,7 @@ std::optional<CompareReport::Spread> CompareReport::spread(const Group& group, c
 }
 
 std::optional<double> CompareReport::against_sgd(const Group& group, const std::string& statistics) const {
-  const Group* sgd = baseline();
+  const Group* sgd = baseline(group);
   if (!sgd || sgd == &group) return std::nullopt;
   auto base = spread(*sgd, statistics);
   if (!base) base = spread(*sgd, "worker");  // plain SGD without a server has one error, against which all others are held
@@ -92,22 +91,53 @@ double CompareReport::mean(const Group& group, double Outcome::*figure) {
   return sum / count;
 }
 
-const CompareReport::Group* CompareReport::baseline() const {
-  const auto found = std::ranges::find_if(groups_, &Group::alone);
+const CompareReport::Group* CompareReport::baseline(const Group& of) const {
+  const auto found = std::ranges::find_if(groups_, [&](const Group& group) { return group.alone() && group.clock == of.clock; });
   return found == groups_.end() ? nullptr : &*found;
 }
 
-std::vector<std::int64_t> CompareReport::worker_counts() const {
-  std::vector<std::int64_t> counts;
+bool CompareReport::has_baseline() const { return std::ranges::any_of(groups_, &Group::alone); }
+
+std::vector<CompareReport::Pairing> CompareReport::pairings() const {
+  std::vector<std::string> references = items_of(recipe_.compare.references, ';');
+  if (references.empty())
+    if (const auto first = std::ranges::find_if(groups_, [](const Group& g) { return !g.alone(); }); first != groups_.end())
+      references = {first->algorithm};
+  std::vector<Pairing> all;
+  for (const std::string& label : references)
+    for (const Group& group : groups_) {
+      const auto fits = [&](const Group& other) {
+        return other.algorithm == label && other.clock == group.clock && (other.workers == group.workers || other.alone());
+      };
+      const auto reference = std::ranges::find_if(groups_, fits);
+      if (reference == groups_.end() || &*reference == &group) continue;
+      Pairing made{.group = &group, .reference = &*reference, .error = {}, .seconds = {}};
+      const auto difference = [&](const auto& figure) {
+        std::vector<std::pair<double, double>> pairs;
+        for (const Outcome* one : group.seeds)
+          for (const Outcome* other : reference->seeds)
+            if (one->contestant.seed == other->contestant.seed) pairs.emplace_back(figure(*one), figure(*other));
+        return train::paired_difference(pairs);
+      };
+      made.error = difference([](const Outcome& o) { return o.final_error; });
+      for (const double accuracy : recipe_.compare.accuracies)
+        made.seconds.push_back(difference([&](const Outcome& o) { return train::time_to(o, accuracy).value_or(NAN); }));
+      all.push_back(std::move(made));
+    }
+  return all;
+}
+
+std::vector<std::pair<std::string, std::int64_t>> CompareReport::panels() const {
+  std::vector<std::pair<std::string, std::int64_t>> all;
   for (const Group& group : groups_)
-    if (!group.alone() && std::ranges::find(counts, group.workers) == counts.end()) counts.push_back(group.workers);
-  return counts;
+    if (const std::pair key(group.clock, group.workers); !group.alone() && std::ranges::find(all, key) == all.end()) all.push_back(key);
+  return all;
 }
 
 std::vector<std::string> CompareReport::statistics() const {
   std::vector<std::string> kinds;
   for (const char* kind : {"worker", "async", "recomputed"})
-    if (std::ranges::any_of(outcomes_, [&](const Outcome& o) {
+    if (std::ranges::any_of(found_.outcomes, [&](const Outcome& o) {
           return std::ranges::find(o.errors, kind, &std::pair<std::string, double>::first) != o.errors.end();
         }))
       kinds.emplace_back(kind);
@@ -116,184 +146,118 @@ std::vector<std::string> CompareReport::statistics() const {
 }
 
 bool CompareReport::served() const {
-  return std::ranges::any_of(outcomes_, [](const Outcome& o) { return !o.staleness.empty(); });
+  return std::ranges::any_of(found_.outcomes, [](const Outcome& o) { return !o.staleness.empty(); });
 }
 
 bool CompareReport::sent() const {
-  return std::ranges::any_of(outcomes_, [](const Outcome& o) { return o.bytes_per_step > 0; });
+  return std::ranges::any_of(found_.outcomes, [](const Outcome& o) { return o.bytes_per_step > 0; });
 }
+
+bool CompareReport::clocks() const { return !recipe_.compare.clocks.empty(); }
 
 nlohmann::ordered_json CompareReport::json() const {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const Outcome& outcome : outcomes_)
+  using Json = nlohmann::ordered_json;
+  Json rows = Json::array(), choices = Json::array(), differences = Json::array();
+  for (const Outcome& o : found_.outcomes)
     for (const std::string& kind : statistics())
-      if (const auto error = outcome.error_with(kind))
-        rows.push_back({{"algorithm", outcome.contestant.algorithm},
-                        {"workers", outcome.contestant.workers},
-                        {"bn", json_key(kind)},
-                        {"seed", outcome.contestant.seed},
-                        {"test_error", *error},
-                        {"epochs", outcome.epochs},
-                        {"seconds", outcome.seconds},
-                        {"mean_staleness", outcome.mean_staleness},
-                        {"stragglers", outcome.stragglers},
-                        {"predictor_ms", outcome.predictor_ms},
-                        {"overhead_percent", overhead(outcome.predictor_ms, outcome.iteration_ms)}});
-  return {{"recipe", title_}, {"setting", setting_}, {"rows", rows}};
-}
-
-std::string CompareReport::error_cell(const Group& group, const std::string& kind) const {
-  const std::optional<Spread> found = spread(group, kind);
-  if (!found) return kNone;
-  if (std::isnan(found->mean)) return "diverged";
-  std::string text = fmt::format("{:.2f}", found->mean);
-  if (group.seeds.size() > 1) text += fmt::format(" ± {:.2f}", found->deviation);
-  return text;
-}
-
-/// Workers that share a server's memory send nothing that could be counted.
-std::string CompareReport::sent_cell(const Group& group) {
-  const double bytes = mean(group, &Outcome::bytes_per_step);
-  return bytes == 0 ? kNone : cell(bytes / 1e3, 1);
-}
-
-std::string CompareReport::error_table() const {
-  const std::vector<std::string> kinds = statistics();
-  std::string text = "| workers | algorithm |", rule = "|---|---|";
-  for (const std::string& kind : kinds) {
-    text += fmt::format(" {}error % |", kind.empty() ? "" : heading(kind) + ", ");
-    rule += "---|";
-    if (baseline()) text += " against SGD, % |", rule += "---|";
+      if (const auto error = o.error_with(kind)) {
+        Json row = {{"algorithm", o.contestant.algorithm},
+                    {"workers", o.contestant.workers},
+                    {"bn", json_key(kind)},
+                    {"seed", o.contestant.seed},
+                    {"clock", o.contestant.clock},
+                    {"chosen", o.contestant.point},
+                    {"test_error", *error},
+                    {"epochs", o.epochs},
+                    {"seconds", o.seconds},
+                    {"seconds_are", o.virtual_clock ? "assumed" : "measured"}};
+        for (const double accuracy : recipe_.compare.accuracies) {
+          const auto time = train::time_to(o, accuracy);
+          row["seconds_to"][fmt::format("{:g}", accuracy)] = time ? Json(*time) : Json(nullptr);
+        }
+        row.update({{"mean_staleness", o.mean_staleness}, {"stragglers", o.stragglers}});
+        if (o.virtual_clock) row["assumed"] = predictors_json(o.predictor_ms, o.iteration_ms);
+        if (!o.staleness.empty())
+          row["measured"] = predictors_json(o.loss_predictor_ms + o.step_predictor_ms, o.virtual_clock ? o.minibatch_ms : o.iteration_ms);
+        rows.push_back(std::move(row));
+      }
+  for (const train::Choice& choice : found_.choices) {
+    Json tried = Json::array();
+    for (const train::Tried& point : choice.tried) tried.push_back({{"settings", point.point}, {"held_out_error", point.error}});
+    choices.push_back({{"algorithm", choice.contestant.algorithm},
+                       {"workers", choice.contestant.workers},
+                       {"clock", choice.contestant.clock},
+                       {"chosen", choice.contestant.point},
+                       {"at_the_edge", choice.edges},
+                       {"tried", tried}});
   }
-  if (served()) text += " mean staleness |", rule += "---|";
-  if (sent()) text += " kB sent a step |", rule += "---|";
-  text += " seconds |\n" + rule + "---|\n";
-  for (const Group& group : groups_) {
-    text += fmt::format("| {} | {} |", group.workers, group.algorithm);
-    for (const std::string& kind : kinds) {
-      const std::optional<double> against = against_sgd(group, kind);
-      text += fmt::format(" {} |", error_cell(group, kind));
-      if (baseline()) text += fmt::format(" {} |", baseline() == &group ? "baseline" : against ? fmt::format("{:+.2f}", *against) : kNone);
-    }
-    if (served()) text += fmt::format(" {} |", cell(mean(group, &Outcome::mean_staleness), 2));
-    if (sent()) text += fmt::format(" {} |", sent_cell(group));
-    text += fmt::format(" {} |\n", cell(mean(group, &Outcome::seconds), 1));
+  for (const Pairing& pairing : pairings()) {
+    Json row = {{"algorithm", pairing.group->algorithm},
+                {"workers", pairing.group->workers},
+                {"clock", pairing.group->clock},
+                {"reference", pairing.reference->algorithm},
+                {"test_error", difference_json(pairing.error)}};
+    for (std::size_t i = 0; i < pairing.seconds.size(); ++i)
+      row["seconds_to"][fmt::format("{:g}", recipe_.compare.accuracies[i])] = difference_json(pairing.seconds[i]);
+    differences.push_back(std::move(row));
   }
-  return text;
-}
-
-std::string CompareReport::stragglers() const {
-  std::string with, without;
-  for (const Group& group : groups_) {
-    const std::string& slow = group.seeds.front()->stragglers;
-    std::string& list = slow.empty() ? without : with;
-    list += fmt::format("{}{} on {}", list.empty() ? "" : ", ", group.algorithm, observe::plural(group.workers, "worker"));
-    if (!slow.empty()) list += fmt::format(" ({})", slow);
-  }
-  if (with.empty()) return "";
-  return fmt::format("with stragglers: {}{}", with, without.empty() ? "" : "; without: " + without);
-}
-
-std::string CompareReport::cost_table() const {
-  std::string rows;
-  for (const Group& group : groups_) {
-    const double loss_predictor = mean(group, &Outcome::loss_predictor_ms), iteration = mean(group, &Outcome::iteration_ms);
-    if (!(loss_predictor > 0)) continue;
-    rows += fmt::format("| {} | {} | {:.3f} | {:.3f} | {:.2f} | {:.2f} |\n", group.workers, group.algorithm, loss_predictor,
-                        mean(group, &Outcome::step_predictor_ms), iteration, overhead(mean(group, &Outcome::predictor_ms), iteration));
-  }
-  return rows.empty() ? ""
-                      : "| workers | algorithm | loss predictor, ms measured | step predictor, ms measured | iteration, ms by the run's "
-                        "clock | overhead % by the run's clock |\n"
-                        "|---|---|---|---|---|---|\n" +
-                            rows;
+  return {{"recipe", title_}, {"setting", setting_}, {"rows", rows}, {"choices", choices}, {"differences", differences}};
 }
 
 std::string CompareReport::text() const {
   using observe::Align;
   using observe::fit;
   const std::vector<std::string> kinds = statistics();
-  std::string text = fmt::format("  {}: {}\n\n  workers  {}", title_, setting_, fit("algorithm", 28, Align::left));
-  for (const std::string& kind : kinds) text += fit(kind.empty() ? "error %" : heading(kind) + " error %", 22, Align::right);
+  std::string text = fmt::format("  {}: {}\n\n  ", title_, setting_);
+  if (clocks()) text += fit("clock", 14, Align::left);
+  text += fmt::format("workers  {}", fit("algorithm", 28, Align::left));
+  for (const std::string& kind : kinds) text += fit(kind.empty() ? "error %" : statistics_heading(kind) + " error %", 22, Align::right);
   if (served()) text += fit("staleness", 12, Align::right);
   if (sent()) text += fit("kB a step", 12, Align::right);
   text += fit("seconds", 10, Align::right) + "\n";
   for (const Group& group : groups_) {
-    text += fmt::format("  {:>7}  {}", group.workers, fit(group.algorithm, 28, Align::left));
+    text += "  ";
+    if (clocks()) text += fit(group.clock, 14, Align::left);
+    text += fmt::format("{:>7}  {}", group.workers, fit(group.algorithm, 28, Align::left));
     for (const std::string& kind : kinds) {
       std::string error = error_cell(group, kind);
       if (const auto against = against_sgd(group, kind)) error += fmt::format(" ({:+.1f}%)", *against);
       text += fit(error, 22, Align::right);
     }
-    if (served()) text += fit(cell(mean(group, &Outcome::mean_staleness), 2), 12, Align::right);
+    if (served()) text += fit(number_cell(mean(group, &Outcome::mean_staleness), 2), 12, Align::right);
     if (sent()) text += fit(sent_cell(group), 12, Align::right);
-    text += fit(cell(mean(group, &Outcome::seconds), 1), 10, Align::right) + "\n";
+    text += fit(number_cell(mean(group, &Outcome::seconds), 1), 10, Align::right) + "\n";
   }
-  if (const std::string slow = stragglers(); !slow.empty()) text += fmt::format("\n  {}\n", slow);
-  return text + (baseline() ? "\n  in brackets: against plain SGD on one worker\n" : "");
-}
-
-std::string CompareReport::figure_of(const observe::Axis& x, Curve along, const observe::Axis& y, Curve height) const {
-  observe::Figure figure{.title = title_, .subtitle = setting_ + "; the first seed", .panels = {}};
-  for (const std::int64_t workers : worker_counts()) {
-    observe::Panel panel{.title = fmt::format("{} workers", workers), .x = x, .y = y, .series = {}};
+  if (!found_.choices.empty()) text += fmt::format("\n  chosen on {} held-out training samples:\n", show_count(recipe_.compare.held_out));
+  for (const train::Choice& choice : found_.choices)
     for (const Group& group : groups_)
-      if (group.workers == workers || group.alone()) {
-        const Outcome& outcome = *group.seeds.front();
-        panel.series.push_back({.name = group.algorithm, .x = outcome.*along, .y = outcome.*height});
-      }
-    figure.panels.push_back(std::move(panel));
-  }
-  return observe::to_svg(figure);
-}
-
-std::string CompareReport::staleness_figure() const {
-  observe::Figure figure{.title = "staleness", .subtitle = "share of the gradients; the first seed", .panels = {}};
-  for (const std::int64_t workers : worker_counts()) {
-    observe::Panel panel{.title = fmt::format("{} workers", workers),
-                         .x = {.label = "updates between a pull and its push"},
-                         .y = {.label = "of the gradients", .unit = observe::Axis::Unit::percent, .least = 0},
-                         .series = {}};
-    for (const Group& group : groups_) {
-      if (group.workers != workers || group.alone()) continue;
-      observe::Series series{.name = group.algorithm, .x = {}, .y = {}, .markers = true};
-      double all = 0;
-      for (const auto& [staleness, count] : group.seeds.front()->staleness) all += static_cast<double>(count);
-      for (const auto& [staleness, count] : group.seeds.front()->staleness)
-        series.x.push_back(static_cast<double>(staleness)), series.y.push_back(static_cast<double>(count) / all);
-      panel.series.push_back(std::move(series));
-    }
-    figure.panels.push_back(std::move(panel));
-  }
-  return observe::to_svg(figure);
-}
-
-std::string CompareReport::prediction_figure(const Outcome& outcome) const {
-  constexpr std::size_t kShown = 200;  // reports
-  observe::Figure figure{
-      .title = fmt::format("{}, {} workers: what the predictors said", outcome.contestant.algorithm, outcome.contestant.workers),
-      .subtitle = "",
-      .panels = {}};
-  const auto panel = [&](const char* what, const std::vector<double>& predicted, const std::vector<double>& actual, std::size_t begin) {
-    figure.panels.push_back(
-        {.title = what,
-         .x = {.label = "report"},
-         .y = {.label = what},
-         .series = {window("actual", actual, begin, kShown, false), window("predicted", predicted, begin, kShown, true)}});
-  };
-  const std::size_t half = outcome.actual_loss.size() / 2;
-  panel("loss", outcome.predicted_loss, outcome.actual_loss, half);
-  panel("steps", outcome.predicted_steps, outcome.actual_steps, std::min(half, outcome.actual_steps.size()));
-  return observe::to_svg(figure);
+      if (group.algorithm == choice.contestant.algorithm && group.workers == choice.contestant.workers &&
+          group.clock == choice.contestant.clock)
+        text += fmt::format("    {}: {}{}\n", group.name(), group.point(), choice.edges.empty() ? "" : " (at the edge of its grid)");
+  std::string pairs;
+  for (const Pairing& pairing : pairings())
+    if (pairing.error.pairs > 1)
+      pairs += fmt::format("    {} against {}: {:+.2f} ± {:.2f} points ({} pairs)\n", pairing.group->name(), pairing.reference->algorithm,
+                           pairing.error.mean, pairing.error.standard_error, pairing.error.pairs);
+  if (!pairs.empty()) text += "\n  differences seed by seed, with their standard errors:\n" + pairs;
+  if (const std::string slow = stragglers(); !slow.empty()) text += fmt::format("\n  {}\n", slow);
+  return text + (has_baseline() ? "\n  in brackets: against plain SGD on one worker\n" : "");
 }
 
 void CompareReport::write(const std::filesystem::path& folder) const {
   std::filesystem::create_directories(folder);
-  std::string page = fmt::format(
-      "# {}\n\n{}. Numbers are means over the seeds. `seconds` are those of training, by the virtual clock where there is one.\n\n{}\n",
-      title_, setting_, error_table());
+  std::string page = fmt::format("# {}\n\n{}. Numbers are means over the seeds, with standard deviations where there are several.\n\n{}\n",
+                                 title_, setting_, error_table());
   if (const std::string slow = stragglers(); !slow.empty()) page += fmt::format("Rows {}.\n\n", slow);
-  if (const std::string costs = cost_table(); !costs.empty()) page += "## What the predictors cost\n\n" + costs + "\n";
+  const auto section = [&](const char* heading, const std::string& content) {
+    if (!content.empty()) page += fmt::format("## {}\n\n{}\n", heading, content);
+  };
+  section("Differences, seed by seed", difference_table());
+  section("Time to an accuracy", time_table());
+  section("What was chosen on held-out samples", choice_table());
+  section("What the predictors cost", cost_table());
+  section("How far the predictors were off", predictor_table());
+  section("What was measured and what was assumed", measured_and_assumed());
   const auto picture = [&](const std::string& name, const std::string& svg, const std::string& what) {
     write_atomically(folder / name, svg);
     page += fmt::format("![{}]({})\n\n", what, name);

@@ -16,6 +16,7 @@ constexpr std::string_view kTerms[] = {
     "data.name",
     "data.batch",
     "data.train_samples",
+    "data.held_out",
     "data.augment",
     "data.crop",
     "data.flip",
@@ -138,13 +139,6 @@ void CommSection::describe(Section& section) {
   for (const auto& entry : compress::compressors()) keys.push_back(entry.key);
   section.field("compression", compression, "of gradients on their way; its settings are in [compress]").one_of(keys);
   section.field("gradient_dtype", gradient_dtype, "in which gradients travel; bf16 is added in fp32").one_of({"fp32", "bf16"});
-}
-
-void CompareConfig::describe(Section& section) {
-  section.field("algorithms", algorithms,
-                "strategies, or labels with settings, separated by semicolons: \"sgd; asgd; mine: strategy.name=asgd optim.rate=0.05\"");
-  section.field("workers", workers, "numbers of workers; data.batch is that of one").at_least(1);
-  section.field("seeds", seeds, "of the runs").at_least(0);
 }
 
 Recipe Recipe::demonstration() {

@@ -71,11 +71,17 @@ struct CommSection : comm::CommConfig {
   void describe(Section& section);
 };
 
-/// [compare] of a recipe: what `paceline compare` runs (comparison.h).
+/// [compare] of a recipe: what `paceline compare` runs (entrants.h).
 struct CompareConfig {
   std::string algorithms = "sgd; ssgd; asgd; dc_asgd; lc_asgd";
   std::vector<std::int64_t> workers = {4};
   std::vector<std::int64_t> seeds = {1};
+  std::string clocks;                              // labels with settings; empty: [timing] as it is
+  std::string grid;                                // settings with several values, for every algorithm to choose from
+  std::int64_t held_out = 5000;                    // training samples that choices are made on
+  std::vector<std::int64_t> tuning_seeds = {101};  // of the runs that choices are made by; not among `seeds`, so that final runs are fresh
+  std::string references;                          // labels that the others are compared with, seed by seed
+  std::vector<double> accuracies;                  // in %, whose times are told
   void describe(Section& section);
 };
 

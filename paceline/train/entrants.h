@@ -1,0 +1,24 @@
+// What [compare] of a recipe says: who is compared, and between which settings each may choose.
+//
+// An algorithm is a strategy's name, or a label with settings:   "sgd; asgd; asgd, half rate: strategy.name=asgd optim.rate=0.05"
+// A setting with several values is an axis of the algorithm's grid:   "lc: strategy.name=lc_asgd ps.lc_lambda=0.1|1"
+// compare.grid has axes for everybody, but for algorithms that set the same key themselves. Clocks are written as algorithms are.
+#pragma once
+
+#include "paceline/train/outcome.h"
+#include "paceline/train/recipe.h"
+
+namespace paceline::train {
+
+/// One algorithm on so many workers by one clock.
+struct Entrant {
+  Contestant contestant;                              // without a point and a seed
+  std::vector<std::vector<std::string>> points = {};  // of its grid, in the order of their axes; one, without settings, where it has none
+
+  bool chooses() const { return points.size() > 1; }
+};
+
+/// In the order of the report. "sgd" and "single" have one worker. ConfigError where an entry makes no sense.
+std::vector<Entrant> entrants(const CompareConfig& config);
+
+}  // namespace paceline::train

@@ -1,0 +1,119 @@
+#include "paceline/train/predictor_scores.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "paceline/base/random.h"
+
+namespace paceline::train {
+namespace {
+
+constexpr double kNewest = 0.1;            // weight of the exponential mean
+constexpr std::size_t kAround = 16;        // values on each side that the oracle knows
+constexpr std::uint64_t kShuffleSeed = 1;  // any: the same order every time
+
+using Values = std::vector<double>;
+
+/// What each way would have said of values[i], from those before it; not a number for the first.
+Values last_before(const Values& values) {
+  Values said(values.size(), NAN);
+  for (std::size_t i = 1; i < values.size(); ++i) said[i] = values[i - 1];
+  return said;
+}
+
+Values mean_before(const Values& values, double newest) {
+  Values said(values.size(), NAN);
+  double mean = 0, count = 0;
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    if (std::isfinite(values[i - 1])) mean += (values[i - 1] - mean) * std::max(newest, 1 / ++count);
+    if (count > 0) said[i] = mean;
+  }
+  return said;
+}
+
+Values mean_around(const Values& values) {
+  Values said(values.size(), NAN);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t begin = i > kAround ? i - kAround : 0, end = std::min(values.size(), i + kAround + 1);
+    double sum = 0, count = 0;
+    for (std::size_t j = begin; j < end; ++j)
+      if (j != i && std::isfinite(values[j])) sum += values[j], ++count;
+    said[i] = sum / count;
+  }
+  return said;
+}
+
+Values shuffled(Values values) {
+  RandomStream random(kShuffleSeed, Purpose::shuffle);
+  for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
+  return values;
+}
+
+double root_mean_square(const Values& said, const Values& came) {
+  double squares = 0, count = 0;
+  for (std::size_t i = came.size() / 10; i < came.size(); ++i)
+    if (std::isfinite(said[i]) && std::isfinite(came[i])) squares += std::pow(said[i] - came[i], 2), ++count;
+  return std::sqrt(squares / count);
+}
+
+/// A way to predict on each worker's own series.
+Values by_worker(const Values& values, const Values& workers, const auto& predict) {
+  std::map<double, std::vector<std::size_t>> places;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (std::isfinite(values[i])) places[workers[i]].push_back(i);
+  Values said(values.size(), NAN);
+  for (const auto& [worker, own] : places) {
+    Values series;
+    for (const std::size_t place : own) series.push_back(values[place]);
+    const Values found = predict(series);
+    for (std::size_t i = 0; i < own.size(); ++i) said[own[i]] = found[i];
+  }
+  return said;
+}
+
+/// The sum of losses[i + 1 … i + steps[i]]; not a number where there are none, or not so many.
+Values sums_ahead(const Values& losses, const Values& steps) {
+  Values sums(losses.size(), NAN);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const auto count = static_cast<std::size_t>(steps[i]);
+    if (count == 0 || i + count >= losses.size()) continue;
+    sums[i] = 0;
+    for (std::size_t j = 1; j <= count; ++j) sums[i] += losses[i + j];
+  }
+  return sums;
+}
+
+/// k times what was said of the next one.
+Values flat_sums(const Values& said, const Values& steps) {
+  Values sums(said.size(), NAN);
+  for (std::size_t i = 0; i + 1 < said.size(); ++i) sums[i] = steps[i] * said[i + 1];
+  return sums;
+}
+
+}  // namespace
+
+std::vector<PredictorScore> score_predictors(const Outcome& o) {
+  const Values& losses = o.actual_loss;
+  if (losses.empty() || o.reporter.size() != losses.size() || o.delay_loss.size() != losses.size()) return {};
+  const Values sums = sums_ahead(losses, o.steps_ahead);
+  const auto row = [&](const char* name, const Values& loss, const Values& sum, const Values& steps) {
+    return PredictorScore{.predictor = name,
+                          .loss = root_mean_square(loss, losses),
+                          .sum = root_mean_square(sum, sums),
+                          .steps = root_mean_square(steps, o.actual_steps)};
+  };
+  const auto flat = [&](const char* name, const auto& predict) {
+    const Values said = predict(losses);
+    return row(name, said, flat_sums(said, o.steps_ahead), by_worker(o.actual_steps, o.reporter, predict));
+  };
+  const Values around = mean_around(losses);
+  return {row("lstm", o.predicted_loss, o.delay_loss, o.predicted_steps),
+          flat("last", last_before),
+          flat("ema", [](const Values& values) { return mean_before(values, kNewest); }),
+          flat("constant", [](const Values& values) { return mean_before(values, 0); }),
+          row("shuffled", shuffled(o.predicted_loss), shuffled(o.delay_loss), shuffled(o.predicted_steps)),
+          row("oracle", around, sums_ahead(around, o.steps_ahead), by_worker(o.actual_steps, o.reporter, mean_around))};
+}
+
+}  // namespace paceline::train
