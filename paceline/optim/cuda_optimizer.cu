@@ -5,9 +5,11 @@
 
 #include "paceline/base/error.h"
 #include "paceline/optim/cuda_kernels.cuh"
+#include "paceline/optim/rules/adagrad.h"
 #include "paceline/optim/rules/adam.h"
 #include "paceline/optim/rules/lamb.h"
 #include "paceline/optim/rules/lars.h"
+#include "paceline/optim/rules/rmsprop.h"
 #include "paceline/optim/rules/sgd.h"
 
 namespace paceline::optim {
@@ -193,11 +195,10 @@ std::unique_ptr<CudaOptimizer> make(const OptimConfig& config, std::span<const S
 
 constexpr Entry<MakeCudaOptimizer> kOptimizers[] = {
     // the lines of help stand in registry.cpp
-    {"sgd", "", make<WithMomentum<Sgd>>},
-    {"adam", "", make<Adam<Decay::in_gradient>>},
-    {"adamw", "", make<Adam<Decay::decoupled>>},
-    {"lars", "", make<WithMomentum<Lars>>},
-    {"lamb", "", make<Lamb>},
+    {"sgd", "", make<WithMomentum<Sgd>>},         {"adam", "", make<Adam<Decay::in_gradient>>},
+    {"adamw", "", make<Adam<Decay::decoupled>>},  {"adagrad", "", make<Adagrad>},
+    {"rmsprop", "", make<WithMomentum<Rmsprop>>}, {"rmsprop_warmup", "", make<RmspropWarmup>},
+    {"lars", "", make<WithMomentum<Lars>>},       {"lamb", "", make<Lamb>},
 };
 
 }  // namespace

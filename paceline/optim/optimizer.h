@@ -2,7 +2,7 @@
 //
 // No LibTorch here: an optimizer sees pointers. A range is a run of whole tensors, so the same call serves one worker (the whole arena),
 // an allreduce bucket that has just arrived, a ZeRO shard and a parameter server's slice. (A part of a tensor may be passed as a Segment as
-// well where every element is updated by itself: sgd, adam, adamw. LARS and LAMB need the norms of whole tensors, and have an update in two
+// well where every element is updated by itself: all but LARS and LAMB, which need the norms of whole tensors, and have an update in two
 // halves between which whoever holds the pieces sums their squares.)
 //
 // The formulas stand in rules/; cpu_optimizer.h and cuda_optimizer.h wrap the loops around them.
@@ -29,10 +29,12 @@ struct OptimConfig {
   double momentum = 0.9;
   bool nesterov = false;
   double weight_decay = 0;
-  bool decay_norms = false;                           // decay norms and biases as well
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  // adam, adamw, lamb
-  double trust = 0.001;                               // lars: η
-  double clip_norm = 0;                               // 0: no clipping; otherwise the largest global norm of the gradient
+  bool decay_norms = false;                                 // decay norms and biases as well
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;        // adam, adamw, lamb; beta2: rmsprop; epsilon: adagrad, rmsprop
+  double trust = 0.001;                                     // lars: η
+  double clip_norm = 0;                                     // 0: no clipping; otherwise the largest global norm of the gradient
+  double rmsprop_rate = 3e-4;                               // rmsprop_warmup: rate of RMSprop's part
+  double transition_center = 400, transition_period = 200;  // rmsprop_warmup: in steps
 
   void describe(Section& section);
 };

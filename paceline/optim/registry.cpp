@@ -1,9 +1,11 @@
 // The optimizers on the CPU. To add one: its rule in rules/, a row here, a row in cuda_optimizer.cu, a reference in
 // tests/optim/optimizer_test.cpp.
 #include "paceline/optim/cpu_optimizer.h"
+#include "paceline/optim/rules/adagrad.h"
 #include "paceline/optim/rules/adam.h"
 #include "paceline/optim/rules/lamb.h"
 #include "paceline/optim/rules/lars.h"
+#include "paceline/optim/rules/rmsprop.h"
 #include "paceline/optim/rules/sgd.h"
 
 namespace paceline::optim {
@@ -19,6 +21,9 @@ constexpr Entry<MakeOptimizer> kOptimizers[] = {
     {"sgd", "stochastic gradient descent with momentum, Nesterov or not", make<WithMomentum<Sgd>>},
     {"adam", "Adam, weight decay in the gradient", make<Adam<Decay::in_gradient>>},
     {"adamw", "Adam, weight decay apart from the gradient", make<Adam<Decay::decoupled>>},
+    {"adagrad", "a rate for each parameter, divided by the root of the sum of its squared gradients", make<Adagrad>},
+    {"rmsprop", "the same with a running mean of the squares; with momentum or without", make<WithMomentum<Rmsprop>>},
+    {"rmsprop_warmup", "begins as RMSprop and becomes SGD with momentum, for the first epochs of large batches", make<RmspropWarmup>},
     {"lars", "SGD with a rate for each tensor, for large batches of convolutional networks", make<WithMomentum<Lars>>},
     {"lamb", "Adam with a rate for each tensor, for large batches of transformers", make<Lamb>},
 };

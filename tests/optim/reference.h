@@ -1,6 +1,7 @@
 // The optimizers once more, written one element at a time in double from their papers' formulas, to compare the fused passes with.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -35,6 +36,17 @@ struct Reference {
           const double g = trust * (gradients[i] + decay * weights[i]);
           first[i] = config.momentum * first[i] + g;
           directions[i] = config.nesterov ? g + config.momentum * first[i] : first[i];
+        } else if (config.name == "adagrad") {
+          const double g = gradients[i] + decay * weights[i];
+          first[i] += g * g;
+          directions[i] = g / (std::sqrt(first[i]) + config.epsilon);
+        } else if (config.name == "rmsprop" || config.name == "rmsprop_warmup") {
+          const double g = gradients[i] + decay * weights[i];
+          first[i] = config.beta2 * first[i] + (1 - config.beta2) * g * g;
+          const double scaled = 1 / (std::sqrt(first[i]) + config.epsilon), x = (t - config.transition_center) / config.transition_period;
+          const double sgd = x < 0 ? 0.5 * std::exp(2 * x) : std::min(0.5 + x, 1.0);
+          const double factor = config.name == "rmsprop" ? scaled : sgd + (1 - sgd) * config.rmsprop_rate / rate * scaled;
+          directions[i] = second[i] = config.momentum * second[i] + factor * g;
         } else {
           const double g = gradients[i] + (config.name == "adam" ? decay * weights[i] : 0);
           first[i] = config.beta1 * first[i] + (1 - config.beta1) * g;
@@ -95,7 +107,10 @@ inline std::vector<OptimConfig> all_variants() {
   std::vector<OptimConfig> variants;
   for (const auto& row : optimizers()) {
     OptimConfig config{.name = std::string(row.key), .weight_decay = 0.01};
+    if (config.name == "rmsprop_warmup") config.transition_center = 3, config.transition_period = 3;  // five steps see all three pieces
+    if (config.name.starts_with("rmsprop")) config.beta2 = 0.9, config.rmsprop_rate = 0.01;
     variants.push_back(config);
+    if (config.name == "rmsprop") variants.push_back((config.momentum = 0, config));
     if (config.name != "sgd" && config.name != "lars") continue;
     config.nesterov = true;
     variants.push_back(config);

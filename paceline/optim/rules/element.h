@@ -39,6 +39,8 @@ struct Step {
   float correction1 = 1;       // 1 / (1 − β₁ᵗ)
   float corrected_rate = 0;    // rate / (1 − β₁ᵗ)
   float root_correction2 = 1;  // 1 / √(1 − β₂ᵗ)
+  float sgd_share = 1;         // rmsprop_warmup: a
+  float rmsprop_share = 0;     // rmsprop_warmup: (1 − a) r
 };
 
 struct OptimConfig;
