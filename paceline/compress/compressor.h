@@ -31,7 +31,7 @@ namespace paceline::compress {
 struct CompressConfig {
   std::string feedback = "auto";  // on, off, auto: keep what was not sent and add it to the next gradient
   std::int64_t block = 512;       // int8, dynamic8: values that share a scale
-  double density = 0.01;          // topk; dgc: at the end of its warm-up
+  double density = 0;             // topk; dgc: at the end of its warm-up; 0: 1%, of dgc 0.1%
   double warmup_epochs = 5;       // dgc: density falls from 25% to `density`, geometrically
   double threshold = 0.001;       // threshold: τ
   double sign_scale = 0;          // sign: what a vote is worth; 0: the mean magnitude

@@ -15,11 +15,12 @@
 namespace paceline::compress {
 namespace {
 
-constexpr double kFirstDensity = 0.25;
+constexpr double kFirstDensity = 0.25, kDgcDensity = 0.001;
 
 class Dgc final : public TopCoder {
  public:
-  explicit Dgc(const CompressConfig& config) : density_(config.density), warmup_epochs_(config.warmup_epochs) {}
+  explicit Dgc(const CompressConfig& config)
+      : density_(config.density > 0 ? config.density : kDgcDensity), warmup_epochs_(config.warmup_epochs) {}
 
  private:
   const char* name() const override { return "dgc"; }

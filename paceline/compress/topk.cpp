@@ -9,9 +9,11 @@
 namespace paceline::compress {
 namespace {
 
+constexpr double kTopKDensity = 0.01;
+
 class TopK final : public TopCoder {
  public:
-  explicit TopK(const CompressConfig& config) : density_(config.density) {}
+  explicit TopK(const CompressConfig& config) : density_(config.density > 0 ? config.density : kTopKDensity) {}
 
  private:
   const char* name() const override { return "topk"; }

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <vector>
 
 #include "tests/compress/support.h"
@@ -69,6 +72,37 @@ TEST(Feedback, OfDgcClipsAWorkersShareOfTheNorm) {
   memory = {};
   feedback.add(shorter.data(), memory.kept());
   EXPECT_THAT(memory.residual, ElementsAre(FloatEq(1), FloatEq(2), FloatEq(2)));
+}
+
+// Lin et al.'s algorithm over many steps, in double: what is sent, what stays, and that both u and v begin again where something was sent.
+TEST(Feedback, OfDgcFollowsItsRecursion) {
+  constexpr std::size_t kValues = 500, kSent = 25;
+  constexpr double kMomentum = 0.9;
+  const RangeLayout layout = one_part(kValues);
+  CompressConfig config;
+  config.density = 0.05, config.warmup_epochs = 0;
+  const auto worker = coder("dgc", config);
+  const Feedback feedback(find(compressors(), "compressor", "dgc").make, config, kMomentum, 1, kValues);
+  std::vector<float> residual(kValues), velocity(kValues);
+  std::vector<double> u(kValues), v(kValues);
+  for (std::uint64_t step = 1; step <= 40; ++step) {
+    const std::vector<float> g = gradient(layout, step);
+    const Feedback::Kept kept{residual.data(), velocity.data(), kValues};
+    feedback.add(g.data(), kept);
+    const std::vector<float> sent = decode(*worker, layout, encode(*worker, layout, residual));
+    feedback.said(kept);
+
+    std::vector<std::size_t> order(kValues);
+    for (std::size_t i = 0; i < kValues; ++i) u[i] = kMomentum * u[i] + g[i], v[i] += u[i], order[i] = i;
+    std::ranges::nth_element(order, order.begin() + kSent - 1, std::greater<>(), [&](std::size_t i) { return std::abs(v[i]); });
+    std::vector<double> expected(kValues);
+    for (std::size_t k = 0; k < kSent; ++k) expected[order[k]] = v[order[k]], u[order[k]] = v[order[k]] = 0;
+    for (std::size_t i = 0; i < kValues; ++i) {
+      ASSERT_NEAR(sent[i], expected[i], 1e-6) << "value " << i << " of step " << step;
+      ASSERT_NEAR(residual[i], v[i], 1e-6) << "value " << i << " of step " << step;
+      ASSERT_NEAR(velocity[i], u[i], 1e-6) << "value " << i << " of step " << step;
+    }
+  }
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ TEST(CompressConfig, RefusesWhatCannotBe) {
   recipe.bind("compress", "gradient compression", config);
   recipe.set("compress.density=0.001");
   EXPECT_EQ(config.density, 0.001);
-  for (const char* wrong : {"compress.density=0", "compress.density=1.5", "compress.block=0", "compress.rank=0", "compress.threshold=0",
+  for (const char* wrong : {"compress.density=-0.1", "compress.density=1.5", "compress.block=0", "compress.rank=0", "compress.threshold=0",
                             "compress.sign_scale=-1"})
     EXPECT_THROW(recipe.set(wrong), ConfigError) << wrong;
 }

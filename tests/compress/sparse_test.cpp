@@ -118,6 +118,18 @@ TEST(Dgc, DensityFallsGeometrically) {
   EXPECT_EQ(encode(*coder("dgc", config), layout, values).size(), 800u);
 }
 
+TEST(Dgc, SendsATenthOfWhatTopKDoesUnlessTold) {
+  const RangeLayout layout = one_part(100000);
+  CompressConfig config;
+  config.warmup_epochs = 0;
+  const auto sent = [&](const char* key) {
+    std::vector<float> values = gradient(layout, 1);
+    return encode(*coder(key, config), layout, values).size() / 8;
+  };
+  EXPECT_EQ(sent("topk"), 1000u);
+  EXPECT_EQ(sent("dgc"), 100u) << "Lin et al.: 99.9% of a gradient stay at home";
+}
+
 TEST(Dgc, IsTheOneWithMomentumCorrection) {
   for (const auto& row : compressors()) EXPECT_EQ(row.make.momentum_correction, row.key == "dgc") << row.key;
 }
