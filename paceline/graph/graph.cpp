@@ -115,6 +115,11 @@ void Graph::check_table(const Layer& layer, const Shape& input) const {
                     layer.name));
 }
 
+void Graph::draw_as_layers() {
+  for (Layer& layer : layers_)
+    if (layer.init != Init::zero) layer.init = Init::standard;
+}
+
 int Graph::tied() const {
   const auto found = std::ranges::find_if(layers_, [](const Layer& layer) { return layer.table >= 0; });
   return found == layers_.end() ? -1 : static_cast<int>(found - layers_.begin());

@@ -137,6 +137,10 @@ class Graph {
   /// Appends a layer after inferring its shape and cost; throws ConfigError that names the layer where shapes do not fit.
   int append(Layer layer);
 
+  /// First weights as PyTorch's layers draw them by themselves (Init::standard), and not as the network's reference does. Norms that begin
+  /// at zero do so because a recipe asked for it, and stay.
+  void draw_as_layers();
+
   std::vector<Parameter> parameters() const;  ///< in the order of layers, PyTorch's order inside a layer
   std::vector<Alias> aliases() const;
   std::int64_t parameter_count() const { return parameter_count_; }

@@ -90,6 +90,12 @@ void ModelConfig::describe(Section& section) {
       .at_most(64);
   section.field("dropout", dropout, "probability to drop an activation; below 0: the network's own").at_least(-1).at_most(0.99);
   section.field("zero_init_residual", zero_init_residual, "resnets: the last norm of a block starts at 0 (Goyal et al.)");
+  section
+      .field("init", init,
+             "first weights: as the network's reference draws them (torchvision's resnets and vggs: normal by fan-out), or as PyTorch's "
+             "layers do by "
+             "themselves")
+      .one_of({"reference", "pytorch"});
   section.field("weights", weights, "a safetensors file to start from");
 }
 
@@ -98,6 +104,7 @@ std::span<const Entry<MakeGraph>> networks() { return kNetworks; }
 Graph make_graph(const ModelConfig& config) {
   Graph graph = find(networks(), "network", config.network).make(config);
   refuse_unused(config, graph);
+  if (config.init == "pytorch") graph.draw_as_layers();
   return graph;
 }
 

@@ -173,6 +173,28 @@ at::Tensor first_bits(const char* network, std::uint64_t seed) {
   return GraphModule(graph::make_graph(config), options).arena().parameters().clone();
 }
 
+TEST(Init, OfARecipeIsTheReferencesOrThatOfPyTorchsLayers) {
+  graph::ModelConfig config;
+  config.network = "resnet18", config.input = {3, 32, 32}, config.zero_init_residual = true;
+  const auto weight = [&](const std::string& init, const std::string& name) {
+    config.init = init;
+    GraphModule module(graph::make_graph(config), {});
+    const auto& entries = module.arena().entries();
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      if (entries[i].name == name) return module.arena().parameter(i).clone();
+    throw std::runtime_error(name);
+  };
+  const char* conv = "layer2.0.conv1.weight";  // 128 × 64 × 3 × 3
+  expect_normal(weight("reference", conv), std::sqrt(2 / (128.0 * 9)));
+  expect_uniform(weight("pytorch", conv), 1 / std::sqrt(64.0 * 9));
+  EXPECT_NEAR(deviation_of(weight("reference", conv)) / deviation_of(weight("pytorch", conv)), std::sqrt(2 * 64 * 3.0 / 128), 0.02);
+  expect_constant(weight("pytorch", "layer2.0.bn2.weight"), 0);  // what a recipe asks for stays
+  EXPECT_TRUE(at::equal(weight("pytorch", "fc.weight"), weight("reference", "fc.weight")));
+  config.zero_init_residual = false;
+  config.init = "reference";
+  EXPECT_TRUE(at::equal(GraphModule(graph::make_graph(config), {.seed = 7}).arena().parameters(), first_bits("resnet18", 7)));
+}
+
 TEST(Init, TheSeedDecidesAndNotTheThreads) {
   const int before = at::get_num_threads();
   at::set_num_threads(1);
