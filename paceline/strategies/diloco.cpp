@@ -9,7 +9,7 @@ std::unique_ptr<step::Strategy> make_diloco(const StrategyConfig& config, const 
       config, context,
       data_parallel::make_diloco_meeting(
           meeting_setup(config, context),
-          {.period = config.period, .outer_rate = config.outer_rate, .outer_momentum = config.outer_momentum}));
+          {.period = period_of(config), .outer_rate = config.outer_rate, .outer_momentum = config.outer_momentum}));
 }
 
 std::vector<schedule::Program> diloco_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {

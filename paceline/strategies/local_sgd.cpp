@@ -8,7 +8,7 @@ std::unique_ptr<step::Strategy> make_local_sgd(const StrategyConfig& config, con
   return std::make_unique<Replicas>(
       config, context,
       data_parallel::make_local_sgd_meeting(meeting_setup(config, context),
-                                            {.period = config.period, .post_local_epoch = config.post_local_epoch}));
+                                            {.period = period_of(config), .post_local_epoch = config.post_local_epoch}));
 }
 
 std::vector<schedule::Program> local_sgd_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {

@@ -50,16 +50,16 @@ constexpr Entry<StrategyKind> kStrategies[] = {
      {.make = make_stale_sync, .program = stale_sync_program, .gives_up = "gradients of the step before"}},
     {"local_sgd",
      "replicas that become their mean every few steps; post-local too",
-     {.make = make_local_sgd, .program = local_sgd_program, .periodic = true, .gives_up = "replicas differ between meetings"}},
+     {.make = make_local_sgd, .program = local_sgd_program, .period = 8, .gives_up = "replicas differ between meetings"}},
     {"sparknet",
      "replicas that a master averages every few steps",
-     {.make = make_sparknet, .program = sparknet_program, .periodic = true, .gives_up = "replicas differ between meetings"}},
+     {.make = make_sparknet, .program = sparknet_program, .period = 8, .gives_up = "replicas differ between meetings"}},
     {"easgd",
      "replicas and a centre that attract each other (elastic averaging, DeepSpark)",
-     {.make = make_easgd, .program = easgd_program, .periodic = true, .gives_up = "replicas differ"}},
+     {.make = make_easgd, .program = easgd_program, .period = 8, .gives_up = "replicas differ"}},
     {"diloco",
      "replicas whose progress over many steps is the gradient of an outer Nesterov step",
-     {.make = make_diloco, .program = diloco_program, .periodic = true, .gives_up = "replicas differ between meetings"}},
+     {.make = make_diloco, .program = diloco_program, .period = 500, .gives_up = "replicas differ between meetings"}},
     {"gossip",
      "replicas that average with one random neighbour after every step",
      {.make = make_gossip, .program = gossip_program, .gives_up = "replicas differ"}},
@@ -98,7 +98,8 @@ bool is_centralised(const std::string& name) {
 
 std::int64_t period_of(const StrategyConfig& config) {
   const auto found = std::ranges::find(kStrategies, config.name, &Entry<StrategyKind>::key);
-  return found != std::end(kStrategies) && found->make.periodic ? config.period : 1;
+  if (found == std::end(kStrategies) || found->make.period == 0) return 1;
+  return config.period > 0 ? config.period : found->make.period;
 }
 
 bool makes_steps_together(const std::string& name) {
@@ -147,7 +148,7 @@ void StrategyConfig::describe(Section& section) {
       .one_of({"auto", "whole", "sharded"});
   section.field("batch_norm", batch_norm, "statistics of a worker's share, or of the whole batch").one_of({"local", "sync"});
   section.field("statistics", statistics, "whose running statistics are evaluated and kept").one_of({"mean", "first"});
-  section.field("period", period, "local_sgd, sparknet, easgd, diloco: steps between two meetings").at_least(1);
+  section.field("period", period, "local_sgd, sparknet, easgd, diloco: steps between two meetings; 0: 8, of diloco 500").at_least(0);
   section.field("post_local_epoch", post_local_epoch, "local_sgd: meet at every step before this epoch").at_least(0);
   section.field("elasticity", elasticity, "easgd: how strongly workers and centre attract each other; 0: 0.9 / workers").at_least(0);
   section.field("outer_rate", outer_rate, "diloco: rate of the step that the workers make together").above(0);

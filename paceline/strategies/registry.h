@@ -21,7 +21,7 @@ struct StrategyConfig {
   std::string update = "auto";       // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
   std::string batch_norm = "local";  // local, sync: statistics of a worker's share, or of the whole batch
   std::string statistics = "mean";   // mean, first: whose running statistics are evaluated and kept, where batch_norm is local
-  std::int64_t period = 8;           // local_sgd, sparknet, easgd, diloco: steps between two meetings
+  std::int64_t period = 0;           // local_sgd, sparknet, easgd, diloco: steps between two meetings; 0: 8, of diloco 500
   double post_local_epoch = 0;       // local_sgd: meet at every step before this epoch
   double elasticity = 0;             // easgd: α; 0: 0.9 / workers
   double outer_rate = 0.7;           // diloco
@@ -39,9 +39,10 @@ struct StrategyKind {
   StepPrograms program = nullptr;
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
   bool together = false;                         // workers make every step together: their model may be split
-  bool periodic = false;                         // they meet every strategy.period steps; the program is that of a step with a meeting
-  bool asynchronous = false;                     // nobody waits for the others
-  std::string_view gives_up = {};                // beside one worker with the whole batch; the planner shows strategies that say it
+  std::int64_t period = 0;         // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
+                                   // program is that of a step with a meeting
+  bool asynchronous = false;       // nobody waits for the others
+  std::string_view gives_up = {};  // beside one worker with the whole batch; the planner shows strategies that say it
 
   bool centralised() const { return make == nullptr; }
 };

@@ -33,7 +33,7 @@ void write_sparknet(schedule::ProgramWriter& writer, const schedule::ProgramSett
 }  // namespace
 
 std::unique_ptr<step::Strategy> make_sparknet(const StrategyConfig& config, const step::Context& context) {
-  return std::make_unique<Replicas>(config, context, std::make_unique<SparkNet>(meeting_setup(config, context), config.period));
+  return std::make_unique<Replicas>(config, context, std::make_unique<SparkNet>(meeting_setup(config, context), period_of(config)));
 }
 
 std::vector<schedule::Program> sparknet_program(const schedule::ProgramModel& model, const schedule::ProgramSettings& settings) {
