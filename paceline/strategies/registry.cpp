@@ -154,6 +154,10 @@ void StrategyConfig::describe(Section& section) {
   section.field("outer_rate", outer_rate, "diloco: rate of the step that the workers make together").above(0);
   section.field("outer_momentum", outer_momentum, "diloco: its momentum").at_least(0);
   section.field("staleness", staleness, "stale_sync: steps by which gradients come late").at_least(0);
+  section
+      .field("graph", graph,
+             "sgp: workers push along an exponential graph, or each to a random other one, so that some get more than others")
+      .one_of({"exponential", "random"});
 }
 
 }  // namespace paceline::strategies

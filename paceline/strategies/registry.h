@@ -15,18 +15,19 @@ namespace paceline::strategies {
 
 /// [strategy] of a recipe.
 struct StrategyConfig {
-  std::string name = "auto";         // allreduce where there are several workers, else single; or plan (train/planned.h)
-  double bucket_mb = 0;              // gradients that travel together; 0: chosen by measurement where that changes no bit
-  std::string overlap = "auto";      // on, off, auto: send gradients while the backward pass goes on
-  std::string update = "auto";       // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
-  std::string batch_norm = "local";  // local, sync: statistics of a worker's share, or of the whole batch
-  std::string statistics = "mean";   // mean, first: whose running statistics are evaluated and kept, where batch_norm is local
-  std::int64_t period = 0;           // local_sgd, sparknet, easgd, diloco: steps between two meetings; 0: 8, of diloco 500
-  double post_local_epoch = 0;       // local_sgd: meet at every step before this epoch
-  double elasticity = 0;             // easgd: α; 0: 0.9 / workers
-  double outer_rate = 0.7;           // diloco
-  double outer_momentum = 0.9;       // diloco
-  std::int64_t staleness = 1;        // stale_sync: steps by which gradients come late
+  std::string name = "auto";          // allreduce where there are several workers, else single; or plan (train/planned.h)
+  double bucket_mb = 0;               // gradients that travel together; 0: chosen by measurement where that changes no bit
+  std::string overlap = "auto";       // on, off, auto: send gradients while the backward pass goes on
+  std::string update = "auto";        // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
+  std::string batch_norm = "local";   // local, sync: statistics of a worker's share, or of the whole batch
+  std::string statistics = "mean";    // mean, first: whose running statistics are evaluated and kept, where batch_norm is local
+  std::int64_t period = 0;            // local_sgd, sparknet, easgd, diloco: steps between two meetings; 0: 8, of diloco 500
+  double post_local_epoch = 0;        // local_sgd: meet at every step before this epoch
+  double elasticity = 0;              // easgd: α; 0: 0.9 / workers
+  double outer_rate = 0.7;            // diloco
+  double outer_momentum = 0.9;        // diloco
+  std::int64_t staleness = 1;         // stale_sync: steps by which gradients come late
+  std::string graph = "exponential";  // sgp: exponential, random: to whom workers push
   void describe(Section& section);
 };
 

@@ -1,6 +1,9 @@
 // Meetings beyond the first one, whose memory the first does not show, against the same in double from workers that never met.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <mutex>
+
 #include "workers.h"
 
 namespace paceline::strategies {
@@ -76,6 +79,31 @@ TEST(Easgd, MovesItsCentreBeyondTheFirstMeeting) {
   const Trained met = train_workers(kLaterReplicas, settings, 3 * kLaterPeriod);
   for (std::size_t i = 0; i < kLaterReplicas; ++i) expect_near(met.own[i], replicas[i], 5e-6);
   expect_near(met.agreed, centre, 5e-6);
+}
+
+TEST(Sgp, OnARandomGraphIsRightByItsWeights) {
+  // With a rate of 0 nobody moves by itself. Worker i begins with i, and on this graph some get more than they give: without the weights,
+  // the replicas would not come to the mean of 1.5, nor would what is agreed on stay there.
+  Settings settings = later_meeting_of("sgp");
+  settings.strategy.graph = "random";
+  const Trained start = train_workers(4, settings, 0);
+  std::vector<double> weights;
+  std::mutex mutex;
+  with_workers(4, settings, [&](TestWorker& worker) {
+    worker.parameters().add_(static_cast<double>(worker.comm().rank()));
+    for (std::int64_t step = 1; step <= 40; ++step) {
+      worker.train(step, step, /*rate=*/0);
+      if (step > 3) continue;
+      expect_near(worker.agreed(), start.agreed + 1.5, 1e-5);
+    }
+    expect_near(worker.parameters(), start.agreed + 1.5, 1e-4);
+    for (const step::NamedTensor& item : worker.strategy().save())
+      if (item.name == "workers.weight") {
+        const std::lock_guard lock(mutex);
+        weights.push_back(item.tensor.min().item<double>());
+      }
+  });
+  EXPECT_LT(*std::ranges::min_element(weights), 0.9) << "or the weights do nothing";
 }
 
 }  // namespace
