@@ -22,7 +22,7 @@ CentralWorker::CentralWorker(const step::Context& context, const Settings& setti
       module_(context.model.another()),
       context_(context.with_model(*module_)),
       client_(std::move(client)),
-      duties_(settings.ps, *ps::make_rule({settings.ps, context.optim, settings.workers})),
+      duties_(Duties(settings.ps, *ps::make_rule({settings.ps, context.optim, settings.workers})).of_worker(settings.ps, index)),
       norms_(*module_),
       updater_(make_updater(duties_, module_->arena(), context.optim)),
       local_(duties_, &norms_, module_->arena(), updater_.get(), /*shares_module=*/false),

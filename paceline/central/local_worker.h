@@ -37,6 +37,12 @@ struct Duties {
   bool advised;         // it reports its loss and waits for the answer before it computes its gradient
   std::int64_t period;  // minibatches between two visits
 
+  /// The same for one of the workers, which may be slower than others.
+  Duties of_worker(const ps::PsConfig& config, int worker) const {
+    Duties own = *this;
+    own.period = ps::period_of(config, period, worker);
+    return own;
+  }
   bool optimizes() const { return replica || steps; }
   bool departs() const { return optimizes() || period > 1; }  // from the parameters that it pulled
 };

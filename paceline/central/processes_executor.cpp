@@ -141,7 +141,7 @@ class ProcessesExecutor final : public Central {
     const std::int64_t version = concurrent_->with([&](ps::Server& server) {
       tensors(server).load(state, kState);
       const float* parameters = module().arena().parameters().data_ptr<float>();
-      std::copy_n(parameters, server.length(), server.parameters());
+      if (!server.averages()) std::copy_n(parameters, server.length(), server.parameters());
       return server.version();
     });
     begin_again(recovery_.journal_after(state, kState), fmt::format("goes on with version {}, the run's last checkpoint", version));

@@ -46,6 +46,8 @@ ServerOptions checked_options(ServerOptions options) {
   config.bind("optim", "", options.optim);
   config.bind("compress", "", options.compress);
   config.check();
+  if (!options.ps.speeds.empty())
+    throw ConfigError("ServerClient: ps.speeds belongs to workers that Paceline runs; give a slower one a smaller ps.period of its own");
   return options;
 }
 

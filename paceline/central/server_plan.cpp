@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "paceline/central/server_tensors.h"
+#include "paceline/ps/rule.h"
 #include "paceline/step/momentum.h"
 #include "paceline/tensor/device.h"
 #include "paceline/tensor/recorded.h"
@@ -38,7 +39,8 @@ ServerPlan::ServerPlan(const step::Context& context, const Settings& settings, s
 ServerPlan::ServerPlan(const ServedModel& model, const Settings& settings, std::int64_t servers) : model_(model), settings_(settings) {
   const ps::Server::Setup setup = whole();
   const auto made = optim::make_optimizer(ps::server_optimizer(settings.ps, optimizer()));
-  cuts_ = ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), made->elementwise());
+  const bool whole_tensors = ps::make_rule({settings.ps, optimizer(), settings.workers})->needs().whole_tensors;
+  cuts_ = ps::cut_ranges(setup.segments, setup.length, static_cast<int>(servers), made->elementwise() && !whole_tensors);
 }
 
 optim::OptimConfig ServerPlan::optimizer() const { return step::optimizer_behind(model_.compression, model_.optim); }

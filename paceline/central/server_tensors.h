@@ -21,6 +21,7 @@ class ServerTensors {
   ServerTensors(ps::Server& server, const c10::Device& device) : server_(server), device_(device) {}
 
   at::Tensor parameters() const { return tensor(server_.parameters(), server_.length()); }  // its range, in place
+  at::Tensor shown() const { return tensor(server_.shown(), server_.length()); }            // what is evaluated
   at::Tensor statistics() const { return tensor(server_.statistics(), server_.statistics_length()); }
 
   /// A copy of its whole state beside the parameters. Names begin with `prefix`.

@@ -156,8 +156,7 @@ class ThreadsExecutor final : public Central {
     drain();
     at::Tensor parameters = module().arena().parameters();
     for (std::size_t i = 0; i < servers_.size(); ++i)
-      servers_[i]->with(
-          [&](ps::Server& server) { parameters.narrow(0, plan_.cuts()[i], server.length()).copy_(tensors(server).parameters()); });
+      servers_[i]->with([&](ps::Server& server) { parameters.narrow(0, plan_.cuts()[i], server.length()).copy_(tensors(server).shown()); });
     module().refresh();
     if (!norms_.any()) return;
     if (view == kWorkerView) return norms_.show(threads_.front()->running());
@@ -227,8 +226,9 @@ class ThreadsExecutor final : public Central {
 
   void to_servers(const at::Tensor& parameters) {
     for (std::size_t i = 0; i < servers_.size(); ++i)
-      servers_[i]->with(
-          [&](ps::Server& server) { tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length())); });
+      servers_[i]->with([&](ps::Server& server) {  // of averages the model is the mean, and the server has its own back
+        if (!server.averages()) tensors(server).parameters().copy_(parameters.narrow(0, plan_.cuts()[i], server.length()));
+      });
   }
 
   /// An idle worker that need not wait, searching from the one after the last that was chosen.

@@ -27,14 +27,14 @@ VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& giv
       recorded_(module().device(), context().record_steps),
       norms_(module()),
       timing_(ps::make_timing(settings().timing, workers(), context().seed)),
-      apart_(duties_.departs() || duties_.sent_own),
+      apart_(duties_.departs() || duties_.sent_own || ps().averaging > 0),
       server_(ps(), context().optim, setup_of(context(), settings(), apart_ ? nullptr : parameters().data_ptr<float>())),
       updater_(make_updater(duties_, module().arena(), context().optim)),
       loop_(static_cast<std::size_t>(workers())) {
   if (apart_) tensors().parameters().copy_(parameters());
   if (norms_.any()) tensors().statistics().copy_(norms_.initial());
   for (int i = 0; i < workers(); ++i) {
-    players_.emplace_back(LocalWorker(duties_, &norms_, module().arena(), updater_.get(), /*shares_module=*/true));
+    players_.emplace_back(LocalWorker(duties_.of_worker(ps(), i), &norms_, module().arena(), updater_.get(), /*shares_module=*/true));
     ready_.push_back(static_cast<std::size_t>(i));
   }
 }
@@ -57,7 +57,7 @@ void VirtualExecutor::show(const std::string& view) {
   if (shown_) return show_statistics(view);
   catch_up();
   shown_ = true;
-  if (apart_) own_parameters_ = parameters().clone(), at::Tensor(parameters()).copy_(tensors().parameters());
+  if (apart_) own_parameters_ = parameters().clone(), at::Tensor(parameters()).copy_(tensors().shown());
   module().refresh();
   show_statistics(view);
 }

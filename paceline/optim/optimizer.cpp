@@ -59,7 +59,7 @@ Step make_step(const OptimConfig& config, const Hyper& hyper) {
   return {
       .rate = hyper.rate,
       .scale = hyper.gradient_scale,
-      .decay = static_cast<float>(config.weight_decay),
+      .decay = static_cast<float>(config.weight_decay * hyper.decay_scale),
       .momentum = static_cast<float>(config.momentum),
       .trust = static_cast<float>(config.trust),
       .beta1 = static_cast<float>(config.beta1),

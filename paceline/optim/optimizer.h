@@ -63,6 +63,7 @@ struct Buffers {
 struct Hyper {
   float rate = 0;
   float gradient_scale = 1;  // multiplies every gradient: loss scaling, 1/count
+  float decay_scale = 1;     // multiplies the weight decay, for a gradient that is a sum of several
   std::int64_t step = 1;     // counts from 1; bias correction of Adam
 };
 

@@ -150,7 +150,9 @@ std::int64_t ConcurrentServer::pull(int worker, float* into, float rate, std::in
 Advice ConcurrentServer::report(int worker, const Report& given, const float* statistics) {
   Advice advice;
   {
-    const std::scoped_lock both(state_, memory_);
+    const std::scoped_lock state(state_);
+    std::unique_lock writing(memory_, std::defer_lock);
+    if (!server_->lock_free()) writing.lock();  // else statistics belong to the state
     presence(worker).heard = clock_.now();
     Report report = given;
     if (pulled_elsewhere(worker)) report.number = 0;
@@ -165,6 +167,7 @@ Advice ConcurrentServer::report(int worker, const Report& given, const float* st
 Admission ConcurrentServer::push(int worker, float* gradient, const Push& given) {
   const std::span<const float> values(gradient, static_cast<std::size_t>(server_->length()));
   const bool usable = is_usable(values, given, server_->place());
+  if (server_->lock_free()) return push_without_lock(worker, gradient, given, usable);
   Admission admission{.fate = Admission::Fate::dropped};
   {
     const std::scoped_lock both(state_, memory_);
@@ -182,6 +185,27 @@ Admission ConcurrentServer::push(int worker, float* gradient, const Push& given)
     }
   }
   server_->settle();
+  changed_.notify_all();
+  return admission;
+}
+
+Admission ConcurrentServer::push_without_lock(int worker, const float* gradient, const Push& push, bool usable) {
+  Admission admission{.fate = Admission::Fate::dropped};
+  {
+    const std::scoped_lock state(state_);
+    presence(worker).heard = clock_.now();
+    if (usable) {
+      presence(worker).computes = false;
+      note(Journal::Kind::pushed, worker, push);
+      admission = server_->note_push(worker, push);
+    } else {
+      refuse_now(worker, push);
+    }
+  }
+  if (admission.fate == Admission::Fate::applied) {
+    const std::shared_lock adding(memory_);  // beside all others who read and add
+    server_->add_without_lock(gradient, push);
+  }
   changed_.notify_all();
   return admission;
 }

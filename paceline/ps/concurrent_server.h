@@ -3,8 +3,8 @@
 // If the parameters lie on a GPU, all work on them is ordered by one stream, whichever thread calls: a call returns when its part is done,
 // and a worker calls only after its own stream has produced what it pushes.
 //
-// Two locks: `state_` guards the state machine, `memory_` the parameters. Pulls copy concurrently; a push is exclusive. Code that needs
-// both takes state_ first.
+// Two locks: `state_` guards the state machine, `memory_` the parameters. Pulls copy concurrently; a push is exclusive, unless ps.lock_free
+// lets it run beside them (server_lock_free.cpp). Code that needs both takes state_ first.
 #pragma once
 
 #include <condition_variable>
@@ -106,6 +106,7 @@ class ConcurrentServer {
   PeerError refusal(int worker) const;
   bool pulled_elsewhere(int worker);
   void rejoin(int worker);  // if it returns
+  Admission push_without_lock(int worker, const float* gradient, const Push& push, bool usable);
   /// These require that both locks are held.
   bool is_duplicate(int worker, const Push& push);
   void resume(int worker, const Push& push);

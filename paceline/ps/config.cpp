@@ -1,5 +1,6 @@
 #include "paceline/ps/config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -41,7 +42,24 @@ void PsConfig::describe(Section& section) {
   section.field("clip_high", clip_high, "lc_asgd: largest factor of a gradient").above(0);
   PredictorConfig::describe(section);
   section.field("gap_decay", gap_decay, "gap_aware: decay of the mean squared step").at_least(0).at_most(1);
-  section.field("period", period, "downpour, easgd: steps of a worker between two visits to the server").at_least(1);
+  section
+      .field("gap_rate", gap_rate,
+             "gap_aware: a usual step has the rates of the steps made, or the largest rate so far (the authors' code)")
+      .one_of({"current", "maximal"});
+  section.field("curvature_decay", curvature_decay, "stability_cap: decay of the running means that curvature and staleness are")
+      .at_least(0)
+      .at_most(1);
+  section.field("stability_margin", stability_margin, "stability_cap: largest rate as a share of the stability limit").above(0);
+  section
+      .field("averaging", averaging,
+             "decay of a running mean of the server's parameters, which is evaluated and saved in their place; 0: none")
+      .at_least(0)
+      .at_most(1);
+  section.field("lock_free", lock_free, "threads: workers update the parameters without waiting for one another (Hogwild)");
+  OuterConfig::describe(section);
+  section.field("period", period, "downpour, easgd, local steps: steps of a worker between two visits to the server").at_least(1);
+  section.field("speeds", speeds, "easgd, local steps: relative speed of each worker; a slower one makes fewer than ps.period steps (DyLU)")
+      .above(0);
   section
       .field("deadline_s", deadline_s,
              "seconds that a silent worker is waited for before it is forgotten; a server that is gone has twice as long")
@@ -61,15 +79,65 @@ void PsConfig::describe(Section& section) {
   section.field("elasticity", elasticity, "easgd: how strongly replicas and server attract each other; 0: 0.9 / workers").at_least(0);
 }
 
+namespace {
+
+void validate_speeds(const PsConfig& config, const UpdateRule& rule, int workers) {
+  if (config.speeds.empty()) return;
+  if (std::ssize(config.speeds) != workers)
+    throw ConfigError(fmt::format("ps.speeds has {} numbers, and there are {} workers; give one for each", config.speeds.size(), workers));
+  if (config.period == 1 || !(rule.needs().replica || config.pushes_steps()))
+    throw ConfigError(
+        fmt::format("ps.speeds shortens ps.period of workers that make steps with optimizers of their own; use ps.optimizer=worker with a "
+                    "rule that has a ps.period above 1 (now '{}' and {}), or leave ps.speeds out",
+                    config.rule, config.period));
+}
+
+/// An update must be one addition to every parameter: nothing else stays right when others write between its parts.
+void validate_lock_free(const PsConfig& config, const optim::OptimConfig& optim) {
+  const auto refuse = [](const std::string& what, const std::string& instead) {
+    throw ConfigError(fmt::format("ps.lock_free adds every gradient to the parameters as it comes, and {}; use {}, or ps.lock_free=false",
+                                  what, instead));
+  };
+  if (config.executor != "threads")
+    refuse(fmt::format("ps.executor={} has no threads that share them", config.executor), "ps.executor=threads");
+  if (config.rule != "asgd") refuse(fmt::format("rule '{}' does more", config.rule), "ps.rule=asgd");
+  if (config.consistency != "asp") refuse(fmt::format("consistency '{}' makes workers wait", config.consistency), "ps.consistency=asp");
+  if (config.averaging > 0) refuse("ps.averaging has a second copy of them to update", "ps.averaging=0");
+  const optim::OptimConfig made = server_optimizer(config, optim);
+  if (made.name != "sgd" || made.momentum != 0 || made.clip_norm > 0)
+    refuse("the server's optimizer keeps something beside them",
+           "optim.name=sgd optim.momentum=0 optim.clip_norm=0, or ps.optimizer=worker");
+}
+
+}  // namespace
+
+std::int64_t period_of(const PsConfig& config, std::int64_t period, int worker) {
+  if (static_cast<std::size_t>(worker) >= config.speeds.size()) return period;
+  const double share = config.speeds[static_cast<std::size_t>(worker)] / *std::ranges::max_element(config.speeds);
+  return std::max<std::int64_t>(1, std::llround(share * static_cast<double>(period)));
+}
+
 void validate(const PsConfig& config, const optim::OptimConfig& optim, int workers) {
   for (const auto& [key, value] :
        {std::pair{"lc_lambda", config.lc_lambda}, {"dc_lambda", config.dc_lambda}, {"clip_high", config.clip_high}})
     if (!std::isfinite(value)) throw ConfigError(fmt::format("ps.{}={} is not a number; use one like 1.0", key, value));
-  for (const auto& [key, value] : {std::pair{"dc_decay", config.dc_decay}, {"gap_decay", config.gap_decay}})
+  for (const auto& [key, value] : {std::pair{"dc_decay", config.dc_decay},
+                                   {"gap_decay", config.gap_decay},
+                                   {"curvature_decay", config.curvature_decay},
+                                   {"averaging", config.averaging}})
     if (value >= 1) throw ConfigError(fmt::format("ps.{}={} keeps its first mean for ever; use less than 1, like 0.95", key, value));
   if (config.clip_low > config.clip_high)
     throw ConfigError(fmt::format("ps.clip_low={} is above ps.clip_high={}", config.clip_low, config.clip_high));
+  validate(static_cast<const OuterConfig&>(config));
   const auto rule = make_rule({config, optim, workers});
+  validate_speeds(config, *rule, workers);
+  if (const std::string why = rule->why_not_gradients(); !why.empty() && !config.pushes_steps())
+    throw ConfigError(
+        fmt::format("rule '{}' {}, and ps.optimizer=server lets them push gradients; use ps.optimizer=worker", config.rule, why));
+  if (config.servers > 1 && rule->needs().whole_range)
+    throw ConfigError(fmt::format("rule '{}' measures all parameters together, and {} servers have a part each; use ps.servers=1",
+                                  config.rule, config.servers));
+  if (config.lock_free) validate_lock_free(config, optim);
   make_consistency(config.consistency, config, workers);
   const int files = !config.certificate.empty() + !config.key.empty() + !config.authority.empty();
   if (files != 0 && files != 3) throw ConfigError("TLS needs all three of ps.certificate, ps.key and ps.authority; give all or none");

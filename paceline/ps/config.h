@@ -2,17 +2,19 @@
 #pragma once
 
 #include <chrono>
+#include <vector>
 
 #include "paceline/base/clock.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/ps/consistency.h"
 #include "paceline/ps/predictors/predictor.h"
+#include "paceline/ps/rules/outer.h"
 
 namespace paceline::ps {
 
 class UpdateRule;
 
-struct PsConfig : ConsistencyConfig, PredictorConfig {
+struct PsConfig : ConsistencyConfig, PredictorConfig, OuterConfig {
   std::string executor = "auto";          // threads, processes, virtual; auto: threads, on a GPU virtual
   std::string transport = "grpc";         // processes: grpc, mpi
   std::string rule = "asgd";              // strategy.name=ps: any rule …
@@ -28,7 +30,13 @@ struct PsConfig : ConsistencyConfig, PredictorConfig {
   double lc_lambda = 1;
   double clip_low = 0.5, clip_high = 2;     // of the factor that a reading gives
   double gap_decay = 0.999;                 // gap_aware
-  std::int64_t period = 1;                  // downpour, easgd: steps of a worker between two visits
+  std::string gap_rate = "current";         // gap_aware: of the usual step: current, maximal
+  double curvature_decay = 0.95;            // stability_cap: of its running means
+  double stability_margin = 1;              // stability_cap: the rate's share of the limit
+  double averaging = 0;                     // decay of the running mean of the parameters that is evaluated; 0: the last ones are
+  bool lock_free = false;                   // threads: updates without a lock (Hogwild)
+  std::int64_t period = 1;                  // downpour, easgd, local steps: steps of a worker between two visits
+  std::vector<double> speeds = {};          // by worker: a slower one makes fewer steps between two visits (DyLU); empty: all the same
   double elasticity = 0;                    // easgd: α; 0: 0.9 / workers
   double deadline_s = 30;                   // for a late worker; a server that is gone has twice as long
   double snapshot_s = 60;                   // processes: between two snapshots of a server; 0: none
@@ -45,6 +53,10 @@ struct PsConfig : ConsistencyConfig, PredictorConfig {
 
 /// The optimizer of a server: that of the recipe, or, where workers push steps, one that only subtracts them.
 optim::OptimConfig server_optimizer(const PsConfig& config, const optim::OptimConfig& optim);
+
+/// Steps of one worker between two visits, of a rule with that period: DyLU (Liu et al., arXiv 2401.09135) makes them proportional to its
+/// speed, so that all workers visit equally often.
+std::int64_t period_of(const PsConfig& config, std::int64_t period, int worker);
 
 /// ConfigError where the rule needs gradients, and gets what has a momentum in it already. `pushed` says what comes and why, `mend` what
 /// would make it gradients.

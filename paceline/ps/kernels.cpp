@@ -29,8 +29,24 @@ void launch(void*, std::int64_t, const Formula&) {
   throw InternalError("a server's memory lies on a GPU, in a build without CUDA");
 }
 void settle(void*) {}
+double dot(void*, std::int64_t, const float*, const float*) {
+  throw InternalError("a server's memory lies on a GPU, in a build without CUDA");
+}
 }  // namespace cuda
 #endif
+
+double dot(const Place& place, std::int64_t count, const float* a, const float* b) {
+  if (place.cuda) return cuda::dot(place.stream, count, a, b);
+  constexpr std::int64_t kLanes = 8;  // sums side by side, so that none waits for the addition before it
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += static_cast<double>(a[i + lane]) * static_cast<double>(b[i + lane]);
+  double sum = 0;
+  for (; i < count; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
 
 void settle(const Place& place) {
   if (place.cuda) cuda::settle(place.stream);

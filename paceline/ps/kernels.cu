@@ -16,7 +16,38 @@ __global__ void run(std::int64_t count, Formula formula) {
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += stride) formula(i);
 }
 
+/// *result ← Σ aᵢ bᵢ; one block, whose threads' sums are added in their order.
+__global__ void sum_products(std::int64_t count, const float* a, const float* b, double* result) {
+  __shared__ double sums[kThreads];
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  for (int thread = 1; thread < kThreads; ++thread) sum += sums[thread];
+  *result = sum;
+}
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw Error(std::string("CUDA: ") + what + " failed: " + cudaGetErrorString(status));
+}
+
 }  // namespace
+
+double dot(void* stream, std::int64_t count, const float* a, const float* b) {
+  const auto in_order = static_cast<cudaStream_t>(stream);
+  double* on_device = nullptr;
+  double result = 0;
+  check(cudaMallocAsync(reinterpret_cast<void**>(&on_device), sizeof(double), in_order), "memory for a sum of the parameter server");
+  sum_products<<<1, kThreads, 0, in_order>>>(count, a, b, on_device);
+  const cudaError_t launched = cudaGetLastError();
+  const cudaError_t copied = cudaMemcpyAsync(&result, on_device, sizeof(double), cudaMemcpyDeviceToHost, in_order);
+  cudaFreeAsync(on_device, in_order);
+  check(launched, "launching a sum of the parameter server");
+  check(copied, "reading a sum of the parameter server");
+  settle(stream);
+  return result;
+}
 
 template <class Formula>
 void launch(void* stream, std::int64_t count, const Formula& formula) {

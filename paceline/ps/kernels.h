@@ -18,11 +18,15 @@ void for_each(const Place& place, std::int64_t count, const Formula& formula);
 template <class Formula>
 void for_each_parallel(const Place& place, std::int64_t count, const Formula& formula);
 
+/// Σ aᵢ bᵢ in double, in the same order on every run; on a GPU it waits for the stream.
+double dot(const Place& place, std::int64_t count, const float* a, const float* b);
+
 /// Waits until everything that was asked of the place is done; in host memory it is.
 void settle(const Place& place);
 
 namespace cuda {
 void settle(void* stream);
+double dot(void* stream, std::int64_t count, const float* a, const float* b);
 template <class Formula>
 void launch(void* stream, std::int64_t count, const Formula& formula);
 }  // namespace cuda

@@ -46,6 +46,7 @@ struct Slice {
   float* parameters = nullptr;      // the server's
   float* pulled = nullptr;          // what the worker had pulled, where needs().pulled
   float* kept = nullptr;            // the rule's own memory, where needs().kept
+  float* kept_second = nullptr;     // and some more of it, where needs().kept_second
   float* kept_of_worker = nullptr;  // and for each worker, where needs().kept_of_worker
   bool decay = true;                // weight decay acts on it
 };
@@ -53,11 +54,13 @@ struct Slice {
 class UpdateRule {
  public:
   struct Needs {
-    bool pulled = false, kept = false, kept_of_worker = false;
-    bool whole_update = false;  // adjust() makes the update itself; the optimizer has nothing to do
-    bool sends_own = false;     // workers are sent something else than the parameters: send()
-    bool replica = false;       // workers push their parameters, and get them back changed
-    bool advises = false;       // workers wait for the answer of on_report() before they go on with their gradient
+    bool pulled = false, kept = false, kept_second = false, kept_of_worker = false;
+    bool whole_update = false;   // adjust() makes the update itself; the optimizer has nothing to do
+    bool whole_tensors = false;  // adjust() needs all elements of a tensor; with whole_update
+    bool whole_range = false;    // observe() measures all parameters together, which several servers cannot
+    bool sends_own = false;      // workers are sent something else than the parameters: send()
+    bool replica = false;        // workers push their parameters, and get them back changed
+    bool advises = false;        // workers wait for the answer of on_report() before they go on with their gradient
   };
   /// What the rule keeps beside its slices' memory, for a checkpoint: named rows of numbers.
   struct State {
@@ -70,6 +73,12 @@ class UpdateRule {
   virtual Needs needs() const { return {}; }
   /// Why a gradient cannot be replaced by a step that an optimizer made of it; empty where it can.
   virtual std::string why_not_steps() const { return ""; }
+  /// Why it has no use for gradients, and workers must push the steps of their own optimizers; empty where it has.
+  virtual std::string why_not_gradients() const { return ""; }
+  /// A gradient is about to be used. Gets the whole range, before anything else is asked about this push.
+  virtual void observe(const Slice&, const Arrival&) {}
+  /// How many gradients a push is the sum of: weights decay as often.
+  virtual std::int64_t gradients_in_a_push() const { return 1; }
   /// Factor of the rate, for this gradient alone. Where several are gathered for one update, which has one rate, their parts are scaled.
   virtual double rate_factor(const Arrival&) const { return 1; }
   /// Whether adjust() does anything.

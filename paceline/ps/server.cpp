@@ -56,7 +56,10 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
       consistency_(make_consistency(config.consistency, config, setup.workers)),
       in_rounds_(consistency_->waits_for_everybody()),
       optimizer_(server_optimizer(config, optim), own_segments(setup), setup.end - setup.begin, setup.place.cuda),
+      weight_decay_(static_cast<float>(server_optimizer(config, optim).weight_decay)),
       round_(setup.allocate, setup.end - setup.begin, setup.statistics) {
+  if (config.lock_free && setup.place.cuda)
+    throw ConfigError("ps.lock_free adds to parameters in host memory; use train.device=cpu, or ps.lock_free=false");
   if (!setup_.parameters) own_parameters_ = setup_.allocate(length());
   parameters_ = setup_.parameters ? setup_.parameters : own_parameters_.get();
   optim::RangeOptimizer::Memory memory{.parameters = parameters_};
@@ -66,6 +69,8 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
       memory.state.push_back(state_.back().get());
     }
   if (rule_->needs().kept) kept_ = setup_.allocate(length());
+  if (rule_->needs().kept_second) kept_second_ = setup_.allocate(length());
+  if (config_.averaging > 0) average_ = setup_.allocate(length());
   if (optimizer_.clips()) {
     norm_ = setup_.allocate(2);  // one double
     memory.squared_norm = reinterpret_cast<double*>(norm_.get());
@@ -95,6 +100,7 @@ Slice Server::slice(std::int64_t offset, std::int64_t count, bool decay, float* 
           .parameters = parameters_ + offset,
           .pulled = at(worker.pulled),
           .kept = at(kept_),
+          .kept_second = at(kept_second_),
           .kept_of_worker = at(worker.kept),
           .decay = decay};
 }
@@ -112,6 +118,8 @@ void Server::read(int index, float* into, float rate, std::int64_t number) {
     ensure(into != parameters_, "a rule that sends something else than the parameters needs another place for it");
     Slice whole = slice(0, length(), true, into, puller);
     rule_->send(whole, rate);
+  } else if (config_.lock_free) {
+    read_without_lock(into);
   } else if (into != parameters_) {
     for_each_parallel(setup_.place, length(), Copy{into, from});
   }
@@ -149,6 +157,7 @@ Admission Server::push(int index, float* gradient, const Push& push) {
   Arrival arrival{.worker = index, .staleness = version_ - worker(index).pulled_version, .updates = version_, .rate = rate};
   ++staleness_[arrival.staleness];
   arrival.scale = push.scale;
+  rule_->observe(slice(0, length(), true, gradient, worker(index)), arrival);
   const auto factor = static_cast<float>(rule_->rate_factor(arrival));
   last_rate_ = rate;
   const bool applied = admission.fate == Admission::Fate::applied;
@@ -234,11 +243,11 @@ void Server::adjust_in_blocks(float* gradient, const Arrival& arrival, const opt
 }
 
 void Server::apply_one(float* gradient, const Arrival& arrival) {
-  const optim::Hyper hyper{.rate = arrival.rate, .gradient_scale = arrival.scale, .step = version_ + 1};
+  const optim::Hyper now = hyper(arrival.rate, arrival.scale);
   if (!rule_->adjusts()) {
-    update(gradient, hyper);
-  } else if (!setup_.place.cuda && optimizer_.elementwise() && !optimizer_.clips()) {
-    adjust_in_blocks(gradient, arrival, hyper);
+    update(gradient, now);
+  } else if (!setup_.place.cuda && optimizer_.elementwise() && !optimizer_.clips() && !rule_->needs().whole_tensors) {
+    adjust_in_blocks(gradient, arrival, now);
   } else {
     Worker& pusher = worker(arrival.worker);
     if (rule_->needs().whole_update) {  // the rule must know for each tensor whether it decays
@@ -247,11 +256,20 @@ void Server::apply_one(float* gradient, const Arrival& arrival) {
     } else {
       const Slice whole = slice(0, length(), true, gradient, pusher);
       rule_->adjust(whole, arrival);
-      update(gradient, hyper);
+      update(gradient, now);
       rule_->learn(whole, arrival);
     }
   }
-  ++version_;
+  finish_update();
+}
+
+optim::Hyper Server::hyper(float rate, float scale) const {
+  return {.rate = rate, .gradient_scale = scale, .decay_scale = static_cast<float>(rule_->gradients_in_a_push()), .step = version_ + 1};
+}
+
+void Server::finish_update() {
+  const float keep = version_++ > 0 ? static_cast<float>(config_.averaging) : 0;
+  if (average_) for_each_parallel(setup_.place, length(), Blend{average_.get(), parameters_, keep, 1 - keep});
 }
 
 void Server::gather(float* gradient, const Arrival& arrival, const Round::Key& key, bool first) {
@@ -272,11 +290,11 @@ void Server::apply_gathered(int count, float rate) {
     last_gathered_ = round_.last().worker, rate = round_.last().rate;  // not those of the last to arrive
     round_.complete();
   }
-  update(gathered_.get(), {.rate = rate, .gradient_scale = 1.0f / static_cast<float>(count), .step = version_ + 1});
+  update(gathered_.get(), hyper(rate, 1.0f / static_cast<float>(count)));
   const Arrival last{.worker = last_gathered_, .updates = version_, .rate = rate};
   rule_->learn(slice(0, length(), true, gathered_.get(), worker(last_gathered_)), last);
   gathered_count_ = 0;
-  ++version_;
+  finish_update();
 }
 
 }  // namespace paceline::ps

@@ -69,6 +69,10 @@ class Server {
   Advice report(int worker, const Report& report, const float* statistics);
   /// Overwrites `gradient` (a step if ps.optimizer=worker); a `replica` rule leaves the worker's new parameters in it.
   Admission push(int worker, float* gradient, const Push& push);
+  /// ps.lock_free: the two halves of a push, what is noted and the additions, during which everybody else may read and add.
+  bool lock_free() const { return config_.lock_free; }
+  Admission note_push(int worker, const Push& push);
+  void add_without_lock(const float* gradient, const Push& push);
   bool in_vain(int worker) const { return consistency_->in_vain(worker); }
   void joined(int worker);
   void left(int worker);
@@ -107,7 +111,10 @@ class Server {
   void complete(std::int64_t number) { ledger_.handle(number); }
 
   // ---- what can be seen
-  void show(float* into) const { for_each_parallel(setup_.place, length(), Copy{into, parameters_}); }
+  void show(float* into) const { for_each_parallel(setup_.place, length(), Copy{into, shown()}); }
+  /// What is evaluated: the parameters, or with ps.averaging their running mean.
+  float* shown() const { return average_ && version_ > 0 ? average_.get() : parameters_; }
+  bool averages() const { return average_ != nullptr; }
   float* parameters() const { return parameters_; }
   float* statistics() const { return statistics_.get(); }  // of the batch norms: Async-BN
   void settle() const { ps::settle(setup_.place); }        // waits until all work so far is done
@@ -148,6 +155,9 @@ class Server {
   void gather(float* gradient, const Arrival& arrival, const Round::Key& key, bool first);
   void apply_gathered(int count, float rate);
   void keep_answer(Worker& worker, const float* answer, std::int64_t number);
+  void read_without_lock(float* into) const;
+  optim::Hyper hyper(float rate, float scale) const;
+  void finish_update();
   void update(float* gradient, const optim::Hyper& hyper);
   void adjust_in_blocks(float* gradient, const Arrival& arrival, const optim::Hyper& hyper);
 
@@ -158,8 +168,9 @@ class Server {
   bool in_rounds_;  // every update has a contribution of each worker
   optim::RangeOptimizer optimizer_;
 
+  float weight_decay_;
   float* parameters_ = nullptr;
-  std::shared_ptr<float[]> own_parameters_, previous_, gathered_, kept_, statistics_, norm_;
+  std::shared_ptr<float[]> own_parameters_, previous_, gathered_, kept_, kept_second_, statistics_, norm_, average_;
   std::vector<std::shared_ptr<float[]>> state_;  // of the optimizer
   std::vector<Worker> workers_;
   std::int64_t version_ = 0, dropped_ = 0, refused_ = 0;

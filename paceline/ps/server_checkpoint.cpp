@@ -21,6 +21,11 @@ std::vector<Server::Array> Server::arrays() {
   for (std::size_t i = 0; i < state_.size(); ++i) add("optim." + names[i], state_[i], length());
   add("bookkeeping.previous", previous_, length());  // only if workers are restarted; a run is the same with and without it
   add("kept", kept_, length());
+  add("kept_second", kept_second_, length());
+  if (average_) {  // the model of the checkpoint is the mean; what training goes on with is here
+    add("average", average_, length());
+    result.push_back({"own_parameters", parameters_, length()});
+  }
   add("statistics", statistics_, setup_.statistics);
   if (gathered_count_ > 0) add("gathered", gathered_, length());
   for (Array& held : round_.arrays()) result.push_back(std::move(held));

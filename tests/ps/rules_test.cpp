@@ -98,7 +98,9 @@ TEST(Rules, KnowHowManyStepsAWorkerMakesByItself) {
   for (const auto& row : update_rules()) {
     const std::string rule(row.key);
     config.rule = rule;
-    EXPECT_EQ(make_rule({.config = config, .optim = {}, .workers = 3})->period(), rule == "downpour" || rule == "easgd" ? 7 : 1) << rule;
+    EXPECT_EQ(make_rule({.config = config, .optim = {}, .workers = 3})->period(),
+              rule == "downpour" || rule == "easgd" || takes_steps(rule) ? 7 : 1)
+        << rule;
   }
 }
 
@@ -114,6 +116,34 @@ TEST(Rules, RefuseWhatTheyCanNotDo) {
       if (config.consistency == "asp" || config.consistency == "ssp") EXPECT_NO_THROW(validate(config, {}, 3)) << rule << ' ' << row.key;
       else EXPECT_THROW(validate(config, {}, 3), ConfigError) << rule << ' ' << row.key;
     }
+  for (const auto& row : update_rules()) {
+    PsConfig config = of_rule(std::string(row.key));
+    EXPECT_NO_THROW(validate(config, {}, 3)) << row.key;
+    if (!takes_steps(config.rule)) continue;
+    config.optimizer = "server";
+    EXPECT_THROW(validate(config, {}, 3), ConfigError) << row.key;
+  }
+  PsConfig parts = of_rule("stability_cap"), hasty = of_rule("delayed_nesterov"), steps = of_rule("gap_aware");
+  parts.servers = 2;
+  EXPECT_THROW(validate(parts, {}, 3), ConfigError);
+  hasty.momentum_every = 4, hasty.momentum_share = 0.3;  // above 1/4
+  EXPECT_THROW(validate(hasty, {}, 3), ConfigError);
+  steps.optimizer = "worker";
+  EXPECT_NO_THROW(validate(steps, {}, 3));
+  steps.gap_rate = "maximal";
+  EXPECT_THROW(validate(steps, {}, 3), ConfigError);
+}
+
+TEST(Rules, SlowerWorkersMakeFewerSteps) {
+  PsConfig config = of_rule("delayed_nesterov");
+  config.period = 12, config.speeds = {0.5, 1, 0.25, 0.01};
+  validate(config, {}, 4);
+  std::vector<std::int64_t> periods;
+  for (int worker = 0; worker < 4; ++worker) periods.push_back(period_of(config, config.period, worker));
+  EXPECT_EQ(periods, (std::vector<std::int64_t>{6, 12, 3, 1}));
+  EXPECT_THROW(validate(config, {}, 3), ConfigError);
+  config.rule = "downpour", config.optimizer = "server";  // its workers have no optimizers of their own
+  EXPECT_THROW(validate(config, {}, 4), ConfigError);
 }
 
 }  // namespace

@@ -37,6 +37,10 @@ std::map<std::string, Floats> memory_of(Server& server) {
 TEST(ServerCheckpoint, GoesOnWithTheSameBits) {
   PsConfig constant = server_of("dc_asgd"), ssp = server_of("asgd", "ssp");
   constant.compensation = "constant", ssp.bound = 2;
+  PsConfig averaged = server_of("dc_asgd"), maximal = server_of("gap_aware"), delayed = server_of("delayed_nesterov"),
+           gated = server_of("cgad"), turned = server_of("heloco"), ahead = server_of("look_ahead");
+  averaged.averaging = 0.9, maximal.gap_rate = "maximal";
+  for (PsConfig* outer : {&delayed, &gated, &turned, &ahead}) outer->optimizer = "worker";
   const std::tuple<PsConfig, optim::OptimConfig, std::string_view> cases[] = {
       {server_of("asgd"), kHeavyBall, kScript},
       {server_of("asgd"), kAdam, kScript},
@@ -47,6 +51,13 @@ TEST(ServerCheckpoint, GoesOnWithTheSameBits) {
       {server_of("lc_asgd"), kHeavyBall, kScript},
       {server_of("dana"), kHeavyBall, kScript},
       {server_of("easgd"), kHeavyBall, kScript},
+      {averaged, kAdam, kScript},
+      {maximal, kHeavyBall, kScript},
+      {server_of("stability_cap"), kHeavyBall, kScript},
+      {delayed, kHeavyBall, kScript},
+      {gated, kHeavyBall, kScript},
+      {turned, kHeavyBall, kScript},
+      {ahead, kHeavyBall, kScript},
       {ssp, kHeavyBall, kRounds},
       {server_of("average", "bsp"), kAdam, kRounds},
       {server_of("dc_asgd", "k_async", 2), kHeavyBall, kTwoOfThree},

@@ -59,6 +59,25 @@ TEST(ImagenetRecipes, SonyHasItsBatchesLarsAndTheTorus) {
   EXPECT_EQ(recipe.comm.compression, "fp16");
 }
 
+TEST(ImagenetRecipes, AkibaGoesFromRmspropToSgdAndStartsSlowly) {
+  const Recipe recipe = recipe_named("akiba");
+  EXPECT_EQ(recipe.optim.name, "rmsprop_warmup");
+  const double scaled = 0.1 * 32768 / 256, steps_an_epoch = 1281167.0 / 32768;
+  for (const auto& [epoch, share] : {std::pair(0, 0.5), {39, 0.5}, {40, 0.075}, {70, 0.01}, {85, 0.001}})
+    EXPECT_NEAR(at_epoch(recipe, epoch).first, share * scaled, 1e-9) << epoch;
+  EXPECT_NEAR(recipe.optim.transition_center / steps_an_epoch, 10, 0.1);
+  EXPECT_NEAR(recipe.optim.transition_period / steps_an_epoch, 5, 0.1);
+}
+
+TEST(ImagenetRecipes, JiaHasItsBatchLarsAndHalfPrecision) {
+  const Recipe recipe = recipe_named("jia");
+  EXPECT_EQ(at_epoch(recipe, 0).second, 2048 * 32);
+  EXPECT_EQ(recipe.optim.name, "lars");
+  EXPECT_FALSE(recipe.optim.decay_norms);
+  EXPECT_EQ(recipe.comm.algorithm, "hierarchical");
+  EXPECT_EQ(recipe.comm.compression, "fp16");
+}
+
 #ifdef PACELINE_WITH_JPEG
 
 /// train/<class>/ and val/<class>/ as ImageNet has them: pictures of all sizes, whose tint is their class and the rest chance.
@@ -131,6 +150,14 @@ TEST(SlowImagenetRecipes, SonyOnASmallFolder) {
   EXPECT_TRUE(std::ranges::is_sorted(steps.rates.begin(), steps.rates.begin() + 4));
   ASSERT_TRUE(steps.ended.communication.has_value());
   EXPECT_NEAR(steps.ended.communication->ratio, 2, 0.01) << "half precision on the wire";
+}
+
+TEST(SlowImagenetRecipes, AkibaAndJiaOnASmallFolder) {
+  const Steps akiba = run_small("akiba", {"optim.transition_center=2", "optim.transition_period=2"});
+  EXPECT_EQ(akiba.batches, std::vector<std::int64_t>(12, 8));
+  EXPECT_NEAR(akiba.rates[0], 0.5 * 0.1 * 8 / 256, 1e-9);
+  const Steps jia = run_small("jia", {"comm.algorithm=auto"});
+  EXPECT_NEAR(jia.ended.communication->ratio, 2, 0.01);
 }
 
 #endif

@@ -48,9 +48,10 @@ observe::RunEnded train_among_ranks(const Recipe& recipe) {
 }
 
 TEST(Processes, WorkersGoOnByThemselvesBetweenVisits) {
-  for (const char* rule : {"downpour", "easgd"}) {
+  for (const std::string rule : {"downpour", "easgd", "async_nesterov", "delayed_nesterov", "adam_decay", "cgad", "heloco", "look_ahead"}) {
     Recipe recipe = recipe_for_ranks("ps");
-    recipe.ps.rule = rule, recipe.ps.period = 2;
+    recipe.ps.rule = rule, recipe.ps.period = 2, recipe.ps.averaging = 0.9;
+    if (rule != "downpour" && rule != "easgd") recipe.ps.optimizer = "worker", recipe.optim.name = "adamw", recipe.optim.rate = 0.002;
     const observe::RunEnded ended = train_among_ranks(recipe);
     EXPECT_EQ(ended.samples, recipe.train.epochs * recipe.data.train_samples) << rule;
     EXPECT_TRUE(std::isfinite(ended.test_loss)) << rule;

@@ -1,6 +1,8 @@
 // Adagrad (Duchi, Hazan, Singer 2011), as torch::optim::Adagrad defines it (lr_decay 0, initial_accumulator_value 0):
 //
 //   g ← g + λ w;   s ← s + g²;   w ← w − rate · g / (√s + ε)
+//
+// With `downpour` on a parameter server it is DistBelief's (Dean et al. 2012): a rate of its own for each parameter, kept with it.
 #pragma once
 
 #include "paceline/optim/rules/element.h"

@@ -3,6 +3,10 @@
 //   constant   g + λ₀ g⊙g⊙(w − w_bak)
 //   adaptive   MS ← m·MS + (1−m) g²,  λ = λ₀ / √(MS + ε)          MS of each worker, as in the authors' code
 // w_bak is what the worker had pulled. The authors' code starts it at zero, which makes the first push wrong; here it is what was sent.
+// `dc_staleness_aware` divides the rate by the staleness as well (staleness_aware.cpp): a Taylor expansion is good nearby, and far away a
+// short step does less harm.
+#include <algorithm>
+
 #include "paceline/ps/config.h"
 #include "paceline/ps/rule.h"
 
@@ -13,13 +17,17 @@ constexpr float kLeastRoot = 1e-7f;
 
 class DcAsgd final : public UpdateRule {
  public:
-  explicit DcAsgd(const PsConfig& config) : adaptive_(config.compensation == "adaptive"), decay_(static_cast<float>(config.dc_decay)) {
+  explicit DcAsgd(const PsConfig& config, bool slows = false)
+      : adaptive_(config.compensation == "adaptive"), slows_(slows), decay_(static_cast<float>(config.dc_decay)) {
     lambda_ = static_cast<float>(config.dc_lambda > 0 ? config.dc_lambda : adaptive_ ? 2.0 : 0.04);
   }
 
   Needs needs() const override { return {.pulled = true, .kept_of_worker = adaptive_}; }
   std::string why_not_steps() const override { return "squares gradients to estimate their curvature"; }
   bool adjusts() const override { return true; }
+  double rate_factor(const Arrival& arrival) const override {
+    return slows_ ? 1.0 / static_cast<double>(std::max<std::int64_t>(arrival.staleness, 1)) : 1;
+  }
 
   void adjust(const Slice& s, const Arrival&) override {
     if (adaptive_)
@@ -30,12 +38,13 @@ class DcAsgd final : public UpdateRule {
   }
 
  private:
-  bool adaptive_;
+  bool adaptive_, slows_;
   float decay_, lambda_;
 };
 
 }  // namespace
 
 std::unique_ptr<UpdateRule> make_dc_asgd(const RuleSetup& setup) { return std::make_unique<DcAsgd>(setup.config); }
+std::unique_ptr<UpdateRule> make_dc_staleness_aware(const RuleSetup& setup) { return std::make_unique<DcAsgd>(setup.config, true); }
 
 }  // namespace paceline::ps
