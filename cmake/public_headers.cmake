@@ -52,6 +52,7 @@ set(PACELINE_HEADERS_parameter_server
   paceline/ps/config.h
   paceline/ps/consistency.h
   paceline/ps/predictors/predictor.h
+  paceline/ps/rules/outer.h
   paceline/ps/timing.h
 )
 set(PACELINE_HEADERS_train
