@@ -86,9 +86,7 @@ TEST(Averaging, IsEvaluatedAndSavedAndTrainingGoesOnWithoutIt) {
   threads.ps.averaging = 0.95, threads.ps.servers = 2;
   const Result through = train_once(threads);
   const Folder folder;
-  threads.train.epochs = 1;
-  train_in(folder.path(), threads);
-  threads.train.epochs = 2;
+  train_in(folder.path(), threads, false, 11);
   EXPECT_LT(distance(train_in(folder.path(), threads, true), through), 1e-6) << "the server has its own parameters back";
 }
 
