@@ -123,7 +123,7 @@ TEST(Datasets, TheConfigurationDescribesEveryField) {
   EXPECT_EQ(config.name, "mnist");
   EXPECT_EQ(config.shape, (std::vector<std::int64_t>{1, 28, 28}));
   EXPECT_EQ(config.cutout, 8);
-  EXPECT_EQ(recipe.sections()[0].fields().size(), 21u);
+  EXPECT_EQ(recipe.sections()[0].fields().size(), 22u);
   EXPECT_THROW(recipe.set("data.batch=0"), ConfigError);
   EXPECT_THROW(recipe.set("data.name=minst"), ConfigError);
   EXPECT_THROW(recipe.set("data.residency=moon"), ConfigError);
