@@ -183,12 +183,14 @@ struct OuterHeavyBall {
   }
 };
 
-#define PACELINE_PS_FORMULAS(X)                                                                                                          \
-  X(Copy)                                                                                                                                \
-  X(Blend)                                                                                                                               \
-  X(Scale)                                                                                                                               \
-  X(DelayCompensation)                                                                                                                   \
-  X(AdaptiveDelayCompensation) X(GapPenalty) X(StepSize) X(DanaStep) X(DanaLookAhead) X(ElasticStep) X(OuterNesterov) X(DelayedNesterov) \
-      X(DelayedNesterovTurn) X(OuterAdam) X(OuterHeavyBall)
+#define PACELINE_PS_FORMULAS(X) \
+  X(Copy)                       \
+  X(Blend)                      \
+  X(Scale)                      \
+  X(DelayCompensation)          \
+  X(AdaptiveDelayCompensation)  \
+  X(GapPenalty)                 \
+  X(StepSize)                   \
+  X(DanaStep) X(DanaLookAhead) X(ElasticStep) X(OuterNesterov) X(DelayedNesterov) X(DelayedNesterovTurn) X(OuterAdam) X(OuterHeavyBall)
 
 }  // namespace paceline::ps
