@@ -203,7 +203,8 @@ void GraphModule::assign_entries() {
       momenta_.push_back(layers[static_cast<std::size_t>(parameter.layer)].momentum);
       continue;
     }
-    while (static_cast<std::size_t>(parameter.layer) >= begins_[unit + 1]) units_[++unit].first_entry = entry;
+    // Layers behind the last unit are refused by build_nodes().
+    while (unit + 1 < units_.size() && static_cast<std::size_t>(parameter.layer) >= begins_[unit + 1]) units_[++unit].first_entry = entry;
     for (std::size_t after = unit; after < units_.size(); ++after) units_[after].last_entry = entry + 1;
     ++entry;
   }

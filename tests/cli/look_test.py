@@ -132,7 +132,7 @@ class Looking(CliTest):
                            ("comm.algorithm", "collectives"), ("ps.rule", "update_rules"), ("ps.consistency", "consistencies")]:
             known = {row["key"] for row in shelves[shelf]}
             self.assertLessEqual(known, set(complete("paceline", "train", key, "=")), key)
-        self.assertEqual(complete("paceline", "compare", "optim.name", "=", "ada"), ["adam", "adamw"])
+        self.assertEqual(complete("paceline", "compare", "optim.name", "=", "ada"), ["adam", "adamw", "adagrad"])
         self.assertEqual(complete("paceline", "scale", "optim.name=ada"), ["optim.name=adam", "optim.name=adamw"])
         self.assertEqual(complete("paceline", "train", "train.trace", "=", "t"), ["true"])
         (self.folder / "weights.safetensors").touch()
@@ -162,7 +162,7 @@ class Looking(CliTest):
                 return [answer.split("\t")[0] for answer in done.stdout.splitlines()]
 
             self.assertEqual(complete("paceline tra"), ["train"])
-            self.assertEqual(set(complete("paceline train optim.name=ada")), {"optim.name=adam", "optim.name=adamw"})
+            self.assertEqual(set(complete("paceline train optim.name=ada")), {"optim.name=adam", "optim.name=adamw", "optim.name=adagrad"})
             self.assertIn("--resume", complete("paceline train --res"))
         self.refused("completions", "tcsh", says=["tcsh", "zsh"])
 
