@@ -133,7 +133,7 @@ class Looking(CliTest):
             known = {row["key"] for row in shelves[shelf]}
             self.assertLessEqual(known, set(complete("paceline", "train", key, "=")), key)
         self.assertEqual(complete("paceline", "compare", "optim.name", "=", "ada"), ["adam", "adamw", "adagrad"])
-        self.assertEqual(complete("paceline", "scale", "optim.name=ada"), ["optim.name=adam", "optim.name=adamw"])
+        self.assertEqual(complete("paceline", "scale", "optim.name=ada"), ["optim.name=adam", "optim.name=adamw", "optim.name=adagrad"])
         self.assertEqual(complete("paceline", "train", "train.trace", "=", "t"), ["true"])
         (self.folder / "weights.safetensors").touch()
         self.assertEqual(complete("paceline", "train", "model.weights", "=", "wei"), ["weights.safetensors"])
