@@ -18,7 +18,7 @@ struct Sampling {
 std::int64_t draw_token(const at::Tensor& logits, std::int64_t vocabulary, const Sampling& sampling, RandomStream& random);
 
 /// Draws `count` tokens behind the prompt, which is not empty, and calls `told` with each; false ends it. Once the text fills
-/// the network's positions, the network reads the second half of it again and goes on from there.
+/// the network's positions, it computes the second half of the text again and continues from there.
 void generate(GraphModule& module, std::int64_t vocabulary, std::vector<std::int64_t> prompt, std::int64_t count, const Sampling& sampling,
               const std::function<bool(std::int64_t token)>& told);
 

@@ -87,10 +87,22 @@ tensor::Slice spread_slice(const graph::Parameter& whole, const comm::Communicat
   return {.dim = 0, .all = whole.shape[0], .runs = {{own * workers.rank(), own}}, .across = tensor::Across::data};
 }
 
+/// The graph, if all its layers lead to the logits: one that does not is in no unit, and would never get a gradient.
+graph::Graph all_read(graph::Graph graph) {
+  const auto logits = static_cast<std::size_t>(graph.logits());
+  std::vector<bool> read(graph.layers().size(), false);
+  for (const graph::Layer& layer : graph.layers())
+    for (int input : layer.inputs) read[static_cast<std::size_t>(input)] = true;
+  for (std::size_t i = 1; i < read.size(); ++i)
+    if (!read[i] && i != logits && graph.layers()[i].kind != graph::Kind::softmax_loss)
+      throw ConfigError(fmt::format("network '{}': nothing reads layer '{}'; leave it out", graph.network(), graph.layers()[i].name));
+  return graph;
+}
+
 }  // namespace
 
 GraphModule::GraphModule(graph::Graph graph, const Options& options)
-    : graph_(std::move(graph)),
+    : graph_(all_read(std::move(graph))),
       options_(options),
       split_(options.hybrid ? *options.hybrid : graph::tensor_split(graph_, options.tensor ? options.tensor->size() : 1, options.sequence)),
       spread_(options.data && options.data->size() > 1 ? options.data->split(0, options.data->rank()) : nullptr),
@@ -203,8 +215,7 @@ void GraphModule::assign_entries() {
       momenta_.push_back(layers[static_cast<std::size_t>(parameter.layer)].momentum);
       continue;
     }
-    // Layers behind the last unit are refused by build_nodes().
-    while (unit + 1 < units_.size() && static_cast<std::size_t>(parameter.layer) >= begins_[unit + 1]) units_[++unit].first_entry = entry;
+    while (static_cast<std::size_t>(parameter.layer) >= begins_[unit + 1]) units_[++unit].first_entry = entry;
     for (std::size_t after = unit; after < units_.size(); ++after) units_[after].last_entry = entry + 1;
     ++entry;
   }

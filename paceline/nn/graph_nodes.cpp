@@ -14,17 +14,6 @@ namespace {
 
 using graph::Kind;
 
-/// A layer that does not lead to the logits would never get a gradient.
-void require_all_read(const graph::Graph& graph) {
-  const auto logits = static_cast<std::size_t>(graph.logits());
-  std::vector<bool> read(graph.layers().size(), false);
-  for (const graph::Layer& layer : graph.layers())
-    for (int input : layer.inputs) read[static_cast<std::size_t>(input)] = true;
-  for (std::size_t i = 1; i < read.size(); ++i)
-    if (!read[i] && i != logits && graph.layers()[i].kind != Kind::softmax_loss)
-      throw ConfigError(fmt::format("network '{}': nothing reads layer '{}'; leave it out", graph.network(), graph.layers()[i].name));
-}
-
 }  // namespace
 
 std::vector<bool> GraphModule::overwritable_inputs() const {
@@ -53,7 +42,6 @@ std::unique_ptr<Op> GraphModule::make_op(std::size_t layer, bool in_place) const
 
 void GraphModule::build_nodes() {
   const auto& layers = graph_.layers();
-  require_all_read(graph_);
   const std::vector<bool> in_place = overwritable_inputs();
   nodes_.resize(begins_.back());
   last_use_.assign(nodes_.size(), 0);

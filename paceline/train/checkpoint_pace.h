@@ -1,4 +1,4 @@
-// How often checkpoints are written if the recipe gives no number of steps: they must not take more than a share of the run's time.
+// The checkpoint interval, unless the recipe sets it in steps: writing checkpoints may take at most a given share of the run's time.
 //
 // The cost of one is measured: the time for which training paused, and the CPU time of its writer. The next one may begin when cost ÷ share
 // has passed since the last one began.
