@@ -32,6 +32,7 @@ class Dense final : public Compressed {
     Compressed::prepare(buckets);
     const c10::DeviceGuard guard(values_.device());
     cuts_.clear();
+    std::int64_t most = 0;  // bytes of a bucket's codes
     for (const Bucket& bucket : buckets) {
       BucketSlices& cut = cuts_.emplace_back();
       for (int r = 0; r < comm_.size(); ++r) {
@@ -41,7 +42,9 @@ class Dense final : public Compressed {
         if (values_.is_cuda()) slice.on_gpu = compressor_.on_gpu(setup_.compress, layout);
         cut.room = std::max(cut.room, slice.bytes);
       }
+      most = std::max(most, cut.room * std::ssize(cut.slices));
     }
+    codes_ = at::zeros({most}, residual_.options().dtype(at::kByte)), arrived_ = at::zeros_like(codes_);
   }
 
   std::vector<step::NamedTensor> save() override {
@@ -80,17 +83,16 @@ class Dense final : public Compressed {
   void exchange(const Bucket& bucket) override {
     const auto& slices = cuts_[bucket.index].slices;
     const std::int64_t room = cuts_[bucket.index].room, size = room * std::ssize(slices);
-    if (!codes_.defined() || codes_.numel() != size)
-      codes_ = at::zeros({size}, residual_.options().dtype(at::kByte)), arrived_ = at::zeros_like(codes_);
-    const auto code_at = [room](const at::Tensor& codes, std::size_t r) {
-      return static_cast<std::byte*>(codes.data_ptr()) + static_cast<std::int64_t>(r) * room;
+    const at::Tensor codes = codes_.narrow(0, 0, size), arrived = arrived_.narrow(0, 0, size);
+    const auto code_at = [room](const at::Tensor& all, std::size_t r) {
+      return static_cast<std::byte*>(all.data_ptr()) + static_cast<std::int64_t>(r) * room;
     };
 
     float* values = accumulate(bucket);
     for (std::size_t r = 0; r < slices.size(); ++r)
-      encode(slices[r], values + (slices[r].begin - bucket.begin), moment(bucket, 0), code_at(codes_, r));
+      encode(slices[r], values + (slices[r].begin - bucket.begin), moment(bucket, 0), code_at(codes, r));
     forget_sent(bucket);
-    comm_.run(comm::all_to_all(codes_, arrived_));
+    comm_.run(comm::all_to_all(codes, arrived));
 
     // The mean of all workers' codes of this worker's slice, and what could not be said of it before.
     const auto rank = static_cast<std::size_t>(comm_.rank());
@@ -98,12 +100,12 @@ class Dense final : public Compressed {
     const at::Tensor mean = second_residual_.narrow(0, mine.begin, mine.layout.length);
     if (!feedback_.keeps()) fill_with_zeros(mean);
     for (std::size_t r = 0; r < slices.size(); ++r)
-      decode_add(mine, code_at(arrived_, r), 1.0F / static_cast<float>(slices.size()), mean.data_ptr<float>());
-    encode(mine, mean.data_ptr<float>(), moment(bucket, 1), code_at(codes_, rank));
-    comm_.run(comm::all_gather(codes_));
+      decode_add(mine, code_at(arrived, r), 1.0F / static_cast<float>(slices.size()), mean.data_ptr<float>());
+    encode(mine, mean.data_ptr<float>(), moment(bucket, 1), code_at(codes, rank));
+    comm_.run(comm::all_gather(codes));
 
     fill_with_zeros(values_.narrow(0, bucket.begin, bucket.count()));
-    for (std::size_t r = 0; r < slices.size(); ++r) decode_add(slices[r], code_at(codes_, r), 1, gradients() + slices[r].begin);
+    for (std::size_t r = 0; r < slices.size(); ++r) decode_add(slices[r], code_at(codes, r), 1, gradients() + slices[r].begin);
     count_bytes(bucket, 2 * room * (comm_.size() - 1));
   }
 
@@ -121,7 +123,7 @@ class Dense final : public Compressed {
   std::unique_ptr<compress::Coder> coder_;
   std::vector<BucketSlices> cuts_;  // by bucket
   at::Tensor second_residual_;      // [length]
-  at::Tensor codes_, arrived_;      // [workers × room] bytes
+  at::Tensor codes_, arrived_;      // bytes: [workers × room] of the bucket that needs most
 };
 
 /// Codes that everybody gets whole.
@@ -240,8 +242,8 @@ class RoundedOnGpu final : public Compressed {
     accumulate(bucket);
     const at::Tensor values = residual_.narrow(0, bucket.begin, bucket.count());
     const at::Tensor sent = values.to(type_);
+    values.sub_(sent);  // before the mean takes its place
     comm_.run(comm::allreduce(sent, {.op = comm::ReduceOp::mean, .algorithm = setup_.algorithm}));
-    values.sub_(values.to(type_));  // what was sent; the mean has since taken its place
     values_.narrow(0, bucket.begin, bucket.count()).copy_(sent);
     forget_sent(bucket);
     count_bytes(bucket, allreduce_bytes(static_cast<std::int64_t>(sent.nbytes()), comm_.size()));

@@ -45,8 +45,7 @@ Values mean_around(const Values& values) {
 }
 
 Values shuffled(Values values) {
-  RandomStream random(kShuffleSeed, Purpose::shuffle);
-  for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[random.below(i)]);
+  RandomStream(kShuffleSeed, Purpose::shuffle).shuffle(std::span(values));
   return values;
 }
 
