@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "paceline/base/log.h"
+#include "paceline/comm/engine.h"
 #include "paceline/comm/solo.h"
 
 namespace paceline::comm {
@@ -162,6 +163,8 @@ Mesh::Group Mesh::tensor_group(int pipeline, int data) const {
   }
   return group;
 }
+
+bool Mesh::tensor_in_one_process() const { return tensor().size() == 1 || engine_of(everyone_->engine()).gpu == Engine::Gpu::addresses; }
 
 bool Mesh::tensor_crosses_hosts() const {
   for (int pipeline = 0; pipeline < sizes_.pipeline; ++pipeline)

@@ -57,6 +57,9 @@ class Mesh {
   MeshPlace place_of(int rank) const;
   int rank_at(const MeshPlace& place) const;
 
+  /// Whether ranks that share layers are threads of one process, or there is only one.
+  bool tensor_in_one_process() const;
+
   /// A picture of the mesh: one line for the sizes, then one for each group of the tensor axis with its ranks and hosts.
   std::string describe() const;
 

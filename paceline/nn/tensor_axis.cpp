@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "paceline/tensor/recorded.h"
+
 namespace paceline::nn {
 namespace {
 
@@ -40,10 +42,19 @@ at::Tensor put_together(const at::Tensor& parts, const Shares& shares) {
 }  // namespace
 
 void TensorAxis::run(const comm::Operation& operation, const at::Tensor& values, int rounds) const {
+  const bool recording = tensor::is_recording(values.device());
   const Nanoseconds began = now();
+  if (recording) recorded_.begin();
   comm_.run(operation);
-  const double spent = seconds(now() - began);
+  if (recording) recorded_.end();
+  const double spent = recording ? 0 : seconds(now() - began);
   traffic_ += {spent, spent, 0, rounds * static_cast<std::int64_t>(values.nbytes()) * (size() - 1) / size()};
+}
+
+Traffic TensorAxis::traffic() const {
+  Traffic traffic = traffic_;
+  const double recorded = clock_ ? recorded_.seconds() : 0;
+  return traffic += {.waited_s = recorded, .busy_s = recorded};
 }
 
 at::Tensor TensorAxis::reduce(const at::Tensor& values, comm::ReduceOp op) const {

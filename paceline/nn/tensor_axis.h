@@ -8,6 +8,7 @@
 #include "paceline/comm/communicator.h"
 #include "paceline/nn/op.h"
 #include "paceline/nn/traffic.h"
+#include "paceline/tensor/stream_timer.h"
 
 namespace paceline::nn {
 
@@ -15,7 +16,8 @@ using Shares = std::vector<Share>;  // of a batch, by rank
 
 class TensorAxis {
  public:
-  /// Both outlive it. `clock` measures what traffic() says of waits; null: they are not measured.
+  /// Both outlive it. `clock` measures what traffic() says of waits; null: they are not measured. Those of a recorded pass
+  /// are measured by the GPU, in the first replay.
   explicit TensorAxis(comm::Communicator& comm, const Clock* clock = nullptr) : comm_(comm), clock_(clock) {}
 
   int rank() const { return comm_.rank(); }
@@ -43,7 +45,7 @@ class TensorAxis {
   /// Part i of the elements goes to rank i; the ranks' parts for this one, in their order.
   at::Tensor exchange(const at::Tensor& parts) const;
 
-  const Traffic& traffic() const { return traffic_; }
+  Traffic traffic() const;
 
  private:
   at::Tensor reduce(const at::Tensor& values, comm::ReduceOp op) const;
@@ -56,6 +58,7 @@ class TensorAxis {
   comm::Communicator& comm_;
   const Clock* clock_;
   mutable Traffic traffic_;  // of the thread that computes
+  mutable tensor::RecordedTimer recorded_;
 };
 
 }  // namespace paceline::nn

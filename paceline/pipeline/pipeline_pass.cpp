@@ -272,7 +272,7 @@ at::Tensor PipelinePass::or_abandon(Body&& body) {
 
 at::Tensor PipelinePass::run(const step::Batch& batch, double weight, const nn::GradientReady& ready,
                              const std::function<void(const at::Tensor&)>& told) {
-  const step::TrafficMeter meter(context_, traffic_);
+  const step::TrafficMeter meter(context_);
   const double waited = waited_s();
   const std::int64_t sent = bytes_sent(), parts = micro_batches_of(batch);
   const at::Tensor sums = or_abandon([&] {
@@ -282,6 +282,7 @@ at::Tensor PipelinePass::run(const step::Batch& batch, double weight, const nn::
     if (handed_over_) handed_over_();
     return made;
   });
+  traffic_ += meter.sent();
   traffic_.exposed_s += waited_s() - waited, traffic_.communication_s += waited_s() - waited;
   const std::int64_t bytes = bytes_sent() - sent;
   traffic_.bytes_sent += bytes, traffic_.bytes_plain += bytes, traffic_.bytes_pipeline += bytes;

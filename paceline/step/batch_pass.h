@@ -29,24 +29,24 @@ class BatchPass {
 
   /// What run() sent, or had the model and the loss send, in all steps so far.
   virtual Traffic traffic() const = 0;
+  /// The last run() was recorded and its first replay launched; or launched once more. traffic() is to count that too.
+  virtual void was_recorded() {}
+  virtual void was_replayed() {}
 
   /// Lets batch norms see the whole batch: adds tensors up over all workers.
   virtual void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) = 0;
 };
 
-/// Adds to `total` what the model and the loss send while it lives.
+/// What the model and the loss have sent since it was made.
 class TrafficMeter {
  public:
-  TrafficMeter(const Context& context, Traffic& total) : context_(context), total_(total), before_(now()) {}
-  ~TrafficMeter();
-  TrafficMeter(const TrafficMeter&) = delete;
-  TrafficMeter& operator=(const TrafficMeter&) = delete;
+  explicit TrafficMeter(const Context& context) : context_(context), before_(now()) {}
+  Traffic sent() const;
 
  private:
   nn::Traffic now() const;
 
   const Context& context_;
-  Traffic& total_;
   nn::Traffic before_;
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "paceline/base/random.h"
+#include "paceline/tensor/device.h"
 
 namespace paceline::step {
 
@@ -47,12 +48,13 @@ std::int64_t LocalPass::parts_of(const Batch& batch) const {
 
 at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientReady& ready,
                           const std::function<void(const at::Tensor&)>& told) {
-  const TrafficMeter meter(context_, traffic_);
+  meter_.emplace(context_);
   nn::Model& module = context_.model;
   const std::int64_t samples = batch.inputs.size(0), parts = parts_of(batch);
   const auto nothing = [&] { return at::zeros({2}, at::TensorOptions().dtype(at::kDouble).device(module.device())); };
   if (parts == 0) {
     module.arena().gradients().zero_();
+    last_ = {};
     return nothing();
   }
   pass_.weight = weight;
@@ -85,7 +87,18 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
     else module.sit_out_back(module.all(), pass_, listener);
     if (handed_over_) handed_over_();
   }
+  last_ = meter_->sent();
+  traffic_ += last_;
   return sums;
+}
+
+// How long ranks wait for one another in a recorded step is measured in its first replay, and taken for all of them.
+void LocalPass::was_recorded() {
+  if (context_.mesh.tensor().size() == 1) return;
+  tensor::synchronize(context_.model.device());
+  const Traffic measured = meter_->sent();
+  traffic_.exposed_s += measured.exposed_s - last_.exposed_s, traffic_.communication_s += measured.communication_s - last_.communication_s;
+  last_ = measured;
 }
 
 // A diagnosis runs collectives where workers gather parameters or exchange samples, so all workers must enter it: they vote once per step.
@@ -121,14 +134,14 @@ nn::Traffic TrafficMeter::now() const {
   return traffic += context_.loss->traffic();
 }
 
-TrafficMeter::~TrafficMeter() {
+Traffic TrafficMeter::sent() const {
   const nn::Traffic after = now();
   const std::int64_t data = after.bytes_data - before_.bytes_data, tensor = after.bytes_tensor - before_.bytes_tensor;
-  total_ += {.exposed_s = after.waited_s - before_.waited_s,
-             .communication_s = after.busy_s - before_.busy_s,
-             .bytes_sent = data + tensor,
-             .bytes_plain = data + tensor,
-             .bytes_tensor = tensor};
+  return {.exposed_s = after.waited_s - before_.waited_s,
+          .communication_s = after.busy_s - before_.busy_s,
+          .bytes_sent = data + tensor,
+          .bytes_plain = data + tensor,
+          .bytes_tensor = tensor};
 }
 
 void Batch::copy_from(const Batch& other) {

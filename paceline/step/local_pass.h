@@ -1,6 +1,8 @@
 // The BatchPass of a worker that computes the whole model.
 #pragma once
 
+#include <optional>
+
 #include "paceline/step/batch_pass.h"
 
 namespace paceline::step {
@@ -17,6 +19,8 @@ class LocalPass final : public BatchPass {
   at::Tensor evaluate(const Batch& batch) override;
   bool scores() const override { return true; }
   Traffic traffic() const override { return traffic_; }
+  void was_recorded() override;
+  void was_replayed() override { traffic_ += last_; }
   void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) override {
     pass_.sum_over_workers = std::move(sum_over_workers);
   }
@@ -34,9 +38,10 @@ class LocalPass final : public BatchPass {
   std::function<void()> handed_over_;
   nn::GradientReady nobody_;
   std::int64_t step_ = 0;
-  std::uint64_t seeded_step_ = 0;  // Masks::begin_step
-  std::uint64_t chance_ = 0;       // of this step
-  Traffic traffic_;
+  std::uint64_t seeded_step_ = 0;      // Masks::begin_step
+  std::uint64_t chance_ = 0;           // of this step
+  std::optional<TrafficMeter> meter_;  // of the last run()
+  Traffic traffic_, last_;             // of all runs; of the last
 };
 
 /// A phase on a lane of this worker, for the trace.

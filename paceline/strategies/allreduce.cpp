@@ -46,8 +46,8 @@ class Allreduce final : public step::Strategy {
         choices_(choose(config, facts())),
         sharded_(choices_.sharded),
         private_(arena().ranges(/*are_private=*/true)),
-        backward_(context.model.device(), records()),
-        update_(context.model.device(), records()),
+        backward_(context, records()),
+        update_(context.model.device(), records() && !updater_.meets()),
         tuner_(choices_.cuts, context.comm()),
         lane_(arena(), context.comm(), context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }) {
     statistics_.synchronise(*pass_);
@@ -64,7 +64,7 @@ class Allreduce final : public step::Strategy {
         {.rate = static_cast<float>(point.rate), .gradient_scale = static_cast<float>(1 / scale_.scale()), .step = point.step});
     const auto announce = [this](std::size_t first, std::size_t last) { lane_.ready(first, last); };
     part_ = 0, parts_ = stage() >= 2 ? pass_->parts_of(batch) : 1;
-    backward_.run(batch, [&] {
+    backward_.run(batch, *pass_, [&] {
       const bool announces = on_cpu() || stage() >= 2;  // in the middle of a recorded pass nothing can leave
       sums_ = pass_->run(batch, batch.weight(context_.workers()) * scale_.scale(), announces ? announce : nn::GradientReady());
     });
@@ -109,8 +109,7 @@ class Allreduce final : public step::Strategy {
   tensor::Arena& arena() { return context_.model.arena(); }
   bool on_cpu() const { return context_.model.device().is_cpu(); }
   bool records() const {
-    return context_.record_steps && !statistics_.synchronised() && !sharded_ && !updater_.meets() && !scale_.on() && private_.empty() &&
-           !context_.offload;
+    return context_.record_steps && !statistics_.synchronised() && !sharded_ && !scale_.on() && private_.empty() && !context_.offload;
   }
   bool updates_at_the_end() const { return choices_.updates_at_end; }
   int stage() const { return context_.workers() > 1 ? context_.zero : 0; }

@@ -70,7 +70,7 @@ Replicas::Replicas(const StrategyConfig& config, const step::Context& context, s
       pass_(context_),
       updater_(context.model.arena(), context.optim, &context.mesh),
       statistics_(context_, config.batch_norm, config.statistics),
-      recorded_(context.model.device(), context.record_steps),
+      recorded_(context, context.record_steps && !updater_.meets()),
       on_stream_(context.model.device()),
       meeting_(std::move(meeting)) {}
 
@@ -79,7 +79,7 @@ step::StepResult Replicas::step(const step::Batch& batch, const step::Point& poi
   pass_.begin_step(point.step);
   updater_.begin_step({.rate = static_cast<float>(point.rate), .step = point.step});
   const std::int64_t targets = batch.targets.numel();
-  recorded_.run(batch, [&] {
+  recorded_.run(batch, pass_, [&] {
     sums_ = pass_.run(batch, 1.0 / static_cast<double>(std::max<std::int64_t>(targets, 1)));  // the mean of the worker's own share
     const step::PhaseSpan update(context_, "update");
     updater_.update_all();

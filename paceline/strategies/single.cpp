@@ -20,7 +20,7 @@ class Single final : public step::Strategy {
         updater_(context.model.arena(), context.optim, &context.mesh, context.offload),
         scale_(context_),
         carryover_(context_),
-        recorded_(context.model.device(), context.record_steps && !updater_.meets() && !scale_.on() && !context.offload) {
+        recorded_(context, context.record_steps && !updater_.meets() && !scale_.on() && !context.offload) {
     if (context.workers() > 1)
       throw ConfigError("strategy 'single' has one worker; use strategy.name=allreduce (`paceline list` names the others)");
   }
@@ -38,7 +38,7 @@ class Single final : public step::Strategy {
       context_.model.refresh();
     };
     if (carryover_.any()) work();  // once: not to be recorded
-    else recorded_.run(batch, work);
+    else recorded_.run(batch, *pass_, work);
     return {sums_, batch.targets.numel()};
   }
 

@@ -1,13 +1,16 @@
 #include "paceline/tensor/recorded.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "paceline/base/gpu_stream.h"
 
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
@@ -28,7 +31,13 @@ std::mutex& recording() {
 #if PACELINE_WITH_CUDA
 
 struct Recorded::State {
-  at::cuda::CUDAGraph graph;
+  /// Places in a rank's stream.
+  struct Marks {
+    at::cuda::CUDAEvent ready, done;
+  };
+
+  at::cuda::CUDAGraph graph;                  // the first rank's
+  std::vector<std::shared_ptr<Marks>> marks;  // by rank
 };
 
 struct OwnStream::State {
@@ -44,20 +53,87 @@ void* current_stream(const c10::Device& device) {
   return device.is_cuda() ? c10::cuda::getCurrentCUDAStream(device.index()).stream() : nullptr;
 }
 
-void Recorded::run(const std::function<void()>& work) {
-  if (!record_ || !device_.is_cuda()) return work();
-  if (state_) return state_->graph.replay();
-  if (plain_runs_++ < kPlainRuns) return work();  // not alone: workers may have to meet in it
-  at::cuda::getCurrentCUDAStream(device_.index()).synchronize();
-  const std::lock_guard lock(recording());
-  // A recording has memory of its own, and would hold as much again as the plain runs left in the allocator.
-  c10::cuda::CUDACachingAllocator::emptyCache();
+bool is_recording(const c10::Device& device) {
+  auto status = cudaStreamCaptureStatusNone;
+  if (device.is_cuda()) C10_CUDA_CHECK(cudaStreamIsCapturing(at::cuda::getCurrentCUDAStream(device.index()).stream(), &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
+Recorded::Run Recorded::run(const std::function<void()>& work) {
+  if (record_ && device_.is_cuda()) {
+    agree();
+    if (state_) {
+      replay();
+      return Run::replayed;
+    }
+    if (plain_runs_++ == kPlainRuns) {
+      record(work);
+      replay();  // recording does nothing yet: this is the run that was asked for
+      return Run::recorded;
+    }
+  }
+  work();  // not alone: workers may have to meet in it
+  return Run::called;
+}
+
+/// All do what the one does that has made the fewest runs since it forgot.
+void Recorded::agree() {
+  if (company_.size == 1) return;
+  const std::int64_t fewest = std::ranges::min(company_.tell(plain_runs_));
+  if (fewest == plain_runs_) return;
+  forget();
+  plain_runs_ = static_cast<int>(fewest);
+}
+
+void Recorded::meet() const {
+  if (company_.size > 1) company_.tell(0);
+}
+
+void Recorded::record(const std::function<void()>& work) {
+  const auto stream = at::cuda::getCurrentCUDAStream(device_.index());
   auto state = std::make_unique<State>();
-  state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);  // what other threads do meanwhile is none of its business
+  auto own = std::make_shared<State::Marks>();
+  state->marks.assign(static_cast<std::size_t>(company_.size), own);
+  if (company_.size > 1) {
+    const std::vector<std::int64_t> theirs = company_.tell(reinterpret_cast<std::int64_t>(&own));
+    for (std::size_t i = 0; i < theirs.size(); ++i) state->marks[i] = *reinterpret_cast<const std::shared_ptr<State::Marks>*>(theirs[i]);
+  }
+  stream.synchronize();
+  meet();  // all have copied the marks, and all streams are empty
+  std::unique_lock lock(recording(), std::defer_lock);
+  if (leads()) {
+    lock.lock();
+    // A recording has memory of its own, and would hold as much again as the plain runs left in the allocator.
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);  // what other threads do meanwhile is none of its business
+    own->done.record(stream);
+  }
+  meet();
+  if (!leads()) state->marks[0]->done.block(stream);  // a stream that waits for a recorded mark is recorded too
   work();
-  state->graph.capture_end();
+  if (!leads()) own->ready.record(stream);
+  meet();
+  if (leads()) {
+    for (std::size_t i = 1; i < state->marks.size(); ++i) state->marks[i]->ready.block(stream);
+    state->graph.capture_end();
+  }
+  meet();
   state_ = std::move(state);
-  state_->graph.replay();  // recording does nothing yet: this is the run that was asked for
+}
+
+void Recorded::replay() {
+  if (company_.size == 1) return state_->graph.replay();
+  const auto stream = at::cuda::getCurrentCUDAStream(device_.index());
+  const auto& marks = state_->marks;
+  marks[static_cast<std::size_t>(company_.rank)]->ready.record(stream);
+  meet();
+  if (leads()) {
+    for (std::size_t i = 1; i < marks.size(); ++i) marks[i]->ready.block(stream);
+    state_->graph.replay();
+    marks[0]->done.record(stream);
+  }
+  meet();
+  if (!leads()) marks[0]->done.block(stream);
 }
 
 #else
@@ -69,11 +145,17 @@ OwnStream::OwnStream(const c10::Device&) {}
 
 void* current_stream(const c10::Device&) { return nullptr; }
 
-void Recorded::run(const std::function<void()>& work) { work(); }
+bool is_recording(const c10::Device&) { return false; }
+
+Recorded::Run Recorded::run(const std::function<void()>& work) {
+  work();
+  return Run::called;
+}
 
 #endif
 
-Recorded::Recorded(const c10::Device& device, bool record) : device_(device), record_(record) {}
+Recorded::Recorded(const c10::Device& device, bool record, Company company)
+    : device_(device), record_(record), company_(std::move(company)) {}
 Recorded::~Recorded() { forget(); }
 Recorded::Recorded(Recorded&&) noexcept = default;
 Recorded& Recorded::operator=(Recorded&&) noexcept = default;

@@ -3,33 +3,54 @@
 // On a GPU the first runs are made as they come (LibTorch and cuDNN set themselves up), then one is recorded in a CUDA graph, and from then
 // on a run is a single launch: the hundreds of small launches of a step cost more than many of its kernels. On the CPU every run is a plain
 // call.
+//
+// Ranks that exchange something in the middle of the work have to be threads of one process, and record it together, in one graph: a stream
+// waits for another inside of a graph, but not from one graph to the next. The first of them launches the graph for all.
 #pragma once
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace paceline::tensor {
 
+/// The threads that record together.
+struct Company {
+  int rank = 0, size = 1;
+  /// Gives every rank's word to all of them, by rank. All ranks must call it; whoever waits too long throws.
+  std::function<std::vector<std::int64_t>(std::int64_t word)> tell = {};
+};
+
 class Recorded {
  public:
+  enum class Run : std::uint8_t { called, recorded, replayed };
+
   /// `record` false: never record, always call.
-  Recorded(const c10::Device& device, bool record);
+  Recorded(const c10::Device& device, bool record, Company company = {});
   ~Recorded();
   Recorded(Recorded&&) noexcept;
   Recorded& operator=(Recorded&&) noexcept;
 
   /// Does `work`. Once recorded, the argument is not called again: it must do the same on the same memory every time, and whatever changes
-  /// from run to run (a learning rate) must lie in device memory.
-  void run(const std::function<void()>& work);
-  /// Forgets the recording: the next runs are plain again. To be called when shapes or memory change.
+  /// from run to run (a learning rate) must lie in device memory. Where ranks record together, all must call it equally often.
+  Run run(const std::function<void()>& work);
+  /// Forgets the recording: the next runs are plain again. To be called when shapes or memory change; the company follows in its next run.
   void forget();
 
  private:
   struct State;
+  void agree();
+  void record(const std::function<void()>& work);
+  void replay();
+  void meet() const;
+  bool leads() const { return company_.rank == 0; }
+
   c10::Device device_;
   [[maybe_unused]] bool record_;
+  Company company_;
   int plain_runs_ = 0;
   std::unique_ptr<State> state_;
 };
@@ -46,6 +67,9 @@ class OwnStream {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Whether what this thread puts on LibTorch's present stream is recorded and not done.
+bool is_recording(const c10::Device& device);
 
 /// The stream that LibTorch uses now, as a cudaStream_t; null on the CPU.
 void* current_stream(const c10::Device& device);

@@ -2,9 +2,13 @@
 
 #if PACELINE_WITH_CUDA
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <deque>
+#include <optional>
 #include <utility>
+#include <vector>
 #endif
 
 namespace paceline::tensor {
@@ -52,7 +56,57 @@ double StreamTimer::seconds() const {
   return state_->seconds;
 }
 
+/// An event that a graph sets in every replay; LibTorch's own would only order what is recorded.
+class ReplayedEvent {
+ public:
+  ReplayedEvent() { C10_CUDA_CHECK(cudaEventCreate(&event_)); }
+  ~ReplayedEvent() { cudaEventDestroy(event_); }
+  ReplayedEvent(const ReplayedEvent&) = delete;
+  ReplayedEvent& operator=(const ReplayedEvent&) = delete;
+
+  void record() { C10_CUDA_CHECK(cudaEventRecordWithFlags(event_, c10::cuda::getCurrentCUDAStream().stream(), cudaEventRecordExternal)); }
+  /// Seconds from `earlier` to this one; nothing if they were not replayed yet.
+  std::optional<double> since(const ReplayedEvent& earlier) const {
+    float milliseconds = 0;
+    if (cudaEventElapsedTime(&milliseconds, earlier.event_, event_) == cudaSuccess) return milliseconds * 1e-3;
+    static_cast<void>(cudaGetLastError());  // or the next check of somebody else would find it
+    return std::nullopt;
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+struct RecordedTimer::State {
+  struct Part {
+    ReplayedEvent began, ended;
+  };
+  std::vector<std::unique_ptr<Part>> parts;  // alive as long as the graph that sets their events
+  std::size_t read = 0;
+  double seconds = 0;
+};
+
+RecordedTimer::RecordedTimer() : state_(std::make_unique<State>()) {}
+void RecordedTimer::begin() { state_->parts.emplace_back(std::make_unique<State::Part>())->began.record(); }
+void RecordedTimer::end() { state_->parts.back()->ended.record(); }
+
+double RecordedTimer::seconds() const {
+  for (; state_->read < state_->parts.size(); ++state_->read) {
+    const State::Part& part = *state_->parts[state_->read];
+    const auto seconds = part.ended.since(part.began);
+    if (!seconds) break;
+    state_->seconds += *seconds;
+  }
+  return state_->seconds;
+}
+
 #else
+
+struct RecordedTimer::State {};
+RecordedTimer::RecordedTimer() = default;
+void RecordedTimer::begin() {}
+void RecordedTimer::end() {}
+double RecordedTimer::seconds() const { return 0; }
 
 struct StreamTimer::State {};
 StreamTimer::StreamTimer(const c10::Device&) {}
@@ -63,5 +117,6 @@ double StreamTimer::seconds() const { return 0; }
 #endif
 
 StreamTimer::~StreamTimer() = default;
+RecordedTimer::~RecordedTimer() = default;
 
 }  // namespace paceline::tensor

@@ -28,4 +28,23 @@ class StreamTimer {
   std::unique_ptr<State> state_;
 };
 
+/// The same for parts of a run that is being recorded (recorded.h): how long they take is measured in its first replay.
+class RecordedTimer {
+ public:
+  RecordedTimer();
+  ~RecordedTimer();
+  RecordedTimer(const RecordedTimer&) = delete;
+  RecordedTimer& operator=(const RecordedTimer&) = delete;
+
+  /// Around the work, on LibTorch's present stream; only while that is recorded.
+  void begin();
+  void end();
+  /// Of all parts whose replay is over, one replay each.
+  double seconds() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace paceline::tensor

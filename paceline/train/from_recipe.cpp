@@ -89,6 +89,12 @@ std::shared_ptr<const nn::Loss> loss_of(const Recipe& recipe, const Workload& wo
                                                 network->options().clock);
 }
 
+// Where ranks meet in the middle of a pass, they record it together. A pipeline's messages are the hosts' business.
+bool can_record(const Recipe& recipe, const comm::Mesh& mesh) {
+  if (mesh.tensor().size() > 1 && recipe.comm.shapes()) return false;  // the hosts make links slow
+  return mesh.pipeline().size() == 1 && mesh.tensor_in_one_process();
+}
+
 }  // namespace
 
 Datasets make_datasets(const Recipe& recipe, const Workload& workload) {
@@ -211,7 +217,7 @@ step::Context context_of(const Recipe& recipe, const Workload& workload, nn::Mod
           .bf16_gradients = recipe.comm.gradient_dtype == "bf16",
           .offload = recipe.parallel.offload,
           .threads = threads,
-          .record_steps = recipe.train.record_steps && model.recordable() && mesh.pipeline().size() == 1 && mesh.tensor().size() == 1,
+          .record_steps = recipe.train.record_steps && model.recordable() && can_record(recipe, mesh),
           .repeatable = recipe.train.repeatable,
           .pipeline = {.schedule = recipe.parallel.schedule, .chunks = recipe.parallel.chunks, .stages = stages}};
 }
