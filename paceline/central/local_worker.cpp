@@ -17,6 +17,7 @@ LocalWorker::LocalWorker(const Duties& duties, NormReports* norms, tensor::Arena
   if (shares_module || (duties.departs() && !duties.replica)) memory_.pushed = at::zeros_like(arena.gradients());
   if (shares_module && updater && !updater->buffers().empty())
     memory_.momentum = at::zeros({std::ssize(updater->buffers()), arena.length()}, arena.parameters().options());
+  if (duties.in_vain && memory_.momentum.defined()) memory_.momentum_before = at::zeros_like(memory_.momentum);
   if (norms && norms->any()) memory_.running = norms->initial(), memory_.statistics = norms->initial();
 }
 
@@ -48,6 +49,7 @@ bool LocalWorker::take_gradient(float rate) {
   const at::Tensor& gradients = arena_.gradients();
   const bool first = visits(), last = ends_period();
   ++iteration_, ++since_visit_;
+  updates_before_ = updates_;
   refused_ = updater_ && !step::all_finite(gradients);  // it must not enter the momentum and the parameters
   if (refused_) return true;
   if (updater_) {
@@ -73,6 +75,17 @@ bool LocalWorker::take_step() {
   return true;
 }
 
+void LocalWorker::call_off() {
+  if (updater_ && updates_ > updates_before_ && memory_.momentum.defined()) std::swap(memory_.momentum, memory_.momentum_before);
+  updates_ = updates_before_, since_visit_ = 0;
+}
+
+void LocalWorker::resume_at(std::int64_t iteration, std::int64_t since_visit, std::int64_t skipped, bool finite) {
+  iteration_ = iteration, since_visit_ = since_visit, updates_ = iteration - skipped;
+  refused_ = updater_ && !finite;
+  updates_before_ = iteration == 0 || refused_ ? updates_ : updates_ - 1;
+}
+
 void LocalWorker::own_step(float rate) {
   const std::vector<at::Tensor>& buffers = updater_->buffers();
   const auto row = [&](std::size_t i) { return memory_.momentum[static_cast<std::int64_t>(i)]; };
@@ -80,6 +93,7 @@ void LocalWorker::own_step(float rate) {
     for (std::size_t i = 0; i < buffers.size(); ++i) at::Tensor(buffers[i]).copy_(row(i));
   updater_->begin_step({.rate = rate, .step = ++updates_});
   updater_->update_all();
+  if (duties_.in_vain) std::swap(memory_.momentum, memory_.momentum_before);
   if (memory_.momentum.defined())
     for (std::size_t i = 0; i < buffers.size(); ++i) row(i).copy_(buffers[i]);
   if (shares_module_) memory_.parameters.copy_(arena_.parameters());

@@ -6,7 +6,8 @@
 // their gradients. With ps.optimizer=worker its own optimizer makes these steps and it pushes their sum; elastic replicas push their
 // parameters.
 //
-// Invariant: its optimizer's step number counts the updates that were made; a gradient that is not finite ends the visit without one.
+// Invariant: its optimizer's step number counts the updates that were made; a gradient that is not finite ends the visit without one, and a
+// minibatch that was called off leaves none behind.
 #pragma once
 
 #include <memory>
@@ -31,11 +32,12 @@ struct Duties {
         advised(rule.needs().advises),
         period(rule.period()) {}
 
-  bool replica;         // it pushes its parameters
-  bool steps;           // it pushes the sum of the steps that its own optimizer made
-  bool sent_own;        // a pull gives it something other than the server's parameters
-  bool advised;         // it reports its loss and waits for the answer before it computes its gradient
-  std::int64_t period;  // minibatches between two visits
+  bool replica;          // it pushes its parameters
+  bool steps;            // it pushes the sum of the steps that its own optimizer made
+  bool sent_own;         // a pull gives it something other than the server's parameters
+  bool advised;          // it reports its loss and waits for the answer before it computes its gradient
+  std::int64_t period;   // minibatches between two visits
+  bool in_vain = false;  // the consistency may call a minibatch off that a virtual clock has computed already
 
   /// The same for one of the workers, which may be slower than others.
   Duties of_worker(const ps::PsConfig& config, int worker) const {
@@ -57,6 +59,7 @@ class LocalWorker {
     at::Tensor parameters;           // what it computes with
     at::Tensor pushed;               // what it will push, if that is neither its parameters nor the arena's gradients
     at::Tensor momentum;             // [buffers, length]: of the optimizer, if workers share one
+    at::Tensor momentum_before;      // the last update, if that may have to be undone
     at::Tensor statistics, running;  // of its last batch; its own
   };
 
@@ -93,6 +96,8 @@ class LocalWorker {
   bool take_step();
   /// The minibatch in progress was abandoned.
   void leave_off() { ++iteration_, since_visit_ = 0; }
+  /// The same if take_gradient() has had it, as with duties.in_vain: its update is undone. The parameters come with the next pull.
+  void call_off();
   void pushed() { since_visit_ = 0; }
 
   /// The state of a worker with its own module, for a checkpoint; empty if there is none.
@@ -100,9 +105,7 @@ class LocalWorker {
   void load(std::span<const step::NamedTensor> state);
   /// The same for workers that share a module.
   Memory& memory() { return memory_; }
-  void resume_at(std::int64_t iteration, std::int64_t since_visit, std::int64_t skipped) {
-    iteration_ = iteration, since_visit_ = since_visit, updates_ = iteration - skipped;
-  }
+  void resume_at(std::int64_t iteration, std::int64_t since_visit, std::int64_t skipped, bool finite);
 
  private:
   void own_step(float rate);
@@ -114,6 +117,7 @@ class LocalWorker {
   bool shares_module_;
   Memory memory_;
   std::int64_t iteration_ = 0, since_visit_ = 0, updates_ = 0;
+  std::int64_t updates_before_ = 0;  // the last minibatch
   bool refused_ = false;
 };
 

@@ -19,7 +19,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   const auto workers = std::ssize(players_);
   at::Tensor numbers = at::zeros({workers, kNumbers}, at::kLong), values = at::zeros({workers, kValues}, at::kDouble);
   at::Tensor skipped = at::zeros({workers}, at::kLong);
-  std::vector<at::Tensor> gradients, batches, runnings, replicas, momenta;
+  std::vector<at::Tensor> gradients, batches, runnings, replicas, momenta, momenta_before;
   for (std::int64_t i = 0; i < workers; ++i) {
     Player& p = players_[static_cast<std::size_t>(i)];
     values[i][5] = p.finite;
@@ -47,6 +47,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
     if (norms_.any()) batches.push_back(memory.statistics), runnings.push_back(memory.running);
     if (duties_.departs()) replicas.push_back(memory.parameters);
     if (memory.momentum.defined()) momenta.push_back(memory.momentum);
+    if (memory.momentum_before.defined()) momenta_before.push_back(memory.momentum_before);
     skipped[i] = p.local.skipped();
   }
   // Which workers may proceed, and after what, is part of the hash, since the clock decides it. It is loaded from the server's own numbers.
@@ -61,6 +62,7 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep("ps.workers.statistics", runnings);
   if (skipped.any().item<bool>()) state.push_back({kSkipped, skipped});
   keep("ps.workers.replicas", replicas), keep("ps.workers.momentum", momenta);
+  keep("ps.workers.momentum_before", momenta_before);
   if (apart_) state.push_back({"ps.parameters", tensors().parameters().clone()});
   return state;
 }
@@ -84,6 +86,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
     rows("ps.workers.batch_statistics", &LocalWorker::Memory::statistics), rows("ps.workers.statistics", &LocalWorker::Memory::running);
   if (duties_.departs()) rows("ps.workers.replicas", &LocalWorker::Memory::parameters);
   if (players_.front().local.memory().momentum.defined()) rows("ps.workers.momentum", &LocalWorker::Memory::momentum);
+  if (players_.front().local.memory().momentum_before.defined()) rows("ps.workers.momentum_before", &LocalWorker::Memory::momentum_before);
   const at::Tensor skipped = step::saved_or_none(state, kSkipped);
   if (apart_) tensors().parameters().copy_(step::find_saved(state, "ps.parameters"));
   std::vector<std::pair<std::int64_t, std::size_t>> turns;
@@ -93,7 +96,6 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
     const auto* row = numbers[static_cast<std::int64_t>(i)].data_ptr<std::int64_t>();
     p.phase = static_cast<Phase>(row[0]);
     events.push_back({Nanoseconds(row[1]), row[2], p.phase != Phase::waiting});
-    p.local.resume_at(row[3], row[4], skipped.defined() ? skipped[static_cast<std::int64_t>(i)].item<std::int64_t>() : 0);
     p.times = {.pull = Nanoseconds(row[5]),
                .forward = Nanoseconds(row[6]),
                .report = Nanoseconds(row[7]),
@@ -104,6 +106,7 @@ void VirtualExecutor::load(std::span<const step::NamedTensor> state) {
     p.ahead = Nanoseconds(row[11]), p.targets = row[12];
     const at::Tensor finite = values[static_cast<std::int64_t>(i)][5];
     p.finite = finite.item<double>() != 0;
+    p.local.resume_at(row[3], row[4], skipped.defined() ? skipped[static_cast<std::int64_t>(i)].item<std::int64_t>() : 0, p.finite);
     p.sums.start(at::stack({values[static_cast<std::int64_t>(i)][3], at::zeros({}, at::kDouble), finite}));
     if (row[10] >= 0) turns.emplace_back(row[10], i);
   }

@@ -33,6 +33,7 @@ VirtualExecutor::VirtualExecutor(const step::Context& given, const Settings& giv
       loop_(static_cast<std::size_t>(workers())) {
   if (apart_) tensors().parameters().copy_(parameters());
   if (norms_.any()) tensors().statistics().copy_(norms_.initial());
+  duties_.in_vain = ps::make_consistency(ps().consistency, ps(), workers())->cancels();
   for (int i = 0; i < workers(); ++i) {
     players_.emplace_back(LocalWorker(duties_.of_worker(ps(), i), &norms_, module().arena(), updater_.get(), /*shares_module=*/true));
     ready_.push_back(static_cast<std::size_t>(i));
@@ -129,6 +130,7 @@ void VirtualExecutor::grant_after(int worker) {
     if (players_[i].phase != Phase::waiting && server_.in_vain(static_cast<int>(i))) {  // it stops, and its push will not come
       server_.push(static_cast<int>(i), players_[i].local.memory().pushed.data_ptr<float>(),
                    {.rate = players_[i].rate, .loss = players_[i].loss});
+      players_[i].local.call_off();
       wait(static_cast<int>(i));
     }
   // Waiting workers are granted in the order of their numbers, from the one after the last that pushed.

@@ -40,7 +40,7 @@ constexpr Entry<Engine> kEngines[] = {
 #if PACELINE_WITH_GLOO
     {"gloo",
      "processes of many hosts without MPI; shared memory within a host, Gloo over TCP across hosts",
-     {.connect = over<connect_gloo>, .spans_hosts = true}},
+     {.connect = over<connect_gloo>, .spans_hosts = true, .shares_memory = false}},
 #endif
 #if PACELINE_WITH_NCCL
     {"nccl", "memory of GPUs, one rank a GPU", {.connect = connect_nccl, .spans_hosts = true, .gpu = Engine::Gpu::own}},

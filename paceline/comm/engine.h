@@ -22,6 +22,7 @@ struct Engine {
   /// The command that starts `ranks` processes, to be put in front of the program.
   std::string (*launcher)(int ranks) = paceline_run;
   bool spans_hosts = false;
+  bool shares_memory = true;  // ranks of one host add up in one another's memory
   /// How memory of a GPU travels: not at all; directly, a rank having a GPU of its own, by its number on its host; by the addresses of
   /// ranks that are threads; through windows that processes show one another.
   enum class Gpu : std::uint8_t { none, own, addresses, windows };

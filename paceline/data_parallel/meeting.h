@@ -42,9 +42,6 @@ class Meeting {
   /// A checkpoint's replica and memory are in place. Collective.
   virtual void loaded() {}
 
-  /// Whether the workers make their steps together, or each at its own pace.
-  virtual bool lockstep() const { return true; }
-
  protected:
   comm::Communicator& comm() const { return setup_.comm; }
   std::uint64_t seed() const { return setup_.seed; }

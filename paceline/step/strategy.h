@@ -146,8 +146,6 @@ class Strategy {
   virtual Traffic traffic() const { return {}; }
   /// Steps that were skipped because gradients in fp16 overflowed.
   virtual std::int64_t skipped_steps() const { return 0; }
-  /// Whether the workers make every step together, so that another collective after it is possible.
-  virtual bool lockstep() const { return true; }
   /// Null if every worker has its own trainer.
   virtual Centralised* centralised() { return nullptr; }
 };

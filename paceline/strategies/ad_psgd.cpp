@@ -40,8 +40,6 @@ class AdPsgd final : public data_parallel::Meeting {
     }
   }
 
-  bool lockstep() const override { return false; }
-
   // Nobody may ask a worker that has not loaded yet.
   void loaded() override {
     if (published_.defined()) {

@@ -106,6 +106,11 @@ bool makes_steps_together(const std::string& name) {
   return name == "auto" || name == "plan" || find(strategies(), "strategy", name).make.together;
 }
 
+bool keeps_step(const std::string& name) {
+  const StrategyKind& kind = find(strategies(), "strategy", name).make;
+  return kind.centralised() || !kind.asynchronous;
+}
+
 ps::PsConfig paired(const std::string& name, ps::PsConfig ps) {
   const StrategyKind& kind = find(strategies(), "strategy", name).make;
   if (!kind.rule.empty()) ps.rule = kind.rule, ps.consistency = kind.consistency;

@@ -61,6 +61,9 @@ bool is_centralised(const std::string& name);
 std::int64_t period_of(const StrategyConfig& config);
 /// Whether workers make every step together. "auto" and "plan" choose a strategy of which they do.
 bool makes_steps_together(const std::string& name);
+/// Whether trainers that each play one worker are at the same step, so that they can exchange something after it. Of strategies that play
+/// all workers there is one trainer.
+bool keeps_step(const std::string& name);
 /// [ps] with the rule and the consistency that the strategy's name stands for.
 ps::PsConfig paired(const std::string& name, ps::PsConfig ps);
 

@@ -47,7 +47,6 @@ class Replicas final : public step::Strategy {
     step::Traffic traffic = pass_.traffic() += traffic_;
     return traffic += {.exposed_s = on_stream_.seconds(), .communication_s = on_stream_.seconds()};
   }
-  bool lockstep() const override { return meeting_->lockstep(); }
 
  private:
   at::Tensor parameters() { return context_.model.arena().parameters(); }  // [length]

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "paceline/base/error.h"
+#include "paceline/comm/engine.h"
 #include "paceline/pipeline/costs.h"
 #include "paceline/schedule/pipeline.h"
 #include "paceline/train/memory_plan.h"
@@ -43,7 +44,7 @@ std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyon
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
                                    const data::Info& info, const comm::Mesh& mesh, const Clock& clock) {
   if (recipe.servers()) return {};
-  memory::Plan plan = plan_of(recipe, {.hosts = mesh.data().topology().hosts, .shares_memory = mesh.data().engine() != "gloo"});
+  memory::Plan plan = plan_of(recipe, {.hosts = mesh.data().topology().hosts, .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory});
   if (mesh.pipeline().size() == 1) {
     require_memory(recipe, graph, plan);
     return {};

@@ -182,7 +182,7 @@ bool Trainer::train_epoch() {
   const Nanoseconds began = around_.clock.now();
   const std::int64_t samples_before = position_.samples;
   if (position_.batch == 0) position_.loss_sum = position_.right = 0, position_.targets = 0;
-  const std::int64_t report_every = module_->device().is_cpu() && strategy_->lockstep() ? 1 : kReportTogether;
+  const std::int64_t report_every = module_->device().is_cpu() && strategies::keeps_step(recipe_.strategy.name) ? 1 : kReportTogether;
   if (reads_batches()) training_feed_->start(epoch, batch, position_.batch);
   reported_at_ = began;
   step::Batch share;

@@ -10,6 +10,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/base/log.h"
+#include "paceline/comm/engine.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/mesh_picture.h"
 #include "paceline/train/prediction.h"
@@ -32,7 +33,7 @@ std::optional<observe::Prediction> Trainer::predicted() const {
   const int ranks = static_cast<int>(recipe_.parallel.workers);
   const RunHosts hosts{.hosts = here.hosts,
                        .workers_per_host = (ranks + here.hosts - 1) / here.hosts,
-                       .place = {.hosts = mesh_.data().topology().hosts, .shares_memory = comm_->engine() != "gloo"}};
+                       .place = {.hosts = mesh_.data().topology().hosts, .shares_memory = comm::engine_of(comm_->engine()).shares_memory}};
   try {
     return predict(recipe_, graph_for(recipe_.model, datasets_->training->info()), hosts, context_.pipeline.stages);
   } catch (const std::exception& problem) {
