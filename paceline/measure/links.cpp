@@ -32,8 +32,10 @@ struct Values {
   at::Tensor tensor;
 };
 
+enum class Calls { without_pause, as_in_steps };
+
 double collective_seconds(const Timing& timing, comm::Communicator& group, schedule::Collective kind, const std::string& algorithm,
-                          std::int64_t bytes) {
+                          std::int64_t bytes, Calls calls = Calls::without_pause) {
   const Values values(group, timing.device, bytes);
   const comm::Options options{.op = comm::ReduceOp::sum, .root = 0, .algorithm = algorithm == "auto" ? "" : algorithm};
   const comm::Operation operation = [&] {
@@ -45,7 +47,9 @@ double collective_seconds(const Timing& timing, comm::Communicator& group, sched
     }
   }();
   // As in a run every rank has just written what is exchanged: its peers find nothing of it in their caches.
-  return timing.behind([&] { at::Tensor(values.tensor).fill_(1); }, [&] { group.run(operation); });
+  const auto write = [&] { at::Tensor(values.tensor).fill_(1); };
+  const auto exchange = [&] { group.run(operation); };
+  return calls == Calls::as_in_steps ? timing.after_computing(write, exchange) : timing.behind(write, exchange);
 }
 
 /// How many times the bytes of one message pass between the first two ranks where another comes the other way at the same time. Others
@@ -126,6 +130,7 @@ perf::Link measure_link(const Timing& timing, comm::Communicator& group, const s
 std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std::int64_t largest) {
   std::vector<perf::CollectiveTimes> all;
   comm::Communicator& comm = timing.rank.comm;
+  const Calls calls = comm.topology().hosts > 1 ? Calls::as_in_steps : Calls::without_pause;
   for (const schedule::Collective kind : {schedule::Collective::allreduce, schedule::Collective::reduce_scatter,
                                           schedule::Collective::all_gather, schedule::Collective::broadcast})
     for (const std::string& algorithm : algorithms_for(kind)) {
@@ -137,7 +142,7 @@ std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std
                                                                             .points = {},
                                                                             .source = perf::Source::measured});
       for (std::int64_t bytes = 1 << 10; bytes <= largest; bytes *= 8)
-        times.points.push_back({static_cast<double>(bytes), collective_seconds(timing, comm, kind, algorithm, bytes)});
+        times.points.push_back({static_cast<double>(bytes), collective_seconds(timing, comm, kind, algorithm, bytes, calls)});
     }
   return all;
 }

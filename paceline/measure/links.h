@@ -19,7 +19,8 @@ struct MessageCosts {
 };
 MessageCosts fit_ring(int ranks, const std::map<std::int64_t, double>& seconds);
 
-/// Times of collectives by size among all ranks: every algorithm of an allreduce, and the one that comm chooses of the others.
+/// Times of collectives by size among all ranks: every algorithm of an allreduce, and the one that comm chooses of the others. Between
+/// hosts they are measured as the steps of a run make them (Timing::after_computing).
 std::vector<perf::CollectiveTimes> measure_collectives(const Timing& timing, std::int64_t largest);
 
 /// How much longer a product takes while an allreduce is under way in another thread of each rank.

@@ -19,6 +19,11 @@ std::vector<double> Rank::mean(std::vector<double> values) const {
   return values;
 }
 
+std::vector<double> Rank::largest(std::vector<double> values) const {
+  if (comm.size() > 1 && !values.empty()) comm.run(comm::allreduce(values, {.op = comm::ReduceOp::max, .deadline = comm::kUntilTheEnd}));
+  return values;
+}
+
 std::int64_t Rank::agreed(std::int64_t value) const {
   std::vector<std::int64_t> values = {value};
   if (comm.size() > 1) comm.run(comm::broadcast(values, {.deadline = comm::kUntilTheEnd}));

@@ -29,6 +29,8 @@ struct Rank {
   /// The mean over all ranks, and what rank 0 has; the same on all.
   std::vector<double> mean(std::vector<double> values) const;
   double mean(double value) const { return mean(std::vector<double>{value}).front(); }
+  /// Of each value the largest that any rank has.
+  std::vector<double> largest(std::vector<double> values) const;
   std::int64_t agreed(std::int64_t value) const;
 };
 

@@ -1,6 +1,7 @@
 #include "paceline/measure/timing.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "paceline/tensor/device.h"
 
@@ -9,6 +10,8 @@ namespace {
 
 constexpr int kBatches = 9;
 constexpr double kMostCalls = 1e5;
+constexpr int kSingleCalls = 12;
+constexpr double kPause = 0.02;  // seconds of computing before a single call: some round trips, and longer than a system's shortest timers
 
 }  // namespace
 
@@ -34,6 +37,25 @@ double Timing::of(const std::function<void()>& work) const {
 double Timing::behind(const std::function<void()>& before, const std::function<void()>& work) const {
   const double alone = of(before), both = of([&] { before(), work(); });
   return std::max(both - alone, both / 20);  // noise may make the difference vanish
+}
+
+double Timing::after_computing(const std::function<void()>& compute, const std::function<void()>& work) const {
+  const double pause = std::min(kPause, seconds);
+  std::vector<double> times;
+  for (int call = 0; call <= kSingleCalls; ++call) {
+    rank.meet();
+    const Nanoseconds began = clock.now();
+    do compute(), tensor::synchronize(device);
+    while (paceline::seconds(clock.now() - began) < pause);
+    const Nanoseconds called = clock.now();
+    work();
+    tensor::synchronize(device);
+    if (call > 0) times.push_back(paceline::seconds(clock.now() - called));  // memory and caches come with the first
+  }
+  times = rank.largest(std::move(times));
+  std::ranges::sort(times);
+  constexpr int kQuarter = kSingleCalls / 4;
+  return std::accumulate(times.begin() + kQuarter, times.end() - kQuarter, 0.0) / (kSingleCalls - 2 * kQuarter);
 }
 
 }  // namespace paceline::measure

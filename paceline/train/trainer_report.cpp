@@ -72,12 +72,13 @@ observe::RunStarted Trainer::started() const {
   return event;
 }
 
-// The median, without the first steps. Workers of a parameter server end their minibatches when they do, several at a time: as many steps
-// as there are workers count together. So do the steps of a period, where workers meet every few steps.
+// The median of the second half: the first steps bring memory and caches, and try buckets (data_parallel/bucket_tuner.h). Workers of a
+// parameter server end their minibatches when they do, several at a time: as many steps as there are workers count together. So do the
+// steps of a period, where workers meet every few steps.
 double Trainer::settled_step() const {
   const auto together = static_cast<std::ptrdiff_t>(std::max(minibatches(), strategies::period_of(recipe_.strategy)));
   std::vector<double> settled;
-  for (auto from = step_seconds_.begin() + std::ssize(step_seconds_) / 4; step_seconds_.end() - from >= together; from += together)
+  for (auto from = step_seconds_.begin() + std::ssize(step_seconds_) / 2; step_seconds_.end() - from >= together; from += together)
     settled.push_back(std::accumulate(from, from + together, 0.0) / static_cast<double>(together));
   if (settled.empty()) return std::accumulate(step_seconds_.begin(), step_seconds_.end(), 0.0) / static_cast<double>(step_seconds_.size());
   std::ranges::nth_element(settled, settled.begin() + std::ssize(settled) / 2);
