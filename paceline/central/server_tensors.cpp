@@ -16,14 +16,15 @@ at::Tensor ServerTensors::tensor(float* data, std::int64_t count) const {
 
 std::vector<step::NamedTensor> ServerTensors::save(const std::string& prefix) const {
   std::vector<step::NamedTensor> state;
-  for (const ps::Server::Array& array : server_.arrays()) state.push_back({prefix + array.name, tensor(array.data, array.count).clone()});
+  for (const ps::Server::Array& array : server_.arrays())
+    state.push_back({.name = prefix + array.name, .tensor = tensor(array.data, array.count).clone(), .copied = true});
   const std::vector<std::int64_t> numbers = server_.numbers();
   state.push_back({prefix + "version", at::tensor({server_.version()}, at::kLong)});
   state.push_back({prefix + kServerNumbers, at::tensor(at::ArrayRef<std::int64_t>(numbers))});
   if (const std::vector<std::int64_t> ledger = server_.ledger(); !ledger.empty())
     state.push_back({prefix + kServerLedger, at::tensor(at::ArrayRef<std::int64_t>(ledger))});
   for (const ps::UpdateRule::State& row : server_.rule_state())
-    state.push_back({prefix + row.name, at::tensor(at::ArrayRef<float>(row.values))});
+    state.push_back({.name = prefix + row.name, .tensor = at::tensor(at::ArrayRef<float>(row.values)), .copied = true});
   return state;
 }
 

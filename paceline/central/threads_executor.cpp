@@ -173,7 +173,7 @@ class ThreadsExecutor final : public Central {
       });
     for (std::size_t i = 0; i < threads_.size(); ++i)
       for (const step::NamedTensor& item : threads_[i]->worker().save())
-        state.push_back({prefix_of_worker(i) + item.name, item.tensor.clone()});
+        state.push_back({.name = prefix_of_worker(i) + item.name, .tensor = item.tensor.clone(), .copied = true});
     return state;
   }
 

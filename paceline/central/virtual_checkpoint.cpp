@@ -57,13 +57,13 @@ std::vector<step::NamedTensor> VirtualExecutor::save() {
   state.push_back({"ps.workers.values", values});
   state.push_back({"ps.clock", at::tensor(at::ArrayRef<std::int64_t>({loop_.now().count(), loop_.planned(), busy_.count(), iterations_}))});
   const auto keep = [&](const char* name, const std::vector<at::Tensor>& rows) {
-    if (!rows.empty()) state.push_back({name, at::stack(rows)});
+    if (!rows.empty()) state.push_back({.name = name, .tensor = at::stack(rows), .copied = true});
   };
   keep("ps.workers.gradients", gradients), keep("ps.workers.batch_statistics", batches), keep("ps.workers.statistics", runnings);
   if (skipped.any().item<bool>()) state.push_back({kSkipped, skipped});
   keep("ps.workers.replicas", replicas), keep("ps.workers.momentum", momenta);
   keep("ps.workers.momentum_before", momenta_before);
-  if (apart_) state.push_back({"ps.parameters", tensors().parameters().clone()});
+  if (apart_) state.push_back({.name = "ps.parameters", .tensor = tensors().parameters().clone(), .copied = true});
   return state;
 }
 

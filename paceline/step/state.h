@@ -31,6 +31,7 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
   std::optional<Box> box = {};  // nothing: the whole
+  bool copied = false;          // made for whoever gets it: nobody else writes to it, so it may be kept instead of copied again
 
   std::vector<std::int64_t> first() const;  // in every dimension of the whole
   std::vector<std::int64_t> shape() const;  // of the whole

@@ -122,7 +122,8 @@ class Allreduce final : public step::Strategy {
     return {.workers = context_.workers(),
             .hosts = context_.comm().topology().hosts,
             .on_cpu = on_cpu(),
-            .direct_sums = comm::engine_of(context_.comm().engine()).shares_memory && (context_.algorithm == "auto" || context_.algorithm == "direct"),
+            .direct_sums =
+                comm::engine_of(context_.comm().engine()).shares_memory && (context_.algorithm == "auto" || context_.algorithm == "direct"),
             .shaped = context_.shaped,
             .repeatable = context_.repeatable,
             .elementwise = updater_.elementwise(),

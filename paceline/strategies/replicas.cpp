@@ -108,23 +108,28 @@ void Replicas::agree() {
 void Replicas::resume_training() {
   if (own_.defined()) parameters().copy_(own_);
   own_.reset();
+  for (std::size_t i = 0; i < own_moments_.size(); ++i) at::Tensor(updater_.buffers()[i]).copy_(own_moments_[i]);
+  own_moments_.clear();
   statistics_.resume_training();
   context_.model.refresh();
 }
 
 std::vector<step::NamedTensor> Replicas::save() {
   comm::Communicator& comm = context_.comm();
-  std::vector<step::NamedTensor> state = {data_parallel::own_row(comm, kParameters, own_.defined() ? own_ : parameters())};
+  std::vector<step::NamedTensor> state;
+  const auto add_copy = [&](const std::string& name, const at::Tensor& copy) {
+    state.push_back(data_parallel::own_row(comm, name, copy));
+    state.back().copied = true;
+  };
+  add_copy(kParameters, own_);
   // The optimizers' mean stands under its usual name, for another strategy or another number of workers to go on from.
-  std::vector<at::Tensor> kept;
   for (std::size_t i = 0; i < updater_.buffers().size(); ++i) {
     at::Tensor buffer = updater_.buffers()[i];
-    kept.push_back(buffer.clone());
-    state.push_back(data_parallel::own_row(comm, fmt::format("workers.optim.{}", i), kept.back()));
+    own_moments_.push_back(buffer.clone());
+    add_copy(fmt::format("workers.optim.{}", i), own_moments_.back());
     data_parallel::average_rows(comm, buffer);
   }
-  for (const step::NamedTensor& item : updater_.state()) state.push_back({item.name, item.tensor.clone()});
-  for (std::size_t i = 0; i < kept.size(); ++i) at::Tensor(updater_.buffers()[i]).copy_(kept[i]);
+  for (step::NamedTensor& item : updater_.state()) state.push_back(std::move(item));
   for (const step::NamedTensor& item : meeting_->memory())
     state.push_back(data_parallel::own_row(comm, "workers." + item.name, item.tensor));
   for (step::NamedTensor& item : statistics_.save()) state.push_back(std::move(item));

@@ -57,7 +57,9 @@ class Replicas final : public step::Strategy {
   data_parallel::WorkerStatistics statistics_;
   step::RecordedStep recorded_;
   at::Tensor sums_;
-  at::Tensor own_;  // this worker's parameters, while the module has what was agreed on
+  // This worker's parameters and moments, while the module and the updater have what was agreed on.
+  at::Tensor own_;
+  std::vector<at::Tensor> own_moments_;
   step::Traffic traffic_;
   tensor::StreamTimer on_stream_;  // meetings on a GPU
   std::unique_ptr<data_parallel::Meeting> meeting_;

@@ -75,30 +75,31 @@ class StaleSync final : public step::Strategy {
   // What is under way is awaited and kept: [how many, length], alike on all workers.
   std::vector<step::NamedTensor> save() override {
     std::vector<step::NamedTensor> state = updater_.state();
-    std::vector<at::Tensor> rows = {at::empty({0, gradients().numel()}, gradients().options())};
-    for (const Sent& sent : under_way_) {
+    if (under_way_.empty()) state.push_back({kGradients, at::empty({0, gradients().numel()}, gradients().options())});
+    for (std::int64_t i = 0; i < std::ssize(under_way_); ++i) {
+      const Sent& sent = under_way_[static_cast<std::size_t>(i)];
       sent.work.wait();
-      rows.push_back(sent.gradients.unsqueeze(0));
+      state.push_back(step::rows_of(kGradients, sent.gradients.unsqueeze(0), i, std::ssize(under_way_)));
     }
     look();
-    state.push_back({kGradients, at::cat(rows)});
     for (step::NamedTensor& item : statistics_.save()) state.push_back(std::move(item));
     return state;
   }
 
   void load(std::span<const step::NamedTensor> state) override {
-    const at::Tensor rows = step::find_saved(state, kGradients);
-    if (rows.dim() != 2 || rows.size(1) != gradients().numel())
+    const auto shape = step::saved_shape(state, kGradients);
+    if (!shape) step::find_saved(state, kGradients);  // reports it
+    if (shape->size() != 2 || shape->at(1) != gradients().numel())
       throw ConfigError(fmt::format("'{}' of the checkpoint is for {} values, and this model has {}; resume with the same recipe",
-                                    kGradients, rows.dim() == 2 ? rows.size(1) : rows.numel(), gradients().numel()));
-    if (rows.size(0) > config_.staleness)
-      throw ConfigError(
-          fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows.size(0), rows.size(0)));
+                                    kGradients, shape->empty() ? 1 : shape->back(), gradients().numel()));
+    const std::int64_t rows = shape->at(0);
+    if (rows > config_.staleness)
+      throw ConfigError(fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows, rows));
     updater_.load(state);
-    for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    for (std::int64_t i = 0; i < rows; ++i) {
       at::Tensor slot = free_.back();
       free_.pop_back();
-      slot.copy_(rows[i]);
+      slot.copy_(step::saved_rows(state, kGradients, i, i + 1)[0]);
       under_way_.push_back({comm::Work(), slot, {}, /*counted=*/true});
     }
     statistics_.load(state);

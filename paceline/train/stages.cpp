@@ -44,7 +44,8 @@ std::vector<double> told_by_first(std::size_t units, comm::Communicator& everyon
 std::vector<nn::Units> cut_network(const Recipe& recipe, const graph::Graph& graph, const nn::GraphModule::Options& options,
                                    const data::Info& info, const comm::Mesh& mesh, const Clock& clock) {
   if (recipe.servers()) return {};
-  memory::Plan plan = plan_of(recipe, {.hosts = mesh.data().topology().hosts, .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory});
+  memory::Plan plan =
+      plan_of(recipe, {.hosts = mesh.data().topology().hosts, .shares_memory = comm::engine_of(mesh.data().engine()).shares_memory});
   if (mesh.pipeline().size() == 1) {
     require_memory(recipe, graph, plan);
     return {};

@@ -37,7 +37,7 @@ std::string stored_name(const step::NamedTensor& item) {
 HostTensors::HostTensors(std::span<const step::NamedTensor> tensors, bool always) {
   for (const step::NamedTensor& item : tensors) {
     copies_.push_back(item.tensor.detach().cpu().contiguous());
-    if (always && copies_.back().is_alias_of(item.tensor)) copies_.back() = copies_.back().clone();
+    if (always && !item.copied && copies_.back().is_alias_of(item.tensor)) copies_.back() = copies_.back().clone();
     const at::Tensor& host = copies_.back();
     const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& row) { return row.first == host.scalar_type(); });
     ensure(type != std::end(kTypes), "a checkpoint holds only types that safetensors has");

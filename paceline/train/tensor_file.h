@@ -17,7 +17,8 @@ namespace paceline::train {
 /// out.
 std::string stored_name(const step::NamedTensor& item);
 
-/// Tensors as a file needs them: contiguous, in host memory. Copies only those that are not, or all if `always` is set.
+/// Tensors as a file needs them: contiguous, in host memory. Copies only those that are not, or, if `always` is set, all
+/// that others may write to.
 class HostTensors {
  public:
   explicit HostTensors(std::span<const step::NamedTensor> tensors, bool always = false);

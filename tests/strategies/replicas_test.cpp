@@ -178,6 +178,7 @@ TEST(StaleSync, SaysWhatOfACheckpointDoesNotFit) {
   };
   with_workers(1, settings, [&](TestWorker& worker) {
     worker.train(1, 2);
+    worker.strategy().agree();
     state = worker.strategy().save();
   });
   EXPECT_EQ(why_not(settings), "");
@@ -225,6 +226,21 @@ TEST_P(Resumed, GoesOnWithTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Strategies, Resumed,
                          testing::Values("allreduce", "stale_sync", "local_sgd", "sparknet", "easgd", "diloco", "gossip", "sgp"),
                          [](const auto& item) { return item.param; });
+
+TEST(Replicas, KeepTheirMomentsThroughACheckpoint) {
+  Settings settings = meeting_of("local_sgd");
+  settings.strategy.period = 1'000'000;
+  settings.optim.name = "adam";
+  const Trained undisturbed = train_workers(kReplicas, settings, 4);
+  with_workers(kReplicas, settings, [&](TestWorker& worker) {
+    worker.train(1, 2);
+    worker.strategy().agree();
+    worker.strategy().save();
+    worker.strategy().resume_training();
+    worker.train(3, 4);
+    EXPECT_TRUE(at::equal(worker.parameters(), undisturbed.own[static_cast<std::size_t>(worker.comm().rank())]));
+  });
+}
 
 TEST(Replicas, GoOnUnderAnotherStrategy) {
   // With a rate of 0 nobody moves by itself: a meeting takes nobody further than the replicas were from what was agreed on, which the

@@ -1,113 +1,15 @@
-// A module, a loss and datasets of a user's in the Trainer: with every strategy, and equal to one worker where that is synchronous.
+// A module, a loss and datasets of a user's in the Trainer.
 #include "paceline/train/workload.h"
 
-#include <torch/data.h>
-#include <torch/nn.h>
 #include <torch/optim.h>
 
-#include <algorithm>
-#include <numeric>
-#include <set>
-
-#include "paceline/strategies/registry.h"
-#include "paceline/train/torch_dataset.h"
-#include "paceline/train/workers.h"
-#include "tests/train/support.h"
+#include "tests/train/own_workload.h"
 
 namespace paceline::train {
 namespace {
 
-namespace F = torch::nn::functional;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-/// A regression with a batch norm, and a constant of its own among the buffers.
-struct RegressorImpl : torch::nn::Module {
-  RegressorImpl() {
-    first = register_module("first", torch::nn::Linear(4, 12));
-    norm = register_module("norm", torch::nn::BatchNorm1d(12));
-    last = register_module("last", torch::nn::Linear(12, 2));
-    shift = register_buffer("shift", torch::full({1}, 0.25));
-  }
-  torch::Tensor forward(const torch::Tensor& x) { return last(torch::tanh(norm(first(x)))) + shift; }
-  torch::nn::Linear first{nullptr}, last{nullptr};
-  torch::nn::BatchNorm1d norm{nullptr};
-  torch::Tensor shift;
-};
-TORCH_MODULE(Regressor);
-
-class Points : public torch::data::datasets::Dataset<Points> {
- public:
-  explicit Points(std::size_t count) : count_(count) {}
-  torch::data::Example<> get(std::size_t index) override {
-    const torch::Tensor x = torch::sin(torch::arange(4) * 1.7 + static_cast<double>(index) * 0.61);
-    return {x, torch::stack({x.sum() * 0.5, x[0] * x[1]})};
-  }
-  torch::optional<std::size_t> size() const override { return count_; }
-
- private:
-  std::size_t count_;
-};
-
-torch::Tensor mean_square(const torch::Tensor& output, const torch::Tensor& targets) { return F::mse_loss(output, targets); }
-
-Workload regression(bool with_norm = true) {
-  Workload workload;
-  workload.name = "regressor";
-  if (with_norm) workload.model = nn::models_of([] { return Regressor(); });
-  else
-    workload.model =
-        nn::models_of([] { return torch::nn::Sequential(torch::nn::Linear(4, 12), torch::nn::Tanh(), torch::nn::Linear(12, 2)); });
-  const auto distance = [](const torch::Tensor& output, const torch::Tensor& targets) { return (output - targets).abs().mean(); };
-  workload.loss = std::make_shared<nn::FunctionLoss>(mean_square, std::vector<nn::FunctionLoss::Metric>{{"distance", distance}});
-  workload.training = dataset_of(Points(96), {.name = "points"}), workload.test = dataset_of(Points(32), {.name = "points"});
-  return workload;
-}
-
-Recipe small_recipe() {
-  Recipe recipe;
-  recipe.data.batch = 16;
-  recipe.optim.rate = 0.05;
-  recipe.train.epochs = 2;
-  recipe.train.device = "cpu";
-  recipe.schedule.name = "constant";
-  return recipe;
-}
-
-struct Told final : observe::Listener {
-  void on(const observe::Event& event) override {
-    if (const auto* started = std::get_if<observe::RunStarted>(&event)) start = *started;
-    if (const auto* step = std::get_if<observe::StepDone>(&event)) losses.push_back(step->loss), accuracies.push_back(step->accuracy);
-  }
-  observe::RunStarted start;
-  std::vector<double> losses, accuracies;
-};
-
-struct Trained {
-  observe::RunEnded ended;
-  observe::RunStarted started;
-  std::vector<double> losses, accuracies;
-};
-
-Trained train(const Recipe& recipe, const Workload& workload, int workers, const std::filesystem::path& folder, bool resumes = false) {
-  Recipe shared = recipe;
-  shared.parallel.workers = workers;
-  const SteadyClock clock;
-  const std::atomic<bool> stop = false;
-  observe::Bus bus;
-  auto listener = std::make_unique<Told>();
-  const Told& told = *listener;
-  bus.add(std::move(listener));
-  Workers all(shared, comm::World{}, {.bus = bus, .clock = clock, .stop = stop, .resumes = resumes, .workload = workload});
-  if (resumes) {
-    const auto [file, checkpoint] = newest_good_checkpoint(folder);
-    all.resume(checkpoint, file.string());
-  }
-  Trained result;
-  result.ended = all.run(folder);
-  result.started = told.start, result.losses = told.losses, result.accuracies = told.accuracies;
-  return result;
-}
 
 TEST(Workload, IsTrainedAndTold) {
   const Folder folder;
@@ -156,49 +58,6 @@ TEST(Workload, IsWhatAPlainLoopWouldTrain) {
   EXPECT_EQ(step::find_saved(saved.tensors, "model.shift").item<float>(), 0.25f);
 }
 
-/// Of a third of the steps.
-double mean_of_first(const std::vector<double>& losses) {
-  const auto third = losses.size() / 3;
-  return std::accumulate(losses.begin(), losses.begin() + static_cast<std::ptrdiff_t>(third), 0.0) / static_cast<double>(third);
-}
-double mean_of_last(std::vector<double> losses) {
-  std::ranges::reverse(losses);
-  return mean_of_first(losses);
-}
-
-class EveryStrategy : public testing::TestWithParam<std::string> {};
-
-TEST_P(EveryStrategy, TrainsAUsersModule) {
-  const std::set<std::string> synchronous = {"allreduce", "ssgd", "single"};
-  for (const bool with_norm : {true, false}) {
-    Recipe recipe = small_recipe();
-    recipe.strategy.name = GetParam(), recipe.strategy.period = 2;
-    recipe.train.epochs = 12;
-    recipe.optim.momentum = 0, recipe.optim.rate = GetParam() == "diloco" ? 0.02 : 0.1;  // whose outer step makes it seven times as much
-    const Folder folder, alone;
-    const int workers = GetParam() == "single" ? 1 : 2;
-    const Trained run = train(recipe, regression(with_norm), workers, folder.path());
-    EXPECT_TRUE(std::isfinite(run.ended.test_loss));
-    EXPECT_LT(mean_of_last(run.losses), 0.95 * mean_of_first(run.losses)) << "it learns";
-    if (with_norm || !synchronous.contains(GetParam())) continue;  // batches of norms are each worker's own
-    recipe.strategy.name = "single";
-    const Trained one = train(recipe, regression(with_norm), 1, alone.path());
-    EXPECT_NEAR(run.ended.test_loss, one.ended.test_loss, 1e-5 * one.ended.test_loss + 1e-7);
-    const auto mine = newest_good_checkpoint(folder.path()).second, others = newest_good_checkpoint(alone.path()).second;
-    for (const NamedTensor& item : others.tensors) {
-      if (!item.name.starts_with("model.")) continue;
-      EXPECT_TRUE(at::allclose(step::find_saved(mine.tensors, item.name), item.tensor, 1e-4, 1e-6)) << item.name;
-    }
-  }
-}
-
-std::vector<std::string> names_of_strategies() {
-  std::vector<std::string> names;
-  for (const auto& entry : strategies::strategies()) names.emplace_back(entry.key);
-  return names;
-}
-INSTANTIATE_TEST_SUITE_P(, EveryStrategy, testing::ValuesIn(names_of_strategies()), [](const auto& row) { return row.param; });
-
 TEST(Workload, ResumesToTheSameBits) {
   for (const char* strategy : {"allreduce", "local_sgd"}) {
     Recipe recipe = small_recipe();
@@ -237,27 +96,6 @@ TEST(Workload, SynchronisedBatchNormsSeeTheWholeBatch) {
     EXPECT_TRUE(at::allclose(step::find_saved(mine.tensors, item.name), item.tensor, 1e-3, 1e-5)) << item.name;
   }
   EXPECT_NEAR(several.ended.test_loss, one.ended.test_loss, 1e-4 * one.ended.test_loss);
-}
-
-TEST(Workload, IsTrainedWithEveryCompressor) {
-  for (const auto& compressor : compress::compressors()) {
-    Recipe recipe = small_recipe();
-    recipe.strategy.name = "allreduce", recipe.comm.compression = compressor.key, recipe.train.epochs = 8, recipe.optim.rate = 0.01;
-    const Folder folder;
-    const Trained run = train(recipe, regression(), 2, folder.path());
-    EXPECT_LT(mean_of_last(run.losses), mean_of_first(run.losses)) << compressor.key;
-  }
-}
-
-TEST(Workload, IsTrainedWithEveryOptimizer) {
-  for (const auto& optimizer : optim::optimizers()) {
-    Recipe recipe = small_recipe();
-    recipe.strategy.name = "allreduce", recipe.optim.name = optimizer.key;
-    recipe.optim.rate = optimizer.key == "rmsprop" ? 0.001 : 0.01;  // whose steps are as long as momentum makes them: ten rates
-    const Folder folder;
-    const Trained run = train(recipe, regression(), 2, folder.path());
-    EXPECT_LT(mean_of_last(run.losses), mean_of_first(run.losses)) << optimizer.key;
-  }
 }
 
 TEST(Workload, RefusesWhatItCannotHave) {
