@@ -1,4 +1,5 @@
-// A parameter server in a loop of one's own: asynchronous workers with delay compensation (DC-ASGD).
+// A parameter server in a loop of one's own: asynchronous workers with delay compensation (DC-ASGD), none of which may be more than eight
+// steps ahead of the slowest. Without that bound a worker that the system stops for a moment comes back with a gradient of long ago.
 //   paceline run --servers 1 --workers 3 -- build/bin/example_own_loop_server
 #include <torch/torch.h>
 
@@ -8,7 +9,7 @@
 
 int train() {
   paceline::ServerOptions options;
-  options.ps.rule = "dc_asgd";
+  options.ps.rule = "dc_asgd", options.ps.consistency = "ssp", options.ps.bound = 8;
   options.optim.name = "sgd", options.optim.momentum = 0;
 
   torch::manual_seed(1);  // server 0's weights count
@@ -23,7 +24,7 @@ int train() {
     net->zero_grad();
     loss = (net->forward(x).squeeze(1) - y).square().mean();
     loss.backward();
-    server.step(0.2);  // pushes the gradient, pulls what the server has now
+    server.step(0.1);  // pushes the gradient, pulls what the server has now
   }
   if (server.worker() == 0) std::printf("loss %.4f after 600 steps of each worker\n", loss.item<double>());
   return loss.item<double>() < 0.1 ? 0 : 1;
