@@ -95,6 +95,7 @@ set(PACELINE_HEADERS_train
   paceline/train/from_recipe.h
   paceline/train/holdings.h
   paceline/train/recipe.h
+  paceline/train/time_sheet.h
   paceline/train/torch_dataset.h
   paceline/train/trainer.h
   paceline/train/workload.h

@@ -5,6 +5,8 @@
 
 #include <optional>
 
+#include "paceline/base/clock.h"
+
 namespace paceline {
 
 struct ProcessState {
@@ -17,5 +19,8 @@ struct ProcessState {
 
 /// Nothing where there is no such process.
 std::optional<ProcessState> process_state(pid_t process);
+
+/// How long ago this process was started, to a hundredth of a second.
+Nanoseconds process_age();
 
 }  // namespace paceline

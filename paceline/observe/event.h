@@ -136,6 +136,18 @@ struct Served {
   std::vector<float> worker, steps_ahead, delay_loss, scale;                      // who reported; k, ℓ_delay and s of the answer
 };
 
+/// Where the time of worker 0's process went, in seconds by a clock on the wall.
+struct WallTime {
+  double start = 0;  // before the first step
+  double steps = 0;
+  double data = 0;  // waiting for batches
+  double evaluation = 0;
+  double checkpoints = 0;  // training paused
+  double rest = 0;
+
+  double total() const { return start + steps + data + evaluation + checkpoints + rest; }
+};
+
 struct RunEnded {
   int workers = 1;
   std::int64_t steps = 0, epochs = 0, samples = 0;
@@ -148,9 +160,10 @@ struct RunEnded {
   std::vector<EvaluatedView> views = {};         // of the end
   std::vector<Measured> test_metrics = {};
   std::optional<Checkpointing> checkpoints = {};  // where any are written
-  std::int64_t skipped_steps = 0;                 // because gradients in fp16 overflowed
-  double step_s = kUnknown;                       // median of the last steps' durations; of workers that meet now and then, with meetings
-  double memory_bytes = kUnknown;                 // that worker 0 held at most in one of the first steps: its state, and what passes need
+  WallTime wall = {};
+  std::int64_t skipped_steps = 0;  // because gradients in fp16 overflowed
+  double step_s = kUnknown;        // median of the last steps' durations; of workers that meet now and then, with meetings
+  double memory_bytes = kUnknown;  // that worker 0 held at most in one of the first steps: its state, and what passes need
 };
 
 using Event = std::variant<RunStarted, StepDone, EpochDone, Evaluated, EvaluatedView, CheckpointWritten, Span, RunEnded>;

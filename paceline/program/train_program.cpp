@@ -10,6 +10,7 @@
 #include "paceline/base/files.h"
 #include "paceline/base/key_file.h"
 #include "paceline/base/log.h"
+#include "paceline/base/process_state.h"
 #include "paceline/base/program.h"
 #include "paceline/comm/engine.h"
 #include "paceline/observe/curve.h"
@@ -138,7 +139,8 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
                           .stop = stop_requested,
                           .cluster = cluster,
                           .resumes = plan.resume_from.has_value(),
-                          .workload = workload});
+                          .workload = workload,
+                          .began = clock.now() - process_age()});
   if (plan.resume_from) workers.resume(plan.resume_from->second, plan.resume_from->first.string());
   plan.recipe = workers.recipe();
   if (!workers.leads()) {  // the process with worker 0 shows and writes everything

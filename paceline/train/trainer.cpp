@@ -18,6 +18,8 @@
 #include "paceline/train/weights.h"
 
 namespace paceline::train {
+using observe::WallTime;
+
 namespace {
 
 /// Settings that are right, and will not do what they seem to.
@@ -64,6 +66,7 @@ const Datasets* checked(const Recipe& recipe, const Datasets* datasets) {
 
 Trainer::Trainer(const Recipe& recipe, const Environment& around)
     : around_(around),
+      times_(around.clock, around.began > Nanoseconds(0) ? around.began : around.clock.now(), &WallTime::start),
       alone_(around.comm ? nullptr : alone(recipe)),
       comm_(around.comm ? around.comm : alone_.get()),
       recipe_(settled(recipe, *comm_)),
@@ -143,12 +146,14 @@ observe::RunEnded Trainer::run(const std::filesystem::path& folder) {
   if (recipe_.train.checkpoints) checkpointer_->open(folder_);
   meet();
 
+  times_.turn_to(&WallTime::rest);
   std::optional<StepMemory> memory;  // ends in the thread that it began in, whatever happens
   if (prediction_ && !centralised_) memory_ = &memory.emplace(module_->arena());
   first_step_ = position_.step;
   bool stopped = evaluation_due() && !evaluate();  // of an epoch after whose checkpoint the run before this one ended
   while (!finished() && !stopped) stopped = !train_epoch();
   const auto kept_in_the_end = [&] {  // a run waits for what is still being written
+    const auto waiting = times_.enter(&WallTime::checkpoints);
     const Nanoseconds began = around_.clock.now();
     const bool complete = kept();
     checkpointer_->paused(seconds(around_.clock.now() - began));
@@ -179,6 +184,7 @@ void Trainer::meet() {
 
 bool Trainer::train_epoch() {
   const std::int64_t epoch = position_.epoch, steps = steps_in(epoch), batch = batch_in(epoch);
+  const auto training = times_.enter(&WallTime::steps);
   const Nanoseconds began = around_.clock.now();
   const std::int64_t samples_before = position_.samples;
   if (position_.batch == 0) position_.loss_sum = position_.right = 0, position_.targets = 0;
@@ -188,6 +194,7 @@ bool Trainer::train_epoch() {
   step::Batch share;
   while (position_.batch < steps && position_.step < total_steps_) {
     if (reads_batches()) {
+      const auto waiting = times_.enter(&WallTime::data);
       const std::optional<step::Batch> next = training_feed_->next();
       ensure(next.has_value(), "an epoch has as many batches as the sampler says");
       share = *next;

@@ -17,6 +17,7 @@
 #include "paceline/train/diagnose.h"
 #include "paceline/train/feed.h"
 #include "paceline/train/from_recipe.h"
+#include "paceline/train/time_sheet.h"
 
 namespace paceline::train {
 
@@ -40,6 +41,7 @@ class Trainer {
     ps::Cluster cluster = {};            // ps.executor=processes
     bool resumes = false;                // resume() follows: the checkpoint has the weights, and model.weights is not read
     Workload workload = {};              // what is trained, where that is not the recipe's network on its dataset
+    Nanoseconds began = Nanoseconds(0);  // when the program was started; 0: when the trainer is made
     bool predicts = true;                // says beforehand how long a step will take, where the machine is known
   };
 
@@ -109,6 +111,7 @@ class Trainer {
 
   // In the order in which they are made: each needs those before it.
   Environment around_;
+  TimeSheet times_;
   std::unique_ptr<comm::Communicator> alone_;
   comm::Communicator* comm_;  // everybody
   Recipe recipe_;             // for the workers that there are

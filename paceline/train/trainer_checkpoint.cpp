@@ -94,6 +94,7 @@ void Trainer::checkpoint() {
     last_checkpoint_step_ = position_.step;
     return;
   }
+  const auto pause = times_.enter(&observe::WallTime::checkpoints);
   const Nanoseconds began = around_.clock.now();
   checkpointer_->finish();  // before anything is saved: what the one before it needs may then go
   strategy_->agree();

@@ -21,6 +21,7 @@ bool Trainer::evaluation_due() const {
 }
 
 bool Trainer::evaluate() {
+  const auto evaluating = times_.enter(&observe::WallTime::evaluation);
   const Nanoseconds began = around_.clock.now();
   strategy_->agree();
   if (centralised_ && centralised_->views().front() == central::kRecomputedView) recompute_statistics();
@@ -120,6 +121,7 @@ bool Trainer::evaluate_views() {
   if (!centralised_) return true;
   const std::vector<std::string> names = centralised_->views();
   if (names.size() < 2) return true;
+  const auto evaluating = times_.enter(&observe::WallTime::evaluation);
   for (std::size_t view = 0; view < names.size(); ++view) {
     std::optional<Score> found = last_test_;
     if (view > 0) {

@@ -116,6 +116,7 @@ observe::RunEnded Trainer::ended(bool stopped) {
     log::warning("the server made no update in {} steps, so the model is as it was; train longer, or lower ps.period ({}) or ps.group ({})",
                  event.steps, recipe_.ps.period, recipe_.ps.group);
   event.views = views_;
+  event.wall = times_.read();
   return event;
 }
 

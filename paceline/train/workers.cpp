@@ -113,7 +113,8 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
                                                                            .threads = threads_,
                                                                            .cluster = around_.cluster,
                                                                            .resumes = around_.resumes,
-                                                                           .workload = around_.workload});
+                                                                           .workload = around_.workload,
+                                                                           .began = around_.began});
   });
 }
 

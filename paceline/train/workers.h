@@ -25,6 +25,7 @@ class Workers {
     ps::Cluster cluster = {};
     bool resumes = false;
     Workload workload = {};
+    Nanoseconds began = Nanoseconds(0);  // when the program was started; 0: when the trainers are made
   };
 
   /// Connects the workers and creates their trainers; invalid settings are refused here, before anything is written. parallel.workers of

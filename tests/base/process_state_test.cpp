@@ -18,6 +18,16 @@ TEST(ProcessState, KnowsItsParent) {
   EXPECT_FALSE(process_state(1 << 30));
 }
 
+TEST(ProcessState, KnowsHowOldThisProcessIs) {
+  const SteadyClock clock;
+  const Nanoseconds read = clock.now(), age = process_age();
+  EXPECT_GE(age, Nanoseconds(0));
+  ::usleep(30'000);
+  const double passed = seconds(process_age() - age), by_clock = seconds(clock.now() - read);
+  EXPECT_GE(passed, 0.02);
+  EXPECT_LE(passed, by_clock + 0.01);
+}
+
 TEST(ProcessState, TellsStoppedFromDead) {
   const pid_t child = ::fork();
   if (child == 0) {

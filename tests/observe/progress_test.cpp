@@ -268,11 +268,13 @@ TEST_F(ProgressTest, AfterTheRunASummarySaysWhatCameOutAndWhatToTypeNext) {
                "",
                observe::Communication{.exposed = 0.12, .hidden = 0.3, .straggler_spread = 0, .bytes_per_step = 4.2e6, .ratio = 4}};
   end.checkpoints = observe::Checkpointing{.written = 3, .paused_s = 1, .writer_s = 2};
+  end.wall = {.start = 1.5, .steps = 4.25, .data = 0.02, .evaluation = 0.25, .checkpoints = 1, .rest = 0.98};
   EXPECT_EQ(told(end),
             "\r\x1b[K"
             "╭─ done ───────────────────────────────────────────────────────────────────╮\n"
             "│  trained        2 epochs, 8 steps, 256 samples                           │\n"
-            "│  time           4.0 s, 64.0 samples/s on 2 workers                       │\n"
+            "│  time           8.0 s: steps 53%, start 19%, checkpoints 12%, rest 12%   │\n"
+            "│  speed          64.0 samples/s on 2 workers                              │\n"
             "│  communication  12% exposed, 30% hidden; 4.20 MB per step (4.0× less)    │\n"
             "│  checkpoints    3 written, training paused 1.0 s (20.0% of the time)     │\n"
             "│  train loss     0.4000                                                   │\n"
