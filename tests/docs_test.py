@@ -77,6 +77,15 @@ class Docs(unittest.TestCase):
         missing = [file for file in sorted(named) if not file.rpartition("/")[2].startswith("x.") and not (ROOT / "paceline" / file).exists()]
         self.assertEqual(missing, [])
 
+    def test_files_that_the_architecture_lists_of_each_room_exist(self):
+        rows = re.findall(r"^\| (\w+) \| (`.*) \|$", (ROOT / "ARCHITECTURE.md").read_text().partition("## Files of each room")[2], re.MULTILINE)
+        self.assertGreater(len(rows), 20)
+        for room, text in rows:
+            for name in re.findall(r"`([^`]+)`", text):
+                place = ROOT / "paceline" / room / name
+                with self.subTest(room=room, name=name):
+                    self.assertTrue(place.is_dir() or any(place.with_suffix(ending).exists() for ending in (".h", ".cpp")), "no such file")
+
     def test_pictures_stand_alone_and_are_shown(self):
         shown = {(page.parent / target).resolve() for page in pages() for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", page.read_text())}
         pictures = sorted((ROOT / "docs").rglob("*.svg"))
