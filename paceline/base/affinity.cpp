@@ -42,7 +42,7 @@ int usable_cores() {
 }
 
 int usual_threads(int cores, const char* openmp) {
-  // The first of a list is for the outermost level; what is no number OpenMP itself complains about.
+  // The first number of a list is for the outermost level; OpenMP itself complains about anything that is not a number.
   const int threads = openmp == nullptr ? 0 : std::atoi(openmp);
   check_threads("OMP_NUM_THREADS", threads);
   return std::max(1, threads > 0 ? threads : cores);

@@ -1,5 +1,5 @@
-// Vectors that begin at a cache line, as LibTorch's own tensors do. The vendors' libraries may choose their loops, and with them the order
-// of additions, by the address modulo 64, and malloc promises multiples of 16 alone; the widest load is as long as a line.
+// Vectors that begin at a cache line, as LibTorch's own tensors do. Vendors' libraries may choose their loops, and with them the order of
+// additions, by the address modulo 64, and malloc only promises multiples of 16. The widest load is as long as a cache line.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@ Word load(const std::byte* at) {
   return word;
 }
 
-// kTables[k][b]: the remainder of byte b with k zero bytes behind it. Eight of them take eight bytes in one step of independent lookups.
+// kTables[k][b]: the remainder of byte b followed by k zero bytes. With eight tables, a step of independent lookups takes eight bytes.
 constexpr auto kTables = [] {
   std::array<std::array<std::uint32_t, 256>, 8> tables{};
   for (std::uint32_t b = 0; b < 256; ++b) {
@@ -36,8 +36,8 @@ constexpr auto kTables = [] {
   return tables;
 }();
 
-// The instruction, one word or one byte at a time, and whether this processor has it. The rest of the program is compiled for the oldest
-// processor of its kind, so the two functions carry the target themselves and the question is asked at run time.
+// The CRC instruction, on one word or one byte, and whether this processor has it. The rest of the program is compiled for the oldest
+// processor of its kind, so these two functions have their own target attribute, and support is detected at run time.
 #if defined(__aarch64__)
 #define PACELINE_CRC_TARGET __attribute__((target("+crc")))
 PACELINE_CRC_TARGET inline std::uint32_t crc_word(std::uint32_t crc, std::uint64_t word) { return __crc32cd(crc, word); }

@@ -1,4 +1,4 @@
-// Clocks. Code that waits or measures takes a Clock, so that a test or a virtual executor can play time.
+// Clocks. Code that waits or measures takes a Clock, so that a test or a virtual executor can control time.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ class SteadyClock final : public Clock {
   Nanoseconds now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
 };
 
-/// Time that stands still until somebody moves it.
+/// A clock that stands still until it is set.
 class VirtualClock final : public Clock {
  public:
   Nanoseconds now() const override { return now_; }

@@ -18,7 +18,8 @@
 namespace paceline {
 namespace {
 
-/// TOML's rule for underscores: each stands between two digits. Leaves a text with other ones as it is, which no number then is.
+/// Removes underscores by TOML's rule: each must be between two digits. A text that breaks the rule is returned unchanged, and is then not
+/// a number.
 std::string without_underscores(std::string_view text) {
   const auto digit = [&](std::size_t at) { return at < text.size() && std::isxdigit(static_cast<unsigned char>(text[at])); };
   std::string out;
@@ -29,7 +30,7 @@ std::string without_underscores(std::string_view text) {
   return out;
 }
 
-/// Without the + that from_chars does not know. "+-1" is no number.
+/// Without a leading +, which from_chars does not accept. "+-1" is not a number.
 std::string_view without_plus(std::string_view text) { return text.starts_with('+') && !text.starts_with("+-") ? text.substr(1) : text; }
 
 /// As TOML writes integers: 64, 1_000, 0x40, 0o100, 0b1000000.
@@ -47,7 +48,7 @@ bool parse_integer(std::string_view item, std::int64_t& out) {
   return code == std::errc{} && end == text.data() + text.size();
 }
 
-/// What is too large becomes infinite, which no field takes, and what is too small zero.
+/// A number that is too large becomes infinite, which no field accepts; one that is too small becomes zero.
 bool parse_number(std::string_view item, double& out) {
   const std::string digits = without_underscores(item);
   const std::string_view text = without_plus(digits);
@@ -188,7 +189,7 @@ void Field::assign(const Value& value) {
           if constexpr (std::is_same_v<T, std::vector<double>> || std::is_same_v<T, std::vector<std::int64_t>>)
             for (auto number : *same) check(static_cast<double>(number));
           if constexpr (std::is_same_v<T, std::string>) {
-            if (!is_utf8(*same)) throw ConfigError("must be text in UTF-8");  // a recipe and a summary could not be read again
+            if (!is_utf8(*same)) throw ConfigError("must be text in UTF-8");  // otherwise a recipe or a summary could not be read again
             bool known = choices_.empty();
             for (std::string_view choice : choices_) known = known || choice == *same;
             if (!known) throw ConfigError(": " + unknown_message("value", *same, choices_));
@@ -265,7 +266,7 @@ void Config::set(std::string_view assignment) {
   const std::string_view section = trimmed(assignment.substr(0, dot));
   const std::string_view key = trimmed(assignment.substr(dot + 1, equals - dot - 1));
   Value value = parse_value(assignment.substr(equals + 1));
-  // A text field takes any word as it stands: run.name=2024 is a name.
+  // A text field takes any word literally: run.name=2024 is a name.
   if (at(section).at(key).type() == "text" && !std::holds_alternative<std::string>(value))
     value = std::string(trimmed(assignment.substr(equals + 1)));
   assign(section, key, value);

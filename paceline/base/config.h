@@ -6,8 +6,8 @@
 //     void describe(Section& s) { s.field("rate", rate, "learning rate").at_least(0); }
 //   };
 //
-// Nothing is accepted silently: an unknown section or key is refused with the nearest known one, a value of the wrong type or
-// outside its range with what was expected. The same descriptions print the resolved recipe and the reference in the docs.
+// Nothing is ignored silently: the error for an unknown section or key suggests the nearest known one, and the error for a value of the
+// wrong type or outside its range says what was expected. The resolved recipe and the docs' reference come from the same descriptions.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace paceline {
 
-/// What a file or a command line can say.
+/// A value in a file or on the command line.
 using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 
 class Field {
@@ -40,10 +40,10 @@ class Field {
   const std::vector<std::string_view>& choices() const { return choices_; }
 
   std::string type() const;         ///< "integer", "list of numbers", …
-  std::string toml() const;         ///< the present value as TOML writes it
-  std::string allowed() const;      ///< "at least 1", "one of a, b"; empty where anything goes
-  Value value() const;              ///< the present one
-  void assign(const Value& value);  ///< throws ConfigError; the message begins after the key's name
+  std::string toml() const;         ///< the current value as TOML writes it
+  std::string allowed() const;      ///< "at least 1", "one of a, b"; empty if anything goes
+  Value value() const;              ///< the current one
+  void assign(const Value& value);  ///< throws ConfigError, whose message is to follow the key's name
 
  private:
   void check(double number) const;
@@ -72,7 +72,7 @@ class Section {
 
  private:
   std::string name_, help_;
-  std::deque<Field> fields_;  // a deque: references stay good while fields are added
+  std::deque<Field> fields_;  // a deque: references stay valid while fields are added
 };
 
 class Config {
@@ -84,12 +84,12 @@ class Config {
   }
 
   void load(const std::filesystem::path& toml_file);
-  void load_text(const std::string& toml, const std::string& source);  ///< `source` stands in the messages
+  void load_text(const std::string& toml, const std::string& source);  ///< `source`: its name in error messages
   void set(std::string_view assignment);                               ///< "section.key=value"; a value need not be quoted
 
-  void check();  ///< what was not assigned but written into the structs: ConfigError where assign() would have refused it
+  void check();  ///< validates values that were written directly into the structs: ConfigError if assign() would have thrown
 
-  std::string toml() const;  ///< the whole recipe, every key with its present value
+  std::string toml() const;  ///< the whole recipe, every key with its current value
   const std::deque<Section>& sections() const { return sections_; }
 
  private:
@@ -99,11 +99,11 @@ class Config {
   std::deque<Section> sections_;
 };
 
-/// Whether a word of a command line is meant as section.key=value, and not as the name of a file, which may have an = in it as well. What
-/// is neither is taken for the former, whose message says how to write it.
+/// Whether a word of the command line is meant as section.key=value, and not as a file name, which may contain an = too. A word that is
+/// neither counts as the former, whose error message says how to write it.
 bool is_assignment(std::string_view word);
 
-/// Reads a value as TOML writes it (true, 3, 1e-4, "text", [1, 2]); anything else is text as it stands.
+/// Reads a value as TOML writes it (true, 3, 1e-4, "text", [1, 2]); anything else is literal text.
 Value parse_value(std::string_view text);
 
 }  // namespace paceline

@@ -19,7 +19,7 @@ class Descriptor {
   ~Descriptor() { reset(); }
 
   int get() const { return number_; }
-  /// Gives it to somebody who will close it.
+  /// Gives up ownership: the caller closes it.
   int release() { return std::exchange(number_, -1); }
   explicit operator bool() const { return number_ >= 0; }
   void reset() {

@@ -1,4 +1,4 @@
-// Chance from the system, for what nobody may guess. What a run draws comes from its seed (random.h).
+// Random bytes from the operating system, for secrets. The random numbers of a run come from its seed (random.h).
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace paceline {
 
 std::string random_bytes(std::size_t count);
 
-/// As text.
+/// The bytes as text.
 std::string hex(std::string_view bytes);
 
-inline constexpr std::size_t kKeyBytes = 16;  // of a job's key: more than anybody can try
+inline constexpr std::size_t kKeyBytes = 16;  // of a job's key: too many to try
 
 }  // namespace paceline

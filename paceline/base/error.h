@@ -1,6 +1,6 @@
-// The errors of Paceline. Every failure that a user can meet is one of these four; the type says who must act.
+// The errors of Paceline. Every failure that a user can see is one of these four; the type says who must act.
 //
-// A message says who, what, expected, actual and what to do, in one line. The library never calls exit(): main() maps
+// A message says, in one line, what is wrong and where, what was expected, and what to do. The library never calls exit(): main() maps
 // ConfigError and DataError to exit code 2 and everything else to 1.
 #pragma once
 
@@ -16,7 +16,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The user asked for something that cannot be: an unknown key, a wrong type, sizes that do not fit.
+/// The user asked for something impossible: an unknown key, a wrong type, sizes that do not match.
 class ConfigError : public Error {
  public:
   using Error::Error;
@@ -37,7 +37,7 @@ class DataError : public Error {
   std::int64_t offset_ = -1;
 };
 
-/// Another rank died, is late, or called something else. The only error that recovery handles.
+/// Another rank died, is late, or called another operation. The only error that recovery handles.
 class PeerError : public Error {
  public:
   PeerError(int rank, const std::string& operation, std::int64_t step, const std::string& what)
@@ -53,7 +53,7 @@ class PeerError : public Error {
   std::int64_t step_;
 };
 
-/// The rank was given up because nothing was heard of it for so long: stopped, or unreachable.
+/// The rank was given up because nothing was heard of it for the time silent(): it is stopped or unreachable.
 class PeerSilent : public PeerError {
  public:
   PeerSilent(int rank, const std::string& operation, std::int64_t step, const std::string& what, std::chrono::nanoseconds silent)

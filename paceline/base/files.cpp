@@ -28,8 +28,8 @@ std::string reason() { return std::system_category().message(errno); }
 
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
 
-/// The file that a target names, a link followed to its end, there or not: what a link leads to is replaced, and not the link. Throws
-/// where the target is something else, because a rename would put a file in the place of a device or a FIFO.
+/// The file that a target names, existing or not. Symbolic links are followed: the link stays, and the file that it names is replaced.
+/// Throws if the target is not a regular file, because a rename would replace a device or a FIFO by a file.
 fs::path file_named(fs::path target) {
   struct stat status {};
   const bool there = ::stat(target.c_str(), &status) == 0;
@@ -39,7 +39,7 @@ fs::path file_named(fs::path target) {
   return target;
 }
 
-/// A name beside the file that no other process or thread uses.
+/// A name in the same folder that no other process or thread uses.
 fs::path name_beside(const fs::path& file) {
   static std::atomic<unsigned> count{0};
   return folder_of(file) / fmt::format(".{}.{}-{}.part", file.filename().string(), ::getpid(), count++);
@@ -49,7 +49,7 @@ int open_new(const fs::path& file, AtomicFile::Readers readers) {
   return ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, readers == AtomicFile::Readers::owner ? 0600 : 0666);
 }
 
-/// A regular file to read. O_NONBLOCK: to open a FIFO would wait for somebody who writes into it.
+/// A regular file to read. O_NONBLOCK, because opening a FIFO would wait for a writer.
 class Input {
  public:
   explicit Input(const fs::path& file) : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
@@ -96,13 +96,13 @@ FileStamp AtomicFile::commit() {
   if (::fsync(descriptor_.get()) != 0) fail(target_, "sync");
   if (::rename(beside_.c_str(), target_.c_str()) != 0) fail(target_, "replace");
   descriptor_.reset();
-  sync_folder(folder_of(target_));  // the new name is on the disk only once its folder is
+  sync_folder(folder_of(target_));  // the new name is on the disk only once its folder is synced
   return stamp_;
 }
 
 void sync_folder(const fs::path& folder) {
   const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // EINVAL: a file system that has no syncing of folders.
+  // EINVAL: the file system cannot sync folders.
   if (!opened || (::fsync(opened.get()) != 0 && errno != EINVAL)) fail(folder, "sync");
 }
 
@@ -131,7 +131,7 @@ void ensure_writable_folder(const fs::path& folder) {
   fs::create_directories(folder, code);
   if (code) throw ConfigError(fmt::format("cannot make the folder {}: {}; choose another place", folder.string(), code.message()));
   if (!fs::is_directory(folder, code)) throw ConfigError(fmt::format("{} is a file, not a folder; choose another place", folder.string()));
-  // Only trying tells: permissions, read-only mounts and quotas each have their own say.
+  // The only reliable check is to try: permissions, read-only mounts and quotas may each forbid it.
   const fs::path probe = name_beside(folder / "probe");
   const int descriptor = open_new(probe, AtomicFile::Readers::everybody);
   if (descriptor < 0)
@@ -143,7 +143,7 @@ void ensure_writable_folder(const fs::path& folder) {
 
 MappedFile::MappedFile(const fs::path& file) {
   const Input input(file);
-  if (input.size() == 0) return;  // there is no mapping of nothing
+  if (input.size() == 0) return;  // an empty file cannot be mapped
   void* start = ::mmap(nullptr, input.size(), PROT_READ, MAP_PRIVATE, input.descriptor(), 0);
   if (start == MAP_FAILED) fail(file, "map");
   bytes_ = {static_cast<const std::byte*>(start), input.size()};

@@ -1,5 +1,5 @@
-// Files. What is written becomes visible whole or not at all: it is written beside, synced, then renamed over the old one, and the
-// folder is synced too. A crash, a kill or a full disk at any moment leaves the old file as it was.
+// Files. A write is atomic: it goes to a temporary file in the same folder, which is synced and renamed over the old one; then the
+// folder is synced too. After a crash, a kill or a full disk at any moment, the old file is as it was.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace paceline {
 
-/// What a commit has put on the disk.
+/// What a commit has written.
 struct FileStamp {
   std::int64_t bytes = 0;
   std::uint32_t crc32c = 0;
 };
 
-/// A file in the making. Gone without a trace unless committed. A target that is a link stays one: what it names is replaced. Every failure
-/// is a DataError with the system's reason; so is a target that is there and no regular file.
+/// A file that is being written, and that vanishes unless it is committed. If the target is a link, the file that it names is replaced.
+/// Every failure is a DataError with the system's reason; so is a target that exists and is not a regular file.
 class AtomicFile {
  public:
-  enum class Readers { everybody, owner };  // as far as the umask lets them
+  enum class Readers { everybody, owner };  // as far as the umask permits
   explicit AtomicFile(std::filesystem::path target, Readers readers = Readers::everybody);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -39,18 +39,18 @@ class AtomicFile {
   Descriptor descriptor_;
 };
 
-/// Lets a new name in a folder outlast a loss of power. DataError.
+/// Syncs a folder, so that a new name in it survives a power failure. Throws DataError.
 void sync_folder(const std::filesystem::path& folder);
 
 FileStamp write_atomically(const std::filesystem::path& target, std::string_view content);
 
-/// The whole of a file. Throws DataError.
+/// The content of a file. Throws DataError.
 std::string read_file(const std::filesystem::path& file);
 
-/// Makes the folder and those above it where they are missing and tries to write in it. Throws ConfigError that says why it cannot.
+/// Creates the folder and its missing parents, and tries to write in it. Throws ConfigError with the reason if that fails.
 void ensure_writable_folder(const std::filesystem::path& folder);
 
-/// A file mapped read-only into memory. Throws DataError. The file must not be cut while it is mapped.
+/// A file mapped read-only into memory. Throws DataError. The file must not be truncated while it is mapped.
 class MappedFile {
  public:
   explicit MappedFile(const std::filesystem::path& file);

@@ -7,7 +7,7 @@
 namespace paceline {
 namespace {
 
-/// Counts exponents that are all ones: infinities and NaN. Integers, because a comparison of floats may trap and does not vectorise.
+/// Counts exponents that are all ones: infinities and NaN. In integers, because comparisons of floats may trap and do not vectorise.
 struct NotFinite {
   struct Arguments {
     const float* values;

@@ -1,4 +1,4 @@
-// Whether values can be used: one NaN or infinity spoils whatever it is added to.
+// Whether values are finite: one NaN or infinity spoils whatever it is added to.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Of the errors of ranks that worked together: the one to report.
+// Chooses, among the errors of ranks that worked together, the one to report.
 #pragma once
 
 #include <exception>
@@ -8,7 +8,7 @@
 
 namespace paceline {
 
-/// What went wrong by itself, rather than because a peer was gone; null where nothing did.
+/// The error that is not a consequence of a lost peer; null if there is none.
 inline std::exception_ptr first_cause(std::span<const std::exception_ptr> problems) {
   std::exception_ptr first;
   for (const std::exception_ptr& problem : problems) {

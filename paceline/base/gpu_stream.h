@@ -1,10 +1,10 @@
-// The stream that LibTorch puts its work on, for code that must order its own work behind it and does without LibTorch itself.
+// LibTorch's current stream, for code that must order its own work after LibTorch's but does not depend on LibTorch.
 #pragma once
 
 namespace paceline {
 
-/// Of this GPU and the calling thread, as a cudaStream_t; null without CUDA. Room `tensor` defines it (tensor/recorded.cpp): whoever has a
-/// tensor links that.
+/// The stream of this GPU and the calling thread, as a cudaStream_t; null without CUDA. Defined in room `tensor` (tensor/recorded.cpp),
+/// which every program with tensors links.
 void* current_gpu_stream(int device);
 
 }  // namespace paceline

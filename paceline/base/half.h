@@ -1,7 +1,7 @@
 // The two 16-bit floating-point types, as bits with conversions that round to nearest even. Only what reductions and compressors need.
 //
-// The conversions are integer arithmetic without branches, so that loops over them become vectors on every processor: compilers call a
-// function for every number where the instruction set has no conversion, and of NEON's two g++ vectorises the one to floats alone.
+// The conversions are integer arithmetic without branches, so that loops over them vectorise on every processor. Without a conversion
+// instruction, compilers call a function for every number; and of NEON's two conversions, g++ vectorises only the one to floats.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ struct BFloat16 {
     const auto word = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
     const bool is_nan = (word & 0x7fffffffu) > 0x7f800000u;
-    return {static_cast<std::uint16_t>(is_nan ? (word >> 16) | 0x40u : rounded)};  // a NaN stays one
+    return {static_cast<std::uint16_t>(is_nan ? (word >> 16) | 0x40u : rounded)};  // a NaN stays a NaN
   }
   float value() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
@@ -32,7 +32,7 @@ struct Float16 {
     const std::uint32_t size = word & 0x7fffffffu, bounded = size < kTooLarge ? size : kTooLarge;
     // 112 is the difference of the exponents' biases; a carry out of the fraction moves into the exponent, up to infinity.
     const std::uint32_t normal = (bounded - (112u << 23) + 0xfffu + ((bounded >> 13) & 1u)) >> 13;
-    // Next to 0.5 the last bit of a float is worth 2⁻²⁴, as that of a subnormal half is: the addition rounds.
+    // Near 0.5, the last bit of a float is worth 2⁻²⁴, like that of a subnormal half: the addition rounds.
     const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(bounded) + 0.5f) - 0x3f000000u;
     const std::uint32_t nan = static_cast<std::uint32_t>(size > kInfinity) << 9;
     return {static_cast<std::uint16_t>(choose(size < kLeastNormal, small, normal) | nan | ((word >> 16) & 0x8000u))};
@@ -49,7 +49,7 @@ struct Float16 {
 #endif
 
  private:
-  /// `a` where `condition` holds, else `b`, by masks: of a conditional the compiler makes a branch, and then no vectors.
+  /// `a` if `condition` holds, else `b`, by masks: a conditional would become a branch and would not vectorise.
   static std::uint32_t choose(bool condition, std::uint32_t a, std::uint32_t b) {
     return b ^ ((a ^ b) & (0u - static_cast<std::uint32_t>(condition)));
   }

@@ -12,10 +12,10 @@ inline constexpr std::size_t kHmacBytes = 32;
 /// Throws ConfigError in a build without OpenSSL.
 std::string hmac_sha256(std::string_view key, std::string_view data);
 
-/// Takes the same time wherever two strings of one length differ.
+/// Compares in constant time: the time does not depend on where two strings of the same length differ.
 bool equal_in_constant_time(std::string_view one, std::string_view other);
 
-/// A name for what `key` belongs to that can be shown to anybody: 16 hexadecimal digits, other ones for another `purpose`.
+/// A public name for what `key` belongs to: 16 hexadecimal digits, different for each `purpose`.
 std::string public_name(std::string_view key, std::string_view purpose);
 
 }  // namespace paceline

@@ -1,4 +1,4 @@
-// What this machine is called, and where others find it.
+// The name of this machine, and the address at which others reach it.
 #pragma once
 
 #include <netdb.h>
@@ -10,13 +10,13 @@ namespace paceline {
 
 std::string host_name();
 
-/// Whether a name or number reaches nothing but the host that uses it: "localhost", 127.0.0.1 and its like, ::1.
+/// Whether a name or address means the host that uses it: "localhost", 127.0.0.0/8, ::1.
 bool names_loopback(const std::string& address);
 
-/// The number of an address.
+/// An address as a number.
 std::string number_of(const sockaddr* address);
 
-/// The address, as a number, from which packets to `peer` leave; empty: there is no route; nullopt: nobody here knows that name.
+/// The address, as a number, from which packets to `peer` leave; empty: there is no route; nullopt: the name cannot be resolved here.
 std::optional<std::string> source_towards(const std::string& peer, int family = AF_UNSPEC);
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
-// Whole numbers from JSON. nlohmann's own conversions cast whatever number there is: a fraction, a negative one, or 1e300, which is
-// undefined.
+// Whole numbers from JSON. nlohmann's own conversions cast any number: a fraction, a negative one, or 1e300, which is undefined
+// behaviour.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace paceline {
 namespace {
 
-/// The number up to the next space, which is taken away with it.
+/// The number up to the next space; removes both from the text.
 template <class Number>
 bool take_number(std::string_view& text, Number& number) {
   const std::size_t space = std::min(text.find(' '), text.size());
@@ -46,7 +46,7 @@ void tell_launcher(const PeerError& error, int ranks) {
   LauncherLine line{.rank = error.rank() / each, .what = error.what()};
   if (const auto* silent = dynamic_cast<const PeerSilent*>(&error)) line.silent = silent->silent();
   const std::string text = line.text();
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());  // in one piece, whoever else writes there
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());  // in one call: others write there too
 }
 
 }  // namespace paceline

@@ -1,5 +1,5 @@
-// How a rank tells `paceline run` whom it blames: a line on standard error, which comes through ssh as well, and which the launcher takes
-// out of the stream. The launcher sees only how ranks end, and the first to end is often one that noticed.
+// How a rank tells `paceline run` whom it blames: a line on standard error, which also comes through ssh, and which the launcher removes
+// from the stream. By itself, the launcher only sees how ranks end, and the first to end has often only noticed the failure of another.
 #pragma once
 
 #include <optional>
@@ -12,19 +12,19 @@ namespace paceline {
 
 struct LauncherLine {
   int rank = -1;             // whom it blames
-  Nanoseconds silent{0};     // how long nothing was heard of that rank; 0: that is not why
+  Nanoseconds silent{0};     // for how long nothing was heard of that rank; 0: it is blamed for another reason
   std::string what;          // the error, in words
-  std::string text() const;  ///< with kLauncherMark in front and a line's end behind
-  /// What stands between the mark and the line's end.
+  std::string text() const;  ///< between kLauncherMark and a newline
+  /// Parses the text between the mark and the newline.
   static std::optional<LauncherLine> parse(std::string_view text);
 };
 
-/// No text has these bytes.
+/// No ordinary text contains these bytes.
 inline constexpr std::string_view kLauncherMark = "\x1e@paceline ";
 inline constexpr std::size_t kLongestLauncherLine = 1024;
 
-/// Writes such a line to standard error, if `paceline run` started this process and the error names one of `ranks`, of which a process may
-/// play several.
+/// Writes such a line to standard error, if `paceline run` started this process and the error names one of `ranks`; a process may
+/// have several.
 void tell_launcher(const PeerError& error, int ranks);
 
 }  // namespace paceline

@@ -30,7 +30,7 @@ Style style_of(Level level) {
   return {"error", "\033[31;1m"};
 }
 
-/// Standard error is a terminal that knows colours, and nobody asked for none (no-color.org).
+/// Whether standard error is a terminal with colours, and NO_COLOR is not set (no-color.org).
 bool has_colours() {
   static const bool answer = [] {
     const char *asked = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
@@ -45,7 +45,7 @@ std::string line_of(Level level, std::string_view text) {
   return has_colours() ? fmt::format("{}{}\033[m: {}\n", colour, word, text) : fmt::format("{}: {}\n", word, text);
 }
 
-/// One line, whatever names and values of the user's are quoted in it: what would break it or drive the terminal is shown as C writes it.
+/// Keeps a message to one line, whatever user input it quotes: newlines and control characters are escaped as in C.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

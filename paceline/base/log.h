@@ -1,4 +1,4 @@
-// Logging: lines for people, on standard error, so that standard output stays free for --json.
+// Logging: human-readable lines on standard error; standard output stays free for --json.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@ enum class Level { debug, info, warning, error, silent };
 void set_level(Level level);
 void write(Level level, std::string_view message);
 
-/// Somebody who draws on standard error too. While it lives, every line is written by its `make_room`, which clears what it has drawn,
-/// calls `write_line` and draws again. Lines come from any thread, one at a time; make_room must not log. Of several, the last one made
-/// counts.
+/// Something else that draws on standard error, such as a progress bar. While it lives, every log line goes through its `make_room`, which
+/// clears what it has drawn, calls `write_line` and draws again. Lines come from any thread, one at a time; make_room must not log. If
+/// there are several, the last one that was created is used.
 class Screen {
  public:
   using MakeRoom = std::function<void(const std::function<void()>& write_line)>;

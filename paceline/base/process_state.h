@@ -1,4 +1,4 @@
-// What the system says about a process of this host.
+// The state of a process of this host, from /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ struct ProcessState {
   bool is_stopped() const { return state == 'T' || state == 't'; }
 };
 
-/// Nothing where there is no such process.
+/// Nothing if there is no such process.
 std::optional<ProcessState> process_state(pid_t process);
 
 /// How long ago this process was started, to a hundredth of a second.

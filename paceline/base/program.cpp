@@ -21,8 +21,8 @@
 namespace paceline {
 namespace {
 
-/// A standard stream that came closed leads nowhere, and using it still fails. Otherwise a file of the run would get its number, and with
-/// it what is printed.
+/// Points closed standard streams at /dev/null, in the direction in which using them still fails. Otherwise a file of the run would get
+/// the stream's number, and receive what is printed.
 void occupy_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free number: its own
@@ -30,7 +30,7 @@ void occupy_closed_streams() {
 
 constexpr std::string_view kNoMemory = "there is not enough memory for this; lower data.batch, or take a smaller model or fewer workers";
 
-/// Without memory a message cannot be put together: this one lies ready.
+/// Without memory, a message cannot be assembled; this one needs no allocation.
 void say_no_memory() noexcept {
   for (const std::string_view part : {std::string_view("error: "), kNoMemory, std::string_view("\n")})
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, part.data(), part.size());
@@ -41,7 +41,7 @@ std::uint64_t limit_of(decltype(RLIMIT_NOFILE) resource) {
   return ::getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
-/// What LibTorch throws carries the stack behind its message, for those who debug it. Where something ran out, the line says what to do.
+/// LibTorch's exceptions have a stack trace after their message, which is cut off. If a resource ran out, the line says what to do.
 std::string plain(std::string_view what) {
   for (const char* stack : {"\nException raised from ", "\nframe #0: "}) what = what.substr(0, what.find(stack));
   const auto says = [&](std::string_view words) { return what.find(words) != std::string_view::npos; };
@@ -55,7 +55,7 @@ std::string plain(std::string_view what) {
   return std::string(what);
 }
 
-/// One line about the exception that is being handled, and the exit code for it.
+/// Logs the exception that is being handled in one line, and returns its exit code.
 int report_exception() noexcept {
   try {
     try {
@@ -79,7 +79,7 @@ int report_exception() noexcept {
   return kFailed;
 }
 
-/// For a thread that nobody waits for: the runtime would print its own words and dump core.
+/// For exceptions in detached threads, for which the runtime would print its own message and dump core.
 [[noreturn]] void end_in_one_line() {
   if (std::current_exception()) std::_Exit(report_exception());
   std::abort();

@@ -2,8 +2,8 @@
 //
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a counter-based generator, so that a
 // stream needs no warm-up, has no state beyond its position, and any draw can be reached at once. Nothing in Paceline draws
-// from a global generator: whoever needs chance builds the stream of its purpose, which is why any run repeats bit for bit
-// and why a resumed run needs no saved generator.
+// from a global generator: code that needs random numbers creates the stream of its purpose. So any run repeats bit for bit,
+// and a resumed run needs no saved generator.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class RandomStream {
  public:
   using result_type = std::uint32_t;
 
-  /// `rank` is whatever tells streams of one purpose apart: a worker, a sample, a parameter.
+  /// `rank` distinguishes the streams of one purpose: a worker, a sample, a parameter.
   RandomStream(std::uint64_t seed, Purpose purpose, std::uint64_t rank = 0, std::uint64_t epoch = 0);
 
   std::uint32_t next_u32();

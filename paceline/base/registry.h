@@ -1,7 +1,7 @@
-// Registries are constant tables: one row an entry, with its key, a line of help and a factory.
+// Registries are constant tables: one row per entry, with its key, a line of help and a factory.
 //
 // They drive --help, validation with "did you mean", `paceline list`, the generated tables of the docs and the parameters of
-// the conformance tests. There is no registration at run time, so the table of a folder's registry.cpp is the whole truth.
+// the conformance tests. There is no registration at run time, so the table in a folder's registry.cpp is complete.
 #pragma once
 
 #include <span>

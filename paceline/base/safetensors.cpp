@@ -30,10 +30,10 @@ constexpr DtypeRow kDtypes[] = {{Dtype::F64, "F64", 8}, {Dtype::F32, "F32", 4}, 
 
 const DtypeRow& row_of(Dtype dtype) { return kDtypes[static_cast<std::size_t>(dtype)]; }
 
-/// The bytes of a tensor, or nothing where the product overflows.
+/// The bytes of a tensor, or nothing if the product overflows.
 std::optional<std::uint64_t> bytes_of(Dtype dtype, std::span<const std::int64_t> shape) {
   std::uint64_t bytes = size_of(dtype);
-  // A zero makes the product zero whatever else overflows, so it is asked for first.
+  // A zero makes the product zero even if other factors overflow, so it is checked first.
   if (std::ranges::find(shape, 0) != shape.end()) return 0;
   for (std::int64_t extent : shape)
     if (extent < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes)) return std::nullopt;
@@ -46,7 +46,7 @@ struct Placed {
   std::uint64_t begin = 0, end = 0;
 };
 
-/// Reads the header of one file. Every refusal goes through refuse().
+/// Reads the header of one file. Every error goes through refuse().
 class HeaderReader {
  public:
   HeaderReader(std::string file, std::span<const std::byte> bytes) : file_(std::move(file)), bytes_(bytes) {}
@@ -81,7 +81,7 @@ class HeaderReader {
   }
 
   Json parse(std::string_view text) const {
-    // nlohmann keeps the last of two equal keys; a file that says two things about one name is refused instead.
+    // nlohmann keeps the last of two equal keys; here, a duplicate name is an error.
     std::vector<std::set<std::string>> keys;
     const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
       if (depth > 3) refuse("the header is nested too deeply");

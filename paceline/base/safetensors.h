@@ -1,8 +1,8 @@
-// The safetensors format: u64 little-endian N, N bytes of JSON, then the data of all tensors without a hole.
+// The safetensors format: u64 little-endian N, N bytes of JSON, then the data of all tensors without gaps.
 //
 // An entry of the JSON is "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]} with offsets counted from the end of the
-// header; "__metadata__" maps text to text. There is no code in such a file, so one from a stranger can do no more than be refused:
-// the reader checks that the tensors cover the data exactly once, before anybody sees a byte of it.
+// header; "__metadata__" maps text to text. Such a file contains no code, so an untrusted one is safe to open:
+// the reader checks that the tensors cover the data exactly once, before any of it is used.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +32,14 @@ struct Tensor {
 
 using Metadata = std::map<std::string, std::string>;
 
-/// An open file. Its tensors point into the mapping, each aligned to its element where the writer cared (as ours does).
+/// An open file. Its tensors point into the mapping, each aligned to its element type if the writer took care of that (as this one does).
 class File {
  public:
-  /// Throws DataError that names what is wrong and where.
+  /// Throws DataError that says what is wrong and where.
   explicit File(const std::filesystem::path& path);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }  ///< in the order of their data
-  const Tensor* find(std::string_view name) const;                 ///< nullptr where there is none
+  const Tensor* find(std::string_view name) const;                 ///< nullptr if there is none
   const Metadata& metadata() const { return metadata_; }
 
  private:
@@ -49,8 +49,8 @@ class File {
   Metadata metadata_;
 };
 
-/// Writes the tensors, larger elements first so that each lies aligned, otherwise in their order. Atomic as AtomicFile is. Throws DataError
-/// where the disk refuses, InternalError where two names are equal or a shape does not fit its data.
+/// Writes the tensors, those with larger elements first so that each is aligned, otherwise in their order. Atomic, as AtomicFile is. Throws
+/// DataError if writing fails, InternalError if two names are equal or a shape does not match its data.
 FileStamp write(const std::filesystem::path& path, std::span<const Tensor> tensors, const Metadata& metadata = {});
 
 }  // namespace paceline::safetensors

@@ -1,10 +1,10 @@
-// A loop compiled for each width of vectors that the processor may have, chosen at run time.
+// A loop compiled for each vector width that the processor may have, chosen at run time.
 //
 // A kernel is a type with `Arguments` and an always-inlined `static void run(const Arguments&)`. On x86_64 it is compiled three times
 // (SSE2, AVX2, AVX-512); elsewhere the baseline already has the vectors (NEON).
 //
-// fp-contract=off: AVX-512 and NEON have a fused multiply-add and SSE2 has not, so contraction would give different bits on different
-// processors. All other operations of the loops (+ − × ÷ √) are rounded alike by every instruction set.
+// fp-contract=off: AVX-512 and NEON have a fused multiply-add, SSE2 does not, so contraction would give different bits on different
+// processors. All other operations of the loops (+ − × ÷ √) round in the same way in every instruction set.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
-  // A third of the letters may differ; a word that starts another ("resnet" for "resnet18") is always near.
+  // A third of the letters may differ; a prefix of a word ("resnet" for "resnet18") is always near.
   int best_distance = static_cast<int>(std::max<std::size_t>(1, word.size() / 3)) + 1;
   for (std::string_view candidate : candidates) {
     int distance = edit_distance(word, candidate);

@@ -1,4 +1,4 @@
-// A folder for a while.
+// A temporary folder.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace paceline {
 
-/// A new folder under TMPDIR, with a name that nobody else has; gone with everything in it when this is.
+/// A new folder under TMPDIR with a unique name; removed with its content by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -1,4 +1,4 @@
-// Text in pieces, and counts as people read them.
+// Splits text, and formats counts for people.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline std::string_view trimmed(std::string_view text) {
   return begin == std::string_view::npos ? std::string_view{} : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-/// What stands between separators, one part more than there are of them.
+/// The parts between separators: one more than there are separators.
 inline std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -27,7 +27,7 @@ inline std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-/// The parts of a list as people write it: trimmed, without empty ones.
+/// The parts of a list as people write it: trimmed, without empty parts.
 inline std::vector<std::string> items_of(std::string_view list, char separator = ',') {
   std::vector<std::string> items;
   for (const std::string& part : split(list, separator))

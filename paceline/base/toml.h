@@ -1,5 +1,5 @@
-// A TOML file as a list of its keys with their lines, for files whose sections are not known beforehand. A recipe, whose sections are,
-// is read by Config.
+// A TOML file as a list of its keys with their line numbers, for files whose sections are not known in advance. Recipes, whose sections
+// are known, are read by Config.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TomlEntry {
   std::int64_t line = 0;
 };
 
-/// By sections, in alphabetical order, each with its heading first. Throws ConfigError with `source` and the line.
+/// Grouped by section in alphabetical order, each with its heading first. Throws ConfigError with `source` and the line.
 std::vector<TomlEntry> read_toml(const std::string& text, const std::string& source);
 
 }  // namespace paceline
