@@ -1,11 +1,11 @@
-// The pen that networks are written with. A Builder appends layers to a graph, each one to the layer before it:
+// How networks are written. A Builder appends layers to a graph, each of which reads the one before it:
 //
 //   Builder net(config, {1, 28, 28}, 10);
 //   net.conv("conv1", 6, {.kernel = 5, .padding = 2}).relu().max_pool({.kernel = 2});
 //   return net.flatten().fc("fc1", 10).finish();
 //
-// Branches: top() tells the layer that was appended last, from() goes back to one, add() and concat() join. Layers without weights may stay
-// unnamed ("relu_3"); the others bear the name of PyTorch's module.
+// Branches: top() is the layer that was appended last, from() goes back to an earlier one, add() and concat() join. Layers without weights
+// need no name ("relu_3"); the others have the name of PyTorch's module.
 #pragma once
 
 #include <map>
@@ -35,7 +35,7 @@ struct Pool {
   std::int64_t stride = 2;
   Size padding = 0;
   bool ceil_mode = false;
-  bool count_padding = true;  // average: zeros of the padding count as pixels
+  bool count_padding = true;  // average pool: zeros of the padding count as pixels
   bool counted = true;        // among Counts::pool
 };
 
@@ -46,7 +46,7 @@ struct GlobalPool {
 
 struct Norm {
   double epsilon = 1e-5;
-  bool scale = true;  // batch norm: has a weight beside its bias
+  bool scale = true;  // batch norm: has a weight in addition to its bias
   bool zero = false;  // its weight starts at 0
 };
 
@@ -54,7 +54,7 @@ struct Attention {
   std::int64_t heads = 1;
   bool causal = true;
   double dropout = 0;            // of the attention weights
-  double projection_std = 0.02;  // deviation of the output projection's first weights
+  double projection_std = 0.02;  // deviation of the output projection's initial weights
 };
 
 struct Experts {
@@ -78,7 +78,7 @@ class Sequence {
 class Builder {
  public:
   Builder(std::string network, Shape input, std::int64_t classes);
-  /// The network a recipe asks for; `input` and `classes` stand in where it leaves them open.
+  /// The network that a recipe asks for; `input` and `classes` are used if the recipe does not set them.
   Builder(const ModelConfig& config, const Shape& input, std::int64_t classes);
 
   std::int64_t classes() const { return graph_.classes(); }
@@ -86,18 +86,18 @@ class Builder {
   int top() const { return top_; }
   const Shape& shape() const { return graph_.layers().at(top_).output; }  ///< of the top
 
-  void require_image(std::int64_t least_side);       ///< refuses an input that is no image of at least this height and width
-  void require_tokens();                             ///< refuses an input that is no row of tokens
+  void require_image(std::int64_t least_side);       ///< ConfigError unless the input is an image of at least this height and width
+  void require_tokens();                             ///< ConfigError unless the input is a row of tokens
   std::int64_t scaled(std::int64_t channels) const;  ///< times model.multiplier, in multiples of 8
-  bool small_image() const;                          ///< a side of up to 64 pixels: networks then drop the coarse steps of their stem
+  bool small_image() const;                          ///< a side of up to 64 pixels: networks then omit the downsampling of their stem
 
   Builder& from(int layer);  ///< the next layer reads this one
   Builder& draw(Init init,
-                double deviation = 0.02);  ///< first weights of the conv, fc, embedding, attention and experts layers that follow
+                double deviation = 0.02);  ///< initial weights of the conv, fc, embedding, attention and experts layers that follow
 
   Builder& conv(std::string name, std::int64_t channels, const Conv& options = {});
   Builder& fc(std::string name, std::int64_t features, bool bias = true);
-  /// The logits from the table of an embedding: its row for a token is that token's weight.
+  /// Computes the logits with the table of an embedding as weight (tied embeddings).
   Builder& tied(std::string name, int embedding);
   Builder& bn(std::string name, const Norm& options = {});
   Builder& layer_norm(std::string name);
@@ -117,9 +117,9 @@ class Builder {
   Builder& global_pool(const GlobalPool& options = {}, std::string name = {});
   Builder& flatten(std::string name = {});
   Builder& add(int other, std::string name = {});                          ///< the top plus another layer
-  Builder& concat(const std::vector<int>& layers, std::string name = {});  ///< the top plays no part unless it is named
+  Builder& concat(const std::vector<int>& layers, std::string name = {});  ///< of these layers only; the top must be named to be included
 
-  /// Takes the top for the logits, appends the loss and gives the graph away.
+  /// Appends the loss to the top, which is taken as the logits, and returns the graph.
   Graph finish();
 
  private:

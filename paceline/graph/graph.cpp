@@ -65,7 +65,7 @@ void check_experts(std::int64_t experts, std::int64_t workers) {
 }
 
 Graph::Graph(std::string network, Shape input, std::int64_t classes) : network_(std::move(network)), classes_(classes) {
-  // Three sides of 2¹⁹ are 2⁵⁹ bytes: the input alone never reaches kLargest.
+  // Three sides of 2¹⁹ make 2⁵⁹ bytes: the input alone never reaches kLargest.
   constexpr std::int64_t kLargestSide = 1 << 19;
   bool sound = !input.empty() && input.size() <= 3;
   for (std::int64_t size : input) sound = sound && size >= 1 && size <= kLargestSide;

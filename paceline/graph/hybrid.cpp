@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-/// Of a tensor of so many bytes for each sample: what a worker sends of it in a step.
+/// The bytes that a worker sends in a step to exchange a tensor of so many bytes per sample.
 double sent(const Traffic& traffic, int workers, std::int64_t batch) {
   const double all = static_cast<double>(traffic.bytes * batch), parts = workers, others = (parts - 1) / parts;
   switch (traffic.exchange) {
@@ -35,7 +35,7 @@ double sent(const LayerSplit& layer, int workers, std::int64_t batch) {
   return sum;
 }
 
-/// The allreduce of the gradients of its tensors, where they are not cut.
+/// The allreduce of the gradients of its tensors if they are not split.
 double sent_as_gradients(const Graph& graph, std::size_t layer, const LayerSplit& cut, int workers) {
   std::int64_t elements = 0;
   const auto tensors = graph.parameters();
@@ -66,13 +66,13 @@ class Hybrid {
         readers_(readers_of(graph)),
         trained_before_(trained_before(graph)) {}
 
-  /// Nothing where some layer cannot be split.
+  /// Nothing if some layer cannot be split.
   std::optional<TensorSplit> run() {
     TensorSplit result;
     result.parts = workers_, result.hybrid = true, result.batch = batch_;
     result.layers.resize(graph_.layers().size());
     for (LayerSplit& layer : result.layers) layer.input = layer.output = Layout::samples;
-    // From the end: the cheapest way for the candidates from i on.
+    // From the end: the cheapest way for the candidates starting at i.
     std::vector<double> best(candidates_.size() + 1, 0);
     std::vector<Choice> chosen(candidates_.size());
     for (std::size_t i = candidates_.size(); i-- > 0;) {
@@ -162,10 +162,10 @@ bool matches(const std::string& pattern, const std::string& name) {
   return pattern.ends_with('*') ? name.starts_with(std::string_view(pattern).substr(0, pattern.size() - 1)) : name == pattern;
 }
 
-/// The table of an embedding is not.
+/// False for the table of an embedding.
 bool can_be_cut(const Layer& layer) { return layer.kind == Kind::fc && layer.table < 0; }
 
-/// Of the fully connected layers.
+/// The names of the fully connected layers.
 std::vector<std::size_t> candidates_of(const Graph& graph, const std::string& which) {
   std::vector<std::string_view> connected;
   for (const Layer& layer : graph.layers())
@@ -236,7 +236,7 @@ HybridBytes hybrid_bytes(const Graph& graph, const TensorSplit& split) {
 
 namespace {
 
-/// Why no layer is.
+/// Why no layer is split.
 std::string reason_for_none(const Graph& graph, int workers) {
   if (workers == 1) return "there is one worker";
   const auto divides = [&](std::size_t i) {

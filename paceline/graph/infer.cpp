@@ -39,8 +39,8 @@ void require_arity(const Layer& layer, std::size_t inputs) {
   if (joins ? inputs < 2 : inputs != 1) refuse(layer, fmt::format("takes {}, not {}", joins ? "two inputs or more" : "one input", inputs));
 }
 
-// One side of a convolution or a pool. With ceil_mode a last, partial window counts where it begins inside the picture or the padding
-// before it, which is PyTorch's rule.
+// One side of a convolution or a pool. With ceil_mode, a last, partial window counts if it begins inside the image or the padding before
+// it, which is PyTorch's rule.
 std::int64_t windows(const Layer& layer, std::int64_t size, std::int64_t kernel, std::int64_t padding) {
   const std::int64_t room = size + 2 * padding - kernel;
   if (room < 0)
@@ -164,8 +164,8 @@ Shape shape_of(const Layer& layer, std::span<const Shape> inputs) {
   refuse(layer, "a graph has one input, its first layer");
 }
 
-// T positions of d features: the projections cost 4·T·d², the scores and their product with the values T²·d each. A causal mask is not
-// taken off: the kernels that skip the masked half are an implementation's merit. An expert computes all its slots, empty ones too.
+// T positions of d features: the projections cost 4·T·d², the scores and their product with the values T²·d each. A causal mask does not
+// reduce the count: skipping the masked half is up to the implementation. An expert computes all its slots, including empty ones.
 std::int64_t macs_of(const Layer& layer, const Shape& input) {
   switch (layer.kind) {
     case Kind::conv:

@@ -23,7 +23,7 @@ struct ModelConfig {
   double multiplier = 1;                            // of the channels of convolutional networks (MobileNet's width multiplier)
   double dropout = -1;                              // below 0: the network's own
   bool zero_init_residual = false;                  // resnets: the last norm of a block starts at 0 (Goyal et al.)
-  std::string init = "reference";                   // reference, pytorch: how first weights are drawn
+  std::string init = "reference";                   // reference, pytorch: how initial weights are drawn
   std::string weights = {};                         // a safetensors file to start from
 
   void describe(Section& section);

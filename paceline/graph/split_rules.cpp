@@ -21,7 +21,7 @@ constexpr Rule kRules[] = {
     {.kind = Kind::max_pool, .follows = true},
     {.kind = Kind::avg_pool, .follows = true},
     {.kind = Kind::global_pool, .follows = true},
-    {.kind = Kind::flatten, .follows = true},       // channels come first, so their parts stay together
+    {.kind = Kind::flatten, .follows = true},       // channels come first, so their parts stay contiguous
     {.kind = Kind::softmax_loss, .follows = true},  // the largest logit, the sum and the target's logit are added up
     // attention, by heads: c_attn in column form, c_proj in row form; embedding, by tokens of the vocabulary: row form
 };
@@ -36,7 +36,7 @@ Rule rule_of(const Layer& layer, const Shape& input) {
     rule.column = rule.row = layer.groups == 1;
     rule.follows = layer.groups > 1 && layer.groups == input[0];
   }
-  if (layer.table >= 0) rule.row = false;  // a table is cut by its tokens
+  if (layer.table >= 0) rule.row = false;  // a table is split by its tokens
   return rule;
 }
 
@@ -81,7 +81,7 @@ LayerSplit split_as(const Graph& graph, std::size_t layer, Form form) {
   split.input = form == Form::row || form == Form::follows ? Layout::channels : Layout::whole;
   split.output = form == Form::column || form == Form::follows ? Layout::channels : Layout::whole;
   split.cuts.resize(tensors_of(graph.layers()[layer], input_of(graph, layer)).size(), Cut{0});
-  if (form == Form::row) {  // the bias comes once, after the sum
+  if (form == Form::row) {  // the bias is added once, after the sum
     split.cuts.assign(split.cuts.size(), std::nullopt);
     split.cuts.front() = Cut{1};
   }

@@ -34,7 +34,7 @@ std::string show(const std::vector<Traffic>& traffic) {
   return text;
 }
 
-/// By layer: what rank 0 holds of its trainable tensors.
+/// For each layer, what rank 0 holds of its trainable tensors.
 std::vector<std::vector<LocalTensor>> tensors_by_layer(const Graph& graph, const TensorSplit& split) {
   std::vector<std::vector<LocalTensor>> by_layer(graph.layers().size());
   for (LocalTensor& tensor : local_tensors(graph, split, 0))

@@ -12,8 +12,8 @@ namespace paceline::graph {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kPasses = 3;       // a product goes forward, and back for its input and for its weight
-constexpr double kMacsPerByte = 8;  // a byte of activations, written and read in both passes, takes about as long as so many products
+constexpr double kPasses = 3;       // a product is computed forward, and backward for its input and for its weight
+constexpr double kMacsPerByte = 8;  // a byte of activations, written and read in both passes, takes about as long as this many products
 
 /// Cuts units into stages by dynamic programming: best_[s][i] is the least cost of units [0, i) in s stages.
 class Cutter {
@@ -23,12 +23,12 @@ class Cutter {
     for (const UnitCost& unit : units) time_.push_back(time_.back() + unit.time);
   }
 
-  /// The least time of the slowest stage; infinite where no cut fits.
+  /// The least time of the slowest stage; infinite if no cut fits.
   double fastest() {
     return solve([this](const Units& units) { return time(units); }, [](double before, double own) { return std::max(before, own); });
   }
 
-  /// The most even of the cuts whose slowest stage takes no longer.
+  /// The most even of the cuts whose slowest stage takes no longer than this.
   std::vector<Units> most_even(double slowest) {
     solve([&](const Units& units) { return time(units) > slowest ? kNever : time(units) * time(units); },
           [](double before, double own) { return before + own; });
@@ -47,13 +47,13 @@ class Cutter {
     from_.assign(stages_ + 1, std::vector<std::size_t>(count_ + 1, 0));
     best_[0][0] = 0;
     for (std::size_t stage = 0; stage < stages_; ++stage)
-      for (std::size_t last = stage + 1; last + stages_ <= count_ + stage + 1; ++last) {  // one unit at least for each stage behind
+      for (std::size_t last = stage + 1; last + stages_ <= count_ + stage + 1; ++last) {  // at least one unit for each later stage
         double& best = best_[stage + 1][last];
         for (std::size_t first = last; first-- > stage;) {
           const double own = cost({first, last});
-          if (own > best || own == kNever) break;  // and more units take longer
+          if (own > best || own == kNever) break;  // more units would take even longer
           const double total = join(best_[stage][first], own);
-          // Of equal cuts the one whose last stage has most units. Asking whether it fits takes longest, so it comes last.
+          // Among equal cuts, the one whose last stage has the most units. The check whether it fits takes longest, so it comes last.
           if (total <= best && total < kNever && fits(stage, {first, last})) best = total, from_[stage + 1][last] = first;
         }
       }
@@ -69,7 +69,7 @@ class Cutter {
 
   std::size_t count_, stages_;
   const StageFits& fits_;
-  std::vector<std::int8_t> known_;  // by stage, first and last unit: 1 fits, -1 does not, 0 nobody has asked
+  std::vector<std::int8_t> known_;  // by stage, first and last unit: 1 fits, -1 does not fit, 0 not yet known
   std::vector<double> time_{0};     // of all units before
   std::vector<std::vector<double>> best_;
   std::vector<std::vector<std::size_t>> from_;
@@ -93,7 +93,7 @@ std::vector<UnitCost> counted_costs(const Graph& graph) {
   std::vector<UnitCost> costs;
   for (const Unit& unit : units_of(graph)) {
     UnitCost& cost = costs.emplace_back(UnitCost{.name = unit.name});
-    const double passes = costs.size() == 1 ? kPasses - 1 : kPasses;  // of the sample nobody wants a gradient
+    const double passes = costs.size() == 1 ? kPasses - 1 : kPasses;  // the sample itself needs no gradient
     for (std::size_t i = unit.first; i < unit.last; ++i) {
       const Layer& layer = graph.layers()[i];
       cost.time += passes * static_cast<double>(layer.macs) + kMacsPerByte * static_cast<double>(layer.activation_bytes);

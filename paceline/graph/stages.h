@@ -1,6 +1,6 @@
 // Where a model is cut into the stages of a pipeline: at borders of units, so that the slowest stage is as fast as it can be.
 //
-// Whoever runs a pipeline, and whoever counts its memory, asks here. A run makes its cut once and hands it on.
+// Both the pipeline and the memory estimate use this. A run makes its cut once and passes it on.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Units {
 
 struct UnitCost {
   std::string name;
-  double time = 0;  // of a sample, forward and back, in any measure
+  double time = 0;  // of a sample, forward and backward, in any unit
 };
 
 /// Counted from the description: multiplications, and bytes of activations for the layers that only move them.
@@ -32,15 +32,15 @@ struct StageCount {
   std::size_t all() const { return static_cast<std::size_t>(ranks) * static_cast<std::size_t>(chunks); }
 };
 
-/// Whether the memory of a rank suffices for these units as that virtual stage.
+/// Whether a rank's memory suffices for these units as that virtual stage.
 using StageFits = std::function<bool(std::size_t stage, const Units& units)>;
 
-/// The units of each virtual stage, one behind the other and none empty: of all cuts whose stages fit, the one whose slowest stage is
-/// fastest, and of those the most even one; empty where no cut fits. ConfigError where there are more stages than units; it names the
+/// The units of each virtual stage, consecutive and none empty: of all cuts whose stages fit, the one whose slowest stage is
+/// fastest, and among those the most even one; empty if no cut fits. ConfigError if there are more stages than units; it names the
 /// nearest choice that works.
 std::vector<Units> cut_stages(const std::vector<UnitCost>& units, const StageCount& count, const StageFits& fits = nullptr);
 
-/// What one rank holds of them: its chunks, in their order.
+/// The units that one rank holds: its chunks, in their order.
 std::vector<Units> held_by(const std::vector<Units>& stages, int ranks, int rank);
 
 }  // namespace paceline::graph

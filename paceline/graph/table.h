@@ -8,7 +8,7 @@
 
 namespace paceline::graph {
 
-/// One aligned line a layer (name, kind, output, parameters, MACs, activation bytes), then the totals.
+/// One aligned line per layer (name, kind, output, parameters, MACs, activation bytes), then the totals.
 std::string layer_table(const Graph& graph);
 
 /// {"network", "input", "parameters", "macs", "counts": {"conv", "fc", "pool"}, "layers": [{"name", "kind", "output", "parameters", "macs",

@@ -11,12 +11,12 @@
 namespace paceline::graph {
 namespace {
 
-/// A closing layer without a partner is worth splitting where it saves so many multiplications for each element it sends.
+/// A final layer without a partner is worth splitting if it saves this many multiplications for each element that it sends.
 constexpr std::int64_t kWorth = 16;
 
 class Splitter {
  public:
-  /// `divides`: layers that the ranks cannot share evenly stay whole; false: as if everything could be shared.
+  /// `divides`: layers that the ranks cannot share evenly stay whole; false: assume that everything can be shared.
   Splitter(const Graph& graph, int parts, bool sequence, bool divides)
       : graph_(graph),
         layers_(graph.layers()),
@@ -37,7 +37,7 @@ class Splitter {
     return result_;
   }
 
-  /// The first layer that would be split but for its size.
+  /// The first layer that would be split if its size allowed it.
   const std::string& undivided() const { return undivided_; }
 
  private:
@@ -78,7 +78,7 @@ class Splitter {
 
   const char* unit_of(std::size_t i) const { return layers_[i].kind == Kind::fc ? "features" : "channels"; }
 
-  /// Classes may be shared unevenly: a vocabulary is what it is.
+  /// Classes may be shared unevenly, since a vocabulary can have any size.
   bool worth_closing(std::size_t i) {
     const Layer& layer = layers_[i];
     if (layer.channels < parts_) return false;
@@ -97,7 +97,7 @@ class Splitter {
     if (partner.is_loss) result_.layers[partner.layer].output = Layout::whole;
   }
 
-  /// What is whole between the pairs of a transformer is split by positions.
+  /// Between the pairs of a transformer, what would be whole is split by positions.
   void lay_out_positions() {
     for (std::size_t i = 1; i < layers_.size(); ++i) {
       LayerSplit& layer = result_.layers[i];
@@ -109,7 +109,7 @@ class Splitter {
     }
   }
 
-  /// Slots of experts are counted over whole sequences: all ranks compute them.
+  /// The slots of experts are filled from whole sequences, so all ranks compute them.
   bool gathers(std::size_t i) const { return sequence_ && layers_[i].kind == Kind::experts; }
 
   void count_traffic(std::size_t i) {
@@ -121,7 +121,7 @@ class Splitter {
     if ((sequence_ && enters) || gathers(i)) layer.forward.push_back({Exchange::all_gather, in});
     if (leaves) layer.forward.push_back({sum, out});
     if ((sequence_ && leaves) || gathers(i)) layer.backward.push_back({Exchange::all_gather, out});
-    if (sequence_ && enters) layer.backward.push_back({Exchange::all_gather, in});  // the input again, which is not kept whole
+    if (sequence_ && enters) layer.backward.push_back({Exchange::all_gather, in});  // the input again, since only a part of it is kept
     if (enters && trained_before_[i]) layer.backward.push_back({sum, in});
     if (layer.sums_gradients) layer.backward.push_back({Exchange::allreduce, layers_[i].gradient_bytes});
     if (layers_[i].kind == Kind::softmax_loss && layer.form == Form::follows) {
@@ -148,7 +148,7 @@ std::int64_t split_macs(const Graph& graph, const TensorSplit& split) {
   return macs;
 }
 
-/// Why `parts` ranks cannot share the network; empty where they can.
+/// Why `parts` ranks cannot share the network; empty if they can.
 std::string reason_against(const Graph& graph, int parts, bool sequence) {
   for (const Layer& layer : graph.layers()) {
     if (layer.kind == Kind::attention && layer.heads % parts != 0) return fmt::format("layer '{}' has {} heads", layer.name, layer.heads);
@@ -164,7 +164,7 @@ std::string reason_against(const Graph& graph, int parts, bool sequence) {
   return 2 * split < wanted ? real.undivided() : std::string();
 }
 
-/// The settings that come nearest and work.
+/// The nearest settings that work.
 std::string nearest(const Graph& graph, int parts, bool sequence) {
   std::vector<std::string> near;
   for (int below = parts - 1; below > 1 && near.empty(); --below)
@@ -238,7 +238,7 @@ Layer local_layer(const Graph& graph, const TensorSplit& split, std::size_t laye
   }
   if (how.form == Form::row && local.kind == Kind::embedding) local.vocabulary = part(local.vocabulary);
   if (how.form == Form::follows && local.kind == Kind::conv) local.channels = part(local.channels), local.groups = part(local.groups);
-  // An image has its channels first, a sequence last; flattened channels are cut where the channels were.
+  // An image has its channels first, a sequence has them last; a flattened image is split where its channels were.
   if (how.output == Layout::channels) {
     std::int64_t& channels = local.output.size() == 3 ? local.output.front() : local.output.back();
     channels = part(channels);
@@ -256,7 +256,7 @@ std::int64_t local_parameters(const Graph& graph, const TensorSplit& split, int 
 
 std::vector<LocalTensor> local_tensors(const Graph& graph, const TensorSplit& split, int rank) {
   std::vector<LocalTensor> tensors;
-  std::size_t place = 0;  // in its layer
+  std::size_t place = 0;  // within its layer
   for (Parameter& parameter : graph.parameters()) {
     place = !tensors.empty() && tensors.back().whole.layer == parameter.layer ? place + 1 : 0;
     const auto& cuts = split.layers.at(static_cast<std::size_t>(parameter.layer)).cuts;

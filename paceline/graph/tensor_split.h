@@ -1,15 +1,15 @@
-// Tensor parallelism as a statement about a network's description: which ranks of the tensor axis hold and compute which part of every
-// layer, and what they send one another (Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al. 2022 for sequences). Networks are not
+// Tensor parallelism, derived from a network's description: which ranks of the tensor axis hold and compute which part of every
+// layer, and what they send each other (Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al. 2022 for sequences). Networks are not
 // rewritten: a table of rules, one row per kind of layer, is applied to the description, and `paceline graph NETWORK --mesh tensor=2`
-// prints what came out.
+// prints the result.
 //
-//   column form   a rank makes its part of the output channels from the whole input; backward, the input's gradients are added up
-//   row form      a rank takes its part of the input channels; the partial outputs are added up
+//   column form   a rank computes its part of the output channels from the whole input; backward, the input's gradients are summed
+//   row form      a rank takes its part of the input channels; the partial outputs are summed
 //
-// A layer in column form is followed by one in row form wherever possible, with only layers between them that treat every channel by
-// itself. Such a pair costs one allreduce forward and one backward. A layer that finds no partner stays whole.
+// A layer in column form is followed by one in row form wherever possible, with only layers between them that treat each channel
+// separately. Such a pair costs one allreduce forward and one backward. A layer without a partner stays whole.
 //
-// Invariant: a tensor that is not split is the same, bit by bit, on all ranks of the axis; with sequence = true the tensors between the
+// Invariant: a tensor that is not split is the same, bit for bit, on all ranks of the axis; with sequence = true the tensors between the
 // pairs are split by positions instead.
 #pragma once
 
@@ -24,11 +24,11 @@ enum class Form {
   column,   // a part of the output from the whole input
   row,      // partial sums of the whole output from a part of the input
   both,     // column form in, row form out: attention by heads
-  follows,  // takes a part of the channels and makes the same part
+  follows,  // from a part of the channels, computes the same part
 };
 std::string_view name_of(Form form);
 
-/// What a rank has of a layer's output: all of it, or its part of the channels, of the positions or of the samples of a batch.
+/// Which part of a layer's output a rank has: all of it, or a part of the channels, of the positions or of the samples of a batch.
 enum class Layout { whole, channels, positions, samples };
 
 enum class Exchange { allreduce, all_gather, reduce_scatter, all_to_all };
@@ -40,7 +40,7 @@ struct Traffic {
   std::int64_t bytes = 0;  // in fp32: of the whole tensor
 };
 
-/// The part of a tensor that a rank holds: along one dimension, the runs of indices, one behind the other.
+/// The part of a tensor that a rank holds: runs of indices along one dimension, stored one after the other.
 struct Slice {
   std::int64_t dim = 0, all = 0;
   struct Run {
@@ -50,7 +50,7 @@ struct Slice {
   std::int64_t count() const;
 };
 
-/// How a tensor is cut among the ranks: along `dim`, which consists of `blocks` of the same size (query, key, value), each of them cut.
+/// How a tensor is cut among the ranks: along `dim`, which consists of `blocks` of equal size (query, key, value), each of which is cut.
 struct Cut {
   std::int64_t dim = 0, blocks = 1;
 };
@@ -60,34 +60,34 @@ struct LayerSplit {
   Layout input = Layout::whole, output = Layout::whole;
   std::vector<std::optional<Cut>> cuts;  // by tensor of the layer, in their order
   std::vector<Traffic> forward, backward;
-  bool sums_gradients = false;  // of its weights: a rank makes those of its positions only
+  bool sums_gradients = false;  // of its weights: a rank only has those of its own positions
   std::string note;             // why it stays whole
 };
 
 struct TensorSplit {
   int parts = 1;
   bool sequence = false;
-  bool hybrid = false;             // over the data axis (hybrid.h): what is whole otherwise is split by samples
-  std::int64_t batch = 0;          // of a step, where that decided
-  std::vector<LayerSplit> layers;  // as the graph's
+  bool hybrid = false;             // over the data axis (hybrid.h): tensors that are otherwise whole are split by samples
+  std::int64_t batch = 0;          // of a step, if the choice depended on it
+  std::vector<LayerSplit> layers;  // in the graph's order
 
   bool splits_anything() const;
   bool splits_logits(const Graph& graph) const;
 };
 
-/// How `parts` ranks share the network. ConfigError, with the nearest number of ranks that works, where they cannot share its heads, its
+/// How `parts` ranks share the network. ConfigError, with the nearest number of ranks that works, if they cannot share its heads, its
 /// positions, or the channels of most of its layers.
 TensorSplit tensor_split(const Graph& graph, int parts, bool sequence = false);
 
-/// What a rank gets of `all`: parts of the same size, or nearly so.
+/// A rank's part of `all`: parts have the same size, or nearly so.
 Slice::Run part_of(std::int64_t all, int parts, int rank);
-/// Of a tensor of this shape.
+/// A rank's part of a tensor of this shape.
 Slice slice_of(const Shape& whole, const Cut& cut, int parts, int rank);
-/// A layer as a rank computes it: its own heads, channels, groups and output. Of attention by heads, `channels` are the features of the
-/// rank's heads and `positions` those that they see.
+/// A layer as a rank computes it: its own heads, channels, groups and output. For attention that is split by heads, `channels` are the
+/// features of the rank's heads, and `positions` those that they see.
 Layer local_layer(const Graph& graph, const TensorSplit& split, std::size_t layer, int rank);
 
-/// What a rank holds of a tensor.
+/// The part of a tensor that a rank holds.
 struct LocalTensor {
   Parameter whole;
   Shape shape;
@@ -95,7 +95,7 @@ struct LocalTensor {
 };
 /// In the order of Graph::parameters().
 std::vector<LocalTensor> local_tensors(const Graph& graph, const TensorSplit& split, int rank);
-/// Trainable elements that a rank holds.
+/// The number of trainable elements that a rank holds.
 std::int64_t local_parameters(const Graph& graph, const TensorSplit& split, int rank);
 
 }  // namespace paceline::graph

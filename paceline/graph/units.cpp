@@ -18,7 +18,7 @@ std::string block_of(const std::string& layer) {
   return last == std::string::npos || is_number(std::string_view(layer).substr(last + 1)) ? layer : layer.substr(0, last);
 }
 
-/// How many outputs of layers before `layer` are read by it or by later ones.
+/// How many outputs of layers before `layer` are read by it or by later layers.
 std::size_t crossing(const Graph& graph, std::size_t layer, std::size_t end) {
   std::vector<bool> read(layer, false);
   for (std::size_t i = layer; i < end; ++i)

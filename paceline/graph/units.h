@@ -1,8 +1,8 @@
 // Cuts a network into units: what is computed, gathered, recomputed or sent to another worker as one thing. A unit is a block of a ResNet,
-// a layer of a transformer, a convolution with the norm and the activation behind it.
+// a layer of a transformer, or a convolution with the norm and the activation after it.
 //
-// Invariant: units lie one behind the other and cover all layers that are run; each but the first begins with a layer that has parameters,
-// and exactly one tensor crosses from one to the next, so that no skip connection spans two units.
+// Invariant: units are consecutive and cover all layers that are executed; each but the first begins with a layer that has parameters,
+// and exactly one tensor goes from each unit to the next, so that no skip connection spans two units.
 #pragma once
 
 #include "paceline/graph/graph.h"

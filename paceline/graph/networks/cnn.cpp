@@ -1,6 +1,6 @@
 // A small convolutional network for small images: two 3×3 convolutions, each with ReLU and a max pool, then two fully connected layers.
-// 2,122,186 parameters for 3×32×32, nearly all of them in fc1: it computes as long as it communicates, as networks between an mlp and a
-// resnet do.
+// 2,122,186 parameters for 3×32×32, nearly all of them in fc1: it computes about as long as it communicates, which puts it between an
+// mlp and a resnet.
 #include "paceline/graph/builder.h"
 #include "paceline/graph/networks/networks.h"
 

@@ -5,8 +5,8 @@
 // With model.experts, every model.expert_every-th block has that many MLPs in place of one, and a gate that chooses among them for each
 // position (Shazeer et al. 2017; GShard, Lepikhin et al. 2020; Switch Transformers, Fedus et al. 2021); docs/experts.md.
 //
-// Names are GPT-2's, weights lie as {out, in} (GPT-2's own files store them transposed). First weights are N(0, 0.02); the projections that
-// add to the residual stream are drawn 1/√(2·layers) as wide, so that the stream's variance does not grow with depth.
+// Names are GPT-2's; weights are stored as {out, in} (GPT-2's own files store them transposed). Initial weights are N(0, 0.02); the
+// projections that add to the residual stream have 1/√(2·layers) of that deviation, so that the stream's variance does not grow with depth.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -5,7 +5,7 @@
 //                             23,817,352 trainable parameters, the total of the performance model
 //   inception_v3_torchvision  torchvision's, whose weights load into it: the norms have a scale; 23,834,568 parameters
 //
-// A module sends its input through branches and joins what they make along the channels.
+// A module sends its input through branches and concatenates their outputs along the channels.
 #include <initializer_list>
 
 #include "paceline/graph/builder.h"
@@ -48,7 +48,7 @@ class Inception {
     net_.concat({three, twice, halve(in)}, name);
   }
 
-  // 17×17: a 7×7 taken apart into a row and a column, once and twice
+  // 17×17: a 7×7 factored into a row and a column, once and twice
   void module_c(const std::string& name, std::int64_t width) {
     const Size row = {1, 7}, column = {7, 1};
     const int in = begin(name);
@@ -69,7 +69,7 @@ class Inception {
     net_.concat({three, both, halve(in)}, name);
   }
 
-  // 8×8: branches that fork once more into a row and a column; one joint, since joining in two steps makes the same tensor
+  // 8×8: branches that fork again into a row and a column; one concatenation, since two steps would give the same tensor
   void module_e(const std::string& name) {
     const Size row = {1, 3}, column = {3, 1};
     const int in = begin(name);

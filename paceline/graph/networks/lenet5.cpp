@@ -1,7 +1,7 @@
 // LeNet-5 (LeCun et al., "Gradient-based learning applied to document recognition", 1998) as it is trained today: ReLU and max pooling in
 // place of tanh and subsampling, every map of conv2 connected. 61,706 parameters for MNIST.
 //
-// The paper pads MNIST's 28×28 digits to 32×32; here conv1 pads by itself what is smaller than that.
+// The paper pads MNIST's 28×28 digits to 32×32; here, conv1 pads smaller images itself.
 #include "paceline/graph/builder.h"
 #include "paceline/graph/networks/networks.h"
 

@@ -1,4 +1,4 @@
-// What the files of this folder offer to registry.cpp: one function a key.
+// The functions of this folder's files for registry.cpp: one per key.
 #pragma once
 
 #include "paceline/graph/registry.h"
@@ -23,7 +23,7 @@ Graph inception_v3_torchvision(const ModelConfig& config);
 Graph mobilenet_v1(const ModelConfig& config);
 Graph gpt(const ModelConfig& config);
 
-/// The recipe's dropout, or the network's own where the recipe leaves it open.
+/// The recipe's dropout, or the network's own if the recipe does not set it.
 inline double dropout_or(const ModelConfig& config, double own) { return config.dropout < 0 ? own : config.dropout; }
 
 }  // namespace paceline::graph

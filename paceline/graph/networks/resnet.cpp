@@ -1,12 +1,12 @@
 // Residual networks (He et al., "Deep residual learning for image recognition", 2016) under torchvision's names:
 //
-//   resnet18     two 3×3 convolutions a block; 11,689,512 parameters, 1.814 GMAC
+//   resnet18     two 3×3 convolutions per block; 11,689,512 parameters, 1.814 GMAC
 //   resnet50     torchvision's v1.5: the 3×3 convolution of a bottleneck takes the stride; 25,557,032 parameters, 4.089 GMAC
 //   resnet20     the paper's for CIFAR: three stages of three blocks, 16 to 64 channels; 272,474 parameters, 41 MMAC for 32×32
 //   resnet50_v1  the paper's: the first 1×1 convolution takes it; the same parameters, 3.858 GMAC
 //
-// A block adds what it computes to what it was given; where size or channels change, a strided 1×1 convolution ("downsample") fits the
-// latter. Images up to 64×64 enter through a 3×3 convolution of stride 1 and no max pool, as is usual for CIFAR.
+// A block adds its output to its input; if the size or the channels change, a strided 1×1 convolution ("downsample") adapts the
+// input. Images up to 64×64 enter through a 3×3 convolution of stride 1 and no max pool, as is usual for CIFAR.
 #include <fmt/format.h>
 
 #include <array>

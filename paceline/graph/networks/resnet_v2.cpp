@@ -1,5 +1,5 @@
-// ResNet-50 with pre-activation (He et al., "Identity mappings in deep residual networks", 2016): batch norm and ReLU stand before the
-// convolutions, the sum of a block stays bare, and one more norm closes the network. It exists in two forms that differ in cost:
+// ResNet-50 with pre-activation (He et al., "Identity mappings in deep residual networks", 2016): batch norm and ReLU come before the
+// convolutions, nothing follows the sum of a block, and the network ends in one more norm. It exists in two forms that differ in cost:
 //
 //   resnet50_v2        tf_cnn_benchmarks': batch norm after the stem, no biases, the first block of a stage takes the stride, in its first
 //                      1×1 convolution; 25,549,480 parameters, 3.858 GMAC
