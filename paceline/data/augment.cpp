@@ -26,7 +26,7 @@ AugmentPlan draw_plan(const DataConfig& config, std::int64_t sample, std::int64_
   }
   if (config.flip) plan.flip = draw_between(*random, 0, 1);
   if (config.cutout > 0) {
-    // The centre lies anywhere in the picture, so that a corner is blanked as often as any other place (DeVries & Taylor, 2017).
+    // The centre may be anywhere in the image, so that a corner is blanked as often as any other place (DeVries & Taylor, 2017).
     plan.cut = static_cast<std::int16_t>(config.cutout);
     plan.cut_x = static_cast<std::int16_t>(draw_between(*random, 0, width - 1) - config.cutout / 2);
     plan.cut_y = static_cast<std::int16_t>(draw_between(*random, 0, height - 1) - config.cutout / 2);
@@ -36,7 +36,7 @@ AugmentPlan draw_plan(const DataConfig& config, std::int64_t sample, std::int64_
 
 void apply_plan(const AugmentPlan& plan, const std::uint8_t* image, std::int64_t height, std::int64_t width,
                 const Normalisation& normalisation, float* out) {
-  // Output columns [begin, end) have a source; a mirrored picture moves the other way.
+  // Output columns [begin, end) have a source pixel; a mirrored image shifts the other way.
   const std::int64_t move = plan.flip ? -plan.shift_x : plan.shift_x;
   const std::int64_t begin = std::clamp<std::int64_t>(-move, 0, width);
   const std::int64_t end = std::clamp<std::int64_t>(width - move, begin, width);

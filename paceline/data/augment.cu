@@ -1,4 +1,4 @@
-// One thread an output pixel, all its channels: the plan is read once, neighbours read neighbours, and a batch is one launch.
+// One thread per output pixel, for all its channels: the plan is read once, accesses are coalesced, and a batch is one launch.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 namespace paceline::data {
 namespace {
 
-struct Channels {  // by value: constants of the kernel, which need no memory of the device
+struct Channels {  // passed by value: constants of the kernel need no device memory
   float centre[kMostChannels], scale[kMostChannels];
 };
 

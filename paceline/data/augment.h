@@ -10,17 +10,17 @@
 
 namespace paceline::data {
 
-/// What every byte of a channel goes through: (byte − centre) · scale. That is (byte/255 − mean) / deviation, written so that nothing can
-/// be fused (augment_plan.h).
+/// The normalisation of a channel: (byte − centre) · scale, which is (byte/255 − mean) / deviation, written so that no compiler can fuse
+/// it (augment_plan.h).
 struct Normalisation {
   explicit Normalisation(const Info& info);
-  std::vector<float> centre, scale;  // a channel
+  std::vector<float> centre, scale;  // per channel
 };
 
-/// Draws how an image is changed; null: not at all. The draws a sample makes depend on the settings alone, never on their outcome.
+/// Draws how an image is augmented; null: not at all. How many numbers a sample draws depends on the settings only, never on the outcome.
 AugmentPlan draw_plan(const DataConfig& config, std::int64_t sample, std::int64_t height, std::int64_t width, RandomStream* random);
 
-/// Carries a plan out: image (C×H×W bytes) to out (C×H×W floats).
+/// Applies a plan: from image (C×H×W bytes) to out (C×H×W floats).
 void apply_plan(const AugmentPlan& plan, const std::uint8_t* image, std::int64_t height, std::int64_t width,
                 const Normalisation& normalisation, float* out);
 

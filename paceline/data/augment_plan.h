@@ -1,4 +1,4 @@
-// How one image is changed, and what becomes of a pixel: the one definition that the CPU, the GPU kernel and the tests share.
+// How an image is augmented, and the value of each output pixel: the definition that the CPU, the GPU kernel and the tests share.
 //
 // Invariant: the arithmetic is a subtraction and then a multiplication, which no compiler may fuse, so every device gets the same bits.
 #pragma once
@@ -13,11 +13,11 @@
 
 namespace paceline::data {
 
-/// How one image is changed; drawn on the CPU for both devices. Trivially copyable: the GPU kernel reads an array of these.
+/// How one image is augmented; drawn on the CPU for both devices. Trivially copyable: the GPU kernel reads an array of these.
 struct AugmentPlan {
   std::int32_t sample = 0;                // index in the dataset
-  std::int16_t shift_x = 0, shift_y = 0;  // source pixel = (mirrored) output pixel + shift; outside the picture is 0 before normalisation
-  std::int16_t cut_x = 0, cut_y = 0;      // upper left corner of the cutout in the output, may lie outside
+  std::int16_t shift_x = 0, shift_y = 0;  // source pixel = (mirrored) output pixel + shift; outside the image it is 0 before normalisation
+  std::int16_t cut_x = 0, cut_y = 0;      // upper left corner of the cutout in the output; may be outside
   std::int16_t cut = 0;                   // its side; 0: none
   std::int16_t flip = 0;
 };

@@ -10,12 +10,12 @@
 
 namespace paceline::data {
 
-/// Files of one split. Without a header the size is the only check there is, so the number of records is part of the format.
+/// Files of one split. Without a header, the size is the only possible check, so the number of records is part of the format.
 struct CifarFiles {
   std::vector<std::string> names;
   std::int64_t records = 10'000;  // in each file
   std::int64_t classes = 10;
-  std::int64_t coarse_classes = 0;  // CIFAR-100: of another label byte, before that of the class
+  std::int64_t coarse_classes = 0;  // CIFAR-100: of a second label byte, before that of the class
 };
 
 /// Throws DataError for a file of another size and for a label out of range.

@@ -8,7 +8,7 @@ namespace paceline::data {
 void DataConfig::describe(Section& section) {
   std::vector<std::string_view> names;
   for (const auto& entry : datasets()) names.push_back(entry.key);
-  // Sizes that a plan holds in 16 bits (AugmentPlan).
+  // Sizes that an AugmentPlan stores in 16 bits.
   constexpr double kMostPixels = 4096;
 
   section.field("name", name, "the dataset").one_of(names);

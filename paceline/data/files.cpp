@@ -31,7 +31,7 @@ fs::path find_root(const DataConfig& config, std::string_view standard, std::str
 }
 
 std::string read_file_of_size(const fs::path& file, std::int64_t expected_bytes) {
-  // Asked before reading: a wrong file may be huge. A file that is missing is left to read_file, which says why.
+  // Checked before reading, since a wrong file may be huge. A missing file is left to read_file, which says why.
   std::error_code unknown;
   const auto bytes = static_cast<std::int64_t>(fs::file_size(file, unknown));
   if (!unknown && bytes != expected_bytes)

@@ -2,10 +2,10 @@
 //
 // A text is split into words by the pattern
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-// The bytes of a word are its first tokens; then the two neighbours whose pair stands first in merges.txt become one token, the leftmost of
-// equals first, until no pair is left that stands there. The files write a byte as a character that can be printed (characters_of_bytes).
+// A word begins as one token per byte. Then the neighbouring pair that comes first in merges.txt becomes one token, the leftmost of equal
+// pairs first, until no pair is in that file. The files write every byte as a printable character (characters_of_bytes).
 //
-// Bytes that are no UTF-8 are characters of no kind, so that any file can be encoded and comes back as it was.
+// Bytes that are not UTF-8 are characters of kind `other`, so that any file can be encoded and decoded without loss.
 #include <fmt/format.h>
 
 #include <array>
@@ -26,7 +26,7 @@ std::string utf8_of(unsigned character) {  // below 0x800
   return {static_cast<char>(0xc0 | character >> 6), static_cast<char>(0x80 | (character & 0x3f))};
 }
 
-/// By byte: itself where Latin-1 can print it; the others are numbered from 256 on.
+/// For each byte: itself if Latin-1 can print it; the others are numbered from 256.
 std::array<std::string, 256> characters_of_bytes() {
   std::array<std::string, 256> characters;
   unsigned next = 256;
@@ -46,7 +46,7 @@ std::size_t run_of(std::string_view text, std::size_t at, CharacterKind kind) {
   return at;
 }
 
-/// How many bytes the first word of a text has.
+/// The number of bytes in the first word of a text.
 std::size_t first_word(std::string_view text) {
   if (text[0] == '\'')
     for (const std::string_view ending : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
@@ -56,7 +56,7 @@ std::size_t first_word(std::string_view text) {
     const Character first = first_character(text.substr(space));
     if (first.kind != CharacterKind::space) return run_of(text, space + first.bytes, first.kind);
   }
-  // White space: all of it at the end of the text, otherwise the last of it belongs to what follows, unless it is alone.
+  // White space: at the end of the text, all of it is one word; otherwise its last character belongs to the next word, unless it is alone.
   std::size_t end = 0, last = 0;
   while (end < text.size()) {
     const Character character = first_character(text.substr(end));
@@ -74,7 +74,7 @@ using Merges = std::unordered_map<std::uint64_t, Merge>;
 
 std::uint64_t pair_of(std::uint32_t left, std::uint32_t right) { return std::uint64_t{left} << 32 | right; }
 
-/// One word while its tokens are merged: a list with the pairs that may become one, the first in merges.txt on top.
+/// One word while its tokens are merged: a linked list, and a heap of the pairs that may be merged, the first in merges.txt on top.
 class MergingWord {
  public:
   MergingWord(std::string_view word, const std::array<std::uint32_t, 256>& token_of_byte, const Merges& merges) : merges_(merges) {
@@ -92,7 +92,7 @@ class MergingWord {
       Link& left = links_[static_cast<std::size_t>(best.place)];
       if (left.gone || left.next < 0) continue;
       Link& right = links_[static_cast<std::size_t>(left.next)];
-      if (pair_of(left.token, right.token) != best.pair) continue;  // one of them was merged since
+      if (pair_of(left.token, right.token) != best.pair) continue;  // one of the two has been merged since
       left.token = merges_.at(best.pair).made, left.next = right.next, right.gone = true;
       if (left.next >= 0) links_[static_cast<std::size_t>(left.next)].before = best.place, consider(best.place);
       if (left.before >= 0) consider(left.before);
@@ -176,7 +176,7 @@ class Gpt2Tokenizer final : public Tokenizer {
 
  private:
   static std::unordered_map<std::string, std::uint32_t> read_vocabulary(const std::filesystem::path& file) {
-    constexpr std::int64_t kMost = 1 << 24;  // a typing error must not ask for gigabytes
+    constexpr std::int64_t kMost = 1 << 24;  // a typing error must not allocate gigabytes
     const nlohmann::json json = nlohmann::json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || json.empty())
       throw DataError(file.string(), "is no vocabulary; expected GPT-2's vocab.json: an object with a number for every token");
@@ -194,7 +194,7 @@ class Gpt2Tokenizer final : public Tokenizer {
     return tokens;
   }
 
-  /// What every token stands for, in bytes. A special token stands for its name.
+  /// The bytes that each token stands for. A special token stands for its name.
   void write_out(const std::unordered_map<std::string, std::uint32_t>& tokens, const std::array<std::string, 256>& characters) {
     std::unordered_map<std::string_view, char> byte_of;
     for (std::size_t byte = 0; byte < 256; ++byte) byte_of.emplace(characters[byte], static_cast<char>(byte));

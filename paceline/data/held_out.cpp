@@ -8,7 +8,7 @@
 namespace paceline::data {
 namespace {
 
-/// `count` samples of a dataset from `first` on, numbered from 0.
+/// `count` samples of a dataset, starting at `first`, numbered from 0.
 class Part final : public Dataset {
  public:
   Part(std::unique_ptr<Dataset> whole, std::int64_t first, std::int64_t count) : whole_(std::move(whole)), first_(first), count_(count) {}
@@ -32,7 +32,7 @@ class Part final : public Dataset {
 
   AugmentPlan plan(std::int64_t index, RandomStream* random) const override {
     AugmentPlan plan = whole_->plan(first_ + index, random);
-    plan.sample = static_cast<std::int32_t>(index);  // its place among the pixels of this part
+    plan.sample = static_cast<std::int32_t>(index);  // its index among the pixels of this part
     return plan;
   }
 

@@ -15,7 +15,7 @@
 namespace paceline::data {
 namespace {
 
-/// One reader for plain and compressed files. Not zlib's gzread, which passes over whatever stands behind the end of the stream.
+/// Reads plain and compressed files. Does not use zlib's gzread, which ignores garbage after the end of the stream.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& file)
@@ -43,7 +43,7 @@ class Reader {
     if (read_some(extra) != 0) throw DataError(name_, end, "has more bytes than its header says; fetch the file again");
   }
 
-  /// Whether so many bytes can lie in this file at all: deflate never packs tighter than 1032 to 1. Guards the allocation.
+  /// Whether this file can hold so many bytes: deflate never compresses better than 1032 to 1. Checked before memory is allocated.
   bool can_hold(std::int64_t bytes) const { return bytes <= std::ssize(stored_) * (packed_ ? 1032 : 1); }
 
  private:
@@ -62,7 +62,7 @@ class Reader {
     return done;
   }
 
-  /// At least one byte, or none at the end of the last stream: a file may have several, one behind the other.
+  /// At least one byte, or none at the end of the last stream: a file may consist of several streams.
   std::size_t inflate_some(std::span<std::uint8_t> out) {
     constexpr std::size_t kMost = std::size_t{1} << 30;  // zlib counts in 32 bits
     for (;;) {
@@ -83,7 +83,7 @@ class Reader {
       const int code = inflate(&stream_, Z_NO_FLUSH);
       taken_ += given - stream_.avail_in;
       ended_ = code == Z_STREAM_END;
-      if (code != Z_OK && !ended_)  // Z_BUF_ERROR: it wants more than there is
+      if (code != Z_OK && !ended_)  // Z_BUF_ERROR: it needs more input than there is
         throw DataError(name_, position_,
                         fmt::format("the compressed data is damaged or cut short ({}); fetch the file again",
                                     code == Z_BUF_ERROR ? "unexpected end of file"
@@ -94,11 +94,11 @@ class Reader {
   }
 
   std::string name_;
-  MappedFile file_;  // and not read: a wrong file may be huge
+  MappedFile file_;  // mapped, not read: a wrong file may be huge
   std::string_view stored_;
   bool packed_, ended_ = false;
-  std::size_t taken_ = 0;      // of what is stored
-  std::int64_t position_ = 0;  // in what it holds
+  std::size_t taken_ = 0;      // stored bytes that were consumed
+  std::int64_t position_ = 0;  // in the uncompressed content
   z_stream stream_{};
 };
 

@@ -1,4 +1,4 @@
-// IDX, the format of MNIST: magic 00 00 08 <rank>, one big-endian 32-bit size a dimension, then the bytes. Plain or compressed with gzip.
+// IDX, the format of MNIST: magic 00 00 08 <rank>, one big-endian 32-bit size per dimension, then the bytes. Plain or compressed with gzip.
 #pragma once
 
 #include <cstdint>

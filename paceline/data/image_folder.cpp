@@ -1,9 +1,9 @@
 // image_folder: pictures in root/train/<class>/ and root/val/<class>/ (or test), as ImageNet is laid out. The classes are the folders of
-// train/ in alphabetical order. Pictures are read and decoded when they are asked for; nothing but their names stays in memory.
+// train/ in alphabetical order. Pictures are read and decoded on demand; only their names stay in memory.
 //
 // Training with augmentation: a box of 8% to 100% of the area and a ratio of 3/4 to 4/3 (Szegedy et al., "Going deeper with convolutions"),
-// resized to the network's side, and mirrored half of the time; data.crop=0 switches the random box off. Otherwise: the middle square that
-// remains when 256/224 of the side is cut to the side.
+// resized to the network's side, and mirrored half of the time; data.crop=0 switches the random box off. Otherwise: the middle square,
+// as if the picture were resized to 256/224 of the side and then cropped to the side.
 //
 // Invariant: samples alternate between the classes, so that the first n of them (data.train_samples) are as even as the folder allows.
 #include <fmt/format.h>
@@ -33,7 +33,7 @@ std::vector<std::string> sorted_names(const fs::path& folder, bool (*wanted)(con
   return names;
 }
 
-/// A link that leads nowhere would be a picture or a class less, and nobody would notice.
+/// Throws for a dangling link, which would otherwise be one picture or class less without anyone noticing.
 const fs::directory_entry& leads_somewhere(const fs::directory_entry& entry) {
   std::error_code ignored;
   if (entry.is_symlink() && !entry.exists(ignored))
@@ -113,7 +113,7 @@ class ImageFolder final : public Dataset {
         config_(config),
         random_box_(config.crop > 0),
         normalisation_(info_) {
-    config_.crop = 0;  // the random box stands in for the shift of small pictures
+    config_.crop = 0;  // the random box replaces the random shift of small images
   }
 
   const Info& info() const override { return info_; }
@@ -162,7 +162,7 @@ std::unique_ptr<Dataset> make_image_folder(const DataConfig& config, Split split
   const auto folder = split_folder(root, split);
   auto samples = list_samples(folder, classes);
   samples.resize(static_cast<std::size_t>(samples_to_use(config, split, static_cast<std::int64_t>(samples.size()))));
-  // The mean and deviation of ImageNet, which nearly everything with photographs uses.
+  // The mean and deviation of ImageNet, which are customary for photographs.
   Info info = image_info(config, {3, config.image_size, config.image_size}, static_cast<std::int64_t>(classes.size()),
                          {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f});
   info.class_names = classes;

@@ -1,4 +1,4 @@
-// Images of one size that all lie in memory as bytes: shapes, random, mnist, cifar10, cifar100. Such a set can live on the GPU as well.
+// Images of equal size that are all in memory as bytes: shapes, random, mnist, cifar10, cifar100. Such a set can also be kept on the GPU.
 #pragma once
 
 #include <cstdint>

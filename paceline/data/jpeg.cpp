@@ -1,9 +1,9 @@
 // JPEG. libjpeg reports errors by a call that must not return; we jump out of it and throw from our own frame, because an exception must
-// not pass through C code. A warning that means lost data (a file cut short above all) counts as an error: half a grey picture is no
-// sample.
+// not pass through C code. A warning that means lost data (mostly a truncated file) counts as an error: a picture that is half grey is not
+// a sample.
 //
-// Of a part of a picture only the blocks around it are transformed, upsampled and brought to RGB; rows below it are not even read. Damage
-// there is not seen, and costs nothing either; a file cut short is seen by its missing end all the same.
+// If only a part of a picture is needed, only the blocks around it are transformed, upsampled and converted to RGB; rows below it are not
+// read, so damage there is neither noticed nor harmful. A truncated file is still recognised by its missing end.
 #include "paceline/data/picture.h"
 
 #include "paceline/base/error.h"
@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include <jpeglib.h>
-// Behind jpeglib.h, which it needs.
+// After jpeglib.h, which it needs.
 #include <jerror.h>
 
 namespace paceline::data {
@@ -26,7 +26,7 @@ namespace {
 struct ErrorManager {
   jpeg_error_mgr base;  // the first member: libjpeg hands back a pointer to it
   std::jmp_buf escape;
-  bool in_picture;  // behind the header
+  bool in_picture;  // after the header
   char message[JMSG_LENGTH_MAX];
 };
 
@@ -36,7 +36,7 @@ struct ErrorManager {
   std::longjmp(errors->escape, 1);
 }
 
-/// Some encoders fill up to a whole word between the picture and the end marker.
+/// Some encoders pad to a whole word between the picture and the end marker.
 constexpr int kPadding = 7;
 
 void take_message(j_common_ptr info, int level) {
@@ -54,18 +54,18 @@ void take_message(j_common_ptr info, int level) {
   }
 }
 
-/// Every block of 64 pixels takes at least a bit.
+/// Every block of 64 pixels takes at least one bit.
 constexpr std::int64_t kPixelsOfByte = 64 * 8;
 
-/// Chroma that is stored at half the width or height is interpolated, and at the border of what is decoded repeated instead. So far into
-/// it pixels may differ from those of the whole picture.
+/// Chroma that is stored at half the width or height is interpolated, but at the border of the decoded part it is repeated instead. Within
+/// this distance of the border, pixels may differ from those of the whole picture.
 constexpr int kBorder = 2;
 
 struct Range {
   int begin, end;
 };
 
-/// The pixels of a line of `limit` that [begin, begin + length) touches at this scale, with a border around them.
+/// The pixels of a line of `limit` pixels that [begin, begin + length) touches at this scale, with a border around them.
 Range pixels_of(float begin, float length, float scale, int limit) {
   const auto most = static_cast<float>(limit);
   const float first = std::clamp(std::floor(begin * scale) - kBorder, 0.0f, most - 1);
@@ -94,7 +94,7 @@ class JpegReader {
   void decode(int shrink, const Box& needed, Picture& picture) {
     expect_room(file_, bytes_, size(), kPixelsOfByte);
     guarded([&] {
-      // libjpeg knows no way from the inks of print to RGB.
+      // libjpeg cannot convert CMYK to RGB.
       const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
       info_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
       info_.scale_num = 1;
@@ -106,14 +106,14 @@ class JpegReader {
       const Range columns = pixels_of(needed.x, needed.width, scale(whole.width, info_.image_width), whole.width);
       const Range rows = pixels_of(needed.y, needed.height, scale(whole.height, info_.image_height), whole.height);
       auto left = static_cast<JDIMENSION>(columns.begin), width = static_cast<JDIMENSION>(columns.end - columns.begin);
-      if (columns.end - columns.begin < whole.width) jpeg_crop_scanline(&info_, &left, &width);  // moves left to the border of a block
+      if (columns.end - columns.begin < whole.width) jpeg_crop_scanline(&info_, &left, &width);  // moves `left` to the border of a block
       if (rows.begin > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(rows.begin));
       picture.resize({static_cast<int>(width), rows.end - rows.begin});
       picture.whole = whole;
       picture.left = static_cast<int>(left);
       picture.top = rows.begin;
       inks ? read_rows_of_inks(picture) : read_rows(picture);
-      if (rows.end == whole.height) jpeg_finish_decompress(&info_);  // reads on to the end marker, so that a missing one is seen
+      if (rows.end == whole.height) jpeg_finish_decompress(&info_);  // reads up to the end marker, so that a missing one is noticed
     });
     if (info_.output_scanline < info_.output_height && !has_end()) throw DataError(file_, "is damaged or cut short: it has no end");
   }
@@ -123,13 +123,13 @@ class JpegReader {
   template <class Work>
   void guarded(Work&& work) {
     if (setjmp(errors_.escape)) {
-      jpeg_destroy_decompress(&info_);  // here, since a constructor that throws has no destructor; a second time does no harm
+      jpeg_destroy_decompress(&info_);  // here, since no destructor runs after a constructor has thrown; destroying twice is harmless
       throw DataError(file_, std::string("is damaged or cut short: ") + errors_.message);
     }
     work();
   }
 
-  /// Behind the header, where a camera's small copy of the picture has an end of its own. Anything may follow.
+  /// Searched after the header, in which a camera's thumbnail has its own end marker. Anything may follow the end.
   bool has_end() const {
     const std::string_view text(reinterpret_cast<const char*>(bytes_.data()), bytes_.size());
     return text.substr(pixels_at_).rfind("\xff\xd9") != std::string_view::npos;
@@ -146,7 +146,7 @@ class JpegReader {
   }
 
   void read_rows_of_inks(Picture& picture) {
-    // Adobe stores inks upside down: 255 is no ink. libjpeg's own pool owns the row, so that a jump leaks nothing.
+    // Adobe stores inverted inks: 255 means no ink. libjpeg's own pool owns the row, so that a jump leaks nothing.
     JSAMPARRAY row = info_.mem->alloc_sarray(reinterpret_cast<j_common_ptr>(&info_), JPOOL_IMAGE, info_.output_width * 4, 1);
     const int upside_down = info_.saw_Adobe_marker ? 0 : 255;
     std::uint8_t* out = picture.rgb.data();

@@ -39,7 +39,7 @@ class Loader final : public BatchSource {
   const Dataset& dataset_;
   LoaderOptions options_;
   Sampler sampler_;
-  std::int64_t epoch_ = 0, next_;  // there is nothing to take before start()
+  std::int64_t epoch_ = 0, next_;  // there is no batch before start()
   Batch batch_;
 };
 

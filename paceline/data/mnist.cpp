@@ -1,4 +1,4 @@
-// mnist: handwritten digits (LeCun, Cortes, Burges), and everything else in its files' shape (Fashion-MNIST, KMNIST).
+// mnist: handwritten digits (LeCun, Cortes, Burges), and other sets in the same format (Fashion-MNIST, KMNIST).
 #include <fmt/format.h>
 
 #include "paceline/data/files.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kSide = 28, kClasses = 10;
 
-/// The file as it is, or with .gz behind its name.
+/// The file itself, or its compressed form with the ending .gz.
 std::filesystem::path find_file(const std::filesystem::path& root, const std::string& name) {
   for (const std::string suffix : {"", ".gz"}) {
     auto file = root / (name + suffix);
@@ -41,7 +41,7 @@ std::unique_ptr<Dataset> make_mnist(const DataConfig& config, Split split, std::
                       fmt::format("label {} is out of range, expected 0 to {}", labels.bytes[i], kClasses - 1));
 
   DataConfig upright = config;
-  upright.flip = false;  // a mirrored digit is another sign or none
+  upright.flip = false;  // a mirrored digit is no longer that digit
   Images images{.bytes = std::move(pictures.bytes), .labels = {labels.bytes.begin(), labels.bytes.end()}};
   Info info = image_info(config, {1, kSide, kSide}, kClasses, {0.1307f}, {0.3081f});
   return std::make_unique<ImageSet>(std::move(info), std::move(images), upright, split);

@@ -1,4 +1,4 @@
-// Compressed pictures: JPEG through libjpeg, PNG through libpng, told apart by their first bytes and not by their names.
+// Compressed pictures: JPEG through libjpeg, PNG through libpng; recognised by their first bytes, not by their names.
 #pragma once
 
 #include <cstdint>
@@ -13,33 +13,33 @@ struct PictureSize {
   int width = 0, height = 0;
 };
 
-/// In pixels of the picture; pixel i reaches from i to i+1.
+/// In pixels of the picture; pixel i extends from i to i+1.
 struct Box {
   float x = 0, y = 0, width = 0, height = 0;
 };
 inline constexpr Box kEverything = {0, 0, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity()};
 
-/// Rows of RGB bytes: a whole picture, or the part of it that begins at (left, top). The buffer is used again from picture to picture.
+/// Rows of RGB bytes: a whole picture, or the part of it that begins at (left, top). The buffer is reused from picture to picture.
 struct Picture {
-  PictureSize size;   // of what is here
+  PictureSize size;   // of the part that is held
   PictureSize whole;  // of the picture, at the scale at which it was decoded
   int left = 0, top = 0;
   std::vector<std::uint8_t> rgb;
   void resize(PictureSize to);  // to a whole picture of that size; throws std::length_error beyond 2^30 bytes
 };
 
-/// `file` is for the messages. All of these throw DataError for a picture that is damaged, cut short, or of a kind that was not compiled
-/// in.
+/// `file` is for error messages. All of these throw DataError for a picture that is damaged, truncated, or of a format that this build
+/// does not support.
 PictureSize picture_size(const std::string& file, std::span<const std::uint8_t> bytes);
 
-/// Decodes a picture, which may come out smaller by 1/2, …, 1/shrink (shrink is 1, 2, 4 or 8), and of which only what `needed` touches (in
-/// pixels of the whole at its full size) has to come out: a JPEG decoder saves most of its work so. The pixels that are needed are the same
-/// to the bit whatever is decoded beside them.
+/// Decodes a picture. The result may be reduced by 1/2, …, 1/shrink (shrink is 1, 2, 4 or 8), and needs to contain only what `needed`
+/// touches (in pixels of the whole picture at full size), which saves a JPEG decoder most of its work. The needed pixels have the same
+/// bits, whatever else is decoded.
 void decode_picture(const std::string& file, std::span<const std::uint8_t> bytes, int shrink, Picture& picture,
                     const Box& needed = kEverything);
 
-/// DataError where no file of so few bytes can hold a picture of that size, each byte standing for `most_pixels` at most: whoever claims it
-/// would cost memory and time out of all proportion.
+/// DataError if a file of so few bytes cannot hold a picture of that size, at `most_pixels` per byte: a forged size would cost memory and
+/// time out of all proportion.
 void expect_room(const std::string& file, std::span<const std::uint8_t> bytes, PictureSize size, std::int64_t most_pixels);
 
 // One file each.

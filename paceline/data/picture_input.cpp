@@ -12,7 +12,7 @@
 namespace paceline::data {
 namespace {
 
-/// The largest power of two by which a picture may shrink while the box still has a pixel for every pixel of the output.
+/// The largest power of two by which a picture may be reduced while the box still has a pixel for every output pixel.
 int shrink_for(const Box& box, std::int64_t side) {
   int shrink = 1;
   while (shrink < 8 && std::min(box.width, box.height) >= static_cast<float>(2 * shrink * side)) shrink *= 2;

@@ -1,4 +1,4 @@
-// PNG through libpng's simplified interface, which brings every kind of PNG to RGB; what is transparent becomes black.
+// PNG through libpng's simplified interface, which converts every kind of PNG to RGB; transparent pixels become black.
 #include "paceline/data/picture.h"
 
 #include "paceline/base/error.h"
@@ -18,8 +18,8 @@ class PngReader {
   PngReader(const std::string& file, std::span<const std::uint8_t> bytes) : file_(file), bytes_(bytes) {
     image_.version = PNG_IMAGE_VERSION;
     check(png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()));
-    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // as those of 8 bits are taken where they do not say; else for linear light
-    // The simplified interface stops at the last row; without its end chunk the file is cut short all the same.
+    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;  // as 8-bit files without a colour space are read; otherwise it assumes linear light
+    // The simplified interface stops at the last row; but a file without its end chunk is truncated.
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (text.rfind(std::string_view("\0\0\0\0IEND\xae\x42\x60\x82", 12)) == std::string_view::npos) {
       png_image_free(&image_);
@@ -45,13 +45,13 @@ class PngReader {
     if (!done) throw DataError(file_, std::string("is damaged or cut short: ") + image_.message);
   }
 
-  /// As the header says, which libpng has checked: the simplified interface does not tell.
+  /// From the header, which libpng has checked; the simplified interface does not give it.
   std::int64_t bits_of_pixel() const {
     constexpr std::array<int, 7> kChannels = {1, 0, 3, 1, 2, 0, 4};  // by the type of colours
     return std::int64_t{bytes_[24]} * kChannels.at(bytes_[25]);
   }
 
-  static constexpr std::int64_t kDeflate = 1032;  // never packs tighter than so many to 1
+  static constexpr std::int64_t kDeflate = 1032;  // the best compression ratio, to 1
 
   const std::string& file_;
   std::span<const std::uint8_t> bytes_;

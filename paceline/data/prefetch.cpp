@@ -1,8 +1,8 @@
 // Batches prepared ahead by background threads.
 //
 // A ring of slots: batch k of the epoch goes to slot k mod slots, whichever thread makes it, and next() takes the slots in order. So
-// threads change when a batch is ready, never what is in it. One slot more than `ahead`, because the trainer holds on to the batch it got
-// last.
+// threads affect when a batch is ready, never its content. There is one slot more than `ahead`, because the trainer keeps the batch that it
+// got last.
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -48,7 +48,7 @@ class PrefetchingLoader final : public BatchSource {
     std::unique_lock lock(mutex_);
     if (holding_) {
       holding_ = false;
-      ++next_;  // frees the slot of the batch that was out
+      ++next_;  // frees the slot of the batch that the trainer held
       changed_.notify_all();
     }
     if (next_ >= end_) return nullptr;
@@ -95,17 +95,17 @@ class PrefetchingLoader final : public BatchSource {
 
   const Dataset& dataset_;
   const LoaderOptions options_;
-  Sampler sampler_;         // changes only while no thread is busy
+  Sampler sampler_;         // modified only while no thread is busy
   std::int64_t epoch_ = 0;  // likewise
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<Slot> slots_;
-  std::int64_t next_ = 0;              // the batch that is out, or is asked for next
-  std::int64_t claimed_ = 0;           // the first that no thread has taken up
+  std::int64_t next_ = 0;              // the batch that the trainer holds, or will get next
+  std::int64_t claimed_ = 0;           // the first that no thread has claimed
   std::int64_t end_ = 0;               // of the epoch
   int busy_ = 0;                       // threads inside fill_batch
   bool holding_ = false;               // the trainer holds batch next_
-  std::vector<std::jthread> threads_;  // last: they end before what they use
+  std::vector<std::jthread> threads_;  // last member, so that they end before what they use is destroyed
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// random: pictures and labels without a meaning, made once. Nothing can be learned from them; they measure throughput.
+// random: random images and labels, generated once. Nothing can be learned from them; they are for measuring throughput.
 #include <algorithm>
 #include <cstring>
 
@@ -18,7 +18,7 @@ std::unique_ptr<Dataset> make_random(const DataConfig& config, Split split, std:
     const std::uint32_t four = random.next_u32();
     std::memcpy(images.bytes.data() + i, &four, std::min(sizeof four, images.bytes.size() - i));
   }
-  // Bytes spread evenly over 0..255 have mean 1/2 and deviation 1/√12.
+  // Uniform bytes in 0..255, scaled to 0..1, have mean 1/2 and deviation 1/√12.
   const auto channels = static_cast<std::size_t>(config.shape[0]);
   Info info = image_info(config, config.shape, config.classes, std::vector<float>(channels, 0.5f), std::vector<float>(channels, 0.2887f));
   return std::make_unique<ImageSet>(std::move(info), std::move(images), config, split);

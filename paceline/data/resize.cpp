@@ -9,7 +9,7 @@
 namespace paceline::data {
 namespace {
 
-/// A pixel in one register: red, green, blue and whatever comes behind.
+/// A pixel in one register: red, green, blue and whatever byte follows.
 using Four = float __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 
@@ -23,7 +23,7 @@ void store(Four four, float* to) { std::memcpy(to, &four, sizeof four); }
 
 constexpr int whole_registers(int size) { return (size + kLanes - 1) / kLanes * kLanes; }
 
-/// The sum of `count` rows, four at most, each with its weight, on top of what `base` makes of the value that was there.
+/// Adds `count` rows, at most four, each with its weight, to what `base` returns for the previous value.
 template <class Base>
 void sum_rows(const float* const* rows, const float* weights, int count, std::span<float> line, Base base) {
   float* __restrict out = line.data();
@@ -51,7 +51,7 @@ void Taps::aim(float begin, float length, int size, int whole, int offset, int h
   weights.resize(static_cast<std::size_t>(size) * static_cast<std::size_t>(count));
   for (int i = 0; i < size; ++i) {
     const float middle = begin + (static_cast<float>(i) + 0.5f) * step;
-    // At the border the taps move inwards and the weights of those left are scaled up.
+    // At the border, the taps move inwards, and the remaining weights are scaled up.
     const int from = std::clamp(static_cast<int>(std::floor(middle - reach + 0.5f)), 0, whole - count);
     first[i] = from - offset;
     ensure(first[i] >= 0 && first[i] + count <= held, "the picture holds what its box needs");
@@ -91,7 +91,7 @@ void Resizer::resize(const Picture& picture, const Box& box, int size, bool flip
   pixels_.resize(static_cast<std::size_t>(picture.size.width) * 3 + 1);  // the last pixel is read as four
   rows_.resize(static_cast<std::size_t>(down_.count * 3 * stride_));
   const std::ptrdiff_t plane = std::ptrdiff_t{size} * size;
-  int swept = 0;  // rows before this one were swept, or are not needed
+  int swept = 0;  // earlier rows have been swept, or are not needed
   for (int y = 0; y < size; ++y) {
     const int first = down_.first[y], last = first + down_.count;
     for (swept = std::max(swept, first); swept < last; ++swept) sweep(picture, swept);
@@ -128,7 +128,7 @@ void Resizer::sweep(const Picture& picture, int y) {
   }
 }
 
-// kCount is the number of taps where the compiler may unroll them, 0 where it is not known.
+// kCount: the number of taps if the compiler can unroll them, 0 if it is not known at compile time.
 template <int kCount>
 void Resizer::sweep_taps(float* __restrict out) const {
   const std::ptrdiff_t count = kCount > 0 ? kCount : across_.count, stride = stride_;

@@ -14,10 +14,10 @@ std::unique_ptr<Dataset> make_image_folder(const DataConfig& config, Split split
 std::unique_ptr<Dataset> make_text(const DataConfig& config, Split split, std::uint64_t seed);
 std::unique_ptr<Dataset> make_tokens(const DataConfig& config, Split split, std::uint64_t seed);
 
-/// data.train_samples or data.test_samples of the `available` ones; 0 means all. Throws ConfigError where there are not so many.
+/// data.train_samples or data.test_samples of the `available` ones; 0 means all. Throws ConfigError if there are fewer.
 std::int64_t samples_to_use(const DataConfig& config, Split split, std::int64_t available);
 
-/// How many samples a generated set makes: what the configuration says, or else `preferred`, but no more than fit into 256 MiB of pixels.
+/// The number of samples in a generated set: as configured, or else `preferred`, but no more than fit into 256 MiB of pixels.
 std::int64_t samples_to_make(const DataConfig& config, Split split, std::int64_t preferred);
 
 /// Info of a set of images; without data.normalise the mean is 0 and the deviation 1.

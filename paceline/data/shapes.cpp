@@ -1,7 +1,7 @@
-// shapes: drawn pictures of ten kinds of shapes, each at a random place, of a random size, slightly turned, in random colours under noise.
-// Learnable and free of files: a small convolutional network passes 95% within a few epochs.
+// shapes: images of ten kinds of shapes, each at a random place, of a random size, slightly rotated, in random colours, with noise.
+// It can be learned and needs no files: a small convolutional network exceeds 95% within a few epochs.
 //
-// Invariant: picture i of a split depends on (seed, split, i) and the shape of a sample alone, so a smaller set is a prefix of a larger
+// Invariant: image i of a split depends only on (seed, split, i) and the shape of a sample, so a smaller set is a prefix of a larger
 // one.
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ bool in_cross(float u, float v) { return std::min(std::abs(u), std::abs(v)) <= 0
 bool in_stripes(float along, float across) {  // five bands, of which the first, third and fifth are filled
   return std::abs(along) <= 0.9f && std::abs(across) <= 0.9f && static_cast<int>((across + 0.9f) / 0.36f) % 2 == 0;
 }
-constexpr float kHalfRoot = 0.70710678f;  // turns by 45 degrees
+constexpr float kHalfRoot = 0.70710678f;  // rotates by 45 degrees
 
 // The row is the label.
 struct Kind {
@@ -44,10 +44,10 @@ constexpr std::array<Kind, 10> kKinds{{
 }};
 
 constexpr int kNoise = 32;            // largest change of a byte
-constexpr float kLeastContrast = 64;  // mean distance of the two colours, in bytes
+constexpr float kLeastContrast = 64;  // mean distance between the two colours, in bytes
 constexpr float kMostTurn = 0.2f;     // radians; a square must not become a diamond
 
-/// Colours of shape and ground, a byte a channel, drawn again until they can be told apart.
+/// Colours of shape and background, one byte per channel, redrawn until they differ enough.
 void draw_colours(RandomStream& random, std::vector<std::uint8_t>& shape, std::vector<std::uint8_t>& ground) {
   float contrast = 0;
   while (contrast < kLeastContrast) {
@@ -87,7 +87,7 @@ class Painter {
  private:
   static void add_noise(RandomStream& random, std::uint8_t* bytes, std::int64_t count) {
     for (std::int64_t i = 0; i < count; i += 4) {
-      std::uint32_t four = random.next_u32();  // a byte of chance for each of four bytes
+      std::uint32_t four = random.next_u32();  // a random byte for each of four bytes
       for (std::int64_t j = i; j < std::min(i + 4, count); ++j, four >>= 8) {
         const int noise = (static_cast<int>(four & 255) - 128) * kNoise / 128;
         bytes[j] = static_cast<std::uint8_t>(std::clamp(bytes[j] + noise, 0, 255));

@@ -1,7 +1,8 @@
 // text: the characters (bytes) of a file. The first nine tenths are for training, the rest for the test.
 //
-// A sample is a window of `context` characters, its targets are the characters one further; windows do not overlap, so an epoch sees every
-// character once. With augmentation each window starts up to context−1 characters later, so that no epoch cuts the text at the same places.
+// A sample is a window of `context` characters, its targets are the characters one position later; windows do not overlap, so an epoch sees
+// every character once. With augmentation each window starts up to context−1 characters later, so that no epoch cuts the text at the same
+// places.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -71,7 +71,7 @@ void TokenFile::refuse(std::int64_t position, std::int64_t token, std::int64_t v
 
 template <class Token>
 void TokenFile::check_as(std::int64_t first, std::int64_t last, std::int64_t vocabulary) const {
-  // The largest of a block first: that is a loop of vector instructions, and looking for the place is rare.
+  // First the maximum of a block, which vectorises; the position is needed only in the rare case of an error.
   constexpr std::int64_t kBlock = 1 << 14;
   for (std::int64_t block = first; block < last; block += kBlock) {
     const Token* const begin = tokens<Token>() + block;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Collects the tokens of a split and writes a file whenever enough of them are there.
+/// Collects the tokens of a split, and writes a file whenever there are enough.
 class Shards {
  public:
   Shards(fs::path folder, std::string name, std::int64_t most, int bits)
@@ -50,7 +50,7 @@ class Shards {
   std::int64_t count_ = 0;
 };
 
-/// Encodes a text in pieces, some at a time, and hands their tokens on in order.
+/// Encodes a text in pieces, several at a time, and passes their tokens on in order.
 void encode_text(const Tokenizer& tokenizer, std::string_view text, int threads, Shards& shards,
                  const std::function<void(std::size_t)>& done) {
   constexpr std::size_t kPiece = 4 << 20;
@@ -83,7 +83,7 @@ void refuse_old_tokens(const fs::path& folder) {
 }  // namespace
 
 std::size_t place_to_cut(std::string_view text, std::size_t at) {
-  const auto is_seen = [&](std::size_t i) { return text[i] > ' ' && text[i] < 0x7f; };  // in ASCII; other bytes may be a space's
+  const auto is_seen = [&](std::size_t i) { return text[i] > ' ' && text[i] < 0x7f; };  // in ASCII; other bytes may be part of a space
   for (std::size_t end = text.find('\n', std::max<std::size_t>(at, 1)); end != std::string_view::npos; end = text.find('\n', end + 1))
     if (is_seen(end - 1)) return end;
   return text.size();

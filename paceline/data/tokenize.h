@@ -8,10 +8,10 @@
 namespace paceline::data {
 
 struct TokenizeOptions {
-  std::vector<std::filesystem::path> files;  // a document each; before every one stands the end of text
+  std::vector<std::filesystem::path> files;  // one document each; the end-of-text token precedes every one
   std::filesystem::path folder;
   double test_share = 0.1;                  // of the bytes: the last ones
-  std::int64_t shard_tokens = 100'000'000;  // most of one file
+  std::int64_t shard_tokens = 100'000'000;  // at most, per file
   int threads = 1;
 };
 
@@ -20,13 +20,13 @@ struct Tokenized {
   std::vector<std::filesystem::path> files = {};
 };
 
-/// `progress` is called with the bytes that are done. The same files come of any number of threads. ConfigError where the folder has tokens
-/// already or cannot be written to.
+/// `progress` is called with the bytes that are done. The result does not depend on the number of threads. ConfigError if the folder
+/// already has tokens or cannot be written to.
 Tokenized tokenize(const Tokenizer& tokenizer, const std::string& encoding, const TokenizeOptions& options,
                    const std::function<void(std::int64_t done, std::int64_t all)>& progress);
 
-/// The first place from `at` on where a text can be cut in two that are encoded as they would be in one piece: before the end of a line
-/// that ends with something to see. The text's end where there is none.
+/// The first place at or after `at` where a text can be cut in two without changing its tokens: before the end of a line whose last
+/// character is visible. The text's end if there is none.
 std::size_t place_to_cut(std::string_view text, std::size_t at);
 
 }  // namespace paceline::data

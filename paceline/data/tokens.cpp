@@ -1,10 +1,10 @@
 // tokens: text that is already encoded, in files of 16 or 32 bits per token (token_file.h), which are mapped and never read as a whole.
 //
-// data.root is a file, a folder (its *.bin), a pattern (shards/*.bin) or several of these with commas between. Files with "val" or "test"
-// in their names are for the test where others are there for training; otherwise the first nine tenths of every file are for training.
+// data.root is a file, a folder (its *.bin), a pattern (shards/*.bin) or several of these, separated by commas. Files with "val" or "test"
+// in their names are for the test if there are others for training; otherwise the first nine tenths of every file are for training.
 //
-// A sample is a window of `context` tokens, its targets are the tokens one further. Windows do not overlap and do not reach from one file
-// into the next; the seed draws their order. With augmentation each starts up to context−1 tokens later, as in `text`.
+// A sample is a window of `context` tokens, its targets are the tokens one position later. Windows do not overlap and do not reach from one
+// file into the next; the seed draws their order. With augmentation each starts up to context−1 tokens later, as in `text`.
 #include <fmt/format.h>
 #include <glob.h>
 
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kHolds = "a .bin file of tokens, a folder or a pattern of them, or several with commas between";
 
-/// Files that a pattern of the shell names, in alphabetical order.
+/// Files that match a shell pattern, in alphabetical order.
 std::vector<fs::path> matching(const std::string& pattern) {
   glob_t found{};
   std::vector<fs::path> files;
@@ -48,7 +48,7 @@ std::vector<fs::path> files_at(const std::string& place) {
 
 std::vector<fs::path> list_files(const DataConfig& config) {
   std::string rest = config.root.empty() ? find_root(config, "tokens", kHolds).string() : config.root;
-  if (is_there(rest)) return files_at(rest);  // a comma may be part of its name
+  if (is_there(rest)) return files_at(rest);  // the comma may be part of a file name
   std::vector<fs::path> files;
   for (std::size_t comma = 0; comma != std::string::npos; rest.erase(0, comma + 1)) {
     comma = rest.find(',');
@@ -65,7 +65,7 @@ bool is_for_test(const fs::path& file) {
   return name.find("val") != std::string::npos || name.find("test") != std::string::npos;
 }
 
-/// Tokens [begin, end) of a file are for this split; `first` is its first window among those of all.
+/// Tokens [begin, end) of a file are for this split; `first` is the number of its first window among all files' windows.
 struct Shard {
   TokenFile file;
   std::int64_t begin = 0, end = 0, first = 0;
@@ -135,7 +135,7 @@ std::unique_ptr<Dataset> make_tokens(const DataConfig& config, Split split, std:
         files.front().string(),
         fmt::format("its {} part has no window of data.context={} tokens and their targets; lower data.context or take longer files",
                     split == Split::train ? "training" : "test", config.context));
-  // Before the run starts, as far as that takes no time to speak of; read() looks at every window anyway.
+  // Checked before the run starts if that is quick; read() checks every window anyway.
   constexpr std::int64_t kLookedThrough = std::int64_t{1} << 30;  // bytes
   std::int64_t looked = 0;
   for (const Shard& shard : shards) {

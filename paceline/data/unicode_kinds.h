@@ -1,4 +1,4 @@
-// The kinds of characters that GPT-2's tokenizer tells apart.
+// The kinds of characters that GPT-2's tokenizer distinguishes.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Character {
   std::size_t bytes = 1;
 };
 
-/// The character of UTF-8 at the beginning of a text that is not empty. A byte with which none begins is one by itself, of kind other.
+/// The UTF-8 character at the beginning of a non-empty text. A byte that does not begin one is a character by itself, of kind other.
 Character first_character(std::string_view text);
 
 }  // namespace paceline::data

@@ -1,4 +1,4 @@
-// Datasets of tokens whose samples are windows of a text; the targets of a window are the tokens one place further.
+// Datasets of tokens whose samples are windows of a text; the targets of a window are the tokens one position later.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class WindowSet : public Dataset {
 
   std::int64_t context() const { return info_.input[0]; }
 
-  /// Where a window begins: at `start`, or with a stream anywhere before the next one's start, as long as its targets lie before `end`.
+  /// Where a window begins: at `start`, or, with a stream, anywhere before the next one's start such that its targets end before `end`.
   std::int64_t place(std::int64_t start, std::int64_t end, RandomStream* random) const {
     if (!random) return start;
     const std::int64_t places = std::min(context(), end - context() - start);
