@@ -7,7 +7,7 @@
 
 #include "paceline/nn/blocked_attention.h"
 
-// LibTorch's kernels as functions of their own, with these arguments.
+// LibTorch's kernels as functions with these arguments.
 #define PACELINE_WITH_ATTENTION_KERNELS (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 5))
 
 #if PACELINE_WITH_CUDA && PACELINE_WITH_ATTENTION_KERNELS
@@ -26,7 +26,7 @@ namespace {
 
 enum class Kernel { blocked, cudnn, flash, efficient, host };
 
-/// Whether the run is to repeat bit for bit, as configure_libtorch was told.
+/// Whether the run must repeat bit for bit (configure_libtorch).
 bool repeats() { return at::globalContext().deterministicCuDNN(); }
 
 #if PACELINE_WITH_CUDA
@@ -61,9 +61,9 @@ Kernel kernel_for(const at::Tensor& qkv, const AttentionForm& form, const Pass& 
   return qkv.is_cpu() && (qkv.scalar_type() == at::kFloat || qkv.scalar_type() == at::kBFloat16) ? Kernel::host : Kernel::blocked;
 }
 
-/// The kernels' backward passes add up in the order in which their blocks come, unless LibTorch is told to be deterministic. That is a
-/// switch of the process, and other operations refuse to run under it; so it is on for the kernel's call alone, where the run is to repeat.
-/// Of those operations, networks with attention have products alone, and tensor::configure_libtorch sees to it that these run.
+/// The kernels' backward passes add in the order in which their blocks finish, unless LibTorch is told to be deterministic. That switch is
+/// global, and other operations throw under it; so it is on only during the kernel's call, if the run must repeat. Of those operations,
+/// networks with attention only use matrix products, and tensor::configure_libtorch makes sure that these run.
 class FixedOrder {
  public:
   FixedOrder() : on_(repeats()) {
@@ -92,7 +92,7 @@ class FixedOrder {
   std::unique_lock<std::mutex> lock_;
 };
 
-/// Part `i` of qkv as the kernels take it: [batch, heads, T, head], where it lies.
+/// Part `i` of qkv as the kernels take it: [batch, heads, T, head], a view.
 at::Tensor part_of_qkv(const at::Tensor& qkv, std::int64_t i) { return qkv.select(2, i).transpose(1, 2); }
 
 /// Rows [batch · T, heads · head] as the kernels take them.

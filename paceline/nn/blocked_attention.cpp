@@ -53,7 +53,7 @@ at::Tensor weights_of(const Parts& x, const Block& block, bool causal) {
   return at::softmax(scores, -1);
 }
 
-/// The gradient of the scores in place of that of the weights.
+/// Replaces the gradient of the weights by that of the scores.
 at::Tensor scores_gradient(const at::Tensor& weights, const at::Tensor& gradient, double scale) {
   if (!score_rows::has_loops(weights)) return at::_softmax_backward_data(gradient, weights, -1, weights.scalar_type()).mul_(scale);
   score_rows::softmax_back(weights, gradient, scale);
@@ -66,7 +66,7 @@ void block_forward(const Parts& x, const Block& block, bool causal, const at::Te
   at::bmm_out(place, weights, x.v.narrow(1, 0, block.keys));
 }
 
-/// sum += aᵀ b. Sums of 16 bits are kept in 32.
+/// sum += aᵀ b. Sums of 16-bit values are kept in 32 bits.
 void add_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
   if (sum.scalar_type() == a.scalar_type()) sum.baddbmm_(a.transpose(1, 2), b);
   else sum.add_(at::bmm(a.transpose(1, 2), b));
@@ -91,7 +91,7 @@ struct Sizes {
 
 bool drops(const AttentionForm& form, const Pass& pass) { return pass.training && form.keep < 1; }
 
-/// Where a host has no masks to draw, each head is a task of its own and reads qkv where it lies.
+/// On a CPU without masks, each head is a separate task and reads qkv in place.
 bool by_heads(const at::Tensor& qkv, const AttentionForm& form, const Pass& pass) { return qkv.is_cpu() && !drops(form, pass); }
 
 Parts head_of(const at::Tensor& qkv, std::int64_t sample, std::int64_t head) {
@@ -111,7 +111,7 @@ void for_each_head(const Sizes& sizes, const Work& work) {
   });
 }
 
-/// Masks come in the order of the blocks, and do not depend on how many heads are at hand.
+/// Masks are drawn in the order of the blocks, and do not depend on how many heads this rank has.
 at::Tensor draw(const at::Tensor& like, std::int64_t samples, const Sizes& sizes, const Block& block, const AttentionForm& form,
                 const Pass& pass) {
   if (!drops(form, pass)) return {};
@@ -121,7 +121,7 @@ at::Tensor draw(const at::Tensor& like, std::int64_t samples, const Sizes& sizes
   return dropout_mask(values, part, form.keep, pass).view({samples * sizes.heads, block.count, block.keys});
 }
 
-/// Samples [begin, begin + count), whose heads go together.
+/// Samples [begin, begin + count), whose heads are computed together.
 template <class Work>
 void for_each_group(const Sizes& sizes, const AttentionForm& form, const Work& work) {
   const std::int64_t most = std::clamp<std::int64_t>(graph::kScoresAtOnce / (form.all_heads * kRows * sizes.time), 1, sizes.batch);
@@ -161,7 +161,7 @@ at::Tensor blocked_attention(const at::Tensor& qkv, const AttentionForm& form, c
     at::Tensor out = at::empty_like(x.q);
     for (const Block& block : blocks) {
       const at::Tensor mask = draw(qkv, count, sizes, block, form, pass);
-      if (mask.defined() && !pass.masks) saved.push_back(mask);  // LibTorch's generator does not draw it again
+      if (mask.defined() && !pass.masks) saved.push_back(mask);  // LibTorch's generator cannot draw it again
       block_forward(x, block, form.causal, mask, out);
     }
     mixed.view({sizes.batch, sizes.time, sizes.heads, sizes.head})

@@ -1,5 +1,5 @@
-// Attention in blocks of rows, for any type, device and size: the scores of a block are made, used and forgotten. A causal block takes no
-// keys behind its last row, which saves nearly half of the work. Arguments are those of attention.h.
+// Attention in blocks of rows, for any type, device and size: the scores of a block are computed, used and discarded. A causal block skips
+// the keys after its last row, which saves nearly half of the work. Arguments are those of attention.h.
 #pragma once
 
 #include "paceline/nn/attention.h"

@@ -41,7 +41,7 @@ at::Tensor Decoder::embed(const graph::Layer& layer, const Step& step, const at:
   return layer.positions > 0 ? rows.add_(step.weights.values[1].narrow(0, length_, tokens.size(1))) : rows;
 }
 
-/// As ops/attention.cpp, for the new positions alone; they see those before them in the cache.
+/// As ops/attention.cpp, for the new positions only; they see earlier positions in the cache.
 at::Tensor Decoder::attend(const graph::Layer& layer, Step& step, const at::Tensor& x) const {
   const std::int64_t batch = x.size(0), count = x.size(1), width = x.size(2), heads = layer.heads, head = width / heads;
   const Tensors& weights = step.weights.values;
@@ -78,7 +78,8 @@ at::Tensor Decoder::read(const at::Tensor& tokens) {
     const graph::Layer& layer = graph_.layers()[i];
     Tensors inputs;
     for (const int source : layer.inputs) inputs.push_back(outputs[static_cast<std::size_t>(source)]);
-    if (i == logits) inputs[0] = inputs[0].narrow(1, count - 1, 1);  // a vocabulary is large, and nobody asks for the others
+    if (i == logits)
+      inputs[0] = inputs[0].narrow(1, count - 1, 1);  // a vocabulary is large, and the other positions' logits are not needed
     if (layer.kind == Kind::embedding) outputs[i] = embed(layer, steps_[i], inputs[0]);
     else if (layer.kind == Kind::attention) outputs[i] = attend(layer, steps_[i], inputs[0]);
     else outputs[i] = steps_[i].op->forward(inputs, steps_[i].weights, pass, unused);

@@ -1,6 +1,6 @@
-// A network's forward pass over a text that grows: keys and values of the positions before are kept, so that a token costs one position.
+// A network's forward pass over a growing text: keys and values of earlier positions are cached, so that a token costs one position.
 //
-// Every layer but embedding and attention looks at its positions alone, and is computed by its op as in any pass.
+// Every layer except embedding and attention treats positions separately, and is computed by its op as in any pass.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace paceline::nn {
 
 class Decoder {
  public:
-  /// Of a module that holds the whole network, which it outlives no longer than the weights. Computes in fp32, or in double where the arena
-  /// does. ConfigError where the network reads no tokens.
+  /// `module` holds the whole network, and its weights must outlive this. Computes in fp32, or in double if the arena is in
+  /// double. ConfigError if the network reads no tokens.
   explicit Decoder(GraphModule& module);
 
   std::int64_t positions() const { return positions_; }  ///< that the network has
@@ -22,7 +22,7 @@ class Decoder {
   std::int64_t room() const { return positions_ - length_; }
   void clear() { length_ = 0; }
 
-  /// Reads tokens, [batch, new], behind those before them. Returns the logits of the last one, [batch, vocabulary].
+  /// Reads tokens, [batch, new], that follow those read before. Returns the logits of the last one, [batch, vocabulary].
   at::Tensor read(const at::Tensor& tokens);
 
  private:

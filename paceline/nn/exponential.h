@@ -6,8 +6,8 @@
 
 namespace paceline::nn {
 
-/// eˣ to a few units in the last place, for |x| ≤ 87 (beyond, the value there): x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ from its
-/// series.
+/// eˣ to a few units in the last place, for |x| ≤ 87 (beyond that, the value at 87): x = n ln 2 + r, 2ⁿ from the exponent's bits, eʳ from
+/// its series.
 inline float exponential(float x) {
   // Clamped by its bits: a comparison of floats may trap, and the compiler would not vectorise it.
   constexpr auto kLimit = std::bit_cast<std::uint32_t>(87.0f);

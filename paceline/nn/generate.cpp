@@ -42,7 +42,7 @@ void generate(GraphModule& module, std::int64_t vocabulary, std::vector<std::int
   ensure(!prompt.empty(), "a text has a beginning");
   RandomStream random(sampling.seed, Purpose::data);
   Decoder decoder(module);
-  // What the network reads next: of the prompt at first, later the token that was drawn.
+  // What the network reads next: first the prompt, later the token that was drawn.
   const std::ptrdiff_t first = std::min<std::ptrdiff_t>(std::ssize(prompt), decoder.positions());
   std::vector<std::int64_t> next(prompt.end() - first, prompt.end()), text = std::move(prompt);
   for (std::int64_t made = 0; made < count; ++made) {

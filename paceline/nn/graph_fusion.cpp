@@ -5,9 +5,9 @@
 
 namespace paceline::nn {
 
-// Within a unit: a sum of two whose first reader is a layer norm, which then makes the sum too; and a product with a bias that only a GELU
-// reads. Where ranks share layers, whole ones may share a pass all the same, and so may a product of some channels and their GELU. Ranks
-// that share positions or samples exchange between these, and workers that are spread may have no samples: they stay apart there.
+// Within a unit, fuses a sum of two into the layer norm that reads it first, and a product with a bias into the GELU if nothing else reads
+// it. With tensor parallelism, whole layers may still be fused, and so may a product of some channels and its GELU. Not if ranks share
+// positions or samples, because they communicate between these layers and a worker may have no samples.
 void GraphModule::fuse_rows() {
   using graph::Kind;
   if (spread_ || split_.sequence || split_.hybrid) return;

@@ -23,7 +23,7 @@ std::vector<tensor::Spec> specs_of(const std::vector<HeldParameter>& held, bool 
 
 bool has_16_bits(c10::ScalarType dtype) { return dtype == c10::kHalf || dtype == c10::kBFloat16; }
 
-/// Of activations and products. LibTorch has no products of fp16 on the CPU.
+/// The type of activations and products. LibTorch has no fp16 products on the CPU.
 c10::ScalarType compute_type(const GraphModule::Options& options) {
   if (options.precision == tensor::Precision::bf16) return c10::kBFloat16;
   return has_16_bits(options.dtype) ? c10::kFloat : options.dtype;
@@ -31,7 +31,7 @@ c10::ScalarType compute_type(const GraphModule::Options& options) {
 
 tensor::Arena::Options arena_options(const GraphModule::Options& options, bool trainable) {
   tensor::Arena::Options arena;
-  const c10::ScalarType dtype = !trainable && has_16_bits(options.dtype) ? c10::kFloat : options.dtype;  // running sums need more
+  const c10::ScalarType dtype = !trainable && has_16_bits(options.dtype) ? c10::kFloat : options.dtype;  // statistics need more bits
   arena.tensor = at::TensorOptions().device(options.device).dtype(dtype);
   arena.channels_last = options.device.is_cuda();
   arena.gradients = trainable;
@@ -55,7 +55,7 @@ std::vector<std::size_t> first_layers(const graph::Graph& graph) {
   return begins;
 }
 
-/// For each of the borders, the layers before it whose outputs are read behind it, in the order in which they are read.
+/// For each border, the layers before it whose outputs are read after it, in the order in which they are read.
 std::vector<std::vector<int>> crossing_layers(const graph::Graph& graph, const std::vector<std::size_t>& borders) {
   std::vector<std::vector<int>> result;
   for (const std::size_t border : borders) {
@@ -68,7 +68,7 @@ std::vector<std::vector<int>> crossing_layers(const graph::Graph& graph, const s
   return result;
 }
 
-/// Null: nobody shares layers.
+/// Null if no layers are shared.
 std::unique_ptr<TensorAxis> axis_of(const graph::TensorSplit& split, comm::Communicator* spread, const GraphModule::Options& options) {
   comm::Communicator* const sharing = split.hybrid ? spread : split.parts > 1 ? options.tensor : nullptr;
   return sharing ? std::make_unique<TensorAxis>(*sharing, options.clock) : nullptr;
@@ -87,7 +87,7 @@ tensor::Slice spread_slice(const graph::Parameter& whole, const comm::Communicat
   return {.dim = 0, .all = whole.shape[0], .runs = {{own * workers.rank(), own}}, .across = tensor::Across::data};
 }
 
-/// The graph, if all its layers lead to the logits: one that does not is in no unit, and would never get a gradient.
+/// The graph, if all its layers lead to the logits: a layer that does not is in no unit, and would never get a gradient.
 graph::Graph all_read(graph::Graph graph) {
   const auto logits = static_cast<std::size_t>(graph.logits());
   std::vector<bool> read(graph.layers().size(), false);
@@ -270,12 +270,12 @@ class ModuleFunction : public torch::autograd::Function<ModuleFunction> {
     const auto run = c10::static_intrusive_pointer_cast<Run>(context->saved_data["run"].toCapsule());
     Pass pass;
     pass.training = context->saved_data["training"].toBool();
-    pass.accumulate = true;  // as autograd does: zero_grad() is the user's to call
+    pass.accumulate = true;  // as autograd does: the user calls zero_grad()
     pass.weight = static_cast<double>(gradients[0].size(-1)) / static_cast<double>(gradients[0].numel());  // of a mean over targets
     run->module->restore_gradients();
     const bool wants_input = context->saved_data["wants_input"].toBool();
     at::Tensor input = run->module->back(gradients[0], pass, *run->trace, nullptr, wants_input);
-    run->module->restore_gradients();  // frozen parameters got theirs as well
+    run->module->restore_gradients();  // frozen parameters have also got gradients
     return {wants_input ? input : at::Tensor(), at::Tensor(), at::Tensor()};
   }
 
@@ -294,7 +294,7 @@ Traffic GraphModule::traffic() const {
   if (split_.hybrid) std::swap(traffic.bytes_data, traffic.bytes_tensor);
   if (experts_axis_) {
     Traffic experts = experts_axis_->traffic();
-    std::swap(experts.bytes_data, experts.bytes_tensor);  // an axis takes itself for the tensor's
+    std::swap(experts.bytes_data, experts.bytes_tensor);  // a TensorAxis counts its bytes as those of the tensor axis
     traffic += experts;
   }
   return traffic;
@@ -307,7 +307,7 @@ void GraphModule::take_back() {
 
 at::Tensor GraphModule::forward(const at::Tensor& input) {
   take_back();
-  refresh();  // an optimizer of the user's does not know of it
+  refresh();  // a user's optimizer does not call it
   const auto trained = std::ranges::find_if(leaves_, [](const at::Tensor& leaf) { return leaf.requires_grad(); });
   const bool trains = at::GradMode::is_enabled() && (trained != leaves_.end() || input.requires_grad());
   if (trains && spread_)

@@ -1,6 +1,6 @@
-// A LibTorch module made from a graph: parameters under PyTorch's names, in an arena, and a pass that is written out layer by layer.
+// A LibTorch module made from a graph: parameters under PyTorch's names, in an arena, and explicit passes, layer by layer.
 //
-// Two ways in, one implementation: forward() is an ordinary differentiable function for a user's own loop; run() and back() are the
+// Two interfaces to one implementation: forward() is an ordinary differentiable function for a user's own loop; run() and back() are the
 // explicit halves that the strategies use, which never build an autograd graph.
 #pragma once
 
@@ -24,21 +24,21 @@ class GraphModule : public torch::nn::Module, public Model {
     tensor::Precision precision = tensor::Precision::fp32;
     c10::ScalarType dtype = c10::kFloat;  // of the arena: fp16 and bf16 are computed in fp32; double for checks by finite differences
     std::uint64_t seed = 0;
-    bool fuse_norms = true;        // on a GPU; not where a pass sums over workers
-    std::vector<Units> held = {};  // the units whose weights it has and that it computes: a pipeline's stage; empty: all
+    bool fuse_norms = true;        // on a GPU; not if a pass sums over workers
+    std::vector<Units> held = {};  // the units that it holds and computes, for a pipeline's stage; empty: all
     tensor::Allocate allocate = tensor::allocate_pages;
-    comm::Communicator* tensor = nullptr;           // the ranks that share its layers, which outlives it; null: none
-    bool sequence = false;                          // they share the positions between those layers as well
-    comm::Communicator* data = nullptr;             // the ranks over which some layers are spread, each with samples of its own; null: none
+    comm::Communicator* tensor = nullptr;           // the ranks that share its layers; must outlive it; null: none
+    bool sequence = false;                          // they also share the positions between those layers
+    comm::Communicator* data = nullptr;             // the ranks over which some layers are spread, each with its own samples; null: none
     std::optional<graph::TensorSplit> hybrid = {};  // how they share layers (graph/hybrid.h)
-    const Clock* clock = nullptr;                   // of waits for other ranks in traffic(), which outlives it; null: not measured
+    const Clock* clock = nullptr;                   // measures waits for other ranks in traffic(); must outlive it; null: not measured
   };
 
-  /// Collective on the ranks of Options::data.
+  /// Collective over the ranks of Options::data.
   GraphModule(graph::Graph graph, const Options& options);
 
-  /// Logits of a batch, differentiable. What torch::load() brought, and what an optimizer changed, counts from here on. backward() adds to
-  /// the .grad of parameters that are not frozen; torch::autograd::grad() and hooks see the input alone.
+  /// Logits of a batch, differentiable. Uses the current parameters, also after torch::load() or an optimizer has changed them. backward()
+  /// adds to the .grad of parameters that are not frozen; torch::autograd::grad() and hooks only see the input.
   at::Tensor forward(const at::Tensor& input);
 
   using Model::back;
@@ -57,12 +57,12 @@ class GraphModule : public torch::nn::Module, public Model {
   void units_came(Units units) override;
   void units_go(Units units) override;
   void take_back() override;
-  /// Points the parameters' .grad back into the arena, where they lost it.
+  /// Points each parameter's .grad back into the arena if it no longer does.
   void restore_gradients();
 
   const graph::Graph& graph() const { return graph_; }
   const Options& options() const { return options_; }
-  /// Of a module that shares its layers, the output is a part of the logits where splits_logits() says so.
+  /// If the module shares its layers and splits_logits() is true, the output is this rank's part of the logits.
   const graph::TensorSplit& split() const { return split_; }
   const std::vector<Unit>& units() const override { return units_; }
   tensor::Arena& arena() override { return arena_; }
@@ -81,13 +81,13 @@ class GraphModule : public torch::nn::Module, public Model {
  private:
   struct Node {
     std::unique_ptr<Op> op;   // null: a later node does this layer's work, or another rank
-    std::vector<int> inputs;  // layers; those of the graph, or of what was fused into this node
+    std::vector<int> inputs;  // layers: those of the graph, or of what was fused into this node
     Weights weights;
     std::size_t first_entry = 0, last_entry = 0;  // in the arena
-    bool wants_input = true;                      // some parameter or wish lies before it
+    bool wants_input = true;                      // the gradient of its input is needed
     bool draws = false;                           // has dropout
-    int sum = -1;                                 // the layer before it whose work it does and whose output it saves first; -1: none
-    bool exchanges = false;                       // meets the others of Options::data, without samples of its own too
+    int sum = -1;                                 // the earlier layer that was fused into it, whose output it saves first; -1: none
+    bool exchanges = false;                       // communicates with the others of Options::data, even without samples of its own
   };
 
   Tensors run(Units range, Tensors inputs, const Pass& pass, Trace* trace, const Visit& visit);
@@ -113,22 +113,23 @@ class GraphModule : public torch::nn::Module, public Model {
   graph::Graph graph_;
   Options options_;
   graph::TensorSplit split_;
-  std::unique_ptr<comm::Communicator> spread_;  // Options::data for passes: gradients are under way at the same time. Null: none
-  std::unique_ptr<TensorAxis> axis_;            // null: nobody shares its layers
-  std::unique_ptr<TensorAxis> experts_axis_;    // the ranks that hold experts; null: all experts are here
+  std::unique_ptr<comm::Communicator>
+      spread_;                                // a copy of Options::data for passes, because gradients are sent at the same time; null: none
+  std::unique_ptr<TensorAxis> axis_;          // null: its layers are not shared
+  std::unique_ptr<TensorAxis> experts_axis_;  // the ranks that hold experts; null: all experts are here
   c10::Device device_;
   c10::ScalarType compute_;  // of activations and of the products
   bool channels_last_, fuse_norms_;
   std::vector<Unit> units_;
-  std::vector<std::size_t> begins_;         // by unit, and one behind the last: its first layer
-  std::vector<std::vector<int>> crossing_;  // by unit, and one behind the last: the layers whose outputs it and later ones take
+  std::vector<std::size_t> begins_;         // by unit, and one past the last: its first layer
+  std::vector<std::vector<int>> crossing_;  // by unit, and one past the last: the earlier layers whose outputs it and later ones read
   std::vector<HeldParameter> held_;         // in the order of the network
   tensor::Arena arena_, statistics_;        // of them
-  at::Tensor compute_copy_;                 // the arena in compute_, where that differs
+  at::Tensor compute_copy_;                 // the arena in type compute_, if that differs
   std::shared_ptr<tensor::Backing> copy_backing_;
   std::shared_ptr<tensor::Backing> table_copy_, table_gradient_;  // of a table that another stage trains
-  std::vector<at::Tensor> leaves_;                                // by arena entry: the parameters that users and their optimizers hold
-  std::vector<at::Tensor> running_;                               // the same of the statistics
+  std::vector<at::Tensor> leaves_;                                // by arena entry: the parameters that the user and optimizers hold
+  std::vector<at::Tensor> running_;                               // the same for the statistics
   std::vector<Node> nodes_;                                       // by layer
   std::vector<double> momenta_;                                   // by entry of the statistics
   std::vector<int> last_use_;                                     // by layer: the last layer that reads its output

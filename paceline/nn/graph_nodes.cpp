@@ -1,4 +1,4 @@
-// The nodes of a GraphModule: which op computes a layer, on which weights, and what it may write over.
+// The nodes of a GraphModule: which op computes a layer, with which weights, and what it may overwrite.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ void GraphModule::build_nodes() {
   nodes_.resize(begins_.back());
   last_use_.assign(nodes_.size(), 0);
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
-    nodes_[i].inputs = layers[i].inputs;  // of other ranks' layers too: what crosses a border is kept until then
+    nodes_[i].inputs = layers[i].inputs;  // also for other ranks' layers: a tensor that crosses a border is kept until it is read
     const bool may_drop = layers[i].kind == Kind::dropout || layers[i].kind == Kind::attention;
     nodes_[i].draws = may_drop && layers[i].probability > 0;
     const graph::Form form = split_.layers[i].form;
@@ -65,7 +65,7 @@ void GraphModule::build_nodes() {
       continue;
     }
     if (node.weights.values.empty()) node.first_entry = entry;
-    // Batch norms keep their weights in the arena's precision where that is a full one; everything else computes with the copy.
+    // Batch norms use their weights from the arena if that has full precision; everything else computes with the copy.
     const bool wide = arena_.parameters().scalar_type() == c10::kFloat || arena_.parameters().scalar_type() == c10::kDouble;
     const bool copy = compute_copy_.defined() && (!wide || layers[static_cast<std::size_t>(parameter.layer)].kind != Kind::batch_norm);
     node.weights.values.push_back(copy ? arena_.view(compute_copy_, entry) : arena_.parameter(entry));
@@ -79,7 +79,7 @@ void GraphModule::build_nodes() {
   for (std::size_t i = 1; i < nodes_.size(); ++i)
     for (int input : nodes_[i].inputs) last_use_[static_cast<std::size_t>(input)] = static_cast<int>(i);
 
-  // The gradient of an input is wanted where parameters lie before it.
+  // The gradient of an input is needed if there are parameters before it.
   std::vector<bool> depends(nodes_.size(), false);
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     nodes_[i].wants_input = false;
@@ -89,8 +89,8 @@ void GraphModule::build_nodes() {
   }
 }
 
-// The layer that is tied to an embedding's table uses it where it lies. Where another stage of a pipeline has the embedding, this one has a
-// copy, which comes with every pass, and a place for the layer's part of the gradient, which goes back (pipeline_pass.h).
+// A layer that is tied to an embedding's table uses the table in place. If another stage of a pipeline has the embedding, this stage has a
+// copy, which is sent with every pass, and memory for the layer's part of the gradient, which is sent back (pipeline_pass.h).
 void GraphModule::tie() {
   const int head = graph_.tied();
   if (head < 0 || !holds(unit_of(head))) return;
@@ -123,14 +123,14 @@ std::optional<TiedWeight> GraphModule::tied() const {
   return TiedWeight{node.weights.values[0], node.weights.gradients[0], trains ? std::optional(node.first_entry) : std::nullopt};
 }
 
-// On a GPU a batch norm takes the relu behind it, and the residual sum between them, into its own kernels. The node of the last of
+// On a GPU, a batch norm, the relu after it and the residual sum between them are computed in the same kernels. The node of the last of
 // these layers does the work of all.
 void GraphModule::fuse_norms() {
   const auto& layers = graph_.layers();
   std::vector<int> readers(layers.size(), 0);
   for (const graph::Layer& layer : layers)
     for (int input : layer.inputs) ++readers[static_cast<std::size_t>(input)];
-  const auto norm_at = [&](int index) {  // a norm that nobody else reads, not yet part of another node
+  const auto norm_at = [&](int index) {  // a norm that nothing else reads, not yet part of another node
     const auto i = static_cast<std::size_t>(index);
     return layers[i].kind == Kind::batch_norm && readers[i] == 1 && nodes_[i].op && can_fuse(layers[i], device_, compute_);
   };
@@ -158,7 +158,7 @@ void GraphModule::fuse_norms() {
       break;
     }
   }
-  for (std::size_t i = 1; i < nodes_.size(); ++i)  // those with nothing to take along
+  for (std::size_t i = 1; i < nodes_.size(); ++i)  // those with nothing to fuse
     if (norm_at(static_cast<int>(i))) fuse(static_cast<int>(i), i, {}, {layers[i].inputs[0]});
 }
 

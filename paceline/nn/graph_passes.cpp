@@ -9,7 +9,7 @@
 namespace paceline::nn {
 namespace {
 
-/// Gradients on their way into the arena. On a GPU they go in groups, to save launches; whoever waits for them is told after.
+/// Gradients on their way into the arena. On a GPU they are copied in groups, to save launches, and `ready` is called afterwards.
 class Deliveries {
  public:
   Deliveries(const Pass& pass, const GradientReady& ready, bool in_groups, bool tied) : pass_(pass), ready_(ready), in_groups_(in_groups) {
@@ -18,7 +18,7 @@ class Deliveries {
   }
 
   const Pass& pass() const { return pass_; }
-  /// Gradients of weights are not made but put there; null: they are made.
+  /// If not null, gradients of weights are not computed but put off there.
   void put_off_to(std::vector<PutOff>* place) { pass_.put_off = place; }
 
   void layer_done(std::size_t first_entry, std::size_t last_entry) {
@@ -48,7 +48,7 @@ class Deliveries {
   std::int64_t elements_ = 0;
 };
 
-/// Keeps running statistics as they are while layers are computed again.
+/// Leaves running statistics unchanged while layers are recomputed.
 class StatisticsStay {
  public:
   ~StatisticsStay() {
@@ -66,8 +66,8 @@ class StatisticsStay {
   std::vector<std::pair<at::Tensor, at::Tensor>> before_;
 };
 
-/// A layer's masks depend on its micro-batch and its place in the network alone: not on which layers a rank computes before it, and they
-/// come again when it is recomputed.
+/// A layer's masks depend only on its micro-batch and its position in the network, not on which layers a rank computes before it; and they
+/// are the same when it is recomputed.
 void begin_stream(const Pass& pass, std::size_t layer) {
   if (pass.masks && pass.training) pass.masks->seed(chance_of(pass.chance, layer));
 }
@@ -93,7 +93,7 @@ std::vector<Share> GraphModule::ask_shares(std::int64_t samples) const {
   return shares;
 }
 
-/// The backward pass of a layer that saw no sample.
+/// The backward pass of a layer that had no samples.
 void GraphModule::skip_back(const Node& node, const Pass& pass, Tensors& inputs) const {
   make_weight_gradients(pass, [places = node.weights.gradients](const Pass& then) {
     for (const at::Tensor& place : places)
@@ -103,7 +103,7 @@ void GraphModule::skip_back(const Node& node, const Pass& pass, Tensors& inputs)
   for (const int source : node.inputs) inputs.push_back(no_samples(graph_.layers()[static_cast<std::size_t>(source)], options));
 }
 
-/// The gradient that other readers have made of what a node reads, to which it adds its own.
+/// The gradient of a node's input so far, from the input's other readers; the node adds its own.
 at::Tensor GraphModule::take_others(const Node& node, Tensors& gradients) {
   if (node.sum >= 0) return std::exchange(gradients[static_cast<std::size_t>(node.sum)], {});
   return node.inputs.size() == 1 ? std::exchange(gradients[static_cast<std::size_t>(node.inputs[0])], {}) : at::Tensor();
@@ -183,12 +183,12 @@ Tensors GraphModule::back(Units range, Tensors output_gradients, const Pass& pas
       for (std::size_t k = 0; k < inputs.size(); ++k) {
         if (!inputs[k].defined()) continue;
         at::Tensor& sum = gradients[static_cast<std::size_t>(node.inputs[k])];
-        sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add hands the same tensor to both of its inputs
+        sum = sum.defined() ? sum + inputs[k] : inputs[k];  // never in place: add passes the same tensor to both of its inputs
       }
       deliveries.layer_done(node.first_entry, node.last_entry);
       if (static_cast<int>(i) == tied) deliveries.flush();  // the embedding adds to it
     }
-    if (pass.hooks) deliveries.flush();  // whoever listens may let the unit's memory go
+    if (pass.hooks) deliveries.flush();  // a hook may release the unit's memory
     call(&UnitHooks::after_backward, pass, unit);
   }
   deliveries.flush();

@@ -16,7 +16,7 @@ using graph::Kind;
 constexpr std::int64_t kChunk = 1 << 16;
 constexpr std::uint64_t kDrawsANormal = 4;  // 32-bit draws of RandomStream::normal
 
-/// Fills `out` chunk by chunk; every chunk seeks to its own place in the parameter's stream, so threads do not matter.
+/// Fills `out` chunk by chunk; every chunk seeks to its own position in the parameter's stream, so the number of threads does not matter.
 template <class Draw>
 void fill(at::Tensor& out, std::uint64_t seed, std::size_t index, std::uint64_t draws_a_value, Draw draw) {
   auto* values = out.data_ptr<float>();
@@ -47,7 +47,7 @@ void draw_weight(const graph::Layer& layer, const graph::Parameter& parameter, s
     case Init::normal:
       return normal(parameter.name.ends_with("c_proj.weight") && has_projection(layer.kind) ? layer.projection_std : layer.init_std);
     case Init::truncated_normal: {
-      // By inversion: uniform between Φ(−2) and Φ(2); two draws whatever comes out, so chunks stay independent.
+      // By inversion: uniform between Φ(−2) and Φ(2); always two draws, so chunks stay independent.
       const double low = 0.02275013194817921, scale = layer.init_std;
       fill(out, seed, index, 2, [low, scale](RandomStream& s) {
         const double u = low + (1 - 2 * low) * s.uniform_double();
@@ -87,7 +87,7 @@ void initialise(const graph::Graph& graph, std::span<const HeldParameter> held, 
                 tensor::Arena& statistics) {
   at::NoGradGuard no_grad;
   std::size_t trainable = 0, statistic = 0;
-  double fan_in = 1;  // of the weight just drawn, which its bias follows
+  double fan_in = 1;  // of the weight that was just drawn, for its bias
   for (const auto& [parameter, index, slice] : held) {
     const graph::Layer& layer = graph.layers().at(static_cast<std::size_t>(parameter.layer));
     if (!parameter.trainable) {

@@ -1,5 +1,5 @@
-// First values of parameters, drawn as PyTorch's reference of each network draws them (graph::Init), from streams of our own: the same
-// seed gives the same network with any LibTorch, any number of threads and any device.
+// Initial values of parameters, drawn as PyTorch's reference of each network draws them (graph::Init), but from Paceline's random streams:
+// the same seed gives the same network with any LibTorch version, number of threads and device.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct HeldParameter {
   std::vector<std::int64_t> shape() const;  // of what is held
 };
 
-/// Fills the trainable parameters and the statistics that are held, in their order. A tensor is drawn as the whole network would draw it,
-/// whoever holds which part of it.
+/// Fills the trainable parameters and the statistics that are held, in their order. A tensor has the values that it has in the whole
+/// network, whichever part of it this rank holds.
 void initialise(const graph::Graph& graph, std::span<const HeldParameter> held, std::uint64_t seed, tensor::Arena& parameters,
                 tensor::Arena& statistics);
 

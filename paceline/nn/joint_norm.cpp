@@ -21,8 +21,8 @@ at::Tensor as_channels(const at::Tensor& values, const at::Tensor& x) {
 
 }  // namespace
 
-// Each worker sums its own samples, and the sums are added up. Deviations are taken from the mean of all, in a second sum: the difference
-// of two large sums would lose digits.
+// Each worker sums over its own samples, and the sums are added. Deviations from the common mean are summed in a second round, because the
+// difference of two large sums would lose digits.
 JointNorm joint_norm(const at::Tensor& input, const NormTensors& norm, const SumOverWorkers& sum, const std::string& name) {
   const bool tracks = norm.running_mean.defined();
   const at::Tensor x = tracks ? input.to(norm.running_mean.scalar_type()) : input;
@@ -30,7 +30,7 @@ JointNorm joint_norm(const at::Tensor& input, const NormTensors& norm, const Sum
   const std::int64_t channels = x.size(1), values = x.numel() / channels;
   at::Tensor sums = at::cat({x.sum(over), at::full({1}, static_cast<double>(values), x.options())});
   sum(sums);
-  // Asked only where it can be so: on a GPU, to ask is to wait.
+  // Checked only if it is possible: on a GPU, reading the count means waiting.
   if (values <= 1) refuse_one_value(name, sums[channels].item<std::int64_t>());
   const at::Tensor count = sums[channels], mean = sums.narrow(0, 0, channels) / count;
   at::Tensor squares = (x - as_channels(mean, x)).square().sum(over);

@@ -11,10 +11,10 @@ namespace paceline::nn {
 /// Adds a tensor up over all workers, in place. All call it the same number of times, in the same order.
 using SumOverWorkers = std::function<void(at::Tensor&)>;
 
-/// What a norm has. Undefined where it has none.
+/// The tensors of a norm. Undefined if it has none.
 struct NormTensors {
   at::Tensor scale, shift;                    // [channels], of any type
-  at::Tensor running_mean, running_variance;  // [channels]; they move on
+  at::Tensor running_mean, running_variance;  // [channels]; updated
   double momentum = 0.1, epsilon = 1e-5;
 };
 
@@ -23,13 +23,13 @@ struct JointNorm {
   at::Tensor mean, inverse_deviation, count;  // of all workers' samples, for the backward pass
 };
 
-/// `input` [n, channels, …]; n may be 0 on some workers, and is not the same on all. `name` stands in the message where there is one value
-/// a channel on all workers together, which is a ConfigError.
+/// `input` [n, channels, …]; n may be 0 on some workers, and is not the same on all. `name` is for the ConfigError that is thrown if
+/// all workers together have only one value per channel.
 JointNorm joint_norm(const at::Tensor& input, const NormTensors& norm, const SumOverWorkers& sum, const std::string& name);
 
 struct JointNormGradients {
   at::Tensor input;
-  at::Tensor scale, shift;  // of this worker's samples alone: whoever averages gradients adds the others'
+  at::Tensor scale, shift;  // of this worker's samples only: averaging the gradients adds the others'
 };
 
 /// `joint`: what the forward pass of `input` returned.

@@ -27,7 +27,7 @@ at::Tensor sum_of(const at::Tensor& mean, const at::Tensor& targets, const std::
   return mean.detach().reshape({}).to(at::kDouble) * static_cast<double>(targets.numel());
 }
 
-/// Sums of losses and right answers of some rows: [2] double. Their gradient goes to `gradient`, where it is defined.
+/// Sums of losses and right answers of some rows: [2] double. Their gradient goes to `gradient` if that is defined.
 at::Tensor loss_of_chunk(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, at::Tensor gradient) {
   const auto classes = static_cast<double>(logits.size(1));
   const bool half = logits.scalar_type() == at::kBFloat16 || logits.scalar_type() == at::kHalf;
@@ -39,8 +39,8 @@ at::Tensor loss_of_chunk(const at::Tensor& logits, const at::Tensor& targets, do
   const at::Tensor right = log_probabilities.argmax(1, true).eq(labels).sum().to(at::kDouble);
   if (!gradient.defined()) return at::stack({loss, right});
 
-  // On a CPU not by exp(): LibTorch leaves that to MKL's vector functions where it has them, and those, called by several threads at once
-  // on a processor with AVX-512, do not always return the same last bit.
+  // Not with exp() on a CPU: LibTorch uses MKL's vector functions for it if it has them, and those, called by several threads at once on
+  // a processor with AVX-512, do not always return the same last bit.
   at::Tensor made = rows.is_cpu() ? at::softmax(rows, 1) : log_probabilities.exp_();
   made.scatter_add_(1, labels, at::full({1, 1}, smoothing - 1, made.options()).expand_as(labels));
   if (smoothing > 0) made.sub_(smoothing / classes);

@@ -1,5 +1,5 @@
-// Softmax with cross entropy, a block for each row. The row is read once and kept in shared memory, where it fits, and nothing else is
-// written than the gradient: with a vocabulary of 50,000 tokens the logits are most of a step's memory.
+// Softmax with cross entropy, one block per row. The row is read once and kept in shared memory if it fits, and only the gradient is
+// written: with a vocabulary of 50,000 tokens the logits are most of a step's memory.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -46,7 +46,7 @@ __device__ Softmax joined_in_warp(Softmax own) {
   return own;
 }
 
-/// Every thread gets it.
+/// Every thread gets the result.
 __device__ Softmax joined_in_block(const Softmax& own) {
   __shared__ Softmax of_warps[kLossWarps];
   const Softmax warp = joined_in_warp(own);

@@ -1,6 +1,7 @@
-// What training makes smaller. Softmax with cross entropy is the loss of the built-in networks; a user's is any differentiable function.
+// The loss that training minimises. Softmax with cross entropy is the loss of the built-in networks; a user's is any differentiable
+// function.
 //
-// Sums run over targets: a sample has one, or one for each position or value. So shares of a batch, however uneven, add up to the batch.
+// Sums are over targets: a sample has one, or one for each position or value. So the sums of shares, however uneven, add up to the batch's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,24 +16,24 @@ namespace paceline::nn {
 
 struct Scored {
   at::Tensor sums;      // [2] double, on the output's device: sum of losses, number of right answers
-  at::Tensor gradient;  // of scale × sum of losses, by the output; undefined where not wanted
+  at::Tensor gradient;  // of scale × sum of losses with respect to the output; undefined if not wanted
 };
 
 class Loss {
  public:
   virtual ~Loss() = default;
-  /// Of a training pass.
+  /// The result of a training pass.
   virtual Scored score(const at::Tensor& output, const at::Tensor& targets, double scale) const = 0;
   /// [2 + metrics().size()] double, on the output's device: sum of losses, number of right answers, and the sums of the other metrics.
   virtual at::Tensor evaluate(const at::Tensor& output, const at::Tensor& targets) const = 0;
-  /// Whether it counts right answers; they are 0 where it does not.
+  /// Whether it counts right answers; if not, they are 0.
   virtual bool counts_right() const { return true; }
   virtual std::vector<std::string> metrics() const { return {}; }
   /// What it sent to other ranks since it was made.
   virtual Traffic traffic() const { return {}; }
 };
 
-/// logits: [samples…, classes]; targets: as many integers. Label smoothing ε: the target is (1−ε) one-hot + ε/classes. Evaluates without.
+/// logits: [samples…, classes]; targets: as many integers. Label smoothing ε: the target is (1−ε) one-hot + ε/classes. Not in evaluations.
 class SoftmaxLoss final : public Loss {
  public:
   explicit SoftmaxLoss(double smoothing = 0) : smoothing_(smoothing) {}
@@ -43,14 +44,14 @@ class SoftmaxLoss final : public Loss {
   double smoothing_;
 };
 
-/// In chunks of rows, or in one kernel on a GPU: no fp32 copy of all logits is ever alive.
+/// In chunks of rows, or in one kernel on a GPU: there is never an fp32 copy of all logits.
 Scored softmax_loss(const at::Tensor& logits, const at::Tensor& targets, double smoothing, double scale, bool wants_gradient);
 
 /// A number for a batch: the mean over its targets, in a tensor of one element.
 using Mean = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& targets)>;
 
-/// A user's loss, differentiated by autograd, with metrics for the evaluation. One that is called "accuracy", a share of right answers, is
-/// also shown while training.
+/// A user's loss, differentiated by autograd, with metrics for the evaluation. A metric named "accuracy", the share of right answers, is
+/// also shown during training.
 class FunctionLoss final : public Loss {
  public:
   struct Metric {

@@ -11,7 +11,7 @@ struct LossRows {
 };
 
 /// For each row, its loss and whether its first largest logit is the target's, to sums[0 … rows) and sums[rows … 2 rows); the gradient of
-/// scale × loss where `gradient` is not null. A target that is no class makes a loss that is not a number.
+/// scale × loss if `gradient` is not null. A target that is not a class gives a loss of NaN.
 void launch_softmax_loss(const LossRows& shape, const void* logits, const std::int64_t* targets, double smoothing, double scale,
                          double* sums, void* gradient, void* stream);
 

@@ -13,7 +13,7 @@
 namespace paceline::nn {
 namespace {
 
-/// Has a generator of its own.
+/// Has its own generator.
 class HostMasks final : public Masks {
  public:
   std::uint64_t begin_step(std::int64_t step) override { return static_cast<std::uint64_t>(step); }

@@ -1,9 +1,9 @@
-// The masks of dropout: where a value is kept and where it is dropped. Every layer of every micro-batch seeds them anew, so a mask depends
-// on the run's seed, the worker, the step, the micro-batch and the layer alone: not on who computes the layer, what was computed before,
-// or how often. Ranks that share a layer draw the part of its mask that is theirs.
+// The masks of dropout: where a value is kept and where it is dropped. Every layer of every micro-batch reseeds them, so a mask depends
+// only on the run's seed, the worker, the step, the micro-batch and the layer; not on which rank computes the layer, what was computed
+// before, or how often. Ranks that share a layer draw their own part of its mask.
 //
-// On a GPU an element's chance is a hash of the seed, the step and its place. The step lies in device memory, so that a recorded pass
-// drops other values in every replay; and ranks that are threads do not meet in LibTorch's generator of the device.
+// On a GPU, an element's random number is a hash of the seed, the step and its index. The step is in device memory, so that a recorded pass
+// drops different values in every replay; and ranks that are threads do not contend for LibTorch's generator of the device.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -22,14 +22,14 @@ struct MaskPart {
 class Masks {
  public:
   virtual ~Masks() = default;
-  /// Returns the number by which seeds must differ from those of other steps: the step, or 0 where the masks look at it themselves.
+  /// Returns the number by which seeds must differ from those of other steps: the step, or 0 if the masks read it themselves.
   virtual std::uint64_t begin_step(std::int64_t step) = 0;
   virtual void seed(std::uint64_t seed) = 0;
   /// 1/keep with probability `keep`, otherwise 0, shaped like `values`: the part of a whole mask, or all of it.
   virtual at::Tensor draw(const at::Tensor& values, const MaskPart& part, double keep) = 0;
 };
 
-/// As Masks::draw, by LibTorch's generators: this one, or that of the device.
+/// As Masks::draw, but with LibTorch's generators: this one, or that of the device.
 at::Tensor draw_mask(const at::Tensor& values, const MaskPart& part, double keep, const at::Generator* generator = nullptr);
 
 std::unique_ptr<Masks> make_masks(const c10::Device& device);

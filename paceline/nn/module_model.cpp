@@ -21,7 +21,7 @@ bool any_in_place(const torch::nn::Module& module) {
   return (in_place(module.as<Kinds>()) || ...);
 }
 
-/// Whether a layer writes over its input, which another unit may need again.
+/// Whether a layer overwrites its input, which another unit may still need.
 bool works_in_place(const torch::nn::Module& module) {
   using namespace torch::nn;
   return any_in_place<ReLUImpl, ReLU6Impl, LeakyReLUImpl, RReLUImpl, ELUImpl, SELUImpl, CELUImpl, HardtanhImpl, ThresholdImpl, DropoutImpl,
@@ -52,13 +52,13 @@ bool listed(const tensor::Arena& arena, const std::string& name) {
   return std::ranges::find(all, name, &tensor::Listed::name) != all.end();
 }
 
-/// Keeps the buffers of units as they are while these are computed again: running statistics, and counters of batches.
+/// Leaves the buffers of units unchanged while they are recomputed: running statistics, and batch counters.
 class BuffersStay {
  public:
   BuffersStay() = default;
   ~BuffersStay() {
     const at::NoGradGuard no_grad;
-    // Past the count of changes: autograd has saved them, but does not need them after a pass in training.
+    // Without incrementing the version counter: autograd has saved these tensors, but does not need them after a pass in training mode.
     for (const auto& [buffer, value] : before_) buffer.variable_data().copy_(value);
   }
   BuffersStay(const BuffersStay&) = delete;
@@ -118,7 +118,7 @@ void ModuleModel::assign_entries() {
   for (const auto& [name, buffer] : statistics_of(*module_, arena_.parameters().scalar_type(), takes)) buffers_.push_back(buffer);
 }
 
-// A unit goes back by itself, and knows of the weights under its own name alone.
+// A unit's backward pass runs by itself, and only knows weights under the unit's own names.
 void ModuleModel::refuse_shared_weights() const {
   const auto unit_of = [&](const std::string& name) {
     return std::ranges::find_if(units_, [&](const Unit& unit) { return belongs_to(name, unit.name); });
@@ -134,7 +134,7 @@ void ModuleModel::refuse_shared_weights() const {
     }
 }
 
-/// What belongs to no unit, every rank has.
+/// Every rank holds what belongs to no unit.
 bool ModuleModel::holds(const std::string& name) const {
   if (held_.empty()) return true;
   const auto unit = std::ranges::find_if(units_, [&](const Unit& each) { return belongs_to(name, each.name); });
@@ -189,7 +189,7 @@ std::shared_ptr<Model> ModuleModel::another() const {
         "makes it");
   const std::shared_ptr<Model> made = make_();
   const at::NoGradGuard no_grad;
-  const std::vector<Untrained> here = untrained(), there = made->untrained();  // drawn anew there, and nobody would bring them
+  const std::vector<Untrained> here = untrained(), there = made->untrained();  // drawn anew there; nothing else would copy them
   ensure(here.size() == there.size(), "modules of one function have the same tensors");
   for (std::size_t i = 0; i < here.size(); ++i) at::Tensor(there[i].tensor).copy_(here[i].tensor);
   return made;
@@ -223,7 +223,7 @@ std::vector<at::Tensor> ModuleModel::weights_of(std::size_t unit) const {
   return weights;
 }
 
-// saved: the unit's input, then its output with the graph that leads to it. Units are cut apart, so that each goes back by itself.
+// saved: the unit's input, then its output with its autograd graph. Units are detached, so that each can go backward by itself.
 Tensors ModuleModel::run(Units range, Tensors inputs, const Pass& pass, Trace* trace) {
   if (pass.sum_over_workers && !norms_) norms_.emplace(*module_, pass.sum_over_workers);
   if (!pass.sum_over_workers) norms_.reset();
@@ -235,7 +235,7 @@ Tensors ModuleModel::run(Units range, Tensors inputs, const Pass& pass, Trace* t
   for (std::size_t unit = range.first; pass.again && unit < range.last; ++unit) stay.add(*module_, units_[unit]);
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
     if (pass.hooks && pass.hooks->before_forward) pass.hooks->before_forward(unit);
-    // Of the model's own input nobody asks for a gradient, unless it says so itself.
+    // The model's own input needs no gradient, unless it requires one itself.
     if (trace) value = value.detach().requires_grad_(value.is_floating_point() && (unit > 0 || value.requires_grad()));
     const at::Tensor input = value;
     value = forwards_[unit](input);
@@ -269,7 +269,7 @@ Tensors ModuleModel::back(Units range, Tensors gradients, const Pass& pass, Trac
     const std::size_t weights = leaves.size();
     if (wants_input) leaves.push_back(saved[0]);
     Tensors made;
-    if (!leaves.empty() && saved[1].requires_grad() && gradient.defined())  // undefined: nothing behind it depends on this unit
+    if (!leaves.empty() && saved[1].requires_grad() && gradient.defined())  // undefined: nothing after it depends on this unit
       made = torch::autograd::grad({saved[1]}, leaves, {gradient}, /*retain_graph=*/!wanted.weights, /*create_graph=*/false,
                                    /*allow_unused=*/true);
     made.resize(leaves.size());

@@ -1,15 +1,15 @@
 // A user's torch::nn::Module as a Model: passes go through autograd, one unit after the other.
 //
-// The module's parameters move into an arena (tensor::adopt), and its buffers of their type, the running statistics of its norms, into
-// another. Frozen parameters and other buffers stay where they are: nobody trains them, but they are part of what is saved and of what
-// workers begin with. A module is one unit; a torch::nn::Sequential is one unit for each of its children (one that works in place, like
-// ReLU(inplace), belongs to the child before it); of any other module the user may list blocks, in the order in which they are computed,
-// each a function from one tensor to one tensor that leaves its input as it is (model_of() asks its blocks() for them).
+// The module's parameters move into an arena (tensor::adopt), and its buffers of the same type, the running statistics of its norms, into
+// another. Frozen parameters and other buffers stay where they are: they are not trained, but they are saved, and workers start with the
+// same values. A module is one unit; a torch::nn::Sequential is one unit per child (a child that works in place, like ReLU(inplace),
+// belongs to the child before it). For any other module the user may list blocks, in the order of execution; each is a function from one
+// tensor to one tensor that does not modify its input (model_of() calls the module's blocks() for them).
 //
-// A pipeline's rank keeps the weights and buffers of its own units and gives up the memory of the others (keep()).
+// A rank of a pipeline keeps the weights and buffers of its own units and frees the memory of the others (keep()).
 //
-// Limits: weights compute in their own type (the optimizers of Updater take float32 alone), and random layers draw from LibTorch's
-// generator of the device, which workers that are threads of one process share.
+// Limits: weights are used in their own type (the optimizers of Updater only accept float32), and random layers draw from LibTorch's
+// generator of the device, which all workers share that are threads of one process.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -35,7 +35,7 @@ class ModuleModel : public Model {
 
   /// One unit: the whole module, computed by `forward`.
   ModuleModel(std::shared_ptr<torch::nn::Module> module, Forward forward, tensor::Allocate allocate = tensor::allocate_pages);
-  /// ConfigError where a parameter belongs to no block, to two of them, is shared by two, or comes in another order than its block.
+  /// ConfigError if a parameter belongs to no block, to two of them, is shared by two, or is not in the order of the blocks.
   ModuleModel(std::shared_ptr<torch::nn::Module> module, std::vector<Block> blocks, tensor::Allocate allocate = tensor::allocate_pages);
   explicit ModuleModel(const torch::nn::Sequential& children, tensor::Allocate allocate = tensor::allocate_pages);
 
@@ -48,11 +48,11 @@ class ModuleModel : public Model {
   void refresh() override {}
   void take_back() override;
 
-  /// From now on the model has these units alone, and only they can be computed: a pipeline's stage. The arenas are made anew.
+  /// Restricts the model to these units, the stage of a pipeline; the others can no longer be computed. The arenas are created anew.
   void keep(const std::vector<Units>& held);
 
   std::shared_ptr<Model> another() const override;
-  /// How another() makes one.
+  /// Sets how another() creates a model.
   void made_by(std::function<std::shared_ptr<Model>()> make) { make_ = std::move(make); }
   std::vector<Part> parts() const override;  ///< the units
   void walk(const at::Tensor& input, const Pass& pass, const Visit& visit) override;
@@ -64,9 +64,9 @@ class ModuleModel : public Model {
   double statistics_momentum(std::size_t entry) const override { return momenta_.at(entry); }
   const c10::Device& device() const override { return device_; }
   tensor::Precision precision() const override { return tensor::Precision::fp32; }
-  bool uses_chance() const override { return true; }  // nobody can know
+  bool uses_chance() const override { return true; }  // it cannot be known
   bool takes_masks() const override { return false; }
-  bool recordable() const override { return false; }  // autograd has threads and memory of its own
+  bool recordable() const override { return false; }  // autograd has its own threads and memory
   torch::nn::Module& module() { return *module_; }
 
  private:
@@ -89,14 +89,14 @@ class ModuleModel : public Model {
   std::function<std::shared_ptr<Model>()> make_;
 };
 
-/// Where a model is to be.
+/// Where a model is created.
 struct Placement {
   c10::Device device{c10::kCPU};
   tensor::Allocate allocate = tensor::allocate_pages;
 };
 using MakeModel = std::function<std::shared_ptr<Model>(const Placement&)>;
 
-/// A module that lists its blocks: pipelines are cut between them, ZeRO 3 and recomputation take them one by one.
+/// A module that lists its blocks: pipelines are cut between them; ZeRO 3 and recomputation handle them one by one.
 template <class Impl>
 concept ListsBlocks = requires(Impl& module) {
   { module.blocks() } -> std::convertible_to<std::vector<ModuleModel::Block>>;
@@ -115,12 +115,12 @@ template <class Impl>
 std::unique_ptr<ModuleModel> model_of(const torch::nn::ModuleHolder<Impl>& module, tensor::Allocate allocate = tensor::allocate_pages) {
   return model_of(module.ptr(), std::move(allocate));
 }
-/// A sequence, as one unit for each of its children.
+/// A sequence, with one unit per child.
 inline std::unique_ptr<ModuleModel> model_of(const torch::nn::Sequential& module, tensor::Allocate allocate = tensor::allocate_pages) {
   return std::make_unique<ModuleModel>(module, std::move(allocate));
 }
 
-/// Models from a function that makes a module: models_of([] { return Net(10); }).
+/// Models from a function that creates a module: models_of([] { return Net(10); }).
 template <class MakeModule>
 MakeModel models_of(MakeModule make) {
   return [make](const Placement& place) -> std::shared_ptr<Model> {

@@ -1,10 +1,11 @@
-// Every kernel lays its threads out alike. A thread owns eight neighbouring channels (16 bytes of bf16) and walks down the rows, so that a
-// channel's constants stay in registers; up to eight threads side by side make a whole line of memory. blockIdx.y counts such strips of
-// channels, blockIdx.x the blocks that share the rows of a strip: a block then has few channels to sum, however many the tensor has.
+// All kernels arrange their threads in the same way. A thread owns eight neighbouring channels (16 bytes of bf16) and walks down the rows,
+// so that a channel's constants stay in registers; up to eight threads side by side make a whole line of memory. blockIdx.y counts such
+// strips of channels, blockIdx.x the blocks that share the rows of a strip: a block then has few channels to sum, however many the tensor
+// has.
 //
-// Memory is what limits these kernels: each thread asks for several rows before it uses the first, as they lie in memory, and turns them
-// into floats only then. The second kernel of a pair walks up the rows, since the last ones that the first kernel read are still in the
-// cache, and it starts while the first forms its last sum.
+// Memory bandwidth limits these kernels: each thread loads several rows before it uses the first, unconverted, and converts them to floats
+// only then. The second kernel of a pair walks up the rows, since the last ones that the first kernel read are still in the cache, and it
+// starts while the first computes its last sum.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -19,27 +20,27 @@ namespace {
 
 constexpr int kWarp = 32;
 constexpr int kMostStrip = kMostLanes * kVector;      // channels
-constexpr int kReduceThreads = 512;                   // one block a multiprocessor, which leaves a thread 128 registers
-constexpr int kApplyThreads = 256, kApplyBlocks = 4;  // blocks a multiprocessor: 64 registers
+constexpr int kReduceThreads = 512;                   // one block per multiprocessor, which leaves a thread 128 registers
+constexpr int kApplyThreads = 256, kApplyBlocks = 4;  // blocks per multiprocessor: 64 registers
 constexpr int kMostApplyBlocks = 132 * kApplyBlocks;  // of an H100 or H200
 constexpr int kWarpsOfReduction = kReduceThreads / kWarp;
 
-/// In the first kernel of a pair: the second may start where there is room. It sees nothing of the first until it waits.
+/// In the first kernel of a pair: lets the second start if there is room. It must not use results of the first before it has waited.
 __device__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-/// In the second: returns when the first has ended and its results are visible. Every thread calls it before all else.
+/// In the second kernel: returns when the first has ended and its results are visible. Every thread calls it first.
 __device__ void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-/// Sums two values a channel over the threads of the block, then, in the block that comes last, over all blocks; calls
-/// finish(channel, first, second) there for every channel. All threads of all blocks must come here.
+/// Sums two values per channel over the threads of the block, then, in the last block to finish, over all blocks; calls
+/// finish(channel, first, second) there for every channel. All threads of all blocks must call it.
 template <class Finish>
 __device__ void reduce_over_all(Eight first, Eight second, const Walk& walk, int channels, const NormScratch& scratch,
                                 const Finish& finish) {
@@ -77,7 +78,7 @@ __device__ void reduce_over_all(Eight first, Eight second, const Walk& walk, int
   if (thread == 0) last = atomicAdd(scratch.counter, 1u) == gridDim.x * gridDim.y - 1;
   __syncthreads();
   if (!last) return;
-  // Four sums of a row of `partial` a thread; where threads are left, several share the rows. parts × 2 × channels fits: it is at most
+  // Each thread has four sums of a row of `partial`; if there are more threads, several share the rows. parts × 2 × channels fits: at most
   // four doubles a thread where parts > 1.
   const int columns = 2 * channels / 4, parts = max(1, kReduceThreads / columns), rows = static_cast<int>(gridDim.x);
   for (int t = thread; t < parts * columns; t += kReduceThreads) {
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
     fetch<Cache::pass>(inputs, x, walk, row);
     if constexpr (kResidual) fetch<Cache::pass>(residuals, residual, walk, row);
   };
-  fetch_both(walk.row);  // on its way together with the constants
+  fetch_both(walk.row);  // in flight together with the constants
   const Affine affine = affine_of(mean, inverse_deviation, weight, bias, walk.channel);
   for (std::int64_t row = walk.row; row < rows; fetch_both(row += kBatch * walk.step)) {
 #pragma unroll
@@ -175,9 +176,9 @@ __global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
   }
 }
 
-/// With n rows, g the gradient behind the relu and x̂ the normalised x, the gradient of x is scale · (g − Σg/n − x̂ · Σ(g·x̂)/n), which is
+/// With n rows, g the gradient after the relu and x̂ the normalised x, the gradient of x is scale · (g − Σg/n − x̂ · Σ(g·x̂)/n), which is
 /// g · scale + x · slope + offset: `terms` takes slope and offset. The rows give Σ g·(x − mean), which the inverse deviation makes Σ g·x̂.
-/// `kMasked`: y tells where the relu was open, and the gradient behind it is stored.
+/// `kMasked`: y tells where the relu was open, and the gradient after it is stored.
 template <class T, bool kRelu, bool kMasked>
 __global__ void __launch_bounds__(kReduceThreads)
     backward_reduce(NormBackward pass, std::int64_t rows, int channels, bool add, float* weight_gradient, float* bias_gradient,
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(kReduceThreads)
     fetch<Cache::keep>(inputs, pass.x, walk, row);
     if constexpr (kMasked) fetch<Cache::pass>(outputs, pass.y, walk, row);
   };
-  fetch_all(walk.row);  // on its way together with the constants
+  fetch_all(walk.row);  // in flight together with the constants
   const Eight centre = load(pass.mean + walk.channel);
   Affine affine{};
   if constexpr (kRelu && !kMasked) affine = affine_of(pass.mean, pass.inverse_deviation, pass.weight, pass.bias, walk.channel);
@@ -236,7 +237,7 @@ __global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
     fetch<Cache::keep>(gradients, gradient, walk, row);
     fetch<Cache::pass>(inputs, pass.x, walk, row);
   };
-  fetch_both(walk.row);  // on its way together with the constants
+  fetch_both(walk.row);  // in flight together with the constants
   const Affine affine = affine_of(pass.mean, pass.inverse_deviation, pass.weight, pass.bias, walk.channel);
   const Eight slope = load(terms + walk.channel), offset = load(terms + channels + walk.channel);
   for (std::int64_t row = walk.row; row < rows; fetch_both(row += kBatch * walk.step)) {
@@ -254,7 +255,7 @@ __global__ void __launch_bounds__(kApplyThreads, kApplyBlocks)
   }
 }
 
-/// Blocks for the rows × strips of channels: about `most`, or fewer where a thread would have less than two rows.
+/// Blocks for the rows × strips of channels: about `most`, or fewer if a thread would have less than two rows.
 dim3 grid_for(const NormShape& shape, int threads, int most) {
   const int lanes = lanes_for(shape.channels), strips = (shape.channels + lanes * kVector - 1) / (lanes * kVector);
   const std::int64_t rows_of_two = 2 * (threads / lanes);

@@ -3,8 +3,8 @@
 //
 //   y = [relu](w · (x − mean)/deviation + b [+ residual])
 //
-// LibTorch runs the same as five kernels or more, each a trip through memory, and its reductions for channels-last reach a fraction of
-// the memory's speed. Sums are formed in a fixed order (threads, blocks, then blocks in their order), so results repeat bit for bit.
+// LibTorch needs five kernels or more for the same, each a pass over memory, and its reductions for channels-last tensors reach a fraction
+// of the memory's speed. Sums are formed in a fixed order (threads, blocks, then blocks in their order), so results repeat bit for bit.
 // No CUDA header here: a stream is the void* behind cudaStream_t.
 #pragma once
 
@@ -20,7 +20,7 @@ struct NormShape {
 };
 
 constexpr int kMostNormChannels = 2048;
-constexpr int kMostNormBlocks = 128;  // of a reduction: nearly one a multiprocessor of an H100 or H200, and powers of two divide evenly
+constexpr int kMostNormBlocks = 128;  // of a reduction: nearly one per multiprocessor of an H100 or H200, and powers of two divide evenly
 
 /// Memory that a reduction needs: kMostNormBlocks × 2 × channels floats, and one counter that is zero before the first use.
 struct NormScratch {
@@ -28,7 +28,7 @@ struct NormScratch {
   unsigned* counter = nullptr;
 };
 
-/// Mean and inverse deviation of the batch, a channel each; moves the running statistics by `momentum`.
+/// Mean and inverse deviation of the batch, per channel; updates the running statistics with `momentum`.
 void launch_norm_statistics(const NormShape& shape, const void* x, float epsilon, float momentum, float* mean, float* inverse_deviation,
                             float* running_mean, float* running_variance, const NormScratch& scratch, void* stream);
 
@@ -43,8 +43,8 @@ struct NormBackward {
   bool relu = false;
 };
 
-/// Gradients of weight and bias (stored, or added), what the gradient of x needs of them in `terms` (2 × channels), and, where `masked` is
-/// given, the gradient behind the relu, which is that of the residual.
+/// Gradients of weight and bias (stored, or added), what the gradient of x needs of them in `terms` (2 × channels), and, if `masked` is
+/// given, the gradient after the relu, which is that of the residual.
 void launch_norm_backward_reduce(const NormShape& shape, const NormBackward& pass, bool add, float* weight_gradient, float* bias_gradient,
                                  float* terms, void* masked, const NormScratch& scratch, void* stream);
 

@@ -65,7 +65,7 @@ __host__ __device__ constexpr int lanes_for(int channels) {
 
 enum class Order { down, up };
 
-/// Where a thread stands: its first row, how many further the next one is, and where they lie in memory.
+/// The position of a thread: its first row, the distance to its next one, and where they are in memory.
 struct Walk {
   int lanes, channel;
   std::int64_t rows, row, step;
@@ -80,7 +80,7 @@ struct Walk {
     first_ = order == Order::down ? channel : (rows - 1) * channels + channel;
     stride_ = step * pitch_;
   }
-  /// Of the rows `start`, `start` + step, ...: whether there is an i-th, and its place.
+  /// For the rows `start`, `start` + step, …: whether there is an i-th, and its offset.
   __device__ bool has(std::int64_t start, int i) const { return start + i * step < rows; }
   __device__ std::int64_t at(std::int64_t start, int i) const { return first_ + start * pitch_ + i * stride_; }
 
@@ -88,9 +88,9 @@ struct Walk {
   std::int64_t first_, pitch_, stride_;
 };
 
-enum class Cache { keep, pass };  // pass: nobody reads it soon, so that it should not push out what is needed
+enum class Cache { keep, pass };  // pass: it is not read again soon, so it should not displace what is needed
 
-/// Asks for kRows rows from `row` on, zeros past the last.
+/// Loads kRows rows starting at `row`; zeros past the last.
 template <Cache kCache, class T, int kRows>
 __device__ void fetch(Packed<T> (&to)[kRows], const void* from, const Walk& walk, std::int64_t row) {
 #pragma unroll

@@ -1,9 +1,9 @@
-// One kind of layer in LibTorch: its forward pass and its backward pass, both written out.
+// One kind of layer in LibTorch, with an explicit forward and backward pass.
 //
-// The backward pass is explicit, and not left to autograd, for four reasons: a weight's gradient is written straight into its place in the
-// arena, with no zeroing before and no adding after; the moment at which a gradient is complete is known without hooks; a pass runs in
-// the thread that calls it, on CUDA too, so that workers that share a GPU do not queue for one engine thread; and strategies that act
-// between layers (pipelines, ZeRO-3) need no trick. tests/nn checks every kind against LibTorch's modules and finite differences.
+// The backward pass is explicit, and not left to autograd, for four reasons: a weight's gradient is written directly into the arena,
+// with no zeroing before and no addition after; the moment at which a gradient is complete is known without hooks; a pass runs in the
+// thread that calls it, on CUDA too, so that workers that share a GPU do not queue for one engine thread; and strategies that act
+// between layers (pipelines, ZeRO 3) need no hooks. tests/nn checks every kind against LibTorch's modules and finite differences.
 //
 // An Op has no state of its own beyond its settings: what backward needs is in `saved`, so several passes may be in flight.
 #pragma once
@@ -30,7 +30,7 @@ struct Weights {
 
 struct Pass;
 
-/// Makes the gradient of a weight that was put off.
+/// Computes the gradient of a weight that was put off.
 using PutOff = std::function<void(const Pass&)>;
 
 /// Called around a unit of the model, with its index.
@@ -38,40 +38,40 @@ struct UnitHooks {
   std::function<void(std::size_t)> before_forward, after_forward, before_backward, after_backward;
 };
 
-/// What a data-parallel worker has of a micro-batch.
+/// A data-parallel worker's share of a micro-batch.
 struct Share {
   std::int64_t samples = 0;
   std::uint64_t chance = 0;  // as Pass::chance of that worker
 };
 
-/// How a pass is made.
+/// The settings of a pass.
 struct Pass {
   bool training = true;
   bool accumulate = false;                      // add to the gradients instead of overwriting them
-  bool again = false;                           // was computed before: running statistics stay as they are
-  Masks* masks = nullptr;                       // for dropout; null: LibTorch's generator of the device draws them
+  bool again = false;                           // recomputation: running statistics stay unchanged
+  Masks* masks = nullptr;                       // of dropout; null: LibTorch's generator of the device draws them
   std::uint64_t chance = 0;                     // of this micro-batch: the seed of every layer's masks follows from it
-  std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are put in their places together; null: at once
-  bool table_begun = false;                     // the gradient of an embedding's table has the part of the layer that it is tied to
-  std::vector<PutOff>* put_off = nullptr;       // collects what makes gradients of weights, instead of making them; null: at once
+  std::vector<tensor::Piece>* later = nullptr;  // collects gradients that are copied to the arena together; null: each at once
+  bool table_begun = false;                     // the gradient of an embedding's table already has the part of the tied layer
+  std::vector<PutOff>* put_off = nullptr;       // collects the computations of weights' gradients for later; null: they are made at once
   const UnitHooks* hooks = nullptr;
   std::vector<Share> shares = {};                     // by worker, for layers in which they exchange samples; empty: not known
-  double weight = 0;                                  // of the loss of one target in the gradients: for losses that layers add to it
-  std::function<void(at::Tensor&)> sum_over_workers;  // batch norms see the batch of all workers through it; empty: only their own
+  double weight = 0;                                  // weight of one target's loss in the gradients, for losses that layers add
+  std::function<void(at::Tensor&)> sum_over_workers;  // for batch norms over all workers' samples; empty: only their own
 };
 
-/// The seed of a stream within another one: of a micro-batch in a step, of a layer in a micro-batch.
+/// The seed of a stream derived from another: of a micro-batch from a step, of a layer from a micro-batch.
 inline std::uint64_t chance_of(std::uint64_t seed, std::uint64_t index) { return RandomStream(seed, Purpose::dropout, index).next_u64(); }
 
 class Op {
  public:
   virtual ~Op() = default;
   virtual at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const = 0;
-  /// Writes the weights' gradients and returns those of the inputs; where `wants_input` is false the result may be empty.
+  /// Writes the weights' gradients and returns those of the inputs; if `wants_input` is false, the result may be empty.
   virtual Tensors backward(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved,
                            bool wants_input) const = 0;
-  /// The same with `onto` added to the gradients of the inputs, in the same pass through memory where the kind can. Of ops with one input,
-  /// or that add their inputs up.
+  /// The same with `onto` added to the gradients of the inputs, in the same pass over memory if the kind supports it. For ops with one
+  /// input, or that add their inputs.
   virtual Tensors backward_onto(const at::Tensor& gradient, const at::Tensor& onto, const Weights& weights, const Pass& pass,
                                 const Tensors& saved) const;
 };
@@ -79,7 +79,7 @@ class Op {
 /// One row per kind, in ops/registry.cpp.
 struct OpKind {
   graph::Kind kind;
-  /// `in_place`: the layer may write over its first input.
+  /// `in_place`: the layer may overwrite its first input.
   std::unique_ptr<Op> (*make)(const graph::Layer& layer, bool in_place);
   bool can_overwrite_input = false;
   bool output_may_be_overwritten = false;  // by the next layer: backward does not need it again, and no other tensor shares it
@@ -87,14 +87,14 @@ struct OpKind {
 
 const OpKind& op_kind(graph::Kind kind);
 
-/// Makes gradients of weights by make(pass), now or when they are asked for.
+/// Computes gradients of weights with make(pass), now or when they are needed.
 template <class Make>
 void make_weight_gradients(const Pass& pass, Make make) {
   if (pass.put_off) pass.put_off->push_back(std::move(make));
   else make(pass);
 }
 
-/// Puts a weight's gradient in its place.
+/// Stores a weight's gradient.
 inline void deliver(const at::Tensor& place, const at::Tensor& gradient, const Pass& pass) {
   if (pass.later) pass.later->push_back({place, gradient});
   else if (pass.accumulate) place.add_(gradient);

@@ -15,7 +15,7 @@ namespace {
 
 at::Generator generator_of(const Model& model) { return at::globalContext().defaultGenerator(model.device()); }
 
-/// While it lives, LibTorch's chance is what it was when `state` was taken; undefined: nothing is drawn from it.
+/// While it lives, LibTorch's generator is in the state that was saved in `state`; undefined: nothing is drawn from it.
 class ChanceAgain {
  public:
   ChanceAgain(const Model& model, const at::Tensor& state) {
@@ -54,13 +54,13 @@ Recompute parse_recompute(const std::string& text) {
 void RecomputingModel::keep(Units segment, const Tensors& inputs, const Pass& pass, Trace& trace) const {
   Trace::Kept& kept = trace.kept.at(segment.first);
   kept = {.inputs = inputs, .last = segment.last};
-  if (pass.masks || !pass.training || !uses_chance()) return;  // masks are seeded again
+  if (pass.masks || !pass.training || !uses_chance()) return;  // masks are reseeded
   at::Generator generator = generator_of(*this);
   const std::lock_guard lock(generator.mutex());
   kept.chance = generator.get_state();
 }
 
-/// Keeps what goes into each unit; where the range goes back at once, its last unit is kept as it is.
+/// Keeps the input of each unit; if the backward pass follows at once, everything of the last unit is kept.
 Tensors RecomputingModel::run_units(Units range, Tensors inputs, const Pass& pass, Trace& trace, bool goes_back_at_once) {
   for (std::size_t unit = range.first; unit < range.last; ++unit) {
     const Units one{unit, unit + 1};
@@ -94,7 +94,7 @@ Tensors RecomputingModel::run(Units range, Tensors inputs, const Pass& pass, Tra
   return inputs;
 }
 
-/// Computes the segment with that unit again, so that there is something for each of its units.
+/// Recomputes the segment with that unit, and keeps the input of each of its units.
 void RecomputingModel::open_segment(std::size_t unit, const Pass& pass, Trace& trace) {
   std::size_t first = unit;
   while (trace.kept[first].inputs.empty()) --first;
@@ -108,7 +108,7 @@ void RecomputingModel::open_segment(std::size_t unit, const Pass& pass, Trace& t
 Tensors RecomputingModel::back_unit(std::size_t unit, Tensors gradients, const Pass& pass, Trace& trace, const Wanted& wanted,
                                     const GradientReady& ready) {
   const Units one{unit, unit + 1};
-  Pass quiet = pass;  // the hooks of the second forward pass are those of this one
+  Pass quiet = pass;  // the backward pass's hooks enclose the second forward pass
   quiet.hooks = nullptr;
   call_hook(&UnitHooks::before_backward, pass, unit);
   Trace::Kept kept = std::exchange(trace.kept[unit], {});
@@ -136,7 +136,7 @@ Tensors RecomputingModel::back(Units range, Tensors gradients, const Pass& pass,
   return gradients;
 }
 
-// Whoever waits for the hooks hears of the same units in the same order as on a rank with samples: those that are computed again go forward
+// Hooks are called for the same units in the same order as on a rank with samples: units that are recomputed go forward
 // once more.
 void RecomputingModel::sit_out_back(Units range, const Pass& pass, const GradientReady& ready) {
   if (what_ == Recompute::units) return inner_->sit_out_back(range, pass, ready);

@@ -1,15 +1,15 @@
-// Activation recomputation: a forward pass that keeps less than its backward pass needs, and computes the rest again. The same bits as
-// without it: dropout draws the same masks again, and running statistics are updated once.
+// Activation recomputation: a forward pass keeps less than its backward pass needs, and the rest is recomputed. The result has the same
+// bits as without it: dropout draws the same masks again, and running statistics are updated once.
 //
-// What is kept of a range of units, and how often a unit goes forward:
+// What is kept for a range of units, and how often a unit goes forward:
 //
-//   units   what goes into each unit; a unit is computed again before it goes back. The model's last unit, which goes back at once, is
-//           kept as it is. Twice.
-//   all     what goes into each of about √n segments. A segment is computed again as `units` would, and its units once more before they go
-//           back. Up to three times: for ranges of many units, and pipelines with many micro-batches in flight.
+//   units   the input of each unit; a unit is recomputed before its backward pass. The model's last unit, whose backward pass follows at
+//           once, is kept completely. Twice.
+//   all     the input of each of about √n segments. A segment is recomputed as `units` would, and its units once more before their
+//           backward passes. Up to three times: for ranges of many units, and pipelines with many micro-batches in flight.
 //
-// Hooks around a unit's backward pass enclose its second forward pass, so that whoever gathers weights does so once; where a segment is
-// computed again, its units' forward hooks are called again.
+// Hooks around a unit's backward pass enclose its second forward pass, so that weights are gathered once for both; if a segment is
+// recomputed, its units' forward hooks are called again.
 #pragma once
 
 #include <memory>
@@ -71,7 +71,7 @@ class RecomputingModel : public Model {
   Recompute what_;
 };
 
-/// The model itself where nothing is to be computed again. ConfigError where it has one unit only, of which all has to be kept.
+/// The model itself if nothing is to be recomputed. ConfigError if it has only one unit, of which everything must be kept.
 std::shared_ptr<Model> recomputing(std::shared_ptr<Model> model, Recompute what);
 
 }  // namespace paceline::nn

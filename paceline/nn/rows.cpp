@@ -12,7 +12,7 @@ namespace paceline::nn {
 
 namespace {
 
-/// The same by LibTorch's operations.
+/// The same with LibTorch's operations.
 NormedRows plainly_normed(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& scale, const at::Tensor& shift,
                           double epsilon) {
   NormedRows made;

@@ -14,7 +14,7 @@ namespace {
 constexpr int kLanes = 32;
 constexpr int kStrip = kLanes * kVector;  // columns of a block that sums over rows
 constexpr int kRowsAtOnce = 8;            // of such a block
-constexpr int kInFlight = 4;              // rows that a thread asks for before it uses the first
+constexpr int kInFlight = 4;              // rows that a thread loads before it uses the first
 constexpr int kMultiprocessors = 132;     // of an H100 or H200
 
 template <class T>
@@ -35,7 +35,7 @@ template <class T>
 __device__ float gelu_slope(float x) {
   constexpr float kRoot = 0.7978845608028654f, kCubic = 0.044715f;
   const float power = -2.0f * kRoot * (x + kCubic * x * x * x);
-  // The fast exponential is good to 20 bits: enough for results of 8.
+  // The fast exponential is accurate to 20 bits, which suffices for results of 8 bits.
   const float gate = sizeof(T) == 2 ? __fdividef(1.0f, 1.0f + __expf(power)) : 1.0f / (1.0f + expf(power));
   return gate + x * gate * (1.0f - gate) * (2.0f * kRoot) * (1.0f + 3.0f * kCubic * x * x);
 }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kLanes* kRowsAtOnce)
   partial[static_cast<std::int64_t>(blockIdx.x) * columns + place] = total;
 }
 
-/// Adds up the rows of `partial`. Columns from `split` on belong to `second`.
+/// Adds the rows of `partial`. Columns starting at `split` belong to `second`.
 __global__ void column_finish(const float* partial, int rows, int columns, int split, float* place, float* second, bool add) {
   __shared__ float of_lines[kLanes][kLanes + 1];
   const int column = static_cast<int>(blockIdx.x) * kLanes + static_cast<int>(threadIdx.x);
@@ -118,8 +118,8 @@ __device__ float2 block_sums(float a, float b, int turn) {
   return sum;
 }
 
-/// A block for every gridDim.x-th row, eight columns for a thread. Sums are of distances from the row's first value, so that a large mean
-/// takes no digits from the variance.
+/// A block handles every gridDim.x-th row, a thread eight columns. Sums are of differences from the row's first value, so that a large
+/// mean does not cost the variance digits.
 template <class T>
 __global__ void __launch_bounds__(kMostFeatures / kVector) layer_norm(LayerNormForward pass, std::int64_t rows, int columns) {
   const int column = static_cast<int>(threadIdx.x) * kVector;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kMostFeatures / kVector) layer_norm(LayerNormF
     Eight value = unpack(next_x);
     const Eight other = unpack(next_residual);
     const float first = next_first;
-    ask(row + gridDim.x);  // on its way while the sums are formed
+    ask(row + gridDim.x);  // in flight while the sums are computed
     if (residual) {
 #pragma unroll
       for (int k = 0; k < kVector; ++k) value.v[k] += other.v[k];
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kMostFeatures / kVector)
     Eight gradient = unpack(next_gradient), x = unpack(next_x), onto{};
     if constexpr (kOnto) onto = unpack(next_onto);
     const float mean = next_mean, inverse = next_inverse;
-    ask(row + gridDim.x);  // on its way while the sums are formed
+    ask(row + gridDim.x);  // in flight while the sums are computed
     float sum = 0, products = 0;
 #pragma unroll
     for (int k = 0; k < kVector; ++k) {

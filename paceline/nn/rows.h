@@ -1,4 +1,4 @@
-// Passes over rows × features of a transformer: a kernel of our own each on a GPU (rows_cuda.h), and LibTorch's operations elsewhere.
+// Passes over rows × features of a transformer: Paceline's own kernels on a GPU (rows_cuda.h), LibTorch's operations elsewhere.
 #pragma once
 
 #include "paceline/nn/op.h"
@@ -10,14 +10,14 @@ void deliver_column_sums(const at::Tensor& place, const at::Tensor& values, cons
 
 inline constexpr std::int64_t kNoRow = -1;
 
-/// table[t] ← the sum of the rows of `gradient`, [tokens…, features], whose token is t; added to what is there where `add` says so. The
-/// rows of token kNoRow are nobody's.
+/// table[t] ← the sum of the rows of `gradient`, [tokens…, features], whose token is t; added to the table if `add` is set. The
+/// rows of token kNoRow are ignored.
 void deliver_table_sums(const at::Tensor& table, const at::Tensor& gradient, const at::Tensor& tokens, bool add, const Pass& pass);
 
 /// gradient · GELU'(x), whose column sums go to `place`. All are contiguous.
 at::Tensor gelu_gradient_with_sums(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& place, const Pass& pass);
 
-/// Of a layer norm. No shift: undefined.
+/// The weights of a layer norm. No shift: undefined.
 struct NormWeights {
   at::Tensor scale, shift;
   Tensors gradients;
@@ -30,10 +30,10 @@ struct NormedRows {
   at::Tensor y, sum, mean, inverse;  // the norm; what it is of; statistics of its rows
 };
 
-/// The layer norm of x, or of x + residual where that is defined. Both are contiguous.
+/// The layer norm of x, or of x + residual if that is defined. Both are contiguous.
 NormedRows normed_rows(const at::Tensor& x, const at::Tensor& residual, const NormWeights& weights, double epsilon);
 
-/// The gradient of the sum, plus `onto` where that is defined. `gradient` is contiguous.
+/// The gradient of the sum, plus `onto` if that is defined. `gradient` is contiguous.
 at::Tensor normed_rows_back(const at::Tensor& gradient, const NormedRows& made, const NormWeights& weights, const at::Tensor& onto,
                             const Pass& pass);
 

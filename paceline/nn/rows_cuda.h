@@ -17,12 +17,12 @@ struct RowsShape {
 constexpr int kMostFeatures = 4096;
 constexpr int kMostPartials = 1024;  // rows of partial sums that a launch leaves in its scratch
 
-/// What a sum over rows needs besides: kMostPartials × columns floats (× 2 for a layer norm), and where it goes.
+/// What a sum over rows also needs: kMostPartials × columns floats (× 2 for a layer norm), and where the result goes.
 struct ColumnSums {
   float* scratch = nullptr;
   float* place = nullptr;   // of a layer norm: of the scale
   float* second = nullptr;  // of the shift; null: none
-  bool add = false;         // to what is there
+  bool add = false;         // to the values that are there
 };
 
 /// place ← Σ over rows.
@@ -35,7 +35,7 @@ void launch_gelu_back(const RowsShape& shape, const void* gradient, const void* 
 void launch_table_sums(const RowsShape& shape, const void* values, const int* tokens, const std::int64_t* order, float* table,
                        void* stream);
 
-/// y ← norm(x), or of sum ← x + residual where there is one. shift null: none. mean and inverse deviation: a float each for every row.
+/// y ← norm(x), or of sum ← x + residual if there is one. shift null: none. mean and inverse deviation: one float per row.
 struct LayerNormForward {
   const void *x = nullptr, *residual = nullptr, *scale = nullptr, *shift = nullptr;
   void *sum = nullptr, *y = nullptr;
@@ -44,7 +44,7 @@ struct LayerNormForward {
 };
 void launch_layer_norm(const RowsShape& shape, const LayerNormForward& pass, void* stream);
 
-/// out ← the gradient of x, plus `onto` where it is given.
+/// out ← the gradient of x, plus `onto` if it is given.
 struct LayerNormBackward {
   const void *gradient = nullptr, *x = nullptr, *scale = nullptr, *onto = nullptr;
   const float *mean = nullptr, *inverse = nullptr;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kGrain = 1 << 14;  // scores
 
 void softmax_row(float* row, std::int64_t seen, std::int64_t keys, float scale) {
-  // Eight largest values side by side: std::max of floats is an order that the compiler may not change.
+  // Eight maxima side by side, because the compiler may not reorder std::max of floats.
   constexpr std::int64_t kLanes = 8;
   float lanes[kLanes];
   std::fill(lanes, lanes + kLanes, -std::numeric_limits<float>::infinity());
@@ -27,7 +27,7 @@ void softmax_row(float* row, std::int64_t seen, std::int64_t keys, float scale) 
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t k = 0; k < seen; ++k) {
     const float distance = scale * (row[k] - largest);
-    const float value = exponential(distance) + (distance - distance);  // not finite where the score is not: the clamp would hide it
+    const float value = exponential(distance) + (distance - distance);  // not finite if the score is not; the clamp would hide that
     row[k] = value;
     sum += value;
   }

@@ -27,7 +27,7 @@ Scored SplitSoftmaxLoss::score(const at::Tensor& output, const at::Tensor& targe
   const at::Tensor labels = targets.reshape({-1, 1}) - own.first, others = labels.lt(0).logical_or_(labels.ge(own.count));
   labels.masked_fill_(others, 0);
 
-  // Two tensors as large as the logits are alive at once, in fp32 (memory/activations.cpp): what can be is written in place.
+  // Two tensors as large as the logits are alive at once, in fp32 (memory/activations.cpp): everything else is computed in place.
   const at::Tensor largest = axis_.max(rows.amax(1, true).to(half ? at::kFloat : rows.scalar_type()));
   at::Tensor shifted = half ? rows.to(at::kFloat).sub_(largest) : rows - largest;
   at::Tensor exponentials = shifted.is_cpu() ? (shifted * std::numbers::log2e).exp2_() : shifted.exp();  // see softmax_loss()

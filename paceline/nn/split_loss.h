@@ -1,6 +1,6 @@
-// Softmax with cross entropy where every rank of the tensor axis has the logits of some classes only. Three small exchanges for each
-// target (the largest logit; the sum of exponentials, the target's logit and the sum of logits; the index of the answer) stand in for
-// gathering the logits. Losses and right answers are the same on all ranks; the gradient is that of the rank's own logits.
+// Softmax with cross entropy if every rank of the tensor axis only has the logits of some classes. Three small exchanges for each target
+// (the largest logit; the sum of exponentials, the target's logit and the sum of logits; the index of the answer) replace gathering the
+// logits. Losses and right answers are the same on all ranks; the gradient is that of the rank's own logits.
 #pragma once
 
 #include "paceline/nn/loss.h"
@@ -10,8 +10,8 @@ namespace paceline::nn {
 
 class SplitSoftmaxLoss final : public Loss {
  public:
-  /// `comm`: the tensor axis, whose ranks have classes in their order, parts of nearly the same size of all `classes`. It outlives the
-  /// loss, and so does the clock of its waits.
+  /// `comm`: the tensor axis, whose ranks have consecutive parts, of nearly the same size, of all `classes`. It must outlive the loss, and
+  /// so must the clock that measures waits.
   SplitSoftmaxLoss(comm::Communicator& comm, std::int64_t classes, double smoothing = 0, const Clock* clock = nullptr)
       : axis_(comm, clock), classes_(classes), smoothing_(smoothing) {}
 

@@ -21,8 +21,8 @@ using MaybeTensor = std::optional<at::Tensor>;
 using MaybeTensor = c10::optional<at::Tensor>;
 #endif
 
-/// Stands among the gradient hooks of a running mean, which has no gradient: the one place where a tensor carries something of ours
-/// through set_data() and torch::load().
+/// Placed among the gradient hooks of a running mean, which has no gradient: the one place where a tensor can carry our data through
+/// set_data() and torch::load().
 class Mark final : public torch::autograd::FunctionPreHook {
  public:
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override { return gradients; }
@@ -31,7 +31,7 @@ class Mark final : public torch::autograd::FunctionPreHook {
 };
 
 Mark* mark_of(const at::Tensor& running_mean) {
-  if (!torch::autograd::impl::get_autograd_meta(running_mean)) return nullptr;  // LibTorch 2 has hooks of no other
+  if (!torch::autograd::impl::get_autograd_meta(running_mean)) return nullptr;  // without it, LibTorch 2 has no hooks
   for (const auto& hook : torch::autograd::impl::hooks(running_mean))
     if (auto* mark = dynamic_cast<Mark*>(hook.get())) return mark;
   return nullptr;
@@ -71,7 +71,7 @@ class JointBatchNorm final : public torch::autograd::Function<JointBatchNorm> {
   }
 };
 
-/// Stands before LibTorch's torch::batch_norm.
+/// Called before LibTorch's torch::batch_norm.
 at::Tensor batch_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias, const MaybeTensor& running_mean,
                       const MaybeTensor& running_var, bool training, double momentum, double eps, bool cudnn_enabled) {
   const Mark* mark = training && running_mean.has_value() && running_mean->defined() ? mark_of(*running_mean) : nullptr;
@@ -82,15 +82,15 @@ at::Tensor batch_norm(const at::Tensor& input, const MaybeTensor& weight, const 
   auto call = c10::make_intrusive<NormCall>();
   call->norm = norm;
   call->tensors = {{}, {}, *running_mean, running_var.value(), momentum, eps};
-  // A Function takes no undefined tensor.
+  // A Function does not accept undefined tensors.
   const auto or_else = [&](const MaybeTensor& tensor, double value) {
     return tensor.has_value() && tensor->defined() ? *tensor : at::full_like(*running_mean, value);
   };
   return JointBatchNorm::apply(input, or_else(weight, 1), or_else(bias, 0), call);
 }
 
-/// Once in a process: what it decides by is on the tensors. It stays registered to the end: a destructor would run when LibTorch's tables
-/// may be gone already.
+/// Once per process, since its decision depends on the tensors. It is never unregistered: a destructor might run after LibTorch's tables
+/// are gone.
 void register_kernel() {
   const auto library = [](c10::DispatchKey key) {
     auto* made = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);

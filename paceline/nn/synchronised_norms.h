@@ -1,12 +1,12 @@
 // Batch norms of a user's module that see the samples of all workers, in training mode, forward and backward.
 //
-// The module stays as it is. LibTorch's BatchNorm1d, 2d and 3d call torch::batch_norm in a forward() that is not virtual, and a member
-// `torch::nn::BatchNorm2d norm` of the user's class cannot be exchanged from outside. So the running means of the norms are marked, and a
-// kernel that stands before LibTorch's torch::batch_norm computes the ones it finds marked, whoever calls it: a member, a child of a
-// Sequential, torch::nn::functional::batch_norm on the same statistics. Others go on to LibTorch. The kernel is registered when the first
-// norms of a process are marked.
+// The module is not changed. LibTorch's BatchNorm1d, 2d and 3d call torch::batch_norm in a forward() that is not virtual, and a member
+// `torch::nn::BatchNorm2d norm` of the user's class cannot be replaced from outside. So the running means of the norms are marked, and a
+// kernel that is called before LibTorch's torch::batch_norm handles the marked ones, whatever the caller: a member, a child of a
+// Sequential, torch::nn::functional::batch_norm on the same statistics. Others are passed on to LibTorch. The kernel is registered when
+// the first norms of a process are marked.
 //
-// All workers run the same norms in the same order. One that has no samples left passes an empty batch through the module.
+// All workers run the same norms in the same order. A worker without samples passes an empty batch through the module.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -25,8 +25,8 @@ class SynchronisedNorms {
     SumOverWorkers sum;
   };
 
-  /// Until it is destroyed. The later of two for one module counts. ConfigError names a norm that keeps no running statistics, which
-  /// cannot be marked.
+  /// Synchronises the norms until it is destroyed. The later of two for one module counts. ConfigError names a norm without running
+  /// statistics, which cannot be marked.
   SynchronisedNorms(torch::nn::Module& module, const SumOverWorkers& sum);
 
   std::size_t count() const { return norms_.size(); }
@@ -34,7 +34,7 @@ class SynchronisedNorms {
  private:
   void add(const torch::nn::Module& part, const std::string& name, const SumOverWorkers& sum);
 
-  std::vector<std::shared_ptr<const Norm>> norms_;  // marks know them weakly
+  std::vector<std::shared_ptr<const Norm>> norms_;  // marks hold weak references
 };
 
 }  // namespace paceline::nn

@@ -1,5 +1,5 @@
-// The gradient of an embedding's table. The first block of a token adds up all of its rows, several on their way at once, and the others
-// have nothing to do: no atomics, so that results repeat bit for bit.
+// The gradient of an embedding's table. The first block of a token adds all of its rows, with several loads in flight, and the others have
+// nothing to do: no atomics, so that results repeat bit for bit.
 #include <cuda_runtime.h>
 
 #include <string>

@@ -15,7 +15,7 @@ bool even(const Shares& shares) {
   return std::ranges::all_of(shares, [&](const Share& share) { return share.samples == shares.front().samples; });
 }
 
-// Collectives have parts of one size, so shares are filled up to the largest: [batch, …] is [ranks, largest, …] on its way.
+// Collectives have parts of equal size, so shares are padded to the largest: [batch, …] is sent as [ranks, largest, …].
 at::Tensor filled_up(const at::Tensor& batch, const Shares& shares) {
   auto shape = batch.sizes().vec();
   shape[0] = largest(shares);
@@ -70,7 +70,7 @@ at::Tensor TensorAxis::exchange(const at::Tensor& parts) const {
   return got;
 }
 
-// The ranks' parts of a buffer lie one behind the other, so the positions of a rank come first: [size, batch, T/size, d].
+// The ranks' parts of a buffer lie one after the other, so the positions of a rank come first: [size, batch, T/size, d].
 at::Tensor TensorAxis::gather_positions(const at::Tensor& part) const {
   const std::int64_t batch = part.size(0), positions = part.size(1), features = part.size(2);
   at::Tensor parts = at::empty({size(), batch, positions, features}, part.options());

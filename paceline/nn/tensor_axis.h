@@ -1,5 +1,5 @@
-// What layers that ranks share ask of one another: sums of partial results; sequences that are put together or dealt out by positions, and
-// batches by samples. Sums over the axis, and what is put together, are the same, bit by bit, on all ranks.
+// The communication of layers that ranks share: sums of partial results; sequences that are gathered or scattered by positions, and batches
+// by samples. Sums over the axis, and gathered tensors, are the same, bit for bit, on all ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,14 +16,14 @@ using Shares = std::vector<Share>;  // of a batch, by rank
 
 class TensorAxis {
  public:
-  /// Both outlive it. `clock` measures what traffic() says of waits; null: they are not measured. Those of a recorded pass
+  /// Both must outlive it. `clock` measures the waits in traffic(); null: they are not measured. The waits of a recorded pass
   /// are measured by the GPU, in the first replay.
   explicit TensorAxis(comm::Communicator& comm, const Clock* clock = nullptr) : comm_(comm), clock_(clock) {}
 
   int rank() const { return comm_.rank(); }
   int size() const { return comm_.size(); }
 
-  /// Over all ranks; in place where the elements lie side by side.
+  /// The sum over all ranks; in place if the tensor is contiguous.
   at::Tensor sum(const at::Tensor& values) const { return reduce(values, comm::ReduceOp::sum); }
   at::Tensor max(const at::Tensor& values) const { return reduce(values, comm::ReduceOp::max); }
   at::Tensor min(const at::Tensor& values) const { return reduce(values, comm::ReduceOp::min); }
@@ -42,7 +42,7 @@ class TensorAxis {
   /// This rank's [samples, …, d] of all ranks' [batch, …, d/size].
   at::Tensor to_samples(const at::Tensor& channels, const Shares& shares) const;
 
-  /// Part i of the elements goes to rank i; the ranks' parts for this one, in their order.
+  /// Sends part i of the elements to rank i; returns the ranks' parts for this one, in their order.
   at::Tensor exchange(const at::Tensor& parts) const;
 
   Traffic traffic() const;

@@ -25,7 +25,7 @@ class Conv final : public Op {
   }
 
  private:
-  /// One call makes both kinds, which saves a pass over the gradient where both are wanted.
+  /// One call computes both gradients, which saves a pass over the output's gradient if both are wanted.
   at::Tensor gradients_of(const at::Tensor& gradient, const Weights& weights, const Pass& pass, const Tensors& saved, bool of_input,
                           bool of_weights) const {
     c10::OptionalArrayRef<std::int64_t> bias_sizes;

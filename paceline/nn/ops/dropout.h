@@ -7,12 +7,12 @@
 
 namespace paceline::nn {
 
-/// Shaped like `values`; undefined where nothing is dropped. Of a part of a tensor: that part of the mask that is drawn for the whole, so
-/// that ranks together drop what one would.
+/// Shaped like `values`; undefined if nothing is dropped. For a part of a tensor: that part of the whole tensor's mask, so that
+/// ranks together drop what one rank would.
 at::Tensor dropout_mask(const at::Tensor& values, const MaskPart& part, double keep, const Pass& pass);
 
-/// `batch_of_workers`: the samples are those of Pass::shares, one worker's behind the other's, and each worker's mask is the one that it
-/// would draw itself for this layer of the network.
+/// `batch_of_workers`: the samples are those of Pass::shares, worker by worker, and each worker's mask is the one that it would
+/// draw itself for this layer of the network.
 std::unique_ptr<Op> make_dropout_part(const graph::Layer& whole, const MaskPart& part,
                                       std::optional<std::size_t> batch_of_workers = std::nullopt);
 

@@ -1,4 +1,4 @@
-// Token embedding, plus a learned vector a position where the layer has positions.
+// Token embedding, plus a learned vector for each position if the layer has positions.
 #include <ATen/ATen.h>
 
 #include "paceline/nn/ops/ops.h"
@@ -37,7 +37,7 @@ class Embedding final : public Op {
   std::int64_t positions_;
 };
 
-/// Some rows of the table. A token that is not among them counts as a row of zeros, and the sum over the axis brings its own.
+/// Some rows of the table. A token that is not among them gives a row of zeros, and the sum over the axis adds the right one.
 class EmbeddingPart final : public Op {
  public:
   EmbeddingPart(const graph::Layer& whole, const graph::Slice::Run& tokens, const TensorAxis& axis, bool sequence)

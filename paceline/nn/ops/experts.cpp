@@ -3,11 +3,11 @@
 //
 //   p = softmax(x Wgᵀ) over the experts;  chosen: the `top` largest of a position
 //   y = Σ g_j · E_j(x) over the chosen j, E_j(x) = gelu(x W1_jᵀ + b1_j) W2_jᵀ + b2_j
-//   g = p of the chosen one where top = 1; where top = 2 the two p divided by their sum
+//   g = p of the chosen expert if top = 1; if top = 2, the two p divided by their sum
 //
-// An expert has so many slots for each sequence (graph::expert_slots). Positions take them in their order, the first choice of one before
-// its second; a choice that finds no slot adds nothing. So what becomes of a position depends on those before it in its sequence alone:
-// neither on the other samples of the batch, nor on who computes them, nor on later positions.
+// An expert has graph::expert_slots() slots for each sequence. Positions take them in order, the first choice of a position before its
+// second; a choice that finds no slot adds nothing. So the output of a position depends only on the positions before it in its sequence,
+// not on the other samples of the batch, on the rank that computes them, or on later positions.
 //
 // The balance loss of a sequence is experts × Σ_e f_e P_e: f_e the share of positions whose first choice is e, P_e the mean of their p_e.
 // It counts for every position as a target does, times Layer::balance.
@@ -27,7 +27,7 @@
 namespace paceline::nn {
 namespace {
 
-/// Rows by index, of which the one behind the last is zeros.
+/// Rows by index; the index past the last row gives zeros.
 at::Tensor rows_or_zeros(const at::Tensor& rows, const at::Tensor& index) {
   return at::cat({rows, at::zeros({1, rows.size(1)}, rows.options())}).index_select(0, index);
 }
@@ -98,7 +98,7 @@ class Experts final : public Op {
  private:
   enum Weight : std::size_t { kGate, kWeight1, kBias1, kWeight2, kBias2 };
 
-  /// A gate's decisions and its gradient do not depend on few bits.
+  /// The gate computes in full precision: 16 bits would change its decisions and its gradient.
   static at::Tensor wide(const at::Tensor& values) { return values.scalar_type() == at::kDouble ? values : values.to(at::kFloat); }
 
   int workers() const { return workers_ ? workers_->size() : 1; }
@@ -109,8 +109,8 @@ class Experts final : public Op {
     return own;
   }
 
-  /// Of the choices [sequences, positions·top], the slot that each got; `none`, behind the last slot, where the expert had no more. And the
-  /// other way round: of each slot [experts·most·slots] the choice that got it, or the one behind the last.
+  /// For each choice [sequences, positions·top], its slot, or `none`, one past the last slot, if the expert was full. And the inverse: for
+  /// each slot [experts·most·slots], its choice, or one past the last choice.
   std::pair<at::Tensor, at::Tensor> take_slots(const at::Tensor& chosen, std::int64_t most) const {
     const std::int64_t sequences = chosen.size(0), choices = chosen.numel(), none = experts_ * most * slots_;
     const at::Tensor takes = at::one_hot(chosen, experts_);  // [sequences, positions·top, experts]

@@ -10,7 +10,7 @@
 namespace paceline::nn {
 namespace {
 
-/// place ← gᵀx, in mixed precision. Products of 16 bits with results of 32 spare the pass that would cast them.
+/// place ← gᵀx, in mixed precision. A product of 16-bit matrices with a 32-bit result saves a pass for conversion.
 void deliver_product(at::Tensor place, const at::Tensor& gradient, const at::Tensor& x, const Pass& pass) {
 #if PACELINE_WITH_WIDE_PRODUCTS
   if (place.is_cuda() && place.scalar_type() == at::kFloat && gradient.scalar_type() == at::kBFloat16) {
@@ -46,7 +46,7 @@ class Fc final : public Op {
   explicit Fc(const graph::Layer& layer) : bias_(layer.bias) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {
-    const at::Tensor rows = inputs[0].reshape({-1, inputs[0].size(-1)});  // a sequence is rows as well
+    const at::Tensor rows = inputs[0].reshape({-1, inputs[0].size(-1)});  // a sequence consists of rows too
     saved = {rows};
     at::Tensor out = linear_forward(rows, weights.values[0], bias_ ? weights.values[1] : at::Tensor());
     if (inputs[0].dim() == 2) return out;

@@ -77,7 +77,7 @@ class FusedNormOp final : public Op {
     return at::empty({kMostNormBlocks * 2 * shape.channels}, like.options());
   }
 
-  /// One counter a layer: every launch leaves it at zero, and the launches of a layer follow each other on one stream.
+  /// One counter per layer: every launch leaves it at zero, and the launches of a layer follow each other on one stream.
   unsigned* counter(const at::Tensor& x) const {
     if (!counter_.defined()) counter_ = at::zeros({1}, x.options().dtype(at::kInt));
     return reinterpret_cast<unsigned*>(counter_.data_ptr<int>());

@@ -1,4 +1,4 @@
-// Batch norm together with the relu and the residual sum behind it, as one op on a GPU (norm_cuda.h).
+// Batch norm together with the relu and the residual sum after it, as one op on a GPU (norm_cuda.h).
 #pragma once
 
 #include "paceline/nn/op.h"

@@ -24,7 +24,7 @@ class FcAndGelu final : public Op {
                    bool wants_input) const override {
     const at::Tensor &rows = saved[0], &hidden = saved[1];
     const at::Tensor gradient = given.reshape({-1, given.size(-1)}).contiguous();
-    // Where gradients of weights are put off, so is that of the bias: its sums are a pass of their own then.
+    // If gradients of weights are put off, so is that of the bias, whose sums then take a separate pass.
     const bool now = !pass.put_off;
     const at::Tensor by_hidden =
         now ? gelu_gradient_with_sums(gradient, hidden, weights.gradients[1], pass) : gelu_gradient(gradient, hidden);

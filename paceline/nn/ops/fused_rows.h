@@ -1,4 +1,4 @@
-// Layers of a transformer that share a pass through memory, which a GPU makes in one kernel (nn/rows.h).
+// Layers of a transformer that share a pass over memory, in one kernel on a GPU (nn/rows.h).
 #pragma once
 
 #include "paceline/nn/op.h"

@@ -1,4 +1,4 @@
-// GELU as a function, for layers that have it inside.
+// GELU as a function, for layers that contain it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Layers that move data and compute nothing of their own: add, concat, flatten.
+// Layers that only move or add data: add, concat, flatten.
 #include <ATen/ATen.h>
 
 #include "paceline/nn/ops/ops.h"

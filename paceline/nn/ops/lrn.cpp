@@ -22,7 +22,7 @@ class Lrn final : public Op {
   Tensors backward(const at::Tensor& gradient, const Weights&, const Pass&, const Tensors& saved, bool) const override {
     const at::Tensor &x = saved[0], &bracket = saved[1];
     const at::Tensor inner = gradient * x * bracket.pow(-beta_ - 1);
-    // The window of the backward pass looks the other way.
+    // The window of the backward pass is mirrored.
     return {gradient * bracket.pow(-beta_) - x * mean_over_window(inner, (size_ - 1) / 2, size_ / 2).mul_(2 * alpha_ * beta_)};
   }
 

@@ -10,7 +10,7 @@ namespace paceline::nn {
 namespace {
 
 // LibTorch picks the implementation (its own, cuDNN's) in the forward pass and must be told again in the backward pass, so its number is
-// saved along.
+// saved too.
 class BatchNorm final : public Op {
  public:
   explicit BatchNorm(const graph::Layer& layer)
@@ -52,13 +52,13 @@ class BatchNorm final : public Op {
     return made.input;
   }
 
-  /// One where the layer has none: cuDNN wants a tensor there.
+  /// Ones if the layer has no weight, because cuDNN needs a tensor.
   at::Tensor scale(const Weights& weights) const {
     const at::Tensor value = exact(weights.values[0], weights);
     return scaled_ ? value : at::ones_like(value);
   }
   static at::Tensor shift(const Weights& weights) { return exact(weights.values.back(), weights); }
-  /// In the type of the statistics, which LibTorch wants, where the arena stores 16 bits; else as it is.
+  /// Converted to the type of the statistics, as LibTorch requires, if the arena stores 16 bits; otherwise unchanged.
   static at::Tensor exact(const at::Tensor& value, const Weights& weights) { return value.to(weights.statistics[0].scalar_type()); }
 
   std::string name_;
@@ -68,7 +68,7 @@ class BatchNorm final : public Op {
 
 class LayerNorm final : public Op {
  public:
-  /// `of_sum`: of its two inputs' sum, which it saves first.
+  /// `of_sum`: the norm of its two inputs' sum, which it saves first.
   explicit LayerNorm(const graph::Layer& layer, bool of_sum = false) : epsilon_(layer.epsilon), of_sum_(of_sum) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass&, Tensors& saved) const override {

@@ -28,12 +28,12 @@ MadeOp make_embedding(const graph::Layer& layer, bool in_place);
 MadeOp make_attention(const graph::Layer& layer, bool in_place);
 MadeOp make_experts(const graph::Layer& layer, bool in_place);
 
-/// Attention of some of the heads, whose c_proj makes partial sums without a bias.
+/// Attention with some of the heads; its c_proj computes partial sums without a bias.
 MadeOp make_attention_part(const graph::Layer& whole, const graph::Slice::Run& heads, bool out_bias);
-/// Looks up some of the tokens; those of the others come in the sum over the axis. `sequence`: makes this rank's positions.
+/// Looks up some of the tokens; the sum over the axis adds the others. `sequence`: returns this rank's positions.
 MadeOp make_embedding_part(const graph::Layer& whole, const graph::Slice::Run& tokens, const TensorAxis& axis, bool sequence);
 
-/// Throws ConfigError where a batch norm in training has one value a channel: that has no variance.
+/// Throws ConfigError if a batch norm in training mode has one value per channel, which has no variance.
 void refuse_one_value(const std::string& norm, std::int64_t values);
 
 }  // namespace paceline::nn

@@ -56,7 +56,7 @@ class AvgPool final : public Op {
   Window window_;
 };
 
-/// Adaptive mean: to one value a channel, or to a given size as in torchvision's AlexNet and VGG.
+/// Adaptive mean: to one value per channel, or to a given size as in torchvision's AlexNet and VGG.
 class GlobalPool final : public Op {
  public:
   explicit GlobalPool(const graph::Layer& layer) : height_(layer.output.at(1)), width_(layer.output.at(2)) {}

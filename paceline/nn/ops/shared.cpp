@@ -13,18 +13,18 @@ using graph::Form;
 using graph::Kind;
 using graph::Layout;
 
-/// Around a layer of this rank's own channels or heads. In column form its input is whole, and the ranks' gradients of it are added up; in
-/// row form its outputs are partial sums, which are added up, and the bias comes once: the first rank's product adds it, or it comes after
-/// the sum. Where the ranks share positions or samples in between, these are gathered on the way in and dealt out on the way out.
+/// Wraps a layer of this rank's own channels or heads. In column form, its input is whole, and the ranks' gradients of it are summed. In
+/// row form, its outputs are partial sums, which are added, and the bias is added once: in the first rank's product, or after the sum. If
+/// the ranks share positions or samples between layers, these are gathered on the way in and scattered on the way out.
 class Shared final : public Op {
  public:
   struct Way {
     bool enters = false;             // column form
     bool leaves = false;             // row form
-    bool bias = false;               // row form: the last weight, which comes after the sum
+    bool bias = false;               // row form: the last weight, which is added after the sum
     bool bias_within = false;        // row form: the last weight, which the layer adds
-    bool alone = false;              // of samples, without a partner: channels and samples change places at its other side
-    Layout between = Layout::whole;  // positions or samples: of which ranks have parts otherwise
+    bool alone = false;              // split by samples, without a partner: an all-to-all between channels and samples on its other side
+    Layout between = Layout::whole;  // positions or samples, if ranks share those between layers
   };
   Shared(std::unique_ptr<Op> local, const TensorAxis& axis, const Way& way) : local_(std::move(local)), axis_(axis), way_(way) {}
 
@@ -38,7 +38,7 @@ class Shared final : public Op {
   Tensors backward(const at::Tensor& given, const Weights& weights, const Pass& pass, const Tensors& saved,
                    bool wants_input) const override {
     const at::Tensor gradient = gradient_in(given, pass);
-    if (way_.bias)  // of samples, each worker makes its own ones' gradient, as of all that is data-parallel
+    if (way_.bias)  // by samples: each worker computes the gradient of its own, as for all data-parallel weights
       make_weight_gradients(pass, [summed = samples() ? given : gradient, place = weights.gradients.back()](const Pass& then) {
         deliver(place, summed.sum(all_but_channels(summed)), then);
       });
@@ -108,7 +108,7 @@ class Shared final : public Op {
   mutable at::Tensor no_bias_;  // zeros, on ranks that do not add it
 };
 
-/// Around a layer with whole weights that sees this rank's positions: the gradients of its weights are those of all positions together.
+/// Wraps a layer with whole weights that sees this rank's positions: its weights' gradients are summed over all positions.
 class SummedGradients final : public Op {
  public:
   SummedGradients(std::unique_ptr<Op> local, const TensorAxis& axis) : local_(std::move(local)), axis_(axis) {}
@@ -158,7 +158,7 @@ class WholeSequences final : public Op {
   const TensorAxis& axis_;
 };
 
-/// The part of a dropout's mask that belongs to what a rank has of the activations.
+/// The part of a dropout's mask for a rank's part of the activations.
 MaskPart mask_part(const graph::Layer& whole, const graph::LayerSplit& how, const TensorAxis& axis) {
   const bool positions = how.output == Layout::positions;
   const std::size_t dim = positions || whole.output.size() == 3 ? 0 : whole.output.size() - 1;  // without the batch
@@ -178,7 +178,7 @@ std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::Tenso
   if (whole.kind == Kind::dropout && (how.output == Layout::channels || how.output == Layout::positions))
     return make_dropout_part(whole, mask_part(whole, how, axis), split.hybrid ? std::optional(layer) : std::nullopt);
   const bool leaves = how.form == Form::row || how.form == Form::both, enters = how.form == Form::column || how.form == Form::both;
-  // Of samples each worker makes the bias's gradient from its own ones, which the layer does not see by themselves.
+  // By samples: each worker computes the bias's gradient from its own samples, which the layer does not see separately.
   const bool within = leaves && whole.bias && !split.hybrid && (how.form == Form::both || whole.kind == Kind::fc);
   const Shared::Way way{.enters = enters,
                         .leaves = leaves,

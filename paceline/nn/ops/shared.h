@@ -7,14 +7,14 @@
 
 namespace paceline::nn {
 
-/// `axis` outlives the op.
+/// `axis` must outlive the op.
 std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::TensorSplit& split, std::size_t layer, const TensorAxis& axis,
                                    bool in_place);
 
-/// A product in column form with its bias, and GELU; between them nothing is exchanged. `axis` outlives the op.
+/// A product in column form with its bias, and GELU; nothing is exchanged between them. `axis` must outlive the op.
 std::unique_ptr<Op> make_shared_fc_and_gelu(const TensorAxis& axis);
 
-/// `op`, which needs whole sequences, between layers of which each rank has its positions: all ranks compute the same. `axis` outlives it.
+/// Wraps `op`, which needs whole sequences, between layers that are split by positions: all ranks compute the same. `axis` must outlive it.
 std::unique_ptr<Op> with_whole_sequences(std::unique_ptr<Op> op, const TensorAxis& axis);
 
 }  // namespace paceline::nn
