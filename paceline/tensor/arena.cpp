@@ -25,9 +25,9 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
   return count;
 }
 
-/// Whether a parameter, or its gradient, lies at its place in the arena.
+/// Whether a parameter, or its gradient, is at its place in the arena.
 bool in_place(const Arena& arena, std::size_t index, const at::Tensor& flat, const at::Tensor& tensor) {
-  if (!tensor.defined() || tensor.layout() != at::kStrided) return false;  // sparse: of an embedding
+  if (!tensor.defined() || tensor.layout() != at::kStrided) return false;  // a sparse gradient of an embedding
   const std::size_t offset = static_cast<std::size_t>(arena.entries()[index].offset) * flat.element_size();
   return tensor.data_ptr() == static_cast<const char*>(flat.data_ptr()) + offset;
 }
@@ -35,7 +35,7 @@ bool in_place(const Arena& arena, std::size_t index, const at::Tensor& flat, con
 }  // namespace
 
 struct Adopted {
-  /// Before autograd adds a gradient. Of a parameter that was moved it then tells nobody.
+  /// Called before autograd adds a gradient, since it does not report the gradient of a parameter that was moved.
   void gradient_comes(std::size_t index) const {
     const at::Tensor &parameter = parameters[index], &flat = arena.parameters();
     if (!superseded && (parameter.dtype() != flat.dtype() || parameter.device() != flat.device())) take_back(arena, parameters);
@@ -47,7 +47,7 @@ struct Adopted {
           "the module was adopted again, and its gradients no longer reach who waited for them; adopt it before it is wrapped");
     if (superseded) return;
     if (!in_place(arena, index, arena.parameters(), parameters[index])) take_back(arena, parameters);
-    // All of them: zero_grad() drops all at once, and one that this pass does not use would keep what it had before.
+    // All of them: zero_grad() drops all at once, and a gradient that this pass does not touch would keep its old values.
     if (!in_place(arena, index, arena.gradients(), parameters[index].grad())) restore_gradients(arena, parameters);
     if (added) added(index);
   }
@@ -55,14 +55,14 @@ struct Adopted {
   Arena arena;
   std::vector<at::Tensor> parameters;  // by entry
   GradientAdded added;
-  // The node that adds gradients to a parameter lives only as long as somebody holds it.
+  // The node that adds gradients to a parameter lives only as long as something references it.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
   bool superseded = false, successor_listens = false;  // another arena has the module now
 };
 
 namespace {
 
-/// Runs after autograd has added a parameter's gradient. It holds what it knows weakly: that dies with the arena.
+/// Runs after autograd has added a parameter's gradient. It holds a weak reference to what dies with the arena.
 class AfterGradient final : public torch::autograd::FunctionPostHook {
  public:
   AfterGradient(std::weak_ptr<Adopted> adopted, std::size_t index) : adopted_(std::move(adopted)), index_(index) {}
@@ -91,7 +91,7 @@ at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& option
   }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw ConfigError(fmt::format("no memory for {} MB of parameters; choose a smaller model", bytes >> 20));
-  madvise(memory, bytes, MADV_HUGEPAGE);  // advice: an update streams through all of it, and few page-table entries then suffice
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: an update streams through all of it, which then needs few page-table entries
   return at::from_blob(
       memory, {elements}, [bytes](void* pages) { munmap(pages, bytes); }, options);
 }
@@ -241,9 +241,9 @@ Arena adopt(torch::nn::Module& module, Allocate allocate, GradientAdded added, c
   std::vector<Spec> specs;
   std::vector<at::Tensor> tensors;
   for (const auto& item : module.named_parameters()) {
-    if (!item.value().requires_grad()) continue;  // frozen: nobody trains it
+    if (!item.value().requires_grad()) continue;  // frozen: not trained
     if (takes && !takes(item.key())) continue;
-    if (std::ranges::any_of(tensors, [&](const at::Tensor& seen) { return seen.is_same(item.value()); })) continue;  // shared: one place
+    if (std::ranges::any_of(tensors, [&](const at::Tensor& seen) { return seen.is_same(item.value()); })) continue;  // shared: one entry
     specs.push_back({item.key(), item.value().sizes().vec(), item.value().dim() >= 2});
     tensors.push_back(item.value());
     if (tensors.front().options().dtype() != item.value().dtype() || tensors.front().device() != item.value().device())

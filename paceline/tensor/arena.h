@@ -1,17 +1,17 @@
-// The arena: all parameters of a model in one flat buffer, all gradients in another, every module's tensor a view into them.
+// The arena: all parameters of a model in one flat buffer, all gradients in another; the module's tensors are views into them.
 //
-// Allreduce buckets, ZeRO shards, parameter-server pulls, checkpoints and fused optimizers are then all "an operation on a range", with no
-// gathering copy. Whoever builds an arena may say where its memory comes from: a communication engine hands out memory that other ranks
-// can read.
+// Allreduce buckets, ZeRO shards, parameter-server pulls, checkpoints and fused optimizers are then all "an operation on a range", without
+// copies to gather tensors. The creator of an arena may say where its memory comes from: a communication engine provides memory that other
+// ranks can read.
 //
 // Invariants: entries lie in ascending order, each begins at a multiple of kAlignment elements, and the padding between them is zero in
-// the parameters and in the gradients, so that a sum or an update over a whole range is right without looking at the entries.
+// the parameters and in the gradients, so that a sum or an update over a whole range is correct without knowing the entries.
 //
 // Every entry belongs to a unit of its model, and every role that values of the arena play (parameter, gradient, master copy, moment of an
-// optimizer) has a dtype and owners: a range belongs to one rank, or to all. Parameters and gradients have addresses here, whole; what a
-// rank does not hold of them, or not now, it releases, and no memory lies behind it (backing.h). Whoever keeps masters or moments allocates
-// them by allocate(), for what its rank holds. Private entries, of which every rank of the data axis has others, belong to all: each rank
-// holds its own.
+// optimizer) has a dtype and owners: a range belongs to one rank, or to all. All parameters and gradients have addresses here, but a
+// rank releases what it does not hold at the moment, and no memory is behind those addresses (backing.h). Masters and moments are allocated
+// by allocate(), for what the rank holds. Private entries, which differ on every rank of the data axis, belong to all: each rank holds its
+// own.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,7 +50,7 @@ struct Entry {
   std::size_t unit = 0;             // of the model
   std::optional<Slice> slice = {};  // of a tensor that ranks share, `shape` being what is held here; nothing: the whole
 
-  /// A tensor is cut into rows, along its first dimension, wherever it is cut: those lie one behind the other in every layout.
+  /// If a tensor is cut, it is cut into rows, along its first dimension, since those are contiguous in every layout.
   std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   std::int64_t row() const { return rows() > 0 ? count / rows() : 0; }  // elements
 
@@ -70,13 +70,13 @@ struct Listed {
 /// Zeroed memory for `elements` values.
 using Allocate = std::function<at::Tensor(std::int64_t elements, const at::TensorOptions& options)>;
 
-/// Pages of this process, large ones where the system has them; on a GPU, pages that may go.
+/// Pages of this process, large ones if the system has them; on a GPU, pages that can be released.
 at::Tensor allocate_pages(std::int64_t elements, const at::TensorOptions& options);
 
 /// Called when a backward pass has added to the gradient of an entry.
 using GradientAdded = std::function<void(std::size_t index)>;
 
-struct Adopted;  // what keeps a user's module here, as long as there is an arena
+struct Adopted;  // keeps a user's module in the arena
 
 class Arena {
  public:
@@ -85,7 +85,7 @@ class Arena {
   struct Options {
     at::TensorOptions tensor;    // device and dtype
     bool channels_last = false;  // 4-D entries are laid out {out, h, w, in}
-    bool gradients = true;       // statistics need none
+    bool gradients = true;       // false for statistics
     Allocate allocate = allocate_pages;
   };
 
@@ -93,25 +93,26 @@ class Arena {
 
   const std::vector<Entry>& entries() const { return entries_; }
   std::int64_t length() const { return length_; }  // elements, padding included
-  std::int64_t count() const;                      // elements, padding left out
+  std::int64_t count() const;                      // elements, without padding
 
   const at::Tensor& parameters() const { return parameters_; }  // [length]
   const at::Tensor& gradients() const { return gradients_; }    // [length]
   /// Views of one entry, in its shape.
   at::Tensor parameter(std::size_t index) const { return view(parameters_, index); }
   at::Tensor gradient(std::size_t index) const { return view(gradients_, index); }
-  /// gradient(index) for a parameter's .grad: the same memory, but no view to autograd, which LibTorch's optimizers refuse to zero.
+  /// gradient(index) for a parameter's .grad: the same memory, but not a view for autograd, because LibTorch's optimizers cannot zero
+  /// views.
   at::Tensor gradient_leaf(std::size_t index) const;
   /// The same view into another flat buffer of this length: optimizer state, a copy in another precision.
   at::Tensor view(const at::Tensor& flat, std::size_t index) const;
 
-  /// [rows, …], as view() shows it, of some of an entry's rows that lie in `flat` alone.
+  /// The view() of some of an entry's rows, [rows, …], which are all that `flat` holds.
   at::Tensor view_rows(const at::Tensor& flat, std::size_t index) const;
 
-  /// The dimensions of an entry in the order in which they lie in memory, the last one side by side.
+  /// The dimensions of an entry in memory order; the last one is contiguous.
   std::vector<std::int64_t> memory_order(std::size_t index) const;
 
-  /// All tensors of the model in their order: the entries, and where somebody said so, those of other ranks between them.
+  /// All tensors of the model in their order: the entries, and those of other ranks between them if they were set.
   std::vector<Listed> listing() const;
   void set_listing(std::vector<Listed> listing) { listing_ = std::move(listing); }
 
@@ -121,32 +122,32 @@ class Arena {
   c10::ScalarType dtype(Role role) const { return roles_[static_cast<std::size_t>(role)].dtype; }
   void set_dtype(Role role, c10::ScalarType dtype) { roles_[static_cast<std::size_t>(role)].dtype = dtype; }
   const Owners& owners(Role role) const { return roles_[static_cast<std::size_t>(role)].owners; }
-  /// Of all elements. Memory that was allocated before stays as it is: whoever has it moves it.
+  /// Sets the owners of all elements. Does not move memory that was allocated before: its holder must do that.
   void set_owners(Role role, Owners owners);
-  /// Where what `rank` holds of a role lies in memory of its own.
+  /// The layout of what `rank` holds of a role, in separate memory.
   Shard shard(Role role, int rank) const { return Shard(owners(role), rank, kAlignment); }
-  /// Zeroed memory for that, [shard.length()], in the role's dtype: on the arena's device, or in host memory, which it copies to and from
-  /// fast.
+  /// Zeroed memory for that, [shard.length()], in the role's dtype: on the arena's device, or in host memory with fast copies to and
+  /// from the device.
   enum class Place { device, host };
   at::Tensor allocate(Role role, const Shard& shard, Place place = Place::device) const;
 
-  /// Memory behind elements [begin, end) of the parameters or gradients: there again, holding anything; or no longer needed.
+  /// Commits memory for elements [begin, end) of the parameters or gradients, with arbitrary content; or releases it.
   void commit(Role role, std::int64_t begin, std::int64_t end) { backing(role).commit(begin, end); }
   void release(Role role, std::int64_t begin, std::int64_t end) { backing(role).release(begin, end); }
   /// The same for another flat buffer of this length, counted as that role.
   std::shared_ptr<Backing> back(Role role, const at::Tensor& flat) const { return std::make_shared<Backing>(flat, role, ledger_); }
-  /// What lies in memory, of parameters and gradients as of what allocate() gave.
+  /// The memory in use: parameters, gradients, and what allocate() returned.
   Ledger& ledger() const { return *ledger_; }
-  /// Of that, what lies in host memory though the arena's place would be the device, is counted here instead.
+  /// Memory of allocate() in host memory, if the arena is on a device, is counted here instead.
   Ledger& host_ledger() const { return *host_ledger_; }
-  /// The elements of entries [first, last) with the padding behind them.
+  /// The elements of entries [first, last) with the padding after them.
   OwnedRange range_of(std::size_t first, std::size_t last) const;
   /// The private entries, or all others, in as few ranges as possible; of entries [first, last).
   std::vector<OwnedRange> ranges(bool are_private, std::size_t first, std::size_t last) const;
   std::vector<OwnedRange> ranges(bool are_private) const { return ranges(are_private, 0, entries_.size()); }
   bool has_private() const;
 
-  /// take_back() and restore_gradients() of an adopted module. ConfigError where another arena has adopted it since.
+  /// take_back() and restore_gradients() of an adopted module. ConfigError if another arena has adopted it since.
   void take_back() const;
 
  private:
@@ -167,23 +168,23 @@ class Arena {
   std::array<Held, kRoles> roles_;
   std::shared_ptr<Ledger> ledger_ = std::make_shared<Ledger>(), host_ledger_ = std::make_shared<Ledger>();
   at::Tensor parameters_, gradients_;
-  std::shared_ptr<const Adopted> adopted_;  // null where it has no module of a user's
+  std::shared_ptr<const Adopted> adopted_;  // null if it did not adopt a module
 };
 
-/// Where torch::load() or set_data() gave parameters, one an entry, other memory, what they hold comes back to their places. ConfigError
-/// where one is of another type or shape now, or on another device.
+/// If torch::load() or set_data() has moved parameters (one per entry) to other memory, copies them back to their places. ConfigError if
+/// one now has another type, shape or device.
 void take_back(const Arena& arena, std::span<const at::Tensor> parameters);
 
-/// Points the .grad of parameters, one an entry, to their places in the arena: what lies elsewhere is copied there, what is missing counts
-/// as zeros, and one that is frozen by now has none. (zero_grad() of LibTorch 2 drops gradients, and autograd then makes others.)
+/// Points the .grad of parameters (one per entry) to their places in the arena: gradients elsewhere are copied there, missing ones become
+/// zeros, and parameters that are now frozen have none. (zero_grad() of LibTorch 2 drops gradients, and autograd then creates new ones.)
 void restore_gradients(const Arena& arena, std::span<const at::Tensor> parameters);
 
-/// Moves the parameters of a user's module into an arena: same values, same tensors to the user, but their storage and that of their
-/// gradients is the arena's: a gradient that autograd makes anew, since zero_grad() dropped the old one, is brought back in the same
-/// backward pass, and so are parameters that were loaded into other memory. A module that is adopted again leaves the arena before.
-/// Parameters that are frozen stay outside, for good: thaw them before. One that is frozen later has no gradient any more, but momentum and
-/// decay still move it. Parameters of fewer than two dims (norms, biases) are marked as not decaying. `takes`: by name, whether it is
-/// adopted; empty: all are.
+/// Moves the parameters of a user's module into an arena. The user keeps the same tensors with the same values, but they and their
+/// gradients are stored in the arena: if zero_grad() dropped a gradient and autograd creates a new one, it is moved back in the same
+/// backward pass, and so are parameters that were loaded into other memory. A module that is adopted again leaves its previous arena.
+/// Frozen parameters stay outside for good: unfreeze them first. A parameter that is frozen later has no gradient any more, but momentum
+/// and decay still change it. Parameters of fewer than two dims (norms, biases) are marked as not decaying. `takes`: whether a parameter is
+/// adopted, by name; empty: all are.
 Arena adopt(torch::nn::Module& module, Allocate allocate = allocate_pages, GradientAdded added = nullptr,
             const std::function<bool(const std::string&)>& takes = nullptr);
 

@@ -77,7 +77,7 @@ void Backing::commit(std::int64_t begin, std::int64_t end) {
   largest_ = std::max(largest_, brought);
 }
 
-/// What `pages`, a pool or a device's, holds more or less when `change` is over is counted, also where it fails half way.
+/// Counts how many more or fewer pages `pages` (a pool or a device) holds after `change`, even if that fails half way.
 template <class Held, class Change>
 void Backing::counted(const Held& pages, Change&& change) {
   const auto before = static_cast<std::int64_t>(pages.held());
@@ -90,7 +90,7 @@ void Backing::counted(const Held& pages, Change&& change) {
   count(static_cast<std::int64_t>(pages.held()) - before);
 }
 
-// A run that cannot come is absent as before.
+// A run that cannot be committed stays absent.
 void Backing::bring(Pages run) {
   const std::size_t pages = run.last - run.first;
   const auto slots = slots_.begin() + static_cast<std::ptrdiff_t>(run.first);
@@ -98,7 +98,7 @@ void Backing::bring(Pages run) {
   if (device_) {
     counted(*device_, [&] { device_->bring(run.first, pages); });
   } else {
-    // All at once: as faults they would come one by one. It is advice, and whoever touches a page gets it anyway.
+    // All at once, since faults would bring them one by one. It is only a hint: a page that is touched is there anyway.
     madvise(address(run.first), pages * page_, MADV_POPULATE_WRITE);
     count(static_cast<std::int64_t>(pages));
   }
@@ -133,12 +133,12 @@ void Backing::take_away(Pages run) {
   }
 }
 
-// Memory that other processes share stays until it is removed from its file; that of this process alone has none, and its pages can move.
+// Memory that other processes share stays until it is removed from its file; private memory has no file, and its pages can move.
 void Backing::give_back(Pages run) {
   const std::size_t bytes = (run.last - run.first) * page_;
-  if (!prepared_) madvise(address(0), slots_.size() * page_, MADV_NOHUGEPAGE);  // of which a part could not go
+  if (!prepared_) madvise(address(0), slots_.size() * page_, MADV_NOHUGEPAGE);  // a part of a large page could not be released
   const bool shared = madvise(address(run.first), bytes, MADV_REMOVE) == 0;
-  // Only a private mapping has no file to punch holes into. A locked one says so too, whoever shares it, but keeps its pages.
+  // Only a private mapping has no file to punch holes into. A locked mapping gives the same error, shared or not, but keeps its pages.
   const bool may_be_private = !shared && errno == EINVAL;
   const bool gone = shared || madvise(address(run.first), bytes, MADV_DONTNEED) == 0;
   if (!prepared_ && may_be_private && gone) pool_ = PagePool::make(slots_.size());

@@ -80,15 +80,15 @@ bool onednn_pays() {
 }
 
 void configure_libtorch(const c10::Device& device, Precision precision, int threads, bool repeatable) {
-  // No more than OpenMP gives out (OMP_THREAD_LIMIT): OpenBLAS divides a product among as many as it was told, and waits for all of them.
+  // No more than OpenMP provides (OMP_THREAD_LIMIT): OpenBLAS divides a product among as many threads as it was told, and waits for all.
   const int used = std::min(threads > 0 ? threads : usual_threads(usable_cores()), omp_get_thread_limit());
   at::set_num_threads(used);
-  // LibTorch's number does not reach an OpenBLAS that brings its own threads.
+  // LibTorch's setting does not affect an OpenBLAS with its own threads.
   using SetThreads = void (*)(int);
   if (const auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) set(used);
   at::Context::setFlushDenormal(true);
   at::globalContext().setUserEnabledMkldnn(onednn_pays());
-  // The vendors' libraries choose their loops when they are first called: one thread makes that call, and the others wait for it. Before
+  // Vendors' libraries choose their loops in the first call: one thread makes that call, and the others wait for it. Before
   // the first product on a GPU, LibTorch looks once whether cuBLAS was told to repeat itself; while one worker's attention is computed in a
   // fixed order (nn/attention.cpp), the products of the others would be refused without. This is as much memory as LibTorch gives anyway.
   static std::once_flag first_product;

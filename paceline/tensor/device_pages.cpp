@@ -20,7 +20,7 @@
 namespace paceline::tensor {
 namespace {
 
-/// The driver's functions, found when they are needed: a program that is built for CUDA starts where there is no driver, too.
+/// The driver's functions, loaded on demand, so that a program that is built for CUDA also starts without a driver.
 struct Driver {
   decltype(&cuDeviceGet) device = nullptr;
   decltype(&cuDeviceGetAttribute) attribute = nullptr;
@@ -94,7 +94,7 @@ class MappedPages final : public DevicePages {
   std::size_t held() const override { return held_; }
   std::int64_t mappings() const override { return mappings_; }
 
-  // Memory may end: all frames are there before the first address changes.
+  // Memory may run out, so all frames are allocated before the first address changes.
   void bring(std::size_t first, std::size_t count) override {
     std::vector<std::size_t> taken;
     std::vector<Change> changes;
@@ -140,7 +140,7 @@ class MappedPages final : public DevicePages {
 
   CUdeviceptr at(std::size_t page) const { return base_ + page * page_; }
 
-  /// One that has memory, if there is any.
+  /// A frame that has memory, if there is any.
   std::size_t take_unused() {
     const auto unused = [](const Frame& frame) { return !frame.used && frame.handle; };
     auto found = std::ranges::find_if(frames_, unused);
@@ -157,7 +157,7 @@ class MappedPages final : public DevicePages {
   CUmemGenericAllocationHandle create() {
     CUmemGenericAllocationHandle handle = 0;
     CUresult result = driver_.create(&handle, page_, &properties_, 0);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // LibTorch keeps what it freed
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // LibTorch caches freed memory
       c10::cuda::CUDACachingAllocator::emptyCache();
       result = driver_.create(&handle, page_, &properties_, 0);
     }
@@ -192,7 +192,7 @@ class MappedPages final : public DevicePages {
     if (count > 0) require_done(driver_.set_access(at(first), count * page_, &access, 1), "opening pages");
   }
 
-  // At the end of the program the driver may be gone already, and everything with it; so no call is checked.
+  // At the end of the program, the driver may already be gone, so no call is checked.
   void free_all() {
     int current = -1;
     const bool elsewhere = cudaGetDevice(&current) == cudaSuccess && current != device_.index();

@@ -1,10 +1,10 @@
-// Memory of a GPU whose addresses stay while the pages behind them come and go, by the driver's virtual memory management. What is taken
-// away is there for the next range that comes; pages that nobody uses go back to the driver beyond a number (shrink).
+// GPU memory with fixed addresses and changing pages, by the driver's virtual memory management. Released pages are kept for the next range
+// that is committed; beyond a number, unused pages return to the driver (shrink).
 //
-// To change what lies behind an address the host must wait for the GPU. So a page that is taken away stays where it is until another
-// address needs it, and then lies behind both: a model that goes through its units step by step has the same page behind the same address
-// every time, and from the second step on nothing changes any more. Whoever reads an address without a page of its own reads anything, and
-// nobody may write there: the page may be another's by now. Where there never was one, a page lies that all such addresses share.
+// To change the page behind an address, the host must wait for the GPU. So a released page stays where it is until another address needs
+// it, and is then mapped at both: a model that goes through its units step by step has the same page behind the same address every time,
+// and from the second step on, nothing changes any more. An address without its own page reads arbitrary values, and must not be written:
+// the page may already belong to another address. Addresses that never had a page share one.
 //
 // The order of uses is that of the current stream: whoever uses a range on another one lets the current stream wait for it before the range
 // is taken away.
@@ -19,21 +19,21 @@ namespace paceline::tensor {
 /// Not thread-safe.
 class DevicePages {
  public:
-  /// Zeroed memory, with pages behind all of it. Undefined where the build or the driver cannot do this; ConfigError where memory is short.
+  /// Zeroed memory, all of it with pages. Undefined if the build or the driver cannot do this; ConfigError if memory is short.
   static at::Tensor allocate(std::int64_t elements, const at::TensorOptions& options);
-  /// Of a tensor that allocate() gave, as long as that lives; null for any other.
+  /// The pages of a tensor that allocate() returned, as long as that lives; null for any other.
   static DevicePages* of(const at::Tensor& flat);
 
   virtual ~DevicePages() = default;
   virtual std::size_t page_bytes() const = 0;
-  virtual std::size_t held() const = 0;       // pages, those that nobody uses included
-  virtual std::int64_t mappings() const = 0;  // addresses whose page changed so far, in pages: each time the host waited for the GPU
-  /// Pages [first, first + count) of the addresses have memory of their own from here on, which holds anything. None of them had.
-  /// ConfigError where memory is short; then none of them has, and what came in vain is held for the next one, or for shrink().
+  virtual std::size_t held() const = 0;       // pages, including unused ones
+  virtual std::int64_t mappings() const = 0;  // how often the page of an address has changed, each of which made the host wait for the GPU
+  /// Gives pages [first, first + count) of the addresses, none of which has any, their own memory, with arbitrary content.
+  /// ConfigError if memory is short; then none of them gets any, and what was allocated is kept for the next call, or for shrink().
   virtual void bring(std::size_t first, std::size_t count) = 0;
-  /// The opposite.
+  /// Takes it away again.
   virtual void take_away(std::size_t first, std::size_t count) = 0;
-  /// Gives unused pages back until at most so many are left.
+  /// Returns unused pages until at most so many are left.
   virtual void shrink(std::size_t idle) = 0;
 };
 

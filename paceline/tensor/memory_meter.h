@@ -1,8 +1,8 @@
-// Counts what LibTorch's allocators, of the CPU and of CUDA, hold for one thread: of a rank, its activations and buffers. The arena's
-// memory does not come from them where it is large.
+// Counts what LibTorch's allocators, of the CPU and of CUDA, hold for one thread: a rank's activations and buffers. A large arena's
+// memory does not come from them.
 //
-// The allocators report to whoever asks for it in the thread that allocates or frees. What other threads allocate in its place (OpenMP's in
-// a kernel) is not seen.
+// The allocators report to listeners of the thread that allocates or frees. What other threads allocate on its behalf (OpenMP threads in a
+// kernel) is not counted.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,7 +16,7 @@ class DebugInfoGuard;
 
 namespace paceline::tensor {
 
-/// Bytes of a GPU's memory that nobody holds; 0 on the CPU.
+/// Bytes of free GPU memory; 0 on the CPU.
 std::int64_t free_memory(const c10::Device& device);
 
 class MemoryMeter {
@@ -27,7 +27,7 @@ class MemoryMeter {
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  /// Whether one counts for this thread already; a second one would hide it.
+  /// Whether a meter already counts for this thread; a second one would hide it.
   static bool counts_here();
 
   std::int64_t now() const;   ///< bytes since it began, less what was freed

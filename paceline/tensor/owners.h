@@ -1,7 +1,7 @@
 // Who holds which elements of an arena: all ranks of an axis, or one of them.
 //
-// What sharded updates, ZeRO and checkpoints do is then a statement about ranges. Optimizer state that is owned is allocated by its owner
-// alone; who owns the result of a reduction decides which collective makes it; an owner writes its ranges into a checkpoint.
+// Sharded updates, ZeRO and checkpoints then follow from ranges: owned optimizer state is allocated only by its owner; the owner of a
+// reduction's result decides which collective is used; an owner writes its ranges into a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct OwnedRange {
   bool operator==(const OwnedRange&) const = default;
 };
 
-/// Ascending ranges without a gap, from 0 on; neighbours of one owner are one range.
+/// Ascending ranges without gaps, starting at 0; neighbouring ranges have different owners.
 class Owners {
  public:
   Owners() = default;
@@ -42,8 +42,8 @@ class Owners {
   std::vector<OwnedRange> ranges_;
 };
 
-/// Where the ranges that one rank holds lie in memory that has room for them alone, one behind the other. Each keeps its offset from a
-/// multiple of `alignment`, so that it lies in its cache lines as it does in the arena.
+/// The layout of the ranges that one rank holds, one after the other in memory of their own. Each keeps its offset from a multiple of
+/// `alignment`, so that it has the same position in its cache lines as in the arena.
 class Shard {
  public:
   struct Held {
@@ -56,7 +56,7 @@ class Shard {
 
   const std::vector<Held>& held() const { return held_; }
   std::int64_t length() const { return length_; }  // elements of the memory
-  /// What it holds of [begin, end), cut to it.
+  /// The parts of [begin, end) that it holds.
   std::vector<Held> within(std::int64_t begin, std::int64_t end) const;
 
  private:

@@ -35,14 +35,14 @@ std::byte* map_addresses(std::size_t pages) {
   return static_cast<std::byte*>(mapped);
 }
 
-/// All pages at once: as faults they would come one by one. Pages that move must be there, since a mapping without any gets other numbers
-/// on its way, and would be a mapping apart when it returns.
+/// All pages at once, since faults would bring them one by one. Pages must be present before they move: a mapping without pages gets other
+/// page offsets on the way, and would be a separate mapping when it returns.
 void fill(std::byte* at, std::size_t count) {
   if (madvise(at, count * page_bytes(), MADV_POPULATE_WRITE) == 0) return;
   for (std::size_t i = 0; i < count; ++i) *static_cast<volatile std::byte*>(at + i * page_bytes()) = std::byte{0};
 }
 
-/// After the probe only the limit of mappings can stop a move. The target may be unmapped by then, and somebody may touch it.
+/// After the probe, only the limit on mappings can stop a move. The target may then be unmapped, and something may touch it.
 bool move_or_leave(std::byte* from, std::byte* to, std::size_t count) {
   if (move_pages(from, to, count)) return true;
   const int why = errno;
@@ -92,7 +92,7 @@ bool PagePool::moves_back_and_forth() const {
   return moves;
 }
 
-// From the lowest slot on, so that a step that needs what the one before needed gets the same slots, and few runs of them.
+// Starting with the lowest slot, so that equal steps get the same slots, in few runs.
 std::vector<std::uint32_t> PagePool::lend(std::byte* to, std::size_t count) {
   std::vector<std::uint32_t> slots;
   slots.reserve(count);
@@ -119,7 +119,7 @@ std::vector<std::uint32_t> PagePool::lend(std::byte* to, std::size_t count) {
   return slots;
 }
 
-// Nobody needs what the pages hold: those that cannot move home go to the system.
+// The content is no longer needed: pages that cannot move home return to the system.
 void PagePool::take_back(std::byte* from, const std::uint32_t* slots, std::size_t count) {
   for (std::size_t first = 0; first < count;) {
     std::size_t last = first + 1;

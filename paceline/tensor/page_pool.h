@@ -1,8 +1,8 @@
-// Pages that move to where memory is needed instead of going back to the system and coming again: moving a page-table entry costs a quarter
-// of a fault and of the zeros that come with it, and what lies in the cache stays there.
+// Pages that move to where memory is needed, instead of being returned to the system and faulted in again: moving a page-table entry costs
+// a quarter of a page fault with its zeroing, and the cache stays valid.
 //
-// Every page has a home, a slot in addresses of the pool's own. lend() moves pages from their slots to other addresses, take_back() returns
-// them; mremap leaves either side mapped, so an address without a page behind it reads as zeros. What a lent page holds is anything. Not
+// Every page has a home, a slot in the pool's own addresses. lend() moves pages from their slots to other addresses, take_back() returns
+// them; mremap leaves both sides mapped, so an address without a page reads as zeros. A lent page has arbitrary content. Not
 // thread-safe.
 #pragma once
 
@@ -15,21 +15,21 @@ namespace paceline::tensor {
 
 class PagePool {
  public:
-  /// With room for `pages`. Nothing where the system cannot move pages so: before Linux 5.7, and in some sandboxes.
+  /// A pool with room for `pages`. Nothing if the system cannot move pages in this way: before Linux 5.7, and in some sandboxes.
   static std::unique_ptr<PagePool> make(std::size_t pages);
   ~PagePool();
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  /// The slots of the pages that lie at `to` from now on, one behind the other: pages that are there, and then new ones. Error where the
-  /// system moves no more; then none is lent, though some may be held that were not before.
+  /// Moves pages to `to`, idle ones first and then new ones, and returns their slots. Error if the system moves no more; then none is lent,
+  /// but the pool may hold more pages than before.
   std::vector<std::uint32_t> lend(std::byte* to, std::size_t count);
-  /// The pages at `from`, which have these slots.
+  /// Takes back the pages at `from`, which have these slots.
   void take_back(std::byte* from, const std::uint32_t* slots, std::size_t count);
 
   std::size_t held() const { return held_; }          // pages, lent or not
-  std::size_t idle() const { return held_ - lent_; }  // that nobody uses
-  /// Gives idle pages back to the system until at most so many are left.
+  std::size_t idle() const { return held_ - lent_; }  // not lent
+  /// Returns idle pages to the system until at most so many are left.
   void shrink(std::size_t idle);
 
  private:

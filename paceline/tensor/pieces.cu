@@ -10,8 +10,8 @@ namespace paceline::tensor {
 namespace {
 
 constexpr int kThreads = 256;
-// The pieces of a launch fill a GPU together. So each gets no more than lets a large one be read by thousands of threads, for a small one
-// leaves the rest of its blocks without work.
+// The pieces of a launch fill a GPU together. So each gets only enough blocks for thousands of threads to read a large piece; a small piece
+// leaves most of its blocks without work.
 constexpr int kBlocksAPiece = 64;
 
 // blockIdx.y is the piece; the blocks of x share its values. Small pieces leave most of their blocks without work, which costs next to

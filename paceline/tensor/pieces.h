@@ -1,4 +1,4 @@
-// Many small tensors into the arena in a few launches: a GPU spends longer on starting sixty copies than on making them.
+// Copies many small tensors into the arena in a few launches: a GPU spends longer on launching sixty copies than on executing them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +13,8 @@ struct Piece {
   at::Tensor place, values;
 };
 
-/// place ← values, or place += values, for all pieces. Few launches on CUDA for bf16 or fp32 values, where place is fp32 and both are laid
-/// out alike; LibTorch's own copy otherwise.
+/// place ← values, or place += values, for all pieces. Few launches on CUDA for bf16 or fp32 values, if place is fp32 and both have
+/// the same layout; LibTorch's own copy otherwise.
 void deliver_pieces(std::span<const Piece> pieces, bool add);
 
 }  // namespace paceline::tensor

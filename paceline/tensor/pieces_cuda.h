@@ -5,7 +5,7 @@
 
 namespace paceline::tensor {
 
-/// Goes to the kernel by value, so that a recorded launch needs no memory of its own; hence the limit.
+/// Passed to the kernel by value, so that a recorded launch needs no separate memory; hence the limit.
 struct PieceTable {
   static constexpr int kMost = 128;
   struct {

@@ -1,5 +1,5 @@
-// A few numbers on their way from the device to the host: the copy is enqueued behind what computes them, and whoever reads them waits for
-// that copy alone, not for work that was enqueued later.
+// Copies a few numbers from the device to the host: the copy is enqueued after the work that computes them, and reading them waits only for
+// that copy, not for work that was enqueued later.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@ class ReadBack {
   ReadBack& operator=(ReadBack&&) noexcept;
 
   void start(const at::Tensor& values);
-  /// The values of the last start(), as a tensor of the host.
+  /// The values of the last start(), as a host tensor.
   const at::Tensor& wait() const;
 
  private:
@@ -24,7 +24,7 @@ class ReadBack {
   std::unique_ptr<State> state_;
 };
 
-/// A place in a device's queue of work that the host can wait for. On the CPU nothing is queued.
+/// A point in a device's work queue that the host can wait for. On the CPU, nothing is queued.
 class QueueMark {
  public:
   QueueMark();
@@ -32,7 +32,7 @@ class QueueMark {
   QueueMark(QueueMark&&) noexcept;
   QueueMark& operator=(QueueMark&&) noexcept;
 
-  /// Behind what the current stream of the device has been given so far.
+  /// After the work that was enqueued on the device's current stream so far.
   void set(const c10::Device& device);
   void wait() const;
 

@@ -18,9 +18,9 @@
 namespace paceline::tensor {
 namespace {
 
-constexpr int kPlainRuns = 3;  // cuDNN picks its algorithms and the allocator finds its sizes in these
+constexpr int kPlainRuns = 3;  // in which cuDNN chooses its algorithms and the allocator its sizes
 
-/// Workers that share a GPU are threads, and LibTorch registers a recording with generators that they share: one comes or goes at a time.
+/// Workers that share a GPU are threads, and LibTorch registers a recording with generators that they share: one begins or ends at a time.
 std::mutex& recording() {
   static std::mutex mutex;
   return mutex;
@@ -31,7 +31,7 @@ std::mutex& recording() {
 #if PACELINE_WITH_CUDA
 
 struct Recorded::State {
-  /// Places in a rank's stream.
+  /// Points in a rank's stream.
   struct Marks {
     at::cuda::CUDAEvent ready, done;
   };
@@ -68,15 +68,15 @@ Recorded::Run Recorded::run(const std::function<void()>& work) {
     }
     if (plain_runs_++ == kPlainRuns) {
       record(work);
-      replay();  // recording does nothing yet: this is the run that was asked for
+      replay();  // recording does not execute anything: this is the actual run
       return Run::recorded;
     }
   }
-  work();  // not alone: workers may have to meet in it
+  work();  // without the lock, since workers may have to meet in it
   return Run::called;
 }
 
-/// All do what the one does that has made the fewest runs since it forgot.
+/// All ranks follow the one with the fewest runs since it discarded its recording.
 void Recorded::agree() {
   if (company_.size == 1) return;
   const std::int64_t fewest = std::ranges::min(company_.tell(plain_runs_));
@@ -103,9 +103,9 @@ void Recorded::record(const std::function<void()>& work) {
   std::unique_lock lock(recording(), std::defer_lock);
   if (leads()) {
     lock.lock();
-    // A recording has memory of its own, and would hold as much again as the plain runs left in the allocator.
+    // A recording has its own memory, which would double what the plain runs left in the allocator.
     c10::cuda::CUDACachingAllocator::emptyCache();
-    state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);  // what other threads do meanwhile is none of its business
+    state->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);  // does not affect other threads
     own->done.record(stream);
   }
   meet();

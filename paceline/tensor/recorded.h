@@ -1,11 +1,10 @@
-// A piece of work that is asked for again and again with the same tensors: a training step.
+// Work that is repeated with the same tensors: a training step.
 //
-// On a GPU the first runs are made as they come (LibTorch and cuDNN set themselves up), then one is recorded in a CUDA graph, and from then
-// on a run is a single launch: the hundreds of small launches of a step cost more than many of its kernels. On the CPU every run is a plain
-// call.
+// On a GPU, the first runs are plain (LibTorch and cuDNN set themselves up), then one is recorded as a CUDA graph, and from then on a run
+// is a single launch: the hundreds of small launches of a step cost more than many of its kernels. On the CPU, every run is a plain call.
 //
-// Ranks that exchange something in the middle of the work have to be threads of one process, and record it together, in one graph: a stream
-// waits for another inside of a graph, but not from one graph to the next. The first of them launches the graph for all.
+// Ranks that communicate in the middle of the work must be threads of one process, and record it together, in one graph: a stream can wait
+// for another within a graph, but not across graphs. The first rank launches the graph for all.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,7 +19,7 @@ namespace paceline::tensor {
 /// The threads that record together.
 struct Company {
   int rank = 0, size = 1;
-  /// Gives every rank's word to all of them, by rank. All ranks must call it; whoever waits too long throws.
+  /// Exchanges one word per rank; returns all of them, by rank. All ranks must call it; it throws after a timeout.
   std::function<std::vector<std::int64_t>(std::int64_t word)> tell = {};
 };
 
@@ -34,10 +33,10 @@ class Recorded {
   Recorded(Recorded&&) noexcept;
   Recorded& operator=(Recorded&&) noexcept;
 
-  /// Does `work`. Once recorded, the argument is not called again: it must do the same on the same memory every time, and whatever changes
-  /// from run to run (a learning rate) must lie in device memory. Where ranks record together, all must call it equally often.
+  /// Does `work`. Once recorded, the argument is not called again: it must do the same on the same memory every time, and what changes
+  /// from run to run (a learning rate) must be in device memory. If ranks record together, all must call it equally often.
   Run run(const std::function<void()>& work);
-  /// Forgets the recording: the next runs are plain again. To be called when shapes or memory change; the company follows in its next run.
+  /// Discards the recording: the next runs are plain again. Call it when shapes or memory change; the other ranks follow in their next run.
   void forget();
 
  private:
@@ -55,7 +54,7 @@ class Recorded {
   std::unique_ptr<State> state_;
 };
 
-/// While it lives, work for `device` goes to a stream of its own (CUDA graphs cannot be recorded on the default one). Nothing on the CPU.
+/// While it lives, work for `device` goes to a separate stream (CUDA graphs cannot be recorded on the default one). No effect on the CPU.
 class OwnStream {
  public:
   explicit OwnStream(const c10::Device& device);
@@ -68,10 +67,10 @@ class OwnStream {
   std::unique_ptr<State> state_;
 };
 
-/// Whether what this thread puts on LibTorch's present stream is recorded and not done.
+/// Whether work that this thread puts on LibTorch's current stream is recorded rather than executed.
 bool is_recording(const c10::Device& device);
 
-/// The stream that LibTorch uses now, as a cudaStream_t; null on the CPU.
+/// LibTorch's current stream, as a cudaStream_t; null on the CPU.
 void* current_stream(const c10::Device& device);
 
 }  // namespace paceline::tensor

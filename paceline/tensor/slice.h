@@ -1,4 +1,4 @@
-// Which part of a whole tensor a rank holds, where the ranks of an axis share it.
+// Which part of a tensor a rank holds, if the ranks of an axis share it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,11 +8,11 @@
 
 namespace paceline::tensor {
 
-/// The axis whose ranks hold a tensor together.
+/// The axis whose ranks share a tensor.
 enum class Across : std::uint8_t { tensor, data };
 
-/// Along one dimension of the whole tensor, the runs of indices that are held, one behind the other. Query, key and value of one attention
-/// projection are three runs.
+/// The runs of indices that are held, along one dimension of the whole tensor. Query, key and value of one attention projection
+/// are three runs.
 struct Slice {
   struct Run {
     std::int64_t first = 0, count = 0;
@@ -27,7 +27,7 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
-/// What the slice holds of the whole tensor.
+/// The part of the whole tensor that the slice holds.
 at::Tensor cut(const at::Tensor& whole, const Slice& slice);
 
 }  // namespace paceline::tensor

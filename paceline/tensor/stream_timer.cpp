@@ -38,7 +38,7 @@ StreamTimer::StreamTimer(const c10::Device& device) {
 
 void StreamTimer::begin() {
   if (!state_) return;
-  state_->read();  // so that no more events are alive than steps are under way
+  state_->read();  // so that there are no more events than steps in flight
   std::unique_ptr<State::Pair> pair;
   if (state_->idle.empty()) pair = std::make_unique<State::Pair>();
   else pair = std::move(state_->idle.front()), state_->idle.pop_front();
@@ -69,7 +69,7 @@ class ReplayedEvent {
   std::optional<double> since(const ReplayedEvent& earlier) const {
     float milliseconds = 0;
     if (cudaEventElapsedTime(&milliseconds, earlier.event_, event_) == cudaSuccess) return milliseconds * 1e-3;
-    static_cast<void>(cudaGetLastError());  // or the next check of somebody else would find it
+    static_cast<void>(cudaGetLastError());  // otherwise the next unrelated check would report it
     return std::nullopt;
   }
 

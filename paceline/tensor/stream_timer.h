@@ -1,5 +1,5 @@
-// How long a GPU's stream was at something that was asked for again and again. The host puts marks around it and goes on; what they say
-// is read when the stream has come to them.
+// Measures how long a GPU's stream works on something that is repeated. The host puts marks around it and continues; they are read when
+// the stream has reached them.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,17 +10,17 @@ namespace paceline::tensor {
 
 class StreamTimer {
  public:
-  /// On the CPU it measures nothing.
+  /// Measures nothing on the CPU.
   explicit StreamTimer(const c10::Device& device);
   ~StreamTimer();
   StreamTimer(const StreamTimer&) = delete;
   StreamTimer& operator=(const StreamTimer&) = delete;
 
   bool measures() const { return state_ != nullptr; }
-  /// Around the work, on LibTorch's present stream; not while that is recorded.
+  /// Around the work, on LibTorch's current stream; not while that is being recorded.
   void begin();
   void end();
-  /// Of all work that is over.
+  /// The time of all work that has finished.
   double seconds() const;
 
  private:
@@ -36,10 +36,10 @@ class RecordedTimer {
   RecordedTimer(const RecordedTimer&) = delete;
   RecordedTimer& operator=(const RecordedTimer&) = delete;
 
-  /// Around the work, on LibTorch's present stream; only while that is recorded.
+  /// Around the work, on LibTorch's current stream; only while that is being recorded.
   void begin();
   void end();
-  /// Of all parts whose replay is over, one replay each.
+  /// The time of all parts whose replay has finished, for one replay each.
   double seconds() const;
 
  private:
