@@ -1,6 +1,6 @@
 // bucket: the long-vector algorithms of van de Geijn ("On global combine operations", JPDC 1994; Chan et al., "Collective communication:
-// theory, practice, and experience", 2007), the BKT of the performance model: buckets go round a ring, and a minimum spanning tree scatters
-// before or gathers behind it where there is a root. p ranks, n elements, s = the most ranks below one child of the root:
+// theory, practice, and experience", 2007), the BKT of the performance model: buckets go round a ring, and, if there is a root, a minimum
+// spanning tree scatters before it or gathers after it. p ranks, n elements, s = the most ranks below one child of the root:
 //
 //                    rounds         sent                reduced
 //   allreduce        2(p−1)         2(p−1)/p·n          (p−1)/p·n
@@ -11,7 +11,7 @@
 //
 // Allreduce and its halves are those of `ring`.
 //
-// Invariant: where there is a root, parts belong to the ranks as counted from it, so what lies below a rank of the tree is one range.
+// Invariant: if there is a root, parts belong to the ranks as counted from it, so the parts below a rank of the tree are one range.
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/ring.h"
 #include "paceline/schedule/passes/tree.h"

@@ -3,8 +3,8 @@
 namespace paceline::schedule {
 namespace {
 
-/// Cuts from the end: where the order is that of the layers, the last ones leave first, and what is left over is the first layers'.
-/// full(first, elements): what begins with that entry is a bucket.
+/// Cuts from the end: in the order of layers, the last layers' gradients are sent first, and the remainder belongs to the first layers.
+/// full(first, elements): whether the entries starting at `first` make a bucket.
 template <class Full>
 std::vector<BucketCut> cut_from_end(std::span<const BucketEntry> entries, const Full& full) {
   std::vector<BucketCut> cuts;

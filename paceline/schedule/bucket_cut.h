@@ -1,5 +1,5 @@
-// Where gradients are cut into buckets: at borders of tensors, from the end of the arena on. Whoever sends buckets, and whoever states a
-// step's program, asks here.
+// Where gradients are cut into buckets: at borders of tensors, starting from the end of the arena. Used to send buckets, and to write step
+// programs.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ struct BucketCut {
   std::int64_t elements = 0;
 };
 
-/// Buckets of at least `elements` each, but for what is left over at the beginning, or before private entries; 0: as few as possible. The
-/// last of the arena comes first.
+/// Buckets of at least `elements` each, except for a remainder at the beginning or before private entries; 0: as few as possible. The last
+/// bucket of the arena comes first.
 std::vector<BucketCut> cut_by_size(std::span<const BucketEntry> entries, std::int64_t elements);
-/// One bucket per unit; several where private entries lie between.
+/// One bucket per unit; several if there are private entries between.
 std::vector<BucketCut> cut_by_unit(std::span<const BucketEntry> entries);
 
 }  // namespace paceline::schedule

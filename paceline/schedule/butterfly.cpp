@@ -11,11 +11,11 @@
 //
 // with D = p'−1 + Σ min(2^j, e) over j < lg p': what the first member of halving and doubling reduces or sends, in parts.
 //
-// Sent is what the busiest rank sends, the even one of a pair. Before that it has received n elements of the odd one, so where e > 0 the
+// Sent is what the busiest rank sends, the even one of a pair. Before that it has received n elements from the odd one, so if e > 0 the
 // critical path (path.h) of an allreduce has (2(p'−1)/p' + 2)·n.
 //
 // Invariant: before the halving at distance d a member holds the sums of its aligned group of 2d members' blocks over all members that
-// differ from it in higher bits alone; both partners then add the same two numbers, and only one keeps each sum.
+// differ from it only in higher bits; both partners then add the same two numbers, and only one keeps each sum.
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/fold.h"
 #include "paceline/schedule/schedule.h"

@@ -9,7 +9,7 @@
 namespace paceline::schedule {
 namespace {
 
-constexpr double kClearly = 1 - 1e-9;  // by more than rounding, in which the processors of two ranks may differ
+constexpr double kClearly = 1 - 1e-9;  // by more than rounding errors, which may differ between the ranks' processors
 
 double seconds(const Link& link, const Traffic& traffic, double element_bytes) {
   if (!traffic.any) return 0;

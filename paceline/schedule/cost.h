@@ -1,5 +1,5 @@
-// What a collective costs on a machine, and which algorithm is the cheapest. Pure functions of numbers: `comm` chooses by them, and a
-// performance model needs nothing else.
+// The cost of a collective on a machine, and the cheapest algorithm. Pure functions of numbers: `comm` chooses by them, and the performance
+// model needs nothing else.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace paceline::schedule {
 
-/// What messages of one class of links cost.
+/// The cost of messages on one class of links.
 struct Link {
   double alpha_s = 0;      // of one message
-  double gap_s = 0;        // of each further one that a rank sends or receives at the same time
+  double gap_s = 0;        // of each further message that a rank sends or receives at the same time
   double bytes_per_s = 0;  // B: of a rank inside a host, of a host between hosts
 };
 
-/// Both classes of links, and who is connected by which: each `per_host` neighbours are a host. With 1 every message crosses hosts.
+/// Both classes of links, and which ranks they connect: every `per_host` neighbours are a host. With 1, every message crosses hosts.
 ///
 /// A round takes as long as the slower of its classes, each α + queued·gap + moved/B, since a rank's memory and its host's network carry
 /// messages at the same time; then its additions, reduced·g and held·h, along the critical path (path.h, docs/algorithms.md).
@@ -35,14 +35,15 @@ struct Costs {
 /// Seconds of one collective; problem.rank does not matter.
 double predict(const Costs& costs, const Algorithm& algorithm, const Problem& problem, std::int64_t element_bytes);
 
-/// The key of the cheapest algorithm, the same for all ranks. Each is cut into the chunks that it runs with (Algorithm::chunks).
+/// The key of the cheapest algorithm, the same on all ranks, each with the chunks that it would run with (Algorithm::chunks).
 std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t element_bytes);
 
-/// The algorithm that `auto` takes whatever it costs; empty: the cheapest. `shares_memory`: the ranks of a host can read one another's.
+/// The algorithm that `auto` takes regardless of cost; empty: the cheapest. `shares_memory`: the ranks of a host can read each other's
+/// memory.
 std::string_view settled(const Problem& problem, bool shares_memory);
 
-/// Bytes, rounded up to one of eight lengths in each power of two. Lengths that become the same one share a choice, so that a group whose
-/// lengths always differ (codes of a sparse compressor) chooses a few hundred times and not without end.
+/// Bytes, rounded up to one of eight lengths per power of two. Lengths that round to the same one share a choice, so that a group whose
+/// lengths always differ (codes of a sparse compressor) only makes a few hundred choices.
 std::int64_t rounded_length(std::int64_t bytes);
 
 }  // namespace paceline::schedule

@@ -1,4 +1,4 @@
-// direct: every rank exchanges with every other at once. The least number of rounds; the choice where messages cost nothing (shared memory)
+// direct: every rank exchanges with every other at once. The least number of rounds; the choice if messages cost nothing (shared memory)
 // or are short. p ranks, n elements:
 //
 //                    rounds   sent           reduced
@@ -11,12 +11,12 @@
 //   all_to_all       1        (p−1)/p·n      0
 //   barrier          1        0              0
 //
-// Where all ranks are on one host a reduce shares out the additions, which are all that it costs there: a part's owner reduces it and gives
-// it to the root. Across hosts the root reduces all, which saves a round.
+// If all ranks are on one host, a reduce divides the additions, its only cost there: each part's owner reduces it and sends it to the root.
+// Across hosts, the root reduces everything, which saves a round.
 //
 // Invariant: an element is reduced on one rank, its part's owner or the root, which takes the others' in the order r+1, r+2, … (mod p).
 //
-// Lowering: ranks that share memory read one another's buffers where they lie, and write their part where it is wanted.
+// Lowering: ranks that share memory read each other's buffers in place, and write their part where it is needed.
 #include "paceline/schedule/passes/direct.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/rotation.h"

@@ -7,10 +7,10 @@
 //   broadcast    L+C−1       n                           0
 //   reduce       L+C−1       n                           n
 //
-// The root stands above both trees, which are over the m = p − 1 others, counted from it. In the first, roles 1 … m are in-order: role i
-// with lowest bit 2^k lies above i ± 2^(k−1), so odd roles are leaves. In the second, every rank plays the role of its successor.
+// The root is above both trees, which consist of the m = p − 1 others, counted from it. In the first, roles 1 … m are in-order: role i
+// with lowest bit 2^k is the parent of i ± 2^(k−1), so odd roles are leaves. In the second, every rank has the role of its successor.
 //
-// Invariant: nobody but the root has children in both trees, since neighbouring roles differ in parity and role 1, which m plays, is a
+// Invariant: only the root has children in both trees, since neighbouring roles differ in parity and role 1, which m has, is a
 // leaf.
 #include <algorithm>
 #include <bit>
@@ -26,7 +26,7 @@ constexpr int kTrees = 2;
 
 int lowest_bit(int role) { return role & -role; }
 
-/// Where the in-order parent lies past the end, the next one above it that exists is the role without its lowest bit.
+/// If the in-order parent is past the end, the next ancestor that exists is the role without its lowest bit.
 int parent_of(int role, int size) {
   const int bit = lowest_bit(role), above = (role - bit) | (2 * bit);
   return above < size ? above : role - bit;

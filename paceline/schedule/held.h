@@ -1,14 +1,14 @@
-// What a rank can not add in place as it arrives.
+// What a rank cannot reduce in place as it arrives.
 //
-// Sends carry what the buffer held when the round began, and reductions happen in the order of the list. So what comes for elements that
-// are still on their way out, or that an earlier step of the round reduces, is held beside the buffer until the round's messages are done.
+// Sends carry what the buffer held when the round began, and reductions happen in the order of the list. So data for elements that are
+// still being sent, or that an earlier step of the round reduces, is held in separate memory until the round's messages are done.
 #pragma once
 
 #include "paceline/schedule/schedule.h"
 
 namespace paceline::schedule {
 
-/// By step of one round: whether it is a reduction whose arrival is held.
+/// For each step of a round: whether it is a reduction whose arriving data is held.
 std::vector<bool> held(std::span<const Step> round);
 
 /// Elements of a whole list that are held.

@@ -1,5 +1,5 @@
-// hierarchical: inside a host, across hosts, inside again, so that the network between hosts carries only what it must. p ranks, k a host,
-// H = ⌈p/k⌉ hosts, n elements, C chunks. Where k divides p each rank carries its slice, a k-th, across (n/k in a ring of H), after and
+// hierarchical: inside a host, across hosts, inside again, so that the network between hosts carries as little as possible. p ranks, k per
+// host, H = ⌈p/k⌉ hosts, n elements, C chunks. If k divides p, each rank carries its slice, a k-th, across (n/k in a ring of H), after and
 // before direct exchanges inside:
 //
 //                    rounds           sent by a rank                      reduced                             across, by a host
@@ -7,16 +7,16 @@
 //   reduce_scatter   H−1 + 1          (k−1)/k·n + (H−1)/H·n/k             (k−1)/k·n + (H−1)/H·n/k             (H−1)/H·n
 //   all_gather       H−1 + 1          (H−1)/H·n/k + (k−1)/k·n             0                                   (H−1)/H·n
 //
-// (no round inside where k = 1). An allreduce goes through in chunks, one round behind the other, so that the network has something to
-// carry while others are reduced and gathered inside. Where the last host is smaller (q < k ranks) the first rank of each host leads: it
-// reduces or gathers for its host, goes round the ring of leaders, and broadcasts or scatters:
+// (no round inside if k = 1). An allreduce is pipelined in chunks, one round apart, so that the network is busy while other chunks are
+// reduced and gathered inside. If the last host is smaller (q < k ranks), the first rank of each host leads: it reduces or gathers for its
+// host, takes part in the ring of leaders, and broadcasts or scatters:
 //
 //   allreduce        2(H−1) + 2       (k−1)·n + 2(H−1)/H·n                (k−1)·n + (H−1)/H·n                 2(H−1)/H·n
 //   reduce_scatter   H−1 + 2          n                                   k·n − q/p·n                         n − its own ranks' parts
 //   all_gather       H−1 + 2          k·n − q/p·n                         0                                   n − the next host's parts
 //
 // Rooted collectives go along a chain of hosts, in which each host's head (the root, or the first rank) also serves its host; l is the
-// number of levels, H, or H−1 where the chain's last host has one rank; b the most peers that one head serves:
+// number of levels, H, or H−1 if the chain's last host has one rank; b the most peers that one head serves:
 //
 //   broadcast        l+C−1            b·n                                 0                                   n
 //   reduce           l+C−1            n                                   b·n                                 n
@@ -24,8 +24,8 @@
 //
 // Invariant: what leaves a host has been reduced over it, and what enters it enters once.
 //
-// Lowering: of an allreduce among hosts of k ranks each that share memory. What goes on inside is one pass over it, and a few chunks at a
-// time are on their way.
+// Lowering: for an allreduce among hosts of k ranks each that share memory. The work inside a host is one pass over memory, and a few
+// chunks at a time are in flight.
 #include <algorithm>
 
 #include "paceline/schedule/method.h"
@@ -51,7 +51,7 @@ struct Hosts {
   Team across() const { return {.size = count, .me = mine, .first = local, .stride = each, .around = size}; }
 };
 
-// Where all hosts have k ranks
+// If all hosts have k ranks
 // -----------------------------------------------------------------------------------------------------------------
 
 /// One chunk of an allreduce: slices are cut from one range. `round` is its first.
@@ -62,7 +62,7 @@ void chunk_by_slices(StepList& list, Range chunk, const Hosts& hosts, int round)
   direct_pass(list, hosts.inside(), slices, Collective::all_gather, round);
 }
 
-/// In the halves of an allreduce a slice is the parts of all ranks of an index, which lie k parts apart.
+/// In the halves of an allreduce, a slice consists of the parts of all ranks with one index, which are k parts apart.
 void half_by_slices(StepList& list, const Problem& p, const Hosts& hosts) {
   const Blocks across = [&](int host) { return part(p.count, p.size, host * hosts.each + hosts.local); };
   const auto inside = [&](int round) {
@@ -84,7 +84,7 @@ void by_slices(StepList& list, const Problem& p, const Hosts& hosts) {
   for (int c = 0; c < p.chunks; ++c) chunk_by_slices(list, cut(whole(p), static_cast<int>(p.chunks), c), hosts, c);
 }
 
-// Where the last host is smaller
+// If the last host is smaller
 // ---------------------------------------------------------------------------------------------------------------
 
 void by_leaders(StepList& list, const Problem& p, const Hosts& hosts) {
@@ -182,12 +182,12 @@ constexpr Method kMethods[] = {
     {Collective::barrier, along_chain<tree_allreduce>, barrier_counts},
 };
 
-/// Hosts of the same number of ranks, several of them with several ranks each.
+/// Several hosts with the same number of ranks, and more than one rank each.
 bool has_two_levels(const Problem& p) {
   return p.collective == Collective::allreduce && p.per_host > 1 && p.per_host < p.size && p.size % p.per_host == 0;
 }
 
-constexpr std::int64_t kSliceBytes = 1 << 20;  // of a chunk that one rank carries across: some pieces of a network, and soon reduced inside
+constexpr std::int64_t kSliceBytes = 1 << 20;  // of a chunk that one rank carries across: several network pieces, and quickly reduced
 
 std::int64_t chunks(const Problem& p, std::int64_t bytes) {
   if (has_two_levels(p)) return std::max<std::int64_t>(1, bytes / (kSliceBytes * p.per_host));

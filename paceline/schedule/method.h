@@ -1,5 +1,5 @@
-// How an algorithm's file becomes an Algorithm: it lists its methods, one a collective, and algorithm<kMethods>() does the rest, so that
-// what is offered, what is built and what is counted cannot drift apart.
+// How an algorithm's file becomes an Algorithm: it lists its methods, one per collective, and algorithm<kMethods>() does the rest, so that
+// what is offered, built and counted always agrees.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 namespace paceline::schedule {
 
 /// Both functions may rely on a checked problem: rank and root are ranks; chunks is not above count; a barrier has count 0 and one chunk.
-/// The formula is asked only where messages flow: size > 1, and count > 0 unless for a barrier.
+/// The formula is called only if there are messages: size > 1, and count > 0 except for a barrier.
 struct Method {
   Collective collective;
   void (*build)(StepList& list, const Problem& problem);

@@ -14,14 +14,14 @@ namespace {
 
 constexpr std::int64_t kMostMessages = 4096;
 
-/// The ranks whose elements a stretch of a buffer holds, one bit each. Where nothing is added up: all of them, or none.
+/// The ranks whose elements a stretch of a buffer holds, one bit each. If nothing is reduced: all of them, or none.
 using Origins = std::uint64_t;
 
 Origins all_of(int size) { return ~Origins{0} >> (64 - size); }
 
 struct Message {
   int from = 0, to = 0, round = 0;
-  Range out, in;  // differ in an all-to-all alone
+  Range out, in;  // differ only in an all-to-all
   bool reduces = false;
 };
 
@@ -35,7 +35,7 @@ struct Play {
   std::int64_t length() const { return bounds.back(); }
 };
 
-/// A barrier's messages carry nothing; in a picture they carry word of who has come, in a buffer of one element.
+/// A barrier's messages are empty; in a picture they carry the set of ranks that have arrived, in a buffer of one element.
 Range visible(const Step& step, Collective collective) { return collective == Collective::barrier ? Range{0, 1} : step.range; }
 
 /// The k-th message from one rank to another is the k-th in both lists.
@@ -58,7 +58,7 @@ std::vector<Message> messages_of(const std::vector<Steps>& lists, Collective col
   return messages;
 }
 
-/// What rank `rank` brings, at element `begin`.
+/// What rank `rank` contributes at element `begin`.
 Origins brought(const Problem& problem, int rank, std::int64_t begin) {
   switch (problem.collective) {
     case Collective::all_gather:
@@ -130,7 +130,7 @@ std::string line_between(double x1, double y1, double x2, double y2, std::string
 
 std::string_view style_of(bool reduces) { return reduces ? "added" : "placed"; }
 
-/// Partial sums stay well below what is complete, which must be told at a glance.
+/// Partial sums are much lighter than complete ones, which must be recognisable at a glance.
 std::string filling(double x, double y, double width, double share) {
   return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" class=\"held\" fill-opacity=\"{:.2f}\"/>\n", x, y,
                      width, kBarHeight, share < 1 ? 0.1 + 0.55 * share : 1.0);
@@ -266,7 +266,7 @@ std::string picture(std::string_view algorithm, const Problem& problem) {
   if (problem.size > 64 || problem.chunks > kMostMessages || std::int64_t{problem.size} * problem.size * problem.chunks > kMostMessages)
     throw ConfigError(fmt::format("a picture of {} ranks with chunks={} could not be read; ranks² · chunks may be {}", problem.size,
                                   problem.chunks, kMostMessages));
-  entry.make.formula(problem);  // refuses a problem that cannot be
+  entry.make.formula(problem);  // throws for an impossible problem
   return Drawing(entry, problem).draw();
 }
 

@@ -13,7 +13,7 @@ std::string_view name_of(Kind kind) {
 
 namespace {
 
-/// The message between two virtual stages that are neighbours, as seen by a rank that has one of them.
+/// The message between two neighbouring virtual stages, as seen by a rank that has one of them.
 std::optional<PipelineMessage> across(const PipelineProblem& problem, int other, int border, const PipelineStep& step, bool gradients) {
   if (other < 0 || other >= problem.virtual_stages() || problem.stages == 1) return std::nullopt;
   return PipelineMessage{.peer = other % problem.stages, .border = border, .micro_batch = step.micro_batch, .gradients = gradients};

@@ -13,7 +13,7 @@ namespace {
 constexpr int kMostBoxes = 2048;
 constexpr double kMargin = 24, kLeft = 92, kRow = 34, kBox = 26, kTop = 108, kLeastBox = 26;
 
-// Chunks after the first are lighter, so that interleaving is seen.
+// Chunks after the first are lighter, so that interleaving is visible.
 constexpr const char* kStyle = R"(<style>
 text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:12px;fill:#59616b}
 .ground{fill:#ffffff}.title{font-size:17px;font-weight:600;fill:#1c2026}.name{fill:#343a42}.idle{fill:#eef0f3}

@@ -1,5 +1,5 @@
-// Plays a pipeline schedule: when each step of each rank begins and ends, where every step and every transfer costs what it is given. A
-// rank takes its steps in their order, waits for what a step receives, and never for what it sends.
+// Simulates a pipeline schedule: when each step of each rank begins and ends, with given costs of steps and transfers. A rank executes its
+// steps in order, and waits for what a step receives, but never for what it sends.
 #pragma once
 
 #include "paceline/schedule/pipeline.h"
@@ -21,15 +21,15 @@ struct PipelinePlay {
   std::vector<std::vector<TimedStep>> ranks;  // in the order of their lists
   double makespan = 0;                        // until the last rank is done
   double bubble = 0;                          // the share of it that ranks idle, on average
-  std::vector<int> in_flight;                 // by rank: micro-batches of one chunk, forward and not yet all the way back, at most
+  std::vector<int> in_flight;                 // by rank: the most micro-batches of one chunk that are forward but not completely backward
   std::int64_t messages = 0;                  // between ranks
 };
 
-/// `stages`: by virtual stage. `transfer`: from the end of a step until what it sent can be used by another rank. InternalError where ranks
-/// would wait for one another for ever.
+/// `stages`: by virtual stage. `transfer`: from the end of a step until what it sent can be used by another rank. InternalError if ranks
+/// would wait for each other forever.
 PipelinePlay play(const std::vector<PipelineSteps>& lists, const PipelineProblem& problem, const std::vector<StageCosts>& stages,
                   double transfer = 0);
-/// All ranks' lists of a schedule whose stages cost the same; an interleaved one's chunk costs its part.
+/// All ranks' lists of a schedule whose stages cost the same; in an interleaved one, a chunk costs its share.
 PipelinePlay play(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem, const PipelineCosts& costs, double transfer = 0);
 
 }  // namespace paceline::schedule

@@ -1,11 +1,11 @@
-// A training step as data: what one rank computes, sends and waits for, and in which order. A strategy states it (strategies/registry.h),
-// `perf` costs it, `sim` replays it for thousands of ranks, and a test holds it against what the strategy really did.
+// A training step as data: what one rank computes, sends and waits for, and in which order. A strategy writes it (strategies/registry.h),
+// `perf` costs it, `sim` replays it for thousands of ranks, and a test compares it with what the strategy really does.
 //
-// Actions of one lane run one after another, in the order of the list, and lanes run beside each other. An action begins once those in
-// `after` have ended, too. A send ends when its receiver has it; sends and receives of two ranks pair up by tag, in their order.
+// Actions of one lane run one after the other, in the order of the list; lanes run in parallel. An action also waits for those in `after`.
+// A send ends when its receiver has the data; sends and receives of two ranks are matched by tag, in order.
 //
 // A program describes a kind of rank: with a pipeline there is one for each stage, and ranks along the data and tensor axes share it.
-// Where such ranks differ in whom they talk to, `peer` counts from the rank itself: the one `peer` places on.
+// If such ranks differ in their peers, `peer` is relative to the rank itself: the rank `peer` places further on.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct Action {
     none,
     forward,
     backward,          // gradients of inputs and weights
-    input_gradients,   // of inputs alone
+    input_gradients,   // of inputs only
     weight_gradients,  // what input_gradients put off
     update,
     encode,  // a compressor's
     decode,
   };
-  /// What is exchanged. The first seven are collectives among the ranks of the axis (schedule.h), the next two are between two ranks of it,
-  /// the last two between a worker and the parameter servers.
+  /// What is communicated. The first seven are collectives among the ranks of the axis (schedule.h), the next two are between two ranks of
+  /// it, the last two between a worker and the parameter servers.
   enum class Exchange : std::uint8_t {
     allreduce,
     reduce_scatter,
@@ -47,9 +47,9 @@ struct Action {
   enum class Axis : std::uint8_t { data, pipeline, tensor, server };
   enum class Lane : std::uint8_t {
     compute,   // the worker's own thread, or the GPU's stream
-    exchange,  // buckets that leave while the pass goes on
-    gather,    // parameters that come for the next unit (ZeRO 3)
-    send,      // what crosses a border of the pipeline, or goes to another replica: started and left to itself
+    exchange,  // buckets that are sent while the pass continues
+    gather,    // parameters that are gathered for the next unit (ZeRO 3)
+    send,      // across a border of the pipeline, or to another replica: started and not waited for
     receive,   // expected before it is needed
   };
 
@@ -60,12 +60,12 @@ struct Action {
   Work work = Work::none;
   int first = 0, last = 0;  // units
   int micro_batch = 0;
-  std::int64_t elements = 0;  // update, encode, decode; and of what is exchanged: of the whole buffer, as a collective's count
+  std::int64_t elements = 0;  // update, encode, decode; communication: of the whole buffer, as in a collective's count
 
   Exchange exchange = Exchange::none;
   Axis axis = Axis::data;
-  double element_bytes = 4;  // on the wire; a compressor's need not be whole
-  int peer = 0;              // send, receive: rank along the pipeline axis; along others, places on from this rank
+  double element_bytes = 4;  // on the wire; with a compressor, it may be a fraction
+  int peer = 0;              // send, receive: rank along the pipeline axis; along others, relative to this rank
   int tag = 0;               // send, receive: pairs both sides
   std::string algorithm = "auto";
 
@@ -79,7 +79,7 @@ std::string_view name_of(Action::Lane lane);
 
 using Program = std::vector<Action>;
 
-/// What a strategy needs to know for its program: the model as numbers, no tensors.
+/// What a strategy must know for its program: the model as numbers, without tensors.
 struct ProgramModel {
   /// An entry of the arena.
   struct Tensor {
@@ -92,20 +92,20 @@ struct ProgramModel {
     Action::Exchange exchange = Action::Exchange::allreduce;
     Action::Axis axis = Action::Axis::tensor;
     std::int64_t elements = 0;  // of one sample: of the whole buffer
-    std::int64_t fixed = 0;     // and of a pass, whatever its samples
+    std::int64_t fixed = 0;     // and per pass, independent of its samples
     double element_bytes = 0;   // 0: those of activations
   };
   struct Unit {
     std::vector<Tensor> tensors = {};                  // in the arena's order
-    std::int64_t border = 0;                           // elements that one sample hands to the next unit
+    std::int64_t border = 0;                           // elements that one sample passes to the next unit
     std::vector<Meeting> forward = {}, backward = {};  // in their order
     std::int64_t parameters() const;
     std::int64_t private_parameters() const;
   };
   std::vector<Unit> units;
-  std::vector<Meeting> loss = {};  // behind the last unit's forward pass, where ranks share the logits
-  /// An embedding whose table is the head's weight, too. Where a pipeline parts them, the table goes to the head's stage before a step's
-  /// first pass, and its gradient comes back behind the last one.
+  std::vector<Meeting> loss = {};  // after the last unit's forward pass, if ranks share the logits
+  /// An embedding whose table is also the head's weight. If a pipeline separates them, the table is sent to the head's stage before a
+  /// step's first pass, and its gradient is sent back after the last one.
   struct Tied {
     int table = -1, head = -1;  // units; below 0: there is none
     std::int64_t elements = 0;
@@ -114,12 +114,12 @@ struct ProgramModel {
   std::int64_t parameters() const;
 };
 
-/// Who sends what of a compressed bucket.
+/// How a compressed bucket is sent.
 enum class CompressedTraffic : std::uint8_t {
   none,
   averaged,  // codes that can be added: allreduces of them
-  dense,     // everybody decodes and encodes a slice: an all-to-all and an all-gather of codes
-  sparse,    // everybody has everybody's codes: an all-gather
+  dense,     // each rank decodes and encodes a slice: an all-to-all and an all-gather of codes
+  sparse,    // each rank gets all codes: an all-gather
   rounded,   // as dense, in bf16: added in fp32
 };
 
@@ -133,17 +133,17 @@ struct ProgramSettings {
   std::vector<std::vector<int>> stages = {};  // by rank of the pipeline: first and last unit of its chunks, in pairs; empty: one stage
   std::string recompute = "none";
   std::int64_t bucket_bytes = 8 << 20;  // of parameters; 0: all of them
-  bool overlap = false;                 // buckets leave during the backward pass
-  bool by_unit = false;                 // a bucket for each unit; ZeRO 3 has them always
-  bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always so from ZeRO 1 on
+  bool overlap = false;                 // buckets are sent during the backward pass
+  bool by_unit = false;                 // a bucket for each unit; always with ZeRO 3
+  bool sharded_update = false;          // each data-parallel rank updates a part of every bucket; always with ZeRO 1 and above
   bool update_at_end = false;           // of all parameters at once: a GPU, a norm that clips
   bool clips = false;                   // by the global norm, for which ranks that share the tensors meet
-  bool adapts = false;                  // rates follow each tensor's norm (LARS, LAMB), for which they meet as well
+  bool adapts = false;                  // rates follow each tensor's norm (LARS, LAMB), for which they also meet
   double wire_bytes = 4;                // of a gradient's element, as it is encoded
   CompressedTraffic compressed = CompressedTraffic::none;
   int compressed_rounds = 1;          // allreduces of a bucket: PowerSGD has two
   std::int64_t storage_bytes = 4;     // of a parameter
-  std::int64_t activation_bytes = 4;  // of what crosses borders, or is exchanged by layers
+  std::int64_t activation_bytes = 4;  // of what crosses borders, or is exchanged within layers
   std::string algorithm = "auto";
   std::int64_t staleness = 1;  // stale_sync
   int servers = 1;             // that share the parameters
@@ -152,9 +152,9 @@ struct ProgramSettings {
   int parts() const;
   std::int64_t samples_of(int micro_batch) const;
 };
-// Strategies that meet every few steps (local_sgd and its like) state the step at which they do.
+// Strategies that meet every few steps (local_sgd and its relatives) describe a step in which they meet.
 
-/// Throws InternalError where the actions refer to later ones, or a pass to units that are none.
+/// Throws InternalError if the actions refer to later ones, or a pass to units that do not exist.
 void check(const Program& program, const ProgramModel& model);
 
 /// A program as lines of text, one for each action, for tests and `paceline plan --explain`.

@@ -112,7 +112,7 @@ void ProgramWriter::request(int unit) {
   int& state = gathered_[static_cast<std::size_t>(unit)];
   if (state != kAbsent) return;
   state = kHere;
-  // Private tensors stay where they are, and may lie between others.
+  // Private tensors stay where they are, and may be between others.
   const auto& tensors = model_.units[static_cast<std::size_t>(unit)].tensors;
   const std::vector<int> now = last(Lane::compute);
   for (std::size_t i = 0; i < tensors.size();) {
@@ -146,14 +146,14 @@ void ProgramWriter::forward(UnitRange range, int micro_batch) {
   if (range.last == static_cast<int>(model_.units.size())) meet(model_.loss, micro_batch);
 }
 
-/// A unit once more, from what was kept of its input.
+/// Recomputes a unit from its kept input.
 void ProgramWriter::forward_again(int unit, int micro_batch) {
   pass(Work::forward, {unit, unit + 1}, micro_batch);
   meet(model_.units[static_cast<std::size_t>(unit)].forward, micro_batch);
 }
 
-// As nn::RecomputingModel: `units` computes each but the model's last again; `all` opens a segment, which keeps its last unit whole, and
-// computes its other units once more.
+// As nn::RecomputingModel: `units` recomputes every unit except the model's last; `all` recomputes a segment, which keeps its last unit
+// completely, and then recomputes its other units once more.
 bool ProgramWriter::recomputes(UnitRange segment, int unit) const {
   if (settings_.recompute == "units") return unit + 1 < static_cast<int>(model_.units.size());
   return settings_.recompute == "all" && (segment.last == segment.first + 1 || unit + 1 < segment.last);
@@ -238,7 +238,7 @@ void ProgramWriter::tied_message(bool gradient, bool sends) {
           tied.elements, static_cast<double>(gradient ? settings_.storage_bytes : settings_.activation_bytes));
 }
 
-// As pipeline::PipelinePass: what the next step needs is expected before this one computes, and a send is left to itself.
+// As pipeline::PipelinePass: the receive for the next step is started before this one computes, and a send is not waited for.
 void ProgramWriter::pipeline_passes(const GradientListener& listener) {
   const PipelineProblem problem{.stages = settings_.pipeline, .micro_batches = parts_, .chunks = settings_.chunks};
   const PipelineSteps steps = steps_of(find(pipelines(), "pipeline schedule", settings_.schedule), problem, rank_);

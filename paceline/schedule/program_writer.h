@@ -1,6 +1,6 @@
-// Writes the program of one kind of rank. What every strategy's step begins with is here: the passes over the rank's units, in the order
-// of the pipeline's schedule, with what is recomputed, gathered (ZeRO 3), exchanged by layers and handed to other stages. What a strategy
-// does with gradients, it adds itself.
+// Writes the program of one kind of rank. The part that all strategies share is here: the passes over the rank's units, in the order of the
+// pipeline's schedule, with recomputation, gathering (ZeRO 3), exchanges within layers and messages to other stages. Strategies add what
+// they do with gradients.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace paceline::schedule {
 
-/// Who hears of gradients while they are made.
+/// Callbacks for gradients while they are computed.
 struct GradientListener {
-  std::function<bool(int unit)> wants = {};                // whether to hear of this unit before the pass goes on
+  std::function<bool(int unit)> wants = {};                // whether to call `complete` for this unit before the pass continues
   std::function<void(int first, int last)> complete = {};  // the gradients of units [first, last)
-  std::function<void()> pass_over = {};                    // the last one, or each micro-batch's where `each_part`
-  bool each_part = false;  // gradients are handed over in the pass of each micro-batch, where there is one stage
+  std::function<void()> pass_over = {};                    // after the last pass, or after each micro-batch's if `each_part`
+  bool each_part = false;  // gradients are handed over in the pass of each micro-batch, if there is one stage
 };
 
 class ProgramWriter {
  public:
-  /// `rank`: of the pipeline. What it is made from outlives it.
+  /// `rank`: of the pipeline. Its arguments must outlive it.
   ProgramWriter(const ProgramModel& model, const ProgramSettings& settings, int rank);
 
-  /// Of all micro-batches of a step. ConfigError where the schedule cannot be.
+  /// The passes of all micro-batches of a step. ConfigError if the schedule is impossible.
   void passes(const GradientListener& listener = {});
 
   // Each returns the action's index.
@@ -35,9 +35,9 @@ class ProgramWriter {
   int message(Action::Lane lane, Action::Exchange exchange, Action::Axis axis, int peer, int tag, std::int64_t elements,
               double element_bytes, std::vector<int> after = {});
   int wait(std::vector<int> after);
-  /// Of so many elements at once, after the norms that it depends on have been added up over all who share them.
+  /// An update of so many elements at once, after the norms that it depends on have been summed over all ranks that share them.
   void update_all(std::int64_t elements, bool sharded = false);
-  /// The last action of that lane, as what to come after; empty where there is none.
+  /// The last action of that lane, as a value for `after`; empty if there is none.
   std::vector<int> last(Action::Lane lane) const;
 
   /// The entries of the units that this rank holds.
@@ -73,7 +73,7 @@ class ProgramWriter {
   void request(int unit);
   void drop(int unit) { gathered_[static_cast<std::size_t>(unit)] = kAbsent; }
 
-  static constexpr int kAbsent = -2, kHere = -1;  // or the action that brings it
+  static constexpr int kAbsent = -2, kHere = -1;  // otherwise the index of the action that gathers it
 
   const ProgramModel& model_;
   const ProgramSettings& settings_;

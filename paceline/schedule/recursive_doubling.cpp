@@ -1,13 +1,13 @@
-// recursive_doubling: partners at distances 1, 2, 4, … exchange all they have; the fewest rounds of all that keep to one message a round
+// recursive_doubling: partners at distances 1, 2, 4, … exchange all they have; the fewest rounds with one message per round
 // (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005). p ranks, n elements, p' = 2^⌊lg p⌋,
-// f = 1 where p' < p, else 0:
+// f = 1 if p' < p, else 0:
 //
 //                rounds          sent               reduced
 //   allreduce    lg p' + 2f      (lg p' + f)·n      (lg p' + f)·n
 //   all_gather   lg p' + 2f      D/p·n + f·n        0                 D as in `butterfly`; p − 1 for a power of two
 //   barrier      lg p' + 2f      0                  0
 //
-// Where f = 1 the busiest rank has received n elements before it sends, so the critical path (path.h) of an allreduce has (lg p' + 2)·n.
+// If f = 1, the busiest rank has received n elements before it sends, so the critical path (path.h) of an allreduce has (lg p' + 2)·n.
 //
 // Invariant: after distance d a member holds the sum over its aligned group of 2d members. Partners add the same two numbers, one in each
 // order, so all ranks get the same bits as long as a ⊕ b = b ⊕ a.

@@ -4,7 +4,7 @@
 
 namespace paceline::schedule {
 
-// Each comes from the file of its name.
+// Each is defined in the file of the same name.
 Algorithm direct();
 Algorithm ring();
 Algorithm bucket();

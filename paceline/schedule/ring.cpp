@@ -1,12 +1,12 @@
-// ring: every rank talks to its two neighbours alone. The least traffic, at a number of rounds that grows with the ranks; the choice for
-// long buffers. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009. p ranks, n elements,
-// C chunks:
+// ring: every rank communicates only with its two neighbours. The least traffic, but the number of rounds grows with the ranks; the choice
+// for long buffers. Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009. p ranks, n
+// elements, C chunks:
 //
 //                    rounds       sent           reduced
 //   allreduce        2(p−1)       2(p−1)/p·n     (p−1)/p·n
 //   reduce_scatter   p−1          (p−1)/p·n      (p−1)/p·n
 //   all_gather       p−1          (p−1)/p·n      0
-//   broadcast        C+p−2        n              0            a chain from the root, C chunks behind one another
+//   broadcast        C+p−2        n              0            a chain from the root, C chunks one after the other
 //   reduce           C+p−2        n              n            the same chain backwards
 //   all_to_all       p−1          (p−1)/p·n      0            round k: to r+k, from r−k
 //   barrier          p−1          0              0            an all-gather of nothing

@@ -1,4 +1,4 @@
-// predict() in its two halves, for whoever costs the same rounds for many lengths: making all ranks' lists of steps is what takes long.
+// The two halves of predict(), to cost the same rounds for many lengths: building all ranks' lists of steps takes most of the time.
 #pragma once
 
 #include <span>

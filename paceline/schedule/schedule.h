@@ -1,13 +1,13 @@
 // A collective algorithm is a pure function: from a problem to one rank's list of steps. `comm` executes the list on any engine, `perf`
-// costs it, `sim` replays it, and a test can play all ranks of it with no process and no tensor.
+// costs it, `sim` replays it, and a test can simulate all ranks without processes or tensors.
 //
-// A list is cut into rounds. The steps of one round go on at the same time: all its sends carry what the buffer held when the round began,
-// then what arrives is put in place or reduced, in the order of the list. There is no barrier between rounds: a rank goes on as soon as its
-// own round is done, so that ranks meet only in their messages. Messages between two ranks keep the order of the lists.
+// A list is divided into rounds. The steps of one round run at the same time: all its sends carry what the buffer held when the round
+// began, then what arrives is stored or reduced, in the order of the list. There is no barrier between rounds: a rank continues as soon as
+// its own round is done, so that ranks synchronise only through their messages. Messages between two ranks keep the order of the lists.
 //
-// A message has the same round number in its sender's and its receiver's list, and the same range (but for all-to-all). Therefore no list
-// can deadlock, not even where a send ends only once its receiver has taken it: the ranks that are in the earliest round can always end it.
-// In one round, what is received never overlaps what is sent; what is reduced may, so an engine keeps those sends' values.
+// A message has the same round number in its sender's and its receiver's list, and the same range (except in all-to-all). Therefore no
+// list can deadlock, even if a send only completes when its receiver has the data: the ranks in the earliest round can always complete it.
+// In one round, what is received never overlaps what is sent; what is reduced may, so an engine keeps the values of those sends.
 //
 // Because the list fixes the order of all additions, a result has the same bits on every engine.
 #pragma once
@@ -37,28 +37,28 @@ struct Range {
 /// Part `index` of `parts` nearly equal parts of [0, count): what rank `index` owns after a reduce-scatter.
 constexpr Range part(std::int64_t count, int parts, int index) { return {count * index / parts, count * (index + 1) / parts}; }
 
-/// What is asked of one rank. Collectives work in place on a buffer of `count` elements:
+/// One rank's view of a collective. Collectives work in place on a buffer of `count` elements:
 ///   allreduce       all of it becomes the reduction of all ranks' buffers
 ///   reduce_scatter  part(count, size, rank) becomes the reduction; the rest is undefined afterwards
 ///   all_gather      part(count, size, rank) is given, all of it is filled
 ///   broadcast       all of it becomes the root's;      reduce: the root's becomes the reduction, others' are undefined afterwards
-///   all_to_all      part i of the input goes to rank i, where it lies in the output's part `rank`; parts are of one size
-///   barrier         no element; nobody leaves before everybody came
+///   all_to_all      part i of the input goes to rank i, into its output's part `rank`; parts have equal size
+///   barrier         no elements; no rank leaves before all have arrived
 struct Problem {
   Collective collective = Collective::allreduce;
   int rank = 0, size = 1;
   std::int64_t count = 0;
   int root = 0;
-  int per_host = 1;         // ranks of a host, which are neighbours: host = rank / per_host. Flat algorithms do not look at it, but for
+  int per_host = 1;         // ranks of a host, which are neighbours: host = rank / per_host. Flat algorithms do not use it, except for
                             // direct's reduce
-  std::int64_t chunks = 1;  // pieces that flow through a tree or chain behind one another
+  std::int64_t chunks = 1;  // pieces that flow through a tree or chain one after the other
 };
 
 struct Step {
   enum class Kind : std::uint8_t {
     send,     // buffer[range] to peer
     receive,  // buffer[range] from peer
-    reduce,   // buffer[range] = buffer[range] ⊕ what comes from peer
+    reduce,   // buffer[range] = buffer[range] ⊕ what arrives from peer
     give,     // all-to-all: input[range] to peer
     copy,     // all-to-all: output[range] = input[range], this rank's own part; no message
   };
@@ -70,10 +70,10 @@ struct Step {
 };
 using Steps = std::vector<Step>;
 
-/// What a rank does: the numbers that an algorithm's formula is made of.
+/// The work of a rank, as an algorithm's formula counts it.
 struct Counts {
-  int rounds = 0;            // until the rank is done, those in which it waits for a pipeline to fill included; times α
-  std::int64_t sent = 0;     // elements, all that its link carries out; over B where nobody waits for anybody (path.h has the time)
+  int rounds = 0;            // until the rank is done, including those in which it waits for a pipeline to fill; times α
+  std::int64_t sent = 0;     // elements, all that its link sends; over B if no rank waits for another (path.h has the time)
   std::int64_t reduced = 0;  // elements; times g
   bool operator==(const Counts&) const = default;
 };
@@ -82,30 +82,30 @@ constexpr Counts operator+(const Counts& a, const Counts& b) { return {a.rounds 
 Counts count(std::span<const Step> steps);
 
 /// A way to execute an algorithm's schedule in one pass, on memory that the ranks of a host share: the same additions in the same order, so
-/// the same bits, but none of the messages inside a host. comm declares which of its paths does it (comm/lowering.h), and a test holds that
-/// path against the steps.
+/// the same bits, but none of the messages inside a host. comm declares which of its paths does it (comm/lowering.h), and a test compares
+/// that path with the steps.
 struct Lowering {
-  std::string_view help;                             // what becomes of the messages
-  bool (*covers)(const Problem& problem) = nullptr;  // where the ranks of a host share memory; null: nowhere
+  std::string_view help;                             // what replaces the messages
+  bool (*covers)(const Problem& problem) = nullptr;  // if the ranks of a host share memory; null: never
   explicit operator bool() const { return covers != nullptr; }
 };
 
-/// One algorithm: steps(problem) for the collectives in `offers`, and what they cost. For a count that `size` (and the chunks) divide the
-/// formula is exact; a test holds it against the steps. Both throw ConfigError for a problem that cannot be.
+/// One algorithm: steps(problem) for the collectives in `offers`, and what they cost. If `size` (and the chunks) divide the count, the
+/// formula is exact; a test compares it with the steps. Both throw ConfigError for an impossible problem.
 struct Algorithm {
   Steps (*steps)(const Problem& problem) = nullptr;
-  Counts (*formula)(const Problem& problem) = nullptr;  // each number of the rank that has most of it; problem.rank is not looked at
+  Counts (*formula)(const Problem& problem) = nullptr;  // each number is the maximum over the ranks; problem.rank is not used
   std::span<const Collective> offers;
-  /// Into how many chunks a buffer of so many bytes is cut: Problem::chunks, as every engine runs it.
+  /// The number of chunks for a buffer of so many bytes: Problem::chunks, as every engine uses it.
   std::int64_t (*chunks)(const Problem& problem, std::int64_t bytes) = nullptr;
   Lowering lowering = {};
   bool offer(Collective collective) const;
 };
-/// Chunks of what flows through a tree or chain.
+/// The number of chunks that flow through a tree or chain.
 std::int64_t pipeline_chunks(const Problem& problem, std::int64_t bytes);
 
 std::span<const Entry<Algorithm>> algorithms();
-/// The row with this key, which must offer the collective. Throws ConfigError that names those which do.
+/// The row with this key, which must offer the collective. Throws ConfigError that names the algorithms that do.
 const Entry<Algorithm>& algorithm_for(std::string_view key, Collective collective);
 
 }  // namespace paceline::schedule

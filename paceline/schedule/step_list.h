@@ -1,4 +1,4 @@
-// What the algorithms build their lists with: the list itself, teams of ranks, and buffers cut into blocks.
+// The tools with which algorithms build their lists: the list itself, teams of ranks, and buffers divided into blocks.
 #pragma once
 
 #include <functional>
@@ -7,9 +7,9 @@
 
 namespace paceline::schedule {
 
-/// A list under construction. Steps may be added round by round or message by message: take() puts them in the order of their rounds, those
-/// of one round in the order in which they came. An empty range moves nothing and is left out on both sides, except in a barrier, where the
-/// empty messages are all there is.
+/// A list under construction. Steps may be added round by round or message by message: take() sorts them by round, and
+/// keeps the order within a round. An empty range is omitted on both sides, except in a barrier, which consists of empty messages
+/// only.
 class StepList {
  public:
   explicit StepList(Collective collective) : keep_empty_(collective == Collective::barrier) {}
@@ -33,7 +33,7 @@ class StepList {
   bool keep_empty_;
 };
 
-/// The ranks that work together: index i of `size` is rank first + i·stride, which goes on from 0 at `around`.
+/// The ranks that work together: index i of `size` is rank first + i·stride, modulo `around`.
 struct Team {
   int size = 1;
   int me = 0;  // my index
@@ -43,10 +43,10 @@ struct Team {
 };
 /// Index = rank.
 Team everyone(const Problem& problem);
-/// Index 0 is the root, the others follow in their order.
+/// Index 0 is the root; the others follow in order.
 Team from_root(const Problem& problem);
 
-/// Block i of a buffer that is cut into one block an index.
+/// Block i of a buffer that is divided into one block per index.
 using Blocks = std::function<Range(int index)>;
 /// Part `index` of `parts` nearly equal parts of `whole`.
 constexpr Range cut(Range whole, int parts, int index) {
@@ -54,13 +54,13 @@ constexpr Range cut(Range whole, int parts, int index) {
   return {whole.begin + inside.begin, whole.begin + inside.end};
 }
 Blocks cut(Range whole, int parts);
-/// Blocks begin … end−1 as one range; they lie one after the other.
+/// Blocks begin … end−1, which are contiguous, as one range.
 inline Range stretch(const Blocks& blocks, int begin, int end) { return {blocks(begin).begin, blocks(end - 1).end}; }
 inline Range whole(const Problem& problem) { return {0, problem.count}; }
 /// What rank i owns.
 inline Blocks parts(const Problem& problem) { return cut(whole(problem), problem.size); }
 
-/// An allreduce is a reduce-scatter and then an all-gather; a barrier is an all-gather of nothing: everybody hears from everybody.
+/// An allreduce is a reduce-scatter and then an all-gather; a barrier is an all-gather of nothing: every rank hears from every other.
 constexpr bool scatters(Collective collective) { return collective == Collective::allreduce || collective == Collective::reduce_scatter; }
 constexpr bool gathers(Collective collective) { return collective != Collective::reduce_scatter; }
 constexpr int halves(Collective collective) { return scatters(collective) + gathers(collective); }

@@ -8,7 +8,7 @@
 //   all_gather       d1+d2−2         (p−1)/p·n      0             along the rows, then down the columns
 //   barrier          d1+d2−2         0              0
 //
-// Invariant: after the columns' reduce-scatter a rank holds its row's stretch of the buffer, the parts of the row's d2 ranks, reduced over
+// Invariant: after the columns' reduce-scatter, a rank holds its row's part of the buffer, the parts of the row's d2 ranks, reduced over
 // its column; the row's reduce-scatter completes it and leaves every rank its own part.
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/ring.h"

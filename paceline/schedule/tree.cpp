@@ -2,7 +2,7 @@
 // elements, C chunks, L = ⌈lg p⌉, s = the most ranks below one child of the root:
 //
 //                    rounds       sent              reduced
-//   allreduce        2L+C−1       L·n               L·n          reduce, broadcast; a chunk turns at the root at once
+//   allreduce        2L+C−1       L·n               L·n          reduce, broadcast; a chunk turns around at the root at once
 //   reduce           L+C−1        n                 L·n
 //   broadcast        L+C−1        L·n               0
 //   reduce_scatter   2L+C−1       n + (s−1)/p·n     L·n          reduce, scatter
@@ -12,7 +12,7 @@
 // Sent is what the root sends. It receives as much before, so the critical path (path.h) of an allreduce has 2L·n elements for one chunk,
 // the 2⌈lg p⌉·n/B of textbooks, and approaches L·n with many chunks, when the root does both at once.
 //
-// Invariant: chunk c crosses level l in round c + l (passes/tree.h), so a rank passes a chunk on only in a later round than it came.
+// Invariant: chunk c crosses level l in round c + l (passes/tree.h), so a rank forwards a chunk only in a later round than it arrived.
 #include "paceline/schedule/passes/tree.h"
 
 #include "paceline/schedule/method.h"

@@ -1,7 +1,8 @@
-// Algorithms that pair ranks at distances 1, 2, 4, … want a power of two. Folding makes one: of p = p' + e ranks, p' = 2^⌊lg p⌋, the first
-// 2e form pairs, whose odd rank gives what it has to the even one, waits, and gets the result in the end. The p' others are the members.
+// Algorithms that pair ranks at distances 1, 2, 4, … need a power of two. Folding provides one: of p = p' + e ranks, p' = 2^⌊lg p⌋, the
+// first 2e form pairs, in which the odd rank sends what it has to the even one, waits, and gets the result in the end. The p' others are
+// members.
 //
-// Members are in the order of their ranks, so that consecutive members own consecutive parts; a pair owns two.
+// Members are ordered by rank, so that consecutive members own consecutive parts; a pair owns two.
 #pragma once
 
 #include "paceline/schedule/step_list.h"
@@ -20,10 +21,10 @@ struct Fold {
   int odd() const { return me < 0 ? rank : partner; }  ///< the odd rank of my pair
 };
 
-/// The parts of the ranks that member i stands for.
+/// The parts of the ranks that member i represents.
 Blocks folded_parts(const Problem& problem, const Fold& fold);
 
-/// Odd ranks give `range` to their partners, and back. Each returns the next round.
+/// Odd ranks send `range` to their partners; or the other way. Each returns the next round.
 int fold_in(StepList& list, const Fold& fold, Range range, Step::Kind arrival, int round);
 int fold_out(StepList& list, const Fold& fold, Range range, int round);
 
@@ -36,9 +37,9 @@ int doubling_pass(StepList& list, const Fold& fold, const Blocks& blocks, int ro
 void doubling_all_gather(StepList& list, const Problem& problem);
 Counts doubling_all_gather_counts(const Problem& problem);
 
-/// Parts that the members below 1, 2, 4, …, p'/2 stand for, added up: p − 1 where p is a power of two.
+/// The sum of the parts that the members below 1, 2, 4, …, p'/2 represent: p − 1 if p is a power of two.
 std::int64_t doubled_parts(const Fold& fold);
-/// ⌊lg p⌋, and the two rounds of folding where there are any.
+/// ⌊lg p⌋, plus the two rounds of folding if there are any.
 int folded_rounds(const Fold& fold, int passes);
 
 }  // namespace paceline::schedule

@@ -1,5 +1,5 @@
-// The all-to-all: to the rank k further on, from the rank k back, for k = 1 … p−1. In each such exchange every rank sends and receives one
-// part, so no receiver is crowded.
+// The all-to-all: send to rank r+k, receive from rank r−k, for k = 1 … p−1. In each such exchange every rank sends and receives one part,
+// so no receiver is overloaded.
 #pragma once
 
 #include "paceline/schedule/step_list.h"

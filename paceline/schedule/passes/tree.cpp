@@ -70,7 +70,7 @@ Node spanning_tree(const Team& team) {
 }
 
 int most_below_child(int size) {
-  const int farthest = 1 << (ceil_log2(size) - 1);  // the child of level 0, with all from itself on; the next one has half of its bit
+  const int farthest = 1 << (ceil_log2(size) - 1);  // the child of level 0, with all after it; the next one has half of its bit
   return std::max(size - farthest, farthest / 2);
 }
 

@@ -1,5 +1,6 @@
-// 1F1B (Narayanan et al., PipeDream-Flush, 2021): a stage that has sent as many micro-batches forward as lie between it and the end takes
-// one back before each further one. It idles as long as GPipe does, but keeps the activations of at most S − rank micro-batches.
+// 1F1B (Narayanan et al., PipeDream-Flush, 2021): a stage that has sent as many micro-batches forward as there are stages from it to
+// the end does one backward step before each further forward step. It idles as long as GPipe does, but keeps the activations of at most S −
+// rank micro-batches.
 #include <algorithm>
 
 #include "paceline/schedule/pipeline.h"

@@ -1,4 +1,4 @@
-// GPipe (Huang et al., 2019): all micro-batches go forward, then all go back. The simplest one, and the one that keeps most: the
+// GPipe (Huang et al., 2019): all micro-batches go forward, then all go backward. The simplest schedule, and the one that keeps most: the
 // activations of every micro-batch. The first stage waits while the last S − 1 stages fill and empty: (S − 1)(F + B + W) of idle time.
 #include "paceline/schedule/pipeline.h"
 

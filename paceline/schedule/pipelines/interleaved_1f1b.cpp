@@ -2,9 +2,9 @@
 // micro-batch passes every rank v times. Filling and emptying takes as many steps as in 1F1B, but each is a v-th as long:
 // (S − 1)(F + B + W)/v of idle time, for v times as many messages and the activations of more micro-batches.
 //
-// Micro-batches go in groups of S: a group passes chunk 0, then chunk 1, …, and back in the reverse order. Where stages do not divide the
-// micro-batches, the list is that of the next multiple without the micro-batches that do not exist; a list stays playable when all steps
-// of a micro-batch are left out on all ranks.
+// Micro-batches go in groups of S: a group passes chunk 0, then chunk 1, …, and back in reverse order. If stages do not divide the
+// micro-batches, the list is that of the next multiple without the micro-batches that do not exist; a list stays valid if all steps of a
+// micro-batch are omitted on all ranks.
 #include <algorithm>
 
 #include "paceline/schedule/pipeline.h"
@@ -28,8 +28,8 @@ std::vector<Visit> visits(const PipelineProblem& problem, bool back) {
   return order;
 }
 
-/// Visits before the first backward step. The last rank has to see the first micro-batch through all chunks; a rank before it is two
-/// steps further ahead for each that lies between, one for the way there and one for the way back.
+/// Forward steps before the first backward step. The last rank must take the first micro-batch through all chunks; an earlier rank is two
+/// steps further ahead for each rank between them, one for the way there and one for the way back.
 int ahead(const PipelineProblem& problem, int rank) { return 2 * (problem.stages - 1 - rank) + (problem.chunks - 1) * problem.stages; }
 
 PipelineSteps steps(const PipelineProblem& problem, int rank) {

@@ -2,7 +2,7 @@
 
 namespace paceline::schedule {
 
-// Each comes from the file of its name.
+// Each is defined in the file of the same name.
 PipelineSchedule gpipe();
 PipelineSchedule one_forward_one_backward();
 PipelineSchedule interleaved_1f1b();
