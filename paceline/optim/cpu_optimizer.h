@@ -1,6 +1,6 @@
-// An optimizer on the CPU: a rule of rules/ inside one vectorised pass over memory.
+// An optimizer on the CPU: a rule of rules/ in one vectorised pass over memory.
 //
-// Rules with a trust factor (LARS, LAMB) have a pass before it for the norms, whose sums run over the blocks of a tensor in their order.
+// Rules with a trust factor (LARS, LAMB) first make a pass for the norms, whose sums go over the blocks of a tensor in order.
 #pragma once
 
 #include <numeric>
@@ -14,7 +14,7 @@
 
 namespace paceline::optim {
 
-/// Neighbouring elements of one tensor. States that the rule does not have are null.
+/// Consecutive elements of one tensor. States that the rule does not have are null.
 struct Elements {
   const Step& step;
   TensorFactors tensor;
@@ -147,7 +147,7 @@ class CpuOptimizer final : public Optimizer {
     }
   }
 
-  /// The second one: sets the tensors' trust factors and moves them.
+  /// The second pass: sets the tensors' trust factors and updates the parameters.
   template <bool zero_gradients>
   static void finish(std::span<const Segment> segments, Work& work, std::span<const Squares> squares) {
     if constexpr (Rule::kNorms != Norms::none) {
@@ -160,7 +160,7 @@ class CpuOptimizer final : public Optimizer {
       for_each_part(segments, [&](auto... part) { Simd<Move<Rule>>::run(work(part...)); });
   }
 
-  /// Of each tensor: the squares of its parameters, and what other_norm(block) squares and sums.
+  /// For each tensor: the sum of squares of its parameters, and the sum of other_norm(block).
   template <class OtherNorm>
   static std::vector<Squares> sum_squares(std::span<const Segment> segments, const Work& work, const OtherNorm& other_norm) {
     std::vector<std::int64_t> first_block = {0};

@@ -1,6 +1,6 @@
 // The kernels of the optimizers. A tensor is cut into chunks, a thread block works on one chunk, and a launch covers any run of chunks.
 //
-// Invariant: chunks are cut at multiples of kChunk from the start of their tensor, so that the sums over a tensor are made of the same
+// Invariant: chunks begin at multiples of kChunk from the start of their tensor, so that the sums over a tensor consist of the same
 // parts in the same order in every call.
 #pragma once
 
@@ -100,7 +100,7 @@ __device__ double squares(const Values<width>& values) {
   return sum;
 }
 
-/// The tensor's factors; `trust` is null where the rule has none, or it is not known yet.
+/// The tensor's factors; `trust` is null if the rule has none, or it is not known yet.
 __device__ inline TensorFactors factors(const Step& step, const Chunk& chunk, const float* trust) {
   return {chunk.decay ? step.decay : 0.0f, trust ? trust[chunk.tensor] : 1.0f};
 }
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads) adapt(const Tensor* tensors, const S
   if (threadIdx.x == 0) trust[blockIdx.x] = tensor.decay ? Rule::trust(*present, weights, others) : 1.0f;
 }
 
-/// *result ← the sum of n sums; one block.
+/// *result ← the sum of n sums, in one block.
 static __global__ void __launch_bounds__(kThreads) total(const double* sums, std::int64_t n, double* result) {
   const double sum = block_sum(sums, n);
   if (threadIdx.x == 0) *result = sum;

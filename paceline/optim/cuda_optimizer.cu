@@ -139,7 +139,7 @@ class RuleOptimizer final : public CudaOptimizer {
     const kernels::Chunk* chunks = chunks_.data() + run.first_chunk;
     const unsigned blocks = static_cast<unsigned>(run.chunks);
     const cudaStream_t stream = as_stream(buffers.stream);
-    // The sums of a run lie at its chunks' places, so that runs on different streams do not meet.
+    // The sums of a run are stored at its chunks' indices, so that runs on different streams do not interfere.
     const kernels::ChunkSums all{sums_.data(), sums_.data() + table_.chunks.size()};
     const kernels::ChunkSums sums{all.weights + run.first_chunk, all.others + run.first_chunk};
 
@@ -157,7 +157,7 @@ class RuleOptimizer final : public CudaOptimizer {
     else kernels::apply<Rule, zero_gradients><<<blocks, kernels::kThreads, 0, stream>>>(chunks, step, trust_.data(), arrays);
   }
 
-  /// Where `segments` lie among the arena's tensors.
+  /// The position of `segments` among the arena's tensors.
   Run find_run(std::span<const Segment> segments) const {
     if (segments.empty()) return {};
     const auto tensor = std::lower_bound(table_.starts.begin(), table_.starts.end(), segments.front().offset) - table_.starts.begin();
@@ -194,7 +194,7 @@ std::unique_ptr<CudaOptimizer> make(const OptimConfig& config, std::span<const S
 }
 
 constexpr Entry<MakeCudaOptimizer> kOptimizers[] = {
-    // the lines of help stand in registry.cpp
+    // the help texts are in registry.cpp
     {"sgd", "", make<WithMomentum<Sgd>>},         {"adam", "", make<Adam<Decay::in_gradient>>},
     {"adamw", "", make<Adam<Decay::decoupled>>},  {"adagrad", "", make<Adagrad>},
     {"rmsprop", "", make<WithMomentum<Rmsprop>>}, {"rmsprop_warmup", "", make<RmspropWarmup>},

@@ -1,15 +1,15 @@
 // The same optimizers on the GPU: one launch for a whole range of tensors, in a form that a CUDA graph can capture.
 //
-// The constants of a step (rate, gradient scale, bias corrections) lie in device memory. Outside a capture, update() puts its Hyper there
-// first. Inside a capture it does not, because a graph would replay the values of the capture for ever; whoever replays calls set_hyper()
-// before:
+// The constants of a step (rate, gradient scale, bias corrections) are in device memory. Outside a capture, update() first copies its Hyper
+// there. Inside a capture it does not, because the graph would replay the captured values forever; set_hyper() must be called before each
+// replay:
 //
 //   capture:  squared_norm(…); update(…)           every step:  set_hyper(hyper, stream); launch the graph
 //
-// Elements take the very formulas of the CPU (rules/), and the results of sgd, adam and adamw have the same bits as there. All sums run in
-// a fixed order, without atomics, so that a run repeats bit for bit; it is another order than the CPU's.
+// The formulas are those of the CPU (rules/), and the results of sgd, adam and adamw have the same bits. All sums have a fixed order,
+// without atomics, so that a run repeats bit for bit; but it is not the CPU's order.
 //
-// Built without CUDA, the functions throw ConfigError. This header needs nothing of CUDA: a stream is the void* behind cudaStream_t.
+// In a build without CUDA, the functions throw ConfigError. This header needs no CUDA header: a stream is the void* behind cudaStream_t.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class CudaOptimizer : public Optimizer {
   /// Enqueues the values that later updates read.
   virtual void set_hyper(const Hyper& hyper, void* stream) = 0;
 
-  /// Enqueues *result ← squared norm of the gradients of `segments`; `result` is on the device, where Buffers::squared_norm can point at
+  /// Enqueues *result ← squared norm of the gradients of `segments`; `result` is on the device, and Buffers::squared_norm may point to
   /// it.
   virtual void squared_norm(const float* gradients, std::span<const Segment> segments, double* result, void* stream) = 0;
 };

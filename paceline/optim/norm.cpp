@@ -9,7 +9,7 @@ namespace paceline::optim {
 namespace {
 
 struct BlockNorm {
-  static constexpr int kLanes = 16;  // part of the order of addition, so the same for every width of vectors
+  static constexpr int kLanes = 16;  // part of the order of addition, so the same for every vector width
 
   struct Arguments {
     const float* values;

@@ -43,7 +43,7 @@ void validate(const OptimConfig& config) {
 
 namespace {
 
-/// Akiba et al.'s transition: ½ e^(2x) up to the center, ½ + x after it, x = (t − center) / period; value and slope have no jump.
+/// Akiba et al.'s transition: ½ e^(2x) up to the center, ½ + x after it, x = (t − center) / period; value and slope are continuous.
 double sgd_share(const OptimConfig& config, double t) {
   const double x = (t - config.transition_center) / config.transition_period;
   return x < 0 ? 0.5 * std::exp(2 * x) : std::min(0.5 + x, 1.0);

@@ -1,11 +1,11 @@
 // Optimizers on the arena: flat buffers of parameters, gradients and state, updated range by range in one pass over memory.
 //
-// No LibTorch here: an optimizer sees pointers. A range is a run of whole tensors, so the same call serves one worker (the whole arena),
-// an allreduce bucket that has just arrived, a ZeRO shard and a parameter server's slice. (A part of a tensor may be passed as a Segment as
-// well where every element is updated by itself: all but LARS and LAMB, which need the norms of whole tensors, and have an update in two
-// halves between which whoever holds the pieces sums their squares.)
+// Without LibTorch: an optimizer only sees pointers. A range consists of whole tensors, so the same call serves one worker (the whole
+// arena), an allreduce bucket that has just arrived, a ZeRO shard and a parameter server's range. A Segment may also be a part of a tensor
+// if every element is updated independently. LARS and LAMB need the norms of whole tensors; their update has two halves, between which the
+// holders of the pieces sum their squares.
 //
-// The formulas stand in rules/; cpu_optimizer.h and cuda_optimizer.h wrap the loops around them.
+// The formulas are in rules/; cpu_optimizer.h and cuda_optimizer.h have the loops around them.
 //
 // Invariant: updating ranges one by one, in any order, on any number of threads, gives the same bits as updating the whole at once.
 #pragma once
@@ -39,13 +39,13 @@ struct OptimConfig {
   void describe(Section& section);
 };
 
-/// Throws ConfigError where fields do not fit together. The factories below call it.
+/// Throws ConfigError if fields contradict each other. The factories below call it.
 void validate(const OptimConfig& config);
 
 /// One tensor of the arena.
 struct Segment {
   std::int64_t offset = 0, count = 0;  // in elements of the flat buffers
-  bool decay = true;                   // weight decay, and LARS and LAMB adapt it
+  bool decay = true;                   // has weight decay, and LARS and LAMB adapt its rate
 };
 
 /// Flat buffers, all of the arena's length; state[i] belongs to Optimizer::state_names()[i] and starts as zeros. On CUDA all of these are
@@ -59,7 +59,7 @@ struct Buffers {
   void* stream = nullptr;  // CUDA: a cudaStream_t
 };
 
-/// What changes from step to step. On the GPU it lies in device memory, so that a captured step reads the present values.
+/// What changes from step to step. On the GPU it is in device memory, so that a captured step reads the current values.
 struct Hyper {
   float rate = 0;
   float gradient_scale = 1;  // multiplies every gradient: loss scaling, 1/count
@@ -67,7 +67,7 @@ struct Hyper {
   std::int64_t step = 1;     // counts from 1; bias correction of Adam
 };
 
-/// Sums of squares over a tensor, or a piece of it: what the trust factors of LARS and LAMB are made of.
+/// Sums of squares over a tensor, or a piece of it, for the trust factors of LARS and LAMB.
 struct Squares {
   double parameters = 0, others = 0;  // others: gradients (LARS), directions (LAMB)
 };
@@ -76,13 +76,13 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::vector<std::string> state_names() const = 0;  // "momentum"; "first_moment", "second_moment"
-  /// Whether every element is updated by itself, so that a part of a tensor may be a Segment: not where norms of tensors decide.
+  /// Whether every element is updated independently, so that a part of a tensor may be a Segment; false if norms of tensors matter.
   virtual bool elementwise() const = 0;
-  /// Updates the tensors of `segments` (neighbours in the arena, ascending), and zeroes their gradients in the same pass if asked.
+  /// Updates the tensors of `segments` (consecutive in the arena, ascending), and zeroes their gradients in the same pass if requested.
   virtual void update(const Buffers& buffers, std::span<const Segment> segments, const Hyper& hyper, bool zero_gradients) = 0;
 
-  /// The same in two halves, where not elementwise() and tensors lie in pieces, on several ranks: the first one says the squares of each
-  /// piece (and LAMB updates its moments), the second one is given those of the whole tensors.
+  /// The same in two halves, for rules that are not elementwise() if tensors are divided among ranks: the first half returns the squares of
+  /// each piece (and LAMB updates its moments), the second half takes those of the whole tensors.
   virtual std::vector<Squares> measure(const Buffers& buffers, std::span<const Segment> pieces, const Hyper& hyper) = 0;
   virtual void move(const Buffers& buffers, std::span<const Segment> pieces, std::span<const Squares> whole, const Hyper& hyper) = 0;
 };
@@ -91,7 +91,7 @@ using MakeOptimizer = std::unique_ptr<Optimizer> (*)(const OptimConfig&);
 std::span<const Entry<MakeOptimizer>> optimizers();
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config);
 
-/// Square of the L2 norm of n gradients, in a fixed order of addition whatever the number of threads.
+/// Square of the L2 norm of n gradients, in an order of addition that does not depend on the number of threads.
 double squared_norm(const float* values, std::int64_t n);
 
 }  // namespace paceline::optim

@@ -1,7 +1,7 @@
 // How an update is divided among threads: one parallel region, in which every thread takes an equal share of all elements.
 //
-// Invariant: a tensor is cut only at multiples of kBlock from its start, so that a sum over it can be made of the sums of its blocks, in
-// their order, whatever the number of threads.
+// Invariant: a tensor is divided only at multiples of kBlock from its start, so that a sum over it can be computed from its blocks' sums,
+// in order, for any number of threads.
 #pragma once
 
 #include <omp.h>
@@ -17,16 +17,16 @@
 namespace paceline::optim {
 
 inline constexpr std::int64_t kBlock = 4096;                    // elements
-inline constexpr std::int64_t kElementsPerThread = 4 * kBlock;  // less than this does not pay for waking a thread
+inline constexpr std::int64_t kElementsPerThread = 4 * kBlock;  // fewer are not worth waking a thread
 
 inline std::int64_t blocks_of(std::int64_t count) { return (count + kBlock - 1) / kBlock; }
 
-/// Calls body(thread, threads) on every thread of a team that suits so many elements.
+/// Calls body(thread, threads) on every thread of a team whose size suits so many elements.
 template <class Body>
 void on_threads(std::int64_t elements, const Body& body) {
   const int threads = static_cast<int>(std::clamp<std::int64_t>(elements / kElementsPerThread, 1, omp_get_max_threads()));
   if (threads == 1) return body(0, 1);
-#if defined(__SANITIZE_THREAD__)  // it cannot see the barriers of the OpenMP runtime and would report every region as a race
+#if defined(__SANITIZE_THREAD__)  // it does not see the OpenMP runtime's barriers, and would report a race in every region
   std::vector<std::jthread> team;
   for (int thread = 0; thread < threads; ++thread) team.emplace_back([&, thread] { body(thread, threads); });
 #else

@@ -13,12 +13,12 @@
 namespace paceline::optim {
 namespace {
 
-/// How many of the milestones are behind us.
+/// How many of the milestones have passed.
 double passed(const std::vector<double>& milestones, double epoch) {
   return static_cast<double>(std::upper_bound(milestones.begin(), milestones.end(), epoch) - milestones.begin());
 }
 
-/// Share of the run that is done, in [0, 1].
+/// The completed share of the run, in [0, 1].
 double done(const Progress& progress) { return std::clamp(progress.epoch / progress.epochs, 0.0, 1.0); }
 
 double between(double from, double to, double share) { return from + (to - from) * share; }
@@ -93,7 +93,7 @@ Growth growth(const ScheduleConfig& config, std::int64_t batch, double epoch) {
                                   config.largest_batch));
   const double wanted = static_cast<double>(batch) * std::pow(config.batch_factor, passed(config.batch_milestones, epoch));
   const double reached = limited ? std::min(wanted, static_cast<double>(config.largest_batch)) : wanted;
-  constexpr double kMost = 1e15;  // far below where a batch would no longer fit its integer
+  constexpr double kMost = 1e15;  // far below the limit of the integer
   if (!(reached < kMost))
     throw ConfigError(fmt::format("the batch grows to {:g} in epoch {:g}; set schedule.largest_batch", reached, epoch));
   return {wanted, reached};

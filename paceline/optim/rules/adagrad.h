@@ -2,7 +2,7 @@
 //
 //   g ← g + λ w;   s ← s + g²;   w ← w − rate · g / (√s + ε)
 //
-// With `downpour` on a parameter server it is DistBelief's (Dean et al. 2012): a rate of its own for each parameter, kept with it.
+// With `downpour` on a parameter server it is DistBelief's (Dean et al. 2012): a separate rate for each parameter, kept on the server.
 #pragma once
 
 #include "paceline/optim/rules/element.h"

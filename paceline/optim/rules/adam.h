@@ -17,7 +17,7 @@ struct AdamMoments {
     second = product(step.beta2, second) + product(product(step.fresh2, gradient), gradient);
   }
 
-  /// m / (√v̂ + ε): the direction of Adam but for the bias correction of m.
+  /// m / (√v̂ + ε): the direction of Adam without the bias correction of m.
   PACELINE_ELEMENT static float ratio(const Step& step, float first, float second) {
     return first / (product(square_root(second), step.root_correction2) + step.epsilon);
   }

@@ -1,9 +1,9 @@
-// LAMB (You et al. 2020): the Adam step of a tensor, stretched to the length of its parameters:
+// LAMB (You et al. 2020): the Adam step of a tensor, scaled to the norm of its parameters:
 //
 //   u = m̂ / (√v̂ + ε) + λ w;   trust = ‖w‖ / ‖u‖;   w ← w − rate · trust · u
 //
-// The norm of u must be known before the first parameter moves, so there are two passes: the first updates the moments, the second forms u
-// again from them and moves the parameters. Tensors exempt from weight decay, and those with ‖w‖ or ‖u‖ = 0, have trust 1.
+// The norm of u must be known before any parameter changes, so there are two passes: the first updates the moments, the second recomputes u
+// from them and updates the parameters. Tensors exempt from weight decay, and those with ‖w‖ or ‖u‖ = 0, have trust 1.
 #pragma once
 
 #include "paceline/optim/rules/adam.h"

@@ -4,7 +4,7 @@
 //   rmsprop_warmup   the same with                        v ← μ v + (a + (1−a) r / (√s + ε)) · g
 //
 // a is the share of SGD, a function of the step t alone (sgd_share in optimizer.cpp), r = rmsprop_rate / rate of the step: the part of
-// RMSprop has a rate of its own. From transition_center + transition_period / 2 on, a is 1 and the update is SGD with momentum (Akiba,
+// RMSprop has its own rate. From transition_center + transition_period / 2 on, a is 1 and the update is SGD with momentum (Akiba,
 // Suzuki, Fukuda, "Extremely large minibatch SGD", 2017).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace paceline::optim {
 
-/// s in both: the mean square, kept first so that it has the same place without a velocity.
+/// s in both: the mean square, kept first so that it has the same index without a velocity.
 template <Momentum kind>
 struct Rmsprop {
   static constexpr int kStates = kind == Momentum::none ? 1 : 2;

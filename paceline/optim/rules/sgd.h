@@ -2,8 +2,8 @@
 //
 //   g ← g + λ w;   v ← μ v + g;   w ← w − rate · v            Nesterov: w ← w − rate · (g + μ v)
 //
-// The velocity v is free of the rate. Where it absorbs the rate (v ← μ v + rate · g; w ← w − v), a change of the rate calls for the
-// momentum correction v ← v · rate_new / rate_old (Goyal et al. 2017, section 3); here there is nothing to correct.
+// The velocity v does not include the rate. If it did (v ← μ v + rate · g; w ← w − v), a change of the rate would need the momentum
+// correction v ← v · rate_new / rate_old (Goyal et al. 2017, section 3).
 #pragma once
 
 #include "paceline/optim/rules/element.h"
