@@ -1,6 +1,6 @@
 // bf16: every value rounded to the nearest bfloat16 (8 significant bits, the range of a float).
 //
-// Kalamkar et al., "A study of bfloat16 for deep learning training", 2019. On the wire: 2 bytes a value, ratio 2. Relative error at most
+// Kalamkar et al., "A study of bfloat16 for deep learning training", 2019. On the wire: 2 bytes per value, ratio 2. Relative error at most
 // 2⁻⁸; only magnitudes of 3.395·10³⁸ and above become infinity.
 #include "paceline/compress/compressor.h"
 #include "paceline/compress/half_linear.h"

@@ -15,13 +15,13 @@ inline constexpr int kFlags = 64;  // elements of a tile: 8 bytes of flags
 
 inline std::int64_t bytes_of_flags(std::int64_t count) { return (count + 7) / 8; }
 
-/// Writes the flags (each 0 or 1) of the elements of a tile; `count` of them where the tile is the last.
+/// Writes the flags (each 0 or 1) of the elements of a tile; only `count` of them in the last tile.
 [[gnu::always_inline]] inline void store_flags(const std::uint8_t (&flags)[kFlags], std::byte* to, std::int64_t count = kFlags) {
   std::array<std::uint8_t, kFlags / 8> bytes;
   for (int i = 0; i < kFlags / 8; ++i) {
     std::uint64_t eight;
     std::memcpy(&eight, flags + 8 * i, sizeof(eight));
-    bytes[i] = static_cast<std::uint8_t>((eight * 0x0102040810204080u) >> 56);  // bit 8k goes to bit 56 + k, and nothing collides
+    bytes[i] = static_cast<std::uint8_t>((eight * 0x0102040810204080u) >> 56);  // bit 8k goes to bit 56 + k, without collisions
   }
   std::memcpy(to, bytes.data(), static_cast<std::size_t>(bytes_of_flags(count)));
 }
@@ -33,19 +33,19 @@ inline std::int64_t bytes_of_flags(std::int64_t count) { return (count + 7) / 8;
   return word;
 }
 
-/// Bit k of 32: a table, since not every processor shifts each lane by a count of its own.
+/// Bit k of 32: a table, since not every processor can shift each lane by a different count.
 inline constexpr auto kBit = [] {
   std::array<std::uint32_t, 32> bits{};
   for (int k = 0; k < 32; ++k) bits[k] = 1u << k;
   return bits;
 }();
 
-/// All ones where flag k of a tile is set, else zeros. `k` runs over a half of the tile, as `half` says.
+/// All ones if flag k of a tile is set, else zeros. `k` runs over a half of the tile, as `half` says.
 [[gnu::always_inline]] inline std::uint32_t mask_of(std::uint32_t half, int k) {
   return 0u - static_cast<std::uint32_t>((half & kBit[k]) != 0);
 }
 
-/// For each half h of a tile: calls set_half(h), and then body(i, k) for its elements, of which i is the number in the tile.
+/// For each half h of a tile: calls set_half(h), and then body(i, k) for its elements, where i is the index in the tile.
 template <class SetHalf, class Body>
 [[gnu::always_inline]] inline void for_each_half(int count, const SetHalf& set_half, const Body& body) {
   for (int half = 0; 32 * half < count; ++half) {

@@ -1,10 +1,10 @@
-// int8 and dynamic8: one byte a value, and one scale, the largest magnitude, for each block of neighbours in a tensor.
+// int8 and dynamic8: one byte per value, and one scale, the largest magnitude, for each block of consecutive values in a tensor.
 //
-// Code: for each part, for each of its blocks, the scale (4 bytes) and the values (a byte each). Blocks do not reach across tensors, whose
-// gradients differ in size. A Rule says what a byte means:
+// Code: for each part, for each of its blocks, the scale (4 bytes) and the values (a byte each). Blocks do not span tensors, whose
+// gradients differ in magnitude. A Rule defines the meaning of a byte:
 //
-//   encode(values, n, scale, inverse, draws, bytes)   the bytes of a block, whose values become what the bytes do not say
-//   decode(byte)                                      what a byte means, in units of the scale
+//   encode(values, n, scale, inverse, draws, bytes)   the bytes of a block; the values become the residual
+//   decode(byte)                                      the value of a byte, in units of the scale
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace paceline::compress {
 
-inline constexpr float kNothing = 1e-30f;  // a block of smaller values is one of zeros; its inverse would not be a number
+inline constexpr float kNothing = 1e-30f;  // a block of smaller values counts as zeros; the inverse of its scale would overflow
 
 template <class Rule>
 struct EncodeBlocks {

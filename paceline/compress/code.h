@@ -1,4 +1,4 @@
-// What the codes have in common: numbers at any byte, and the check that a code has the size that its layout asks for.
+// What all codes share: numbers at unaligned addresses, and the check that a code has the size that its layout requires.
 #pragma once
 
 #include <bit>

@@ -1,17 +1,17 @@
 // Compressors: gradients in fewer bytes.
 //
-// Two families. A Coder turns values into bytes that only decoding can read (quantisers, sparsifiers): what M workers mean is decoded from
-// their M codes. A Linear compressor sends numbers that can be added as they are, in one or more rounds of an allreduce (fp16, bf16,
-// PowerSGD). Nothing here communicates: data_parallel/exchange.cpp carries the codes, and so does a push to a parameter server
+// Two families. A Coder turns values into bytes that only decoding can read (quantisers, sparsifiers): the mean of M workers is computed
+// from their M decoded codes. A Linear compressor sends numbers that can be added directly, in one or more rounds of an allreduce (fp16,
+// bf16, PowerSGD). Nothing here communicates: data_parallel/exchange.cpp carries the codes, and so does a push to a parameter server
 // (ps/transports/push_coder.h).
 //
-// Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: the worker that compresses adds g to its
-// residual (feedback.h) and encodes the residual, and encode() leaves there what the code does not say.
+// Error feedback (a = g + e; send Q(a); e = a − Q(a)) needs no buffer beyond the residual: a worker adds g to its residual (feedback.h) and
+// encodes the residual, and encode() leaves there what the code does not contain.
 //
 // Invariant: values before = decoded code + values after, up to one rounding.
 //
-// A NaN or an infinity is never hidden: quantisers say NaN for all values that share its scale (and leave them as they are), sparsifiers
-// send it, and sums carry it, so whoever looks at the mean sees it.
+// A NaN or an infinity is never hidden: quantisers encode NaN for all values that share its scale (and leave the values unchanged),
+// sparsifiers send it, and sums propagate it, so it is visible in the mean.
 #pragma once
 
 #include <cstddef>
@@ -31,30 +31,30 @@ namespace paceline::compress {
 struct CompressConfig {
   std::string feedback = "auto";  // on, off, auto: keep what was not sent and add it to the next gradient
   std::int64_t block = 512;       // int8, dynamic8: values that share a scale
-  double density = 0;             // topk; dgc: at the end of its warm-up; 0: 1%, of dgc 0.1%
+  double density = 0;             // topk; dgc: at the end of its warm-up; 0: 1%, for dgc 0.1%
   double warmup_epochs = 5;       // dgc: density falls from 25% to `density`, geometrically
   double threshold = 0.001;       // threshold: τ
-  double sign_scale = 0;          // sign: what a vote is worth; 0: the mean magnitude
-  double clip_deviations = 2.5;   // ternary: clip at so many standard deviations
+  double sign_scale = 0;          // sign: the value of a vote; 0: the mean magnitude
+  double clip_deviations = 2.5;   // ternary: clip at this many standard deviations
   double dgc_clip = 0;            // dgc: clip a worker's gradient to this norm / √workers, a range to its share; 0: no
   std::int64_t rank = 2;          // powersgd
 
   void describe(Section& section);
 };
 
-/// One tensor, or a part of one, in a range of the arena; offsets count from the range's begin. Gaps between parts hold zeros.
+/// One tensor, or a part of one, in a range of the arena; offsets are from the range's beginning. Gaps between parts hold zeros.
 struct Part {
   std::int64_t offset = 0, count = 0;
   std::int64_t rows = 1, columns = 0;  // as a matrix; rows = 1 for vectors and for parts of tensors
 };
 
-/// What lies in a range: ascending, not overlapping. Whoever encodes and whoever decodes have the same.
+/// The parts of a range: ascending, not overlapping. The encoder and the decoder have the same layout.
 struct RangeLayout {
   std::vector<Part> parts = {};
   std::int64_t length = 0;  // elements, gaps included
   /// Elements of the parts, without gaps.
   std::int64_t elements() const;
-  /// The parts that lie in [begin, end), cut where they cross it, offsets from `begin`.
+  /// The parts in [begin, end), cut at its ends, with offsets from `begin`.
   RangeLayout slice(std::int64_t begin, std::int64_t end) const;
 };
 
@@ -64,21 +64,21 @@ struct Moment {
   int rank = 0;            // of the worker
   std::int64_t step = 0;
   double epoch = 0;
-  std::uint64_t place = 0;  // tells ranges of one step apart
+  std::uint64_t place = 0;  // distinguishes the ranges of one step
 };
 
-/// Has memory to work in, so each thread needs a Coder of its own; codes do not depend on what it coded before.
+/// Has working memory, so each thread needs its own Coder; codes do not depend on what was coded before.
 class Coder {
  public:
   virtual ~Coder() = default;
-  /// The most bytes that a code of such a range can have.
+  /// The maximum size of a code of such a range, in bytes.
   virtual std::int64_t bound(const RangeLayout& layout) const = 0;
-  /// Writes the code, of at most bound() bytes, and returns its size. `values` becomes what the code does not say.
+  /// Writes the code, of at most bound() bytes, and returns its size. `values` becomes the residual.
   virtual std::int64_t encode(const RangeLayout& layout, float* values, const Moment& moment, std::byte* code) = 0;
-  /// sum += weight × what the code says. Throws DataError where the code cannot be one of this layout: nothing outside is touched.
+  /// sum += weight × the decoded values. Throws DataError if the code cannot belong to this layout; never writes outside `sum`.
   virtual void decode_add(const RangeLayout& layout, std::span<const std::byte> code, float weight, float* sum) const = 0;
-  /// How codes of M workers become a mean. dense: each worker decodes the M codes of its slice of the range, and encodes their mean again;
-  /// traffic does not grow with M. sparse: every worker gets every code whole.
+  /// How codes of M workers become a mean. dense: each worker decodes the M codes of its slice of the range and encodes their mean;
+  /// traffic does not grow with M. sparse: every worker gets all codes.
   enum class Traffic { dense, sparse };
   virtual Traffic traffic() const = 0;
 };
@@ -91,16 +91,16 @@ struct Round {
   Type type = Type::f32;
 };
 
-/// State of one range; each range of a strategy has its own Linear.
+/// Has the state of one range; each range of a strategy has its own Linear.
 class Linear {
  public:
   virtual ~Linear() = default;
   virtual int rounds() const = 0;
-  /// Prepares round `index` (0 …) from `values`, once round index−1 is averaged. Memory is the Linear's own.
+  /// Prepares round `index` (0 …) from `values`, once round index−1 is averaged. The Linear owns the memory.
   virtual Round round(int index, const float* values) = 0;
-  /// After the last round: `mean` becomes what was agreed on, `values` what this worker did not get said.
+  /// After the last round: `mean` becomes the common result, `values` this worker's residual.
   virtual void finish(float* values, float* mean) = 0;
-  /// What the next step depends on (PowerSGD's Q): the same on all workers; part of the checkpoint.
+  /// State for the next step (PowerSGD's Q): the same on all workers; part of the checkpoint.
   virtual std::span<float> state() { return {}; }
 };
 
@@ -110,10 +110,10 @@ class DeviceCode;
 struct Compressor {
   std::unique_ptr<Coder> (*coder)(const CompressConfig&) = nullptr;
   std::unique_ptr<Linear> (*linear)(const CompressConfig&, const RangeLayout&, std::uint64_t seed) = nullptr;
-  std::unique_ptr<DeviceCode> (*on_gpu)(const CompressConfig&, const RangeLayout&) = nullptr;  // of a coder with kernels (device_code.h)
-  std::optional<Round::Type> rounds_to = {};  // of a linear that rounds every value and does nothing else
-  bool feedback = true;                       // what compress.feedback=auto stands for
-  bool momentum_correction = false;           // dgc: the worker's momentum goes into the residual, and the optimizer has none
+  std::unique_ptr<DeviceCode> (*on_gpu)(const CompressConfig&, const RangeLayout&) = nullptr;  // a coder with kernels (device_code.h)
+  std::optional<Round::Type> rounds_to = {};                                                   // for a linear that only rounds every value
+  bool feedback = true;                                                                        // the meaning of compress.feedback=auto
+  bool momentum_correction = false;  // dgc: the worker's momentum goes into the residual, and the optimizer has none
 };
 std::span<const Entry<Compressor>> compressors();
 

@@ -1,7 +1,7 @@
-// The codes of quantisers on memory of a GPU: the bytes that Coder makes of the same values, with the same residual, and no way through the
-// host. Sums run in the lanes and the order of statistics.cpp, draws are those of draws.h, and no product is fused with a sum.
+// The codes of quantisers in GPU memory: the same bytes and the same residual as Coder's for the same values, without copies through the
+// host. Sums have the lanes and the order of statistics.cpp, draws are those of draws.h, and no product is fused with a sum.
 //
-// A compressor without kernels has none of this (registry.cpp); its exchange goes by way of host memory.
+// A compressor without kernels does not have this (registry.cpp); its exchange goes through host memory.
 #pragma once
 
 #include <memory>
@@ -10,13 +10,13 @@
 
 namespace paceline::compress {
 
-/// Of one layout, whose tables lie on the GPU that was current when it was made. All memory that it is given is that GPU's.
+/// For one layout, whose tables are on the GPU that was current when it was created. All memory passed to it must be on that GPU.
 class DeviceCode {
  public:
   virtual ~DeviceCode() = default;
   /// As Coder::encode, on the stream, a cudaStream_t.
   virtual void encode(float* values, const Moment& moment, std::byte* code, void* stream) = 0;
-  /// As Coder::decode_add, but the code is taken for one: it comes from this encode() of another worker.
+  /// As Coder::decode_add, but the code is not checked: it comes from encode() on another worker.
   virtual void decode_add(const std::byte* code, float weight, float* sum, void* stream) const = 0;
 };
 

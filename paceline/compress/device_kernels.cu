@@ -53,11 +53,11 @@ __device__ float get(const std::byte* from) {
   return __uint_as_float(bits);
 }
 
-/// The largest of all threads', in all of them.
+/// The maximum over all threads; every thread gets it.
 __device__ std::uint32_t largest_of_block(std::uint32_t value) {
   __shared__ std::uint32_t by_warp[kThreads / 32];
   value = __reduce_max_sync(0xffffffffu, value);
-  __syncthreads();  // of the unit before
+  __syncthreads();  // with the previous unit
   if (threadIdx.x % 32 == 0) by_warp[threadIdx.x / 32] = value;
   __syncthreads();
   for (int warp = 0; warp < kThreads / 32; ++warp) value = max(value, by_warp[warp]);
@@ -114,7 +114,7 @@ __global__ void decode_blocks_kernel(Tables tables, Levels levels, const std::by
   }
 }
 
-/// Eight threads a unit, one a lane of statistics.cpp: four even ones, which have the rest too, and four odd ones.
+/// Eight threads per unit, one per lane of statistics.cpp: four even ones, which also handle the rest, and four odd ones.
 __global__ void collect_kernel(Tables tables, const float* values, UnitSums* sums) {
   constexpr int kLanes = 8, kUnits = kThreads / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -186,7 +186,7 @@ __device__ PartWorth worth_of(const FlagSettings& settings, const PartSums& know
   return {says ? scale : 0.0f, 0.0f, says ? 1 : 0};
 }
 
-/// One block a part: the units' sums are added in their order, each kind by one thread, and what the flags are worth is written.
+/// One block per part: the units' sums are added in order, each kind by one thread, and the values of the flags are written.
 __global__ void worth_kernel(Tables tables, FlagSettings settings, const UnitSums* sums, PartWorth* worths, std::byte* code) {
   __shared__ UnitSums some[kThreads];
   __shared__ PartSums known;
@@ -222,7 +222,7 @@ __global__ void worth_kernel(Tables tables, FlagSettings settings, const UnitSum
 
 __device__ std::int64_t head_of(Flags kind) { return (kind == Flags::onebit ? 2 : 1) * static_cast<std::int64_t>(sizeof(float)); }
 
-/// A warp has 32 neighbours, whose flags are four bytes.
+/// A warp has 32 consecutive values, whose flags are four bytes.
 __device__ void put_flags(std::byte* to, std::uint32_t flags, std::int64_t count) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane < 4 && 8 * lane < count) to[lane] = static_cast<std::byte>(flags >> (8 * lane) & 0xffu);

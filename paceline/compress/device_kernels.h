@@ -1,4 +1,4 @@
-// What device_code.cpp puts on a GPU's stream. Streams are cudaStream_t, and pointers are memory of the GPU.
+// The kernels that device_code.cpp puts on a GPU's stream. Streams are cudaStream_t, and pointers are to GPU memory.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace paceline::compress::gpu {
 
-/// A block of neighbours in a part: for int8 and dynamic8 the values that share a scale, for the others those that statistics.cpp adds as
-/// floats.
+/// A block of consecutive values in a part: for int8 and dynamic8 the values that share a scale, for the others those that statistics.cpp
+/// adds as floats.
 struct Unit {
-  std::int64_t at, count;  // elements, from the range's begin
+  std::int64_t at, count;  // elements, from the range's beginning
   std::int64_t code;       // of int8 and dynamic8: byte of its code
   std::int64_t part;
 };
@@ -32,7 +32,7 @@ struct Chance {
   std::uint32_t start, key;
 };
 
-/// What a byte of dynamic8 means, and what the first bits of a float become; null for int8.
+/// The tables of dynamic8: the value of a byte, and the byte for the first bits of a float; null for int8.
 struct Levels {
   const float* levels = nullptr;
   const std::uint8_t* codes = nullptr;
@@ -48,24 +48,24 @@ struct FlagSettings {
   double sign_scale, clip_deviations;
 };
 
-/// What a unit adds to the statistics of its part: even and odd lanes apart.
+/// What a unit adds to the statistics of its part: even and odd lanes separately.
 struct UnitSums {
   double positive[2], negative[2], squares[2];
   std::int32_t negatives;
   std::uint32_t largest;
 };
-/// What a part's flags are worth; none is set where `plain` is not.
+/// The values of a part's flags; if `plain` is not set, no flag is.
 struct PartWorth {
   float positive, negative;
   std::int32_t plain;
 };
 
-/// `sums`: room for one a unit, `worths`: for one a part.
+/// `sums`: room for one per unit; `worths`: for one per part.
 void encode_flags(const Tables& tables, const FlagSettings& settings, Chance chance, float* values, std::byte* code, UnitSums* sums,
                   PartWorth* worths, void* stream);
 void decode_flags(const Tables& tables, Flags kind, const std::byte* code, float weight, float* sum, void* stream);
 
-/// Memory of this thread's GPU, with these bytes in it, or with anything where `from` is null. ConfigError where there is none left.
+/// Memory on this thread's GPU with a copy of these bytes, or with arbitrary content if `from` is null. ConfigError if none is left.
 std::shared_ptr<void> allocate(std::size_t bytes, const void* from = nullptr);
 
 }  // namespace paceline::compress::gpu

@@ -1,11 +1,11 @@
-// dgc: top-k of a residual that has the momentum in it, with a density that falls during the first epochs.
+// dgc: top-k of a residual that includes the momentum, with a density that falls during the first epochs.
 //
 //   u ← m·u + g        v ← v + u        send the largest of v, and zero u and v there
 //   density in epoch i of n = warmup_epochs: 25% · (density / 25%)^(i / (n−1)); from epoch n−1 on: density
 //
-// Lin, Han, Mao, Wang, Dally, "Deep gradient compression", ICLR 2018. Here is the coding of v. Momentum (momentum_correction in the
-// registry's row) and clipping of g (dgc_clip) are feedback.h's, which knows what was sent by v, exactly zero there. On the wire: 8 bytes a
-// value that is sent; ratio 1 / (2 · density): 500 for 0.1%.
+// Lin, Han, Mao, Wang, Dally, "Deep gradient compression", ICLR 2018. This file has the coding of v. Momentum (momentum_correction in
+// the registry's row) and clipping of g (dgc_clip) are in feedback.h, which recognises what was sent because v is exactly zero there. On
+// the wire: 8 bytes per value sent; ratio 1 / (2 · density): 500 for 0.1%.
 #include <algorithm>
 #include <cmath>
 

@@ -1,9 +1,9 @@
-// Chance that vectorises: a hash of a counter, 16 bits for each element.
+// Random numbers that vectorise: a hash of a counter, 16 bits for each element.
 //
-// A draw is a pure function of (seed, rank, step, place) and of the element's index, in 32-bit integer arithmetic alone: the same bits on
-// every processor and for every width of vectors. The hash walks a Weyl sequence and mixes it by two rounds of xor-shift and multiply, the
-// second of them keyed as well; the keys come from the run's Philox streams. In tiles of 64 elements, the two that lie 32 apart share a
-// word, so that one hash serves two elements without moving anything between lanes.
+// A draw is a pure function of (seed, rank, step, place) and of the element's index, in 32-bit integer arithmetic only: the same bits on
+// every processor and for every vector width. The hash takes a Weyl sequence and mixes it in two rounds of xor-shift and multiply, the
+// second of which is also keyed; the keys come from the run's Philox streams. In tiles of 64 elements, two elements at a distance of 32
+// share a word, so that one hash serves both without moving data between lanes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Draws {
     key_ = range.next_u32();
   }
 
-  /// The draws of elements from `begin` on, with indices that begin at 0.
+  /// The draws of elements starting at `begin`, with indices that start at 0.
   [[gnu::always_inline]] Draws from(std::int64_t begin) const {
     Draws later = *this;
     later.start_ += static_cast<std::uint32_t>(begin) * kStride;

@@ -1,13 +1,13 @@
-// dynamic8: 8-bit floats whose exponent takes as few bits as it needs, the rest being fraction.
+// dynamic8: 8-bit floats whose exponent takes as few bits as it needs; the rest is fraction.
 //
-//   byte = sign, E zeros, a one, 6−E bits of fraction: the bits cut the decade 10⁻ᴱ⁻¹ … 10⁻ᴱ into 2⁶⁻ᴱ equal bins, and the byte means the
-//   middle of its bin, times max|a| of the block. A byte of zeros means zero. A value becomes the nearest of these.
+//   byte = sign, E zeros, a one, 6−E bits of fraction: the bits divide the decade 10⁻ᴱ⁻¹ … 10⁻ᴱ into 2⁶⁻ᴱ equal bins, and the byte stands
+//   for the middle of its bin, times max|a| of the block. A byte of zeros is zero. A value is rounded to the nearest of these.
 //
-// Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016 (dynamic tree quantisation). On the wire: a byte a value
-// and 4 bytes a block; ratio 3.97 for blocks of 512. Error at most half a bin: 0.7% of the block's maximum for the largest values, and
-// seven decades are told from zero. Rounding is to the nearest, so bias is left to error feedback.
+// Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016 (dynamic tree quantisation). On the wire: a byte per value
+// and 4 bytes per block; ratio 3.97 for blocks of 512. Error at most half a bin: 0.7% of the block's maximum for the largest values, and
+// seven decades can be distinguished from zero. Rounding is to nearest, so error feedback must correct the bias.
 //
-// A table of what the first bits of a float become replaces arithmetic: its exponent and 8 bits of its fraction, so bins end at numbers of
+// A table indexed by the first bits of a float (its exponent and 8 bits of its fraction) replaces arithmetic, so bins end at numbers of
 // that many bits.
 #include "paceline/compress/block_coder.h"
 #include "paceline/compress/compressor.h"
@@ -23,7 +23,7 @@ struct Dynamic8 {
   static constexpr const char* kName = "dynamic8";
   static constexpr float kTop = 1;
 
-  // Tile by tile: vectors before and after the look-ups, which no vector does.
+  // Tile by tile: vectorised before and after the look-ups, which cannot be vectorised.
   [[gnu::always_inline]] static void encode(float* values, std::int64_t n, float scale, float inverse, const Draws&, std::byte* bytes) {
     constexpr int kTile = 64;
     std::int64_t i = 0;

@@ -1,12 +1,12 @@
-// What lies between a gradient and what is encoded: error feedback, and momentum where the compressor carries it. The same for an allreduce
+// What happens between a gradient and its encoding: error feedback, and momentum if the compressor applies it. The same for an allreduce
 // and for pushes to a server.
 //
 //   v ← v + g                                  any compressor
 //   u ← m·u + s·g        v ← v + u             with momentum correction (dgc); s clips g
-//   encode v, which becomes what was not said; u ← 0 where v is 0
+//   encode v, which becomes what was not sent; u ← 0 where v is 0
 //
-// Velocities add up before they are sent, so each of M workers clips its own gradients, to a share of the norm that the sum may have:
-// dgc_clip / √M for all parameters, and √s of that for a range that has the share s of them, since nobody has seen the others yet.
+// Velocities accumulate before they are sent, so each of M workers clips its own gradients, to a share of the norm that the sum may have:
+// dgc_clip / √M for all parameters, and √s of that for a range with the share s of them, since the other ranges are not known yet.
 #pragma once
 
 #include "paceline/compress/compressor.h"
@@ -15,21 +15,21 @@ namespace paceline::compress {
 
 class Feedback {
  public:
-  /// What a range keeps from step to step; zeros at first. The memory is the caller's.
+  /// What a range keeps from step to step; zeros at first. The caller owns the memory.
   struct Kept {
     float* residual = nullptr;  // v
-    float* velocity = nullptr;  // u, where has_velocity()
+    float* velocity = nullptr;  // u, if has_velocity()
     std::int64_t count = 0;
   };
 
   /// `momentum`: of the recipe's optimizer. `length`: of all ranges together.
   Feedback(const Compressor& compressor, const CompressConfig& settings, double momentum, int workers, std::int64_t length);
 
-  bool keeps() const { return keeps_; }  // what was not said
+  bool keeps() const { return keeps_; }  // what was not sent
   bool has_velocity() const { return has_velocity_; }
-  /// kept.residual becomes what is to be encoded.
+  /// Turns kept.residual into what is to be encoded.
   void add(const float* gradient, const Kept& kept) const;
-  /// It was encoded.
+  /// To be called after it was encoded.
   void said(const Kept& kept) const;
 
  private:

@@ -1,6 +1,6 @@
-// fp16 and bf16: the range as 16-bit numbers, which the communicator adds as they are.
+// fp16 and bf16: the range as 16-bit numbers, which the communicator adds directly.
 //
-// Gaps travel too: a range is one run of numbers, and gaps are a few zeros.
+// Gaps are sent too: a range is one run of numbers, and gaps are a few zeros.
 #pragma once
 
 #include <vector>

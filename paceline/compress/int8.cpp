@@ -1,10 +1,10 @@
-// int8: 127 levels of each sign, rounded by chance so that the mean of what is sent is the value.
+// int8: 127 levels of each sign, with stochastic rounding, so that the expectation of what is sent is the value.
 //
 //   s = max|a| of the block / 127        q = ⌊a/s + u⌋, u uniform in [0, 1), 16 bits        sent: s · q
 //
 // Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and encoding", NIPS 2017, with the maximum as the norm: a
-// Euclidean norm leaves most of 127 levels unused. On the wire: a byte a value and 4 bytes a block; ratio 3.97 for blocks of 512. The error
-// of a value is below s, and its mean is zero.
+// Euclidean norm leaves most of 127 levels unused. On the wire: a byte per value and 4 bytes per block; ratio 3.97 for blocks of 512. The
+// error of a value is below s, and its mean is zero.
 #include "paceline/compress/block_coder.h"
 #include "paceline/compress/compressor.h"
 #include "paceline/compress/device_code.h"
@@ -18,7 +18,7 @@ struct Int8 {
 
   [[gnu::always_inline]] static void encode(float* values, std::int64_t n, float scale, float inverse, const Draws& draws,
                                             std::byte* bytes) {
-    const float fixed_point = inverse * 0x1p16f;  // 16 bits behind the point: the shift below is ⌊ ⌋
+    const float fixed_point = inverse * 0x1p16f;  // 16 bits after the binary point: the shift below is ⌊ ⌋
     draws.for_each(n, [=](std::int64_t i, std::uint32_t draw) PACELINE_INLINE {
       const std::int32_t moved = static_cast<std::int32_t>(values[i] * fixed_point) + static_cast<std::int32_t>(draw);
       const std::int32_t q = std::min(moved >> 16, 127);  // the largest value is 127 s only up to a rounding

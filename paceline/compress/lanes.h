@@ -1,6 +1,6 @@
-// Four numbers that are added lane by lane: the order of a sum is then part of the program, not of the processor's width of vectors. Every
-// processor has registers of this width; wider types would live in memory where it has none of their own. Several sums at a time hide the
-// latency of one.
+// Four numbers that are added lane by lane: the order of a sum then depends on the program, not on the processor's vector width. Every
+// processor has registers of this width; wider types would be kept in memory on some. Several sums at a time hide the latency
+// of one.
 #pragma once
 
 #include <bit>

@@ -25,7 +25,7 @@ struct Pass {
   bool first = true;
 };
 
-/// acc[row][column of Q] of a few rows at a time, so that every number of Q that is loaded serves all of them.
+/// acc[row][column of Q] for a few rows at a time, so that every loaded number of Q serves all of them.
 template <int rank>
 struct Multiply {
   using Arguments = Pass;
@@ -151,7 +151,7 @@ double dot(const float* a, const float* b, std::int64_t n) {
   return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
 }
 
-/// Subtracts from a column what it has in common with those before; the norm of what is left. Not contracted: see base/simd.h.
+/// Subtracts from a column its projection onto those before; returns the norm of the rest. Not contracted: see base/simd.h.
 [[gnu::optimize("fp-contract=off")]] double remove_projections(const float* before, std::int64_t count, float* column, std::int64_t n) {
   for (std::int64_t r = 0; r < count; ++r) {
     const double common = dot(before + r * n, column, n);
@@ -189,7 +189,7 @@ void fill_random(float* values, std::int64_t n, std::uint64_t seed) {
 }
 
 void orthonormalise(float* columns, std::int64_t n, std::int64_t rank, std::uint64_t seed) {
-  constexpr double kDependent = 1e-5;  // of a column's norm: what is left of it is rounding
+  constexpr double kDependent = 1e-5;  // of a column's norm: a smaller rest is rounding
   for (std::int64_t r = 0; r < rank; ++r) {
     float* column = columns + r * n;
     double before = std::sqrt(dot(column, column, n));
@@ -199,7 +199,7 @@ void orthonormalise(float* columns, std::int64_t n, std::int64_t rank, std::uint
       fill_random(column, n, seed + 1000 * draw + static_cast<std::uint64_t>(r));
       before = std::sqrt(dot(column, column, n));
       left = remove_projections(columns, r, column, n);
-      if (!std::isfinite(left)) break;  // a column before has a NaN
+      if (!std::isfinite(left)) break;  // an earlier column has a NaN
     }
     for (std::int64_t i = 0; i < n; ++i) column[i] = static_cast<float>(column[i] / left);
   }

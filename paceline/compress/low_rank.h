@@ -1,7 +1,7 @@
 // Products of a matrix with few columns, at the speed of memory: the matrix is read once, and rank columns stay in registers or caches.
 //
-// M is rows × columns, row after row. Factors lie column after column: P is rank times `rows` numbers, Q rank times `columns`. Sums run in
-// an order that does not depend on the width of vectors, so all processors compute the same bits.
+// M is rows × columns, in row-major order. Factors are in column-major order: P has rank × `rows` numbers, Q rank × `columns`. The order of
+// sums does not depend on the vector width, so all processors compute the same bits.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ void multiply_transposed(const Shape& shape, const float* m, const float* p, flo
 void reconstruct(const Shape& shape, const float* p, const float* q_mean, const float* q_own, float* mean, float* values);
 
 /// Makes `rank` columns of n ≥ rank numbers orthonormal, in their order. A column that depends on those before is replaced by a random one
-/// of `seed`: every column must carry something. Columns with a NaN or an infinity stay as they are.
+/// from `seed`, so that no column is wasted. Columns with a NaN or an infinity stay unchanged.
 void orthonormalise(float* columns, std::int64_t n, std::int64_t rank, std::uint64_t seed);
 
 /// Uniform in [−1, 1), a pure function of the seed.

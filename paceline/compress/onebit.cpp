@@ -1,10 +1,10 @@
-// onebit: the sign of every value, and for each tensor the mean of its values without and of those with a sign.
+// onebit: the sign of every value, and for each tensor the mean of its non-negative values and of its negative ones.
 //
 //   a ≥ 0 becomes mean(a : a ≥ 0),   a < 0 becomes mean(a : a < 0)
 //
 // Seide, Fu, Droppo, Li, Yu, "1-bit stochastic gradient descent and its application to data-parallel distributed training of speech DNNs",
-// Interspeech 2014 (there for each column of a matrix, here for each tensor). Of all codes by sign with two values it has the least square
-// error; without error feedback it does not converge to much. On the wire: a bit a value and 8 bytes a tensor; ratio 32.
+// Interspeech 2014 (there for each column of a matrix, here for each tensor). Of all codes with a sign and two values, it has the least
+// square error; without error feedback it hardly converges. On the wire: a bit per value and 8 bytes per tensor; ratio 32.
 #include "paceline/compress/compressor.h"
 #include "paceline/compress/device_code.h"
 #include "paceline/compress/sign_coder.h"

@@ -1,4 +1,4 @@
-// Quantisers walk a layout part by part, and a part's code has a size that only the part decides: this is the walk, they say the rest.
+// The common part of quantisers: they handle a layout part by part, and the size of a part's code depends only on the part.
 #pragma once
 
 #include "paceline/compress/code.h"
@@ -50,7 +50,7 @@ class PartCoder : public Coder {
   virtual std::int64_t bytes_of(const Part& part) const = 0;
   /// `values` and `draws` begin with the part's first element.
   virtual void encode_part(const Part& part, float* values, const Draws& draws, std::byte* code) = 0;
-  /// Throws DataError where the code cannot be one; asked of all parts before any is decoded.
+  /// Throws DataError if the code is not valid; called for all parts before any is decoded.
   virtual void check_part(const Part&, const std::byte*) const {}
   virtual void decode_part(const Part& part, const std::byte* code, float weight, float* sum) const = 0;
 

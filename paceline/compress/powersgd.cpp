@@ -1,15 +1,16 @@
-// powersgd: every matrix of gradients M as a product P Qᵀ of two factors of few columns, by one step of power iteration a training step.
+// powersgd: every matrix of gradients M as a product P Qᵀ of two factors with few columns, by one step of power iteration per training
+// step.
 //
 //   round 0: Q ← orthonormal(Q)      P = M Q      mean of P over the workers      P ← orthonormal(P)
 //   round 1: Q = Mᵀ P                mean of Q over the workers
-//   M is taken for P Qᵀ; the mean Q is where the next step begins
+//   M is approximated by P Qᵀ; the next step starts from the mean Q
 //
 // Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization", NeurIPS 2019, whose
-// residual is M − P Qᵀ with the mean Q. Here a worker subtracts P times its own Q: the mean of the residuals, on which alone the next steps
-// depend, is the same, and what the workers disagree on does not pile up in them. Vectors, and matrices that factors would not make
-// smaller, are sent as they are, in round 0. On the wire: 4 · rank · (rows + columns) bytes a matrix, 4 bytes a value of the others.
+// residual is M − P Qᵀ with the mean Q. Here a worker subtracts P times its own Q: the mean of the residuals, the only thing on which the
+// next steps depend, is the same, and differences between workers do not accumulate in them. Vectors, and matrices that factors would not
+// make smaller, are sent unchanged, in round 0. On the wire: 4 · rank · (rows + columns) bytes per matrix, 4 bytes per other value.
 //
-// All that is not averaged is computed from averages and the seed alone, so P and Q are the same bits on all workers.
+// Everything that is not averaged is computed only from averages and the seed, so P and Q have the same bits on all workers.
 #include <algorithm>
 
 #include "paceline/compress/compressor.h"
@@ -84,7 +85,7 @@ class PowerSgd final : public Linear {
   struct Matrix {
     std::int64_t offset;
     Shape shape;
-    std::int64_t p, q;  // where the factors begin
+    std::int64_t p, q;  // offsets of the factors
   };
 
   float* p_of(const Matrix& matrix) { return first_round_.data() + p_begin_ + matrix.p; }

@@ -2,7 +2,7 @@
 
 namespace paceline::compress {
 
-// Each comes from the file of its name.
+// Each is defined in the file of the same name.
 Compressor fp16();
 Compressor bf16();
 Compressor int8();

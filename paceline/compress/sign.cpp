@@ -1,11 +1,11 @@
-// sign: every value votes by its sign; in the mean of the workers, encoded again, the majority has decided.
+// sign: every value votes by its sign; the mean of the workers, encoded again, is the majority's vote.
 //
-//   a becomes s · sign(a),   s = sign_scale, or the mean magnitude of the tensor where that is 0
+//   a becomes s · sign(a),   s = sign_scale, or the mean magnitude of the tensor if that is 0
 //
 // Bernstein, Wang, Azizzadenesheli, Anandkumar, "signSGD: compressed optimisation for non-convex problems", ICML 2018 (the vote);
-// Karimireddy, Rebjock, Stich, Jaggi, "Error feedback fixes SignSGD", ICML 2019 (the mean magnitude). A zero, as a vote that ends in a
-// draw, gets a sign by chance: one bit has no third value, and always the same would push all parameters one way. On the wire: a bit a
-// value and 4 bytes a tensor; ratio 32.
+// Karimireddy, Rebjock, Stich, Jaggi, "Error feedback fixes SignSGD", ICML 2019 (the mean magnitude). A zero, like a tied vote, gets a
+// random sign: one bit has no third value, and a fixed sign would push all parameters in one direction. On the wire: a bit per value
+// and 4 bytes per tensor; ratio 32.
 #include "paceline/compress/compressor.h"
 #include "paceline/compress/device_code.h"
 #include "paceline/compress/sign_coder.h"

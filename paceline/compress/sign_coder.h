@@ -1,10 +1,10 @@
-// onebit and sign: a bit a value, and for each tensor what the bits are worth.
+// onebit and sign: a bit per value, and for each tensor the values of the bits.
 //
-// Code: for each part, kScales floats and then the signs, a bit each, up to a whole byte. A Rule says
+// Code: for each part, kScales floats and then the signs, a bit each, padded to a whole byte. A Rule has
 //
-//   worth(statistics, n, config)   what values without and with a sign become
-//   kScales                        1: the second is the first with a sign; 2: both are sent
-//   kTies                          whether zeros get a sign by chance (a vote that ends in a draw), or none
+//   worth(statistics, n, config)   what non-negative and negative values become
+//   kScales                        1: the second is the negated first; 2: both are sent
+//   kTies                          whether zeros get a random sign (a tied vote), or none
 #pragma once
 
 #include "paceline/base/simd.h"

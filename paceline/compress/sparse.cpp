@@ -17,10 +17,10 @@ struct Find {
     std::int64_t count;
     std::uint32_t offset;
     std::uint32_t least;
-    Hit** end;  // of the hits so far; a hit may be written there and taken back
+    Hit** end;  // of the hits so far; a hit may be written there and discarded
   };
 
-  // Most tiles have nothing: a vectorised look tells. In the others every value is written, and the next one over it if it was no hit.
+  // Most tiles have no hits, which a vectorised check finds out. In the others every value is written, and overwritten if it was not a hit.
   [[gnu::always_inline]] static void run(const Arguments& arguments) {
     const auto [values, count, offset, least, end] = arguments;
     Hit* to = *end;

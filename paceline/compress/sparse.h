@@ -1,4 +1,4 @@
-// What threshold, topk and dgc share: finding the values that are worth sending, and codes that name places.
+// What threshold, topk and dgc share: finding the values to send, and codes with the indices of values.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct Hit {
   std::uint32_t size() const { return bits & kMagnitude; }
 };
 
-/// Memory for as many hits as a range has values; only what is used is ever touched.
+/// Memory for as many hits as a range has values; only the used part is ever touched.
 class Hits {
  public:
-  /// The values of the layout whose magnitude, as bits, is at least `least`; ascending places. Good until the next call.
+  /// The values of the layout whose magnitude, as bits, is at least `least`, by ascending index. Valid until the next call.
   std::span<const Hit> find(const RangeLayout& layout, const float* values, std::uint32_t least);
 
  private:
@@ -29,13 +29,13 @@ class Hits {
   std::int64_t capacity_ = 0;
 };
 
-/// The magnitude, as bits, of the k-th largest, 1 ≤ k ≤ sizes.size(); by counting, 10 bits at a time.
+/// The k-th largest magnitude, as bits, 1 ≤ k ≤ sizes.size(); found by counting, 10 bits at a time.
 std::uint32_t kth_largest(std::span<const std::uint32_t> sizes, std::int64_t k);
 
-/// Throws ConfigError where the places of the range do not fit into so many bits.
+/// Throws ConfigError if the indices of the range do not fit into so many bits.
 void check_length(const char* compressor, const RangeLayout& layout, int bits);
 
-/// Throws DataError unless index(0), index(1) … are ascending places of values of the layout.
+/// Throws DataError unless index(0), index(1) … are ascending indices of values of the layout.
 template <class Index>
 void check_places(const char* compressor, const RangeLayout& layout, std::int64_t count, const Index& index) {
   std::size_t part = 0;

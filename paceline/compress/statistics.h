@@ -1,4 +1,4 @@
-// What quantisers of a whole tensor ask about it, in one pass.
+// The statistics of a tensor that quantisers need, in one pass.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,16 @@
 namespace paceline::compress {
 
 struct Statistics {
-  double positive = 0, negative = 0;  // sums of the values without and with a sign
+  double positive = 0, negative = 0;  // sums of the non-negative and of the negative values
   double squares = 0;
-  std::int64_t negatives = 0;  // values with a sign
+  std::int64_t negatives = 0;  // negative values
   std::uint32_t largest = 0;   // magnitude, as bits
-  bool finite() const;         // no NaN and no infinity among them
+  bool finite() const;         // no NaN and no infinity
 };
 
-inline constexpr std::int64_t kStatisticsBlock = 4096;  // values that are added as floats before a double takes the sum
+inline constexpr std::int64_t kStatisticsBlock = 4096;  // values that are added as floats before the sum goes to a double
 
-/// The same bits on every processor: sums run in lanes whose number does not depend on the width of vectors.
+/// The same bits on every processor: the number of lanes does not depend on the vector width.
 Statistics statistics(const float* values, std::int64_t n);
 
 }  // namespace paceline::compress

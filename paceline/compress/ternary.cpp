@@ -1,11 +1,11 @@
-// ternary: −s, 0 or s, by chance, so that the mean of what is sent is the value (clipped).
+// ternary: −s, 0 or s, at random, so that the expectation of what is sent is the (clipped) value.
 //
 //   s = min(max|a|, c · σ) of the tensor        sent: s · sign(a) · b,   b = 1 with probability min(|a|/s, 1)
 //
 // Wen et al., "TernGrad: ternary gradients to reduce communication in distributed deep learning", NIPS 2017; c is clip_deviations. What
-// clipping takes off stays in the residual. On the wire: 2 bits a value and 4 bytes a tensor; ratio 16.
+// clipping removes stays in the residual. On the wire: 2 bits per value and 4 bytes per tensor; ratio 16.
 //
-// Code: for each part the scale, a bit a value for b, and a bit a value for the sign, set only where b is.
+// Code: for each part the scale, a bit per value for b, and a bit per value for the sign, which is set only if b is.
 #include <cmath>
 
 #include "paceline/compress/bits.h"
@@ -78,7 +78,7 @@ class Ternary final : public PartCoder {
   explicit Ternary(const CompressConfig& config) : PartCoder("ternary"), clip_deviations_(config.clip_deviations) {}
 
  private:
-  static constexpr std::int64_t kHead = sizeof(float);  // before the bits of b, behind which those of the signs lie
+  static constexpr std::int64_t kHead = sizeof(float);  // before the bits of b, which are followed by those of the signs
 
   std::int64_t bytes_of(const Part& part) const override { return kHead + 2 * bytes_of_flags(part.count); }
 
@@ -118,7 +118,7 @@ class Ternary final : public PartCoder {
 }  // namespace
 
 Compressor ternary() {
-  // No feedback by itself: a code's noise is larger than what it says, and residuals of it would grow from step to step.
+  // No feedback by default: a code's noise is larger than its content, and its residuals would grow from step to step.
   return {.coder = [](const CompressConfig& config) -> std::unique_ptr<Coder> { return std::make_unique<Ternary>(config); },
           .on_gpu = ternary_on_gpu,
           .feedback = false};

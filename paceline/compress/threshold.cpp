@@ -1,11 +1,11 @@
-// threshold: ±τ for every value beyond ±τ, nothing for the others; what is left stays in the residual.
+// threshold: ±τ for every value beyond ±τ, nothing for the others; the rest stays in the residual.
 //
 //   |a| > τ becomes τ · sign(a), others 0
 //
 // Strom, "Scalable distributed DNN training using commodity GPU cloud computing", Interspeech 2015. A value larger than 2τ is sent again in
-// the next steps. On the wire: 4 bytes a value that is sent, and 4; the ratio depends on the data and on τ.
+// the next steps. On the wire: 4 bytes per value sent, plus 4; the ratio depends on the data and on τ.
 //
-// Code: τ (NaN where one of the values sent is NaN or infinite), then for each value 2 · place + (1 if negative), ascending.
+// Code: τ (NaN if one of the values sent is NaN or infinite), then for each value 2 · place + (1 if negative), ascending.
 #include <algorithm>
 
 #include "paceline/compress/compressor.h"

@@ -21,13 +21,13 @@ std::int64_t count_of(const RangeLayout& layout, double density) {
 
 std::int64_t TopCoder::bound(const RangeLayout& layout) const { return kEntry * count_of(layout, largest_density()); }
 
-/// At least k hits with all of the k largest among them.
+/// At least k hits, among them all of the k largest.
 std::span<const Hit> TopCoder::candidates(const RangeLayout& layout, const float* values, const Moment& moment, std::int64_t k) {
   const auto length = static_cast<double>(layout.length);
   const std::int64_t sample = std::min(layout.length, std::max(kLeastSample, static_cast<std::int64_t>(kSampled * length)));
   const Draws draws(moment);
   sizes_.resize(static_cast<std::size_t>(sample));
-  for (std::int64_t i = 0; i < sample; ++i) {  // one place of each of `sample` equal stretches
+  for (std::int64_t i = 0; i < sample; ++i) {  // one value from each of `sample` equal stretches
     const std::int64_t begin = layout.length * i / sample, end = layout.length * (i + 1) / sample;
     const std::uint32_t draw = draws.word(static_cast<std::uint32_t>(i));
     sizes_[static_cast<std::size_t>(i)] =

@@ -1,10 +1,10 @@
-// topk and dgc: exactly k values, those of the largest magnitude, with their places.
+// topk and dgc: exactly k values, those of the largest magnitude, with their indices.
 //
-// The k-th magnitude of a sample tells nearly where to cut; one pass over the range finds the values beyond, a few more than k, and among
-// these counting finds the k-th itself (Lin et al. 2018 select so). Chance decides only how much work it is: the code is the same for
-// every sample. Of values of the same magnitude those with the smaller places go first.
+// A sample gives an approximate k-th magnitude; one pass over the range finds the values beyond it, a few more than k, and among these,
+// counting finds the k-th itself (as in Lin et al. 2018). The sample only affects the amount of work: the code is the same for every
+// sample. Among values of the same magnitude, those with smaller indices come first.
 //
-// Code: k places (4 bytes each, ascending), then the k values.
+// Code: k indices (4 bytes each, ascending), then the k values.
 #pragma once
 
 #include "paceline/compress/sparse.h"

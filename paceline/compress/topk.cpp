@@ -1,8 +1,8 @@
-// topk: the largest magnitudes of a range with their places; the others stay in the residual.
+// topk: the largest magnitudes of a range with their indices; the others stay in the residual.
 //
 // Aji, Heafield, "Sparse communication for distributed gradient descent", EMNLP 2017; Stich, Cordonnier, Jaggi, "Sparsified SGD with
 // memory", NeurIPS 2018, show that it converges as SGD does, given error feedback. k is density × values, rounded up. On the wire: 8 bytes
-// a value that is sent; ratio 1 / (2 · density): 50 for 1%.
+// per value sent; ratio 1 / (2 · density): 50 for 1%.
 #include "paceline/compress/compressor.h"
 #include "paceline/compress/top_coder.h"
 
