@@ -10,34 +10,34 @@ class BatchPass {
  public:
   virtual ~BatchPass() = default;
 
-  /// Before a step: dropout draws from streams of this step and worker.
+  /// Called before a step: dropout draws from the streams of this step and worker.
   virtual void begin_step(std::int64_t step) = 0;
-  /// Fills the arena's gradients with weight × the gradient of the sum of losses, and returns [2] sums: losses, right answers; zeros where
+  /// Fills the arena's gradients with weight × the gradient of the sum of losses, and returns [2] sums: losses, right answers; zeros if
   /// scores() is false. `ready` is called with the gradients that are complete during the last micro-batch's backward pass. A share without
-  /// samples gives zeros. `told` is called with the sums once all forward passes are made and the last backward pass begins.
+  /// samples gives zeros. `told` is called with the sums once all forward passes are done and the last backward pass begins.
   virtual at::Tensor run(const Batch& batch, double weight, const nn::GradientReady& ready = nullptr,
                          const std::function<void(const at::Tensor&)>& told = nullptr) = 0;
-  /// Gradients are handed over during run() instead of being added up: `ready` is called in each part, and `done` at its end. All workers
-  /// make the same number of parts, some perhaps without samples.
+  /// Gradients are handed over during run() instead of being accumulated: `ready` is called in each part, and `done` at its end. All
+  /// workers have the same number of parts, some perhaps without samples.
   virtual void hand_over(std::function<void()> done) = 0;
   /// How many times run() will hand gradients over.
   virtual std::int64_t parts_of(const Batch& batch) const = 0;
-  /// Loss::evaluate's sums of the share, by the model as it is; zeros of a share without samples, and where scores() is false.
+  /// Loss::evaluate's sums over the share, with the current model; zeros for a share without samples, and if scores() is false.
   virtual at::Tensor evaluate(const Batch& batch) = 0;
   /// Whether this rank has the model's output, so that sums over ranks count each sample once.
   virtual bool scores() const = 0;
 
-  /// What run() sent, or had the model and the loss send, in all steps so far.
+  /// What run(), the model and the loss have sent in all steps so far.
   virtual Traffic traffic() const = 0;
-  /// The last run() was recorded and its first replay launched; or launched once more. traffic() is to count that too.
+  /// Tells that the last run() was recorded and its first replay launched, or that it was replayed again: traffic() counts that too.
   virtual void was_recorded() {}
   virtual void was_replayed() {}
 
-  /// Lets batch norms see the whole batch: adds tensors up over all workers.
+  /// Lets batch norms see the whole batch: sums tensors over all workers.
   virtual void synchronise_norms(std::function<void(at::Tensor&)> sum_over_workers) = 0;
 };
 
-/// What the model and the loss have sent since it was made.
+/// What the model and the loss have sent since they were created.
 class TrafficMeter {
  public:
   explicit TrafficMeter(const Context& context) : context_(context), before_(now()) {}
@@ -50,7 +50,7 @@ class TrafficMeter {
   nn::Traffic before_;
 };
 
-/// Micro-batch `index` of `parts` of a batch: every one has a sample at least.
+/// Micro-batch `index` of `parts` of a batch: every one has at least one sample.
 struct MicroBatch {
   std::int64_t begin = 0, count = 0;
 };

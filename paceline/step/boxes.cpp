@@ -11,13 +11,13 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// A box of a tensor in the order of its memory, whose elements lie one behind the other from `place` on.
+/// A box of a tensor in memory order, whose elements are contiguous, starting at `place`.
 struct Stretch {
   Sizes first, shape;
   std::int64_t place = 0;
 };
 
-/// Cuts elements [begin, end) of what lies behind the indices `at` into boxes.
+/// Cuts elements [begin, end) of the subtensor at the indices `at` into boxes.
 void cut(const Sizes& shape, const Sizes& at, std::int64_t begin, std::int64_t end, std::int64_t place, std::vector<Stretch>& result) {
   if (begin == end) return;
   const std::size_t dim = at.size();
@@ -43,7 +43,7 @@ void cut(const Sizes& shape, const Sizes& at, std::int64_t begin, std::int64_t e
   if (begin < end) inside(begin / row, 0, end - begin);
 }
 
-/// A part of an entry, which is all that the rank has of the tensor or a slice, as boxes of the tensor.
+/// A part of an entry (a whole tensor, or the rank's slice of one) as boxes of the tensor.
 void add_boxes(std::vector<NamedTensor>& result, const std::string& name, const tensor::Entry& entry, const Sizes& first,
                const at::Tensor& values) {
   const Sizes whole = entry.whole();

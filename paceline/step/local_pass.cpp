@@ -28,7 +28,7 @@ std::uint64_t LocalPass::chance_of_worker(int rank) const {
   return RandomStream(context_.seed, Purpose::dropout, static_cast<std::uint64_t>(rank), seeded_step_).next_u64();
 }
 
-// The workers share a batch as data::Sampler does, and each its share as run() does.
+// The workers divide a batch as data::Sampler does, and each divides its share as run() does.
 std::vector<nn::Share> LocalPass::shares_of(const Batch& batch, std::int64_t parts, std::int64_t part) const {
   std::vector<nn::Share> shares;
   for (int rank = 0; rank < context_.workers(); ++rank) {
@@ -92,7 +92,7 @@ at::Tensor LocalPass::run(const Batch& batch, double weight, const nn::GradientR
   return sums;
 }
 
-// How long ranks wait for one another in a recorded step is measured in its first replay, and taken for all of them.
+// How long ranks wait for each other in a recorded step is measured in its first replay, and assumed for all replays.
 void LocalPass::was_recorded() {
   if (context_.mesh.tensor().size() == 1) return;
   tensor::synchronize(context_.model.device());
@@ -152,7 +152,7 @@ void Batch::copy_from(const Batch& other) {
 
 double Batch::weight(int workers) const {
   const std::int64_t samples = inputs.size(0);
-  // Every sample has as many targets as any other: one, or one a position.
+  // All samples have the same number of targets: one, or one per position.
   const double per_sample = samples > 0 ? static_cast<double>(targets.numel()) / static_cast<double>(samples) : 1;
   const std::int64_t all = global_samples > 0 ? global_samples : samples;
   return static_cast<double>(workers) / (static_cast<double>(all) * per_sample);

@@ -14,11 +14,11 @@ class LossScale {
   static constexpr double kFirst = 65536, kLeast = 1;
   static constexpr std::int64_t kGoodSteps = 2000;  // until it is doubled
 
-  /// Scales if the arena stores fp16. What it refers to outlives it.
+  /// Scales if the arena stores fp16. What it refers to must outlive it.
   explicit LossScale(const Context& context);
 
   bool on() const { return on_; }
-  double scale() const { return scale_; }  // 1 where it is off
+  double scale() const { return scale_; }  // 1 if it is off
   std::int64_t skipped() const { return skipped_; }
 
   /// Whether to make the step, because all ranks' gradients are finite; sets the scale of the next one. Collective.

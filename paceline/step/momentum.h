@@ -1,4 +1,4 @@
-// Where the momentum is if a compressor has its own (dgc): in what the workers send, and not in the optimizer that applies it.
+// Where momentum is applied if a compressor has its own (dgc): in what the workers send, not in the optimizer.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace paceline::step {
 /// Whether the compressor applies the optimizer's momentum, with any number of workers.
 bool corrects_momentum(const std::string& compression);
 
-/// The optimizer that applies what was sent: the recipe's, without momentum if the compressor applies it. ConfigError if it cannot: it
-/// knows only that of sgd.
+/// The optimizer that applies what was sent: the recipe's, without momentum if the compressor applies it. ConfigError if it cannot: only
+/// sgd's momentum is supported.
 optim::OptimConfig optimizer_behind(const std::string& compression, optim::OptimConfig optim);
 
 }  // namespace paceline::step

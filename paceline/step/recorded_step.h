@@ -8,13 +8,13 @@ namespace paceline::step {
 
 class RecordedStep {
  public:
-  /// Of work in which no rank waits for another.
+  /// For work in which no rank waits for another.
   RecordedStep(const c10::Device& device, bool record) : recorded_(device, record) {}
-  /// Of work in which the ranks of the mesh's tensor axis meet.
+  /// For work in which the ranks of the mesh's tensor axis meet.
   RecordedStep(const Context& context, bool record);
 
   void run(const Batch& batch, const std::function<void()>& work) { made(batch, work); }
-  /// The same for work that has `pass` run, which sends as much in a replay as it sent when it was recorded.
+  /// The same for work that runs `pass`, which sends as much in a replay as it sent when it was recorded.
   void run(const Batch& batch, BatchPass& pass, const std::function<void()>& work);
 
  private:

@@ -28,7 +28,7 @@ at::Tensor narrowed(at::Tensor tensor, const Extents& first, const Extents& shap
   return tensor;
 }
 
-/// What two boxes have in common: from `first` on in the whole tensor, of a shape without elements where there is nothing.
+/// The intersection of two boxes: begins at `first` in the whole tensor; its shape has no elements if it is empty.
 struct Common {
   Extents first, shape;
 };

@@ -49,7 +49,7 @@ inline constexpr std::string_view kBookkeeping = ".bookkeeping.";
 
 /// The shape of the tensor of that name; nothing if it is missing.
 std::optional<std::vector<std::int64_t>> saved_shape(std::span<const NamedTensor> state, const std::string& name);
-/// Its box from `first` on, of that shape: without a copy if it is in one piece. ConfigError if some of it is missing.
+/// Its box that begins at `first`, of that shape: without a copy if it is in one piece. ConfigError if some of it is missing.
 at::Tensor saved_box(std::span<const NamedTensor> state, const std::string& name, const std::vector<std::int64_t>& first,
                      const std::vector<std::int64_t>& shape);
 /// Its rows [begin, end).

@@ -25,14 +25,14 @@ namespace paceline::step {
 /// Called with a batch whose loss is not finite, and its step, while the module is still as it was in the forward pass.
 using NotFinite = std::function<void(nn::Model&, const at::Tensor& inputs, std::int64_t step)>;
 
-/// How the ranks of the mesh's pipeline axis divide a model among them (pipeline/).
+/// How the ranks of the mesh's pipeline axis divide a model (pipeline/).
 struct PipelineSettings {
   std::string schedule = "1f1b";
-  std::int64_t chunks = 0;             // of the model on each rank; 0: as the schedule has it
+  std::int64_t chunks = 0;             // of the model on each rank; 0: the schedule's default
   std::vector<nn::Units> stages = {};  // by virtual stage (graph/stages.h); empty: the mesh has one stage
 };
 
-/// What every strategy works with. All that it refers to outlives the strategy.
+/// What every strategy works with. All that it refers to must outlive the strategy.
 struct Context {
   nn::Model& model;
   const optim::OptimConfig& optim;
@@ -42,13 +42,13 @@ struct Context {
   const compress::CompressConfig& compress;
   std::string compression = "none";
   std::string algorithm = "auto";  // of the collectives
-  bool shaped = false;             // the links between workers are made slower than they are
+  bool shaped = false;             // the links between workers are slowed down artificially
   std::uint64_t seed = 0;
   std::shared_ptr<const nn::Loss> loss = std::make_shared<nn::SoftmaxLoss>();
-  std::int64_t micro_batches = 1;  // a batch is computed in so many parts whose gradients are added
+  std::int64_t micro_batches = 1;  // a batch is computed in this many parts, whose gradients are added
   int zero = 0;                    // ZeRO's stage
   bool bf16_gradients = false;     // gradients travel in bf16 and are added in fp32
-  bool offload = false;            // the optimizer's state and the update are the host's
+  bool offload = false;            // the optimizer's state is in host memory, and the host updates
   int threads = 0;                 // of each worker; 0: usual_threads
   bool record_steps = true;        // CUDA: record the step in a graph
   bool repeatable = true;          // choose nothing by measurement that would change the bits
@@ -59,7 +59,7 @@ struct Context {
   comm::Communicator& comm() const { return mesh.data(); }
   int rank() const { return comm().rank(); }
   int workers() const { return comm().size(); }
-  /// The same for a worker that has a model of its own.
+  /// The same for a worker that has its own model.
   Context with_model(nn::Model& other) const {
     // The binding names every field: one that is added and forgotten here does not compile.
     const auto& [own, o, m, b, c, cs, cn, a, sh, se, l, mb, z, bg, of, t, rs, re, nf, p] = *this;
@@ -74,9 +74,9 @@ struct Batch {
   std::int64_t global_samples = 0;  // of all shares together
 
   /// What the gradient of a sum over this share is multiplied by, so that the mean over `workers` of such gradients is the gradient of the
-  /// mean over all samples, however they are shared out.
+  /// mean over all samples, however they are divided.
   double weight(int workers) const;
-  /// Takes over the samples of `other`, in memory that stays where it is as long as their shape does: a recorded pass needs that.
+  /// Copies the samples of `other` into memory that stays at the same address as long as their shape does, as a recorded pass needs.
   void copy_from(const Batch& other);
 };
 
@@ -84,13 +84,13 @@ struct Batch {
 struct Point {
   std::int64_t step = 1;  // of the whole run, from 1
   double rate = 0;
-  double epoch = 0;              // done, with fractions
+  double epoch = 0;              // completed epochs, with fractions
   std::int64_t epoch_index = 0;  // from 0
   std::int64_t batch_index = 0;  // in the epoch, from 0
 };
 
 struct StepResult {
-  at::Tensor sums;           // [2] double on the device: this worker's sum of losses and right answers; good until the next step
+  at::Tensor sums;           // [2] double on the device: this worker's sum of losses and right answers; valid until the next step
   std::int64_t targets = 0;  // how many they are sums over
 };
 

@@ -110,8 +110,8 @@ void Updater::update_all() {
   round(0, arena_.length());
 }
 
-// All gradients are on their way down before the first piece is updated, and pieces go up behind them: the device is idle while the host
-// computes, but not the link between them. The next pass is enqueued behind the last piece, and its gradients behind the pass; so nobody
+// All gradients are being copied down before the first piece is updated, and pieces follow on the way up: the device is idle while the host
+// computes, but not the link between them. The next pass is enqueued after the last piece, and its gradients after the pass; so nothing
 // overwrites what is still being copied.
 void Updater::update_beside_copies() {
   constexpr std::int64_t kPiece = 1 << 22;  // elements

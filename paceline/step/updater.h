@@ -1,17 +1,17 @@
 // The optimizer of an arena, on the arena's device: holds the state buffers, updates ranges, clips.
 //
-// It has state for what its rank holds of Role::moment, and updates that alone. Where every rank holds everything, that is the arena. Where
-// gradients have owners too, it keeps a sum of them for what its rank holds, and the arena's are only on their way to it.
+// It has state for what its rank holds of Role::moment, and updates only that. If every rank holds everything, that is the whole arena. If
+// gradients have owners too, it keeps their sum for what its rank holds, and the arena only holds gradients on their way to it.
 //
-// Where the arena stores 16 bits, it has a master copy in fp32 of the parameters that its rank holds, and their gradients in fp32; the
+// If the arena stores 16 bits, it has a master copy in fp32 of the parameters that its rank holds, and their gradients in fp32; the
 // optimizer works on these, and the arena's parameters are the masters rounded.
 //
-// Offloaded, all that it holds is in host memory, master copies of the parameters among it, and the host updates: gradients come down to
-// it, and parameters go up, piece by piece beside the arithmetic.
+// If it is offloaded, all that it holds is in host memory, including master copies of the parameters, and the host updates: gradients are
+// copied down, and parameters up, piece by piece, while it computes.
 //
 // Norms are those of whole tensors and of the whole model: their squares are summed over the owners and the private entries along the data
-// axis, over the slices along the tensor axis, and over the stages along the pipeline axis. The order of these additions is fixed, but not
-// that of one worker: with them, a clipped update, LARS and LAMB differ from one worker's in the last bits.
+// axis, over the slices along the tensor axis, and over the stages along the pipeline axis. The order of these additions is fixed, but
+// differs from that of one worker: so a clipped update, LARS and LAMB differ from one worker's in the last bits.
 #pragma once
 
 #include <memory>
@@ -27,20 +27,20 @@ namespace paceline::step {
 
 class Updater {
  public:
-  /// `mesh`: owners are ranks of its data axis; null where this rank has the whole model for itself. `offload` is for an arena on a GPU; on
-  /// the CPU it makes the same copies in vain, which tests use.
+  /// `mesh`: owners are ranks of its data axis; null if this rank has the whole model for itself. `offload` is for an arena on a GPU; on
+  /// the CPU it makes the same copies needlessly, which tests use.
   Updater(tensor::Arena& arena, const optim::OptimConfig& config, const comm::Mesh* mesh = nullptr, bool offload = false);
 
   /// Sets the step's learning rate and number. On CUDA they go to device memory, outside what a recorded step replays.
   void begin_step(const optim::Hyper& hyper);
-  /// Where gradients have owners: adds what this rank holds of the elements [begin, end) of the arena's gradients to its own, or begins a
-  /// new sum with it.
+  /// If gradients have owners: adds what this rank holds of the elements [begin, end) of the arena's gradients to its sum, or begins a
+  /// new sum.
   void keep_gradients(std::int64_t begin, std::int64_t end, bool add);
-  /// Updates all that this rank holds with its gradients, clipped by the global norm where the recipe says so. Collective where ranks share
-  /// the tensors and norms decide.
+  /// Updates all that this rank holds with its gradients, clipped by the global norm if the recipe says so. Collective if ranks share the
+  /// tensors and norms are needed.
   void update_all();
-  /// Updates what this rank holds of the elements [begin, end) of the arena: whole entries, or any range where elementwise(). Not where the
-  /// norm clips: that needs them all. On the CPU.
+  /// Updates what this rank holds of the elements [begin, end) of the arena: whole entries, or any range if elementwise(). Not if
+  /// gradients are clipped, which needs the norm of all. On the CPU.
   void update(std::int64_t begin, std::int64_t end);
   bool clips() const { return optimizer_.clips(); }
   bool elementwise() const { return optimizer_.elementwise(); }
@@ -48,15 +48,15 @@ class Updater {
   bool meets() const;
   /// Whether the arena stores 16 bits.
   bool rounds() const { return rounds_; }
-  /// Whether all gradients that this rank holds are finite. Of an arena of 16 bits, before update_all(). Waits for the device.
+  /// Whether all gradients that this rank holds are finite. For an arena of 16 bits, before update_all(). Waits for the device.
   bool finite();
 
-  /// The arena's moments, and perhaps its gradients, have other owners now: the state moves to them. Collective.
+  /// To be called after the owners of the arena's moments, and perhaps of its gradients, have changed: moves the state to them. Collective.
   void follow_owners();
 
   /// "optim.momentum.layer1.0.conv1.weight": what this rank holds of it.
   std::vector<NamedTensor> state() const;
-  /// [arena's length] each, where everybody holds everything.
+  /// [arena's length] each, if all ranks hold everything.
   const std::vector<at::Tensor>& buffers() const { return state_; }
   void load(std::span<const NamedTensor> state);
 
@@ -64,7 +64,7 @@ class Updater {
   int rank() const { return comm_ ? comm_->rank() : 0; }
   float* gradients() const;
   void* stream() const;                    // the current one, on CUDA
-  void bind();                             // to the memory as it lies
+  void bind();                             // to the current memory
   std::vector<std::string> names() const;  // of the state: the optimizer's, and the masters'
   tensor::Role role(std::size_t state) const {
     return has_masters() && state + 1 == names().size() ? tensor::Role::master : tensor::Role::moment;
@@ -73,7 +73,7 @@ class Updater {
   at::Tensor allocate(tensor::Role role, const tensor::Shard& shard) const;
   void fill_masters();
   void update_beside_copies();
-  void convert_gradients(std::int64_t begin, std::int64_t end);  // where the arena's are complete
+  void convert_gradients(std::int64_t begin, std::int64_t end);  // once the arena's are complete
   void round(std::int64_t begin, std::int64_t end);
   void measure_norm();
   double squared_norm_of(const tensor::Shard::Held& held) const;
@@ -85,12 +85,12 @@ class Updater {
   const comm::Mesh* mesh_;
   comm::Communicator* comm_;  // its data axis
   optim::RangeOptimizer optimizer_;
-  at::Tensor squared_norm_;        // [1] double, on the arena's device; undefined where nothing is clipped
-  tensor::Owners owners_;          // of the state, as it lies
+  at::Tensor squared_norm_;        // [1] double, on the arena's device; undefined if nothing is clipped
+  tensor::Owners owners_;          // of the current state
   tensor::Shard shard_;            // of it
   std::vector<at::Tensor> state_;  // [shard's length], by names()
   bool rounds_, offload_;
-  at::Tensor gradients_;  // [shard's length] in fp32; undefined where the arena's are used
+  at::Tensor gradients_;  // [shard's length] in fp32; undefined if the arena's are used
   optim::Hyper hyper_;
 };
 

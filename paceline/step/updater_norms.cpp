@@ -1,4 +1,4 @@
-// The Updater's norms, where ranks share the tensors that they are norms of.
+// The Updater's norms of tensors that ranks share.
 #include <ATen/ATen.h>
 
 #include "paceline/step/updater.h"
@@ -9,7 +9,7 @@ namespace {
 
 bool sliced_by_tensor_rank(const tensor::Entry& entry) { return entry.slice && entry.slice->across == tensor::Across::tensor; }
 
-/// Adds up over the ranks of `axis` what they have of the entries that `counts` says.
+/// Sums over the ranks of `axis` what they have of the entries that `counts` selects.
 template <class Counts>
 void sum_of_entries(std::span<optim::Squares> squares, comm::Communicator& axis, const std::vector<tensor::Entry>& entries,
                     const Counts& counts) {
@@ -25,7 +25,7 @@ void sum_of_entries(std::span<optim::Squares> squares, comm::Communicator& axis,
 
 }  // namespace
 
-// Each element counts once: an owner counts what it holds, tensor rank 0 what all tensor ranks hold alike, and every stage its own.
+// Each element counts once: an owner counts what it holds, tensor rank 0 what is equal on all tensor ranks, and every stage its own.
 void Updater::measure_norm() {
   if (!clips()) return;
   if (!meets()) return optimizer_.measure_norm(gradients(), stream());

@@ -1,4 +1,4 @@
-// The Updater's state among the ranks that hold it: in a checkpoint, out of one, and on its way to other owners.
+// The Updater's state: saved to a checkpoint, loaded from one, and moved to other owners.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr const char* kMasters = "optim.master.";
 
 }  // namespace
 
-// Who had an element and who has it now are known to all, so every pair sends and receives in the same order.
+// All ranks know the old and the new owner of every element, so every pair sends and receives in the same order.
 void Updater::follow_owners() {
   const tensor::Owners& now = arena_.owners(tensor::Role::moment);
   if (now == owners_) return;
@@ -68,7 +68,7 @@ void Updater::check(std::span<const NamedTensor> saved) const {
       throw ConfigError(fmt::format("'{}' of the checkpoint is not part of this optimizer; resume with the same [optim]", item.name));
 }
 
-// A run may go on with another storage: its parameters are then the masters, or its masters the parameters, which are there already.
+// A run may resume with another storage: its parameters then become the masters, or its masters the parameters, which are already loaded.
 void Updater::load(std::span<const NamedTensor> saved) {
   check(saved);
   const bool masters = std::ranges::any_of(saved, [](const NamedTensor& item) { return item.name.starts_with(kMasters); });
