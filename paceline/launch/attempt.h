@@ -29,7 +29,7 @@ struct Rank {
   std::string who() const;  ///< "rank 2 (pid 1234, host alpha)"
   std::string how() const;  ///< "exited with code 1"
   std::string end() const;  ///< who, how it ended and when
-  int code() const;         ///< as a shell would give it; 1 where its host could not be reached or it was given up
+  int code() const;         ///< as a shell would give it; 1 if its host could not be reached or it was given up
 };
 
 class Attempt {

@@ -59,7 +59,7 @@ Ending launch(const Job& given) {
     if (was_healthy(ending, job.healthy_after)) counted = 0;
     const bool again = job.servers == 0 && counted < job.max_restarts && ending.stopped_by == 0 && ending.code != kWrongInput;
     if (!again) {
-      // We handle signals until the end: otherwise a line that nobody reads would block us.
+      // We handle signals until the end: otherwise a line that is never read would block us.
       if (queue.empty() || takes_a_line(STDERR_FILENO)) log::error("{}", *ending.failure);
       return ending;
     }

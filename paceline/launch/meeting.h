@@ -11,7 +11,7 @@ namespace paceline::launch {
 
 class Meeting {
  public:
-  /// Fills in address, port and server_addresses where the job leaves them open. All ports differ, even on different hosts.
+  /// Fills in address, port and server_addresses if the job does not set them. All ports differ, even on different hosts.
   explicit Meeting(Job& job);
 
  private:

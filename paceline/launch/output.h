@@ -29,7 +29,7 @@ struct Display {
 
 struct OutputOptions {
   bool prefix = true;
-  std::optional<int> only;       // standard output of this rank alone, byte for byte; standard error of all
+  std::optional<int> only;       // only this rank's standard output, byte for byte; standard error of all
   std::filesystem::path folder;  // where each rank's output is kept as rank-N.log (server-N.log, worker-N.log); empty: nowhere
   int servers = 0;               // how many of the ranks are servers; the others are then called workers
   bool all_to_stderr = false;    // standard output of the ranks as well, because the launcher's own is for something else

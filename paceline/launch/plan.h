@@ -19,7 +19,7 @@ struct Host {
 /// "a:2,b,c:4": a host without a number has one slot; one that comes twice has the sum. Throws ConfigError.
 std::vector<Host> parse_hosts(const std::string& list);
 
-/// Open MPI's hostfile: a line a host, `name slots=N`, # begins a comment. Throws DataError with the line.
+/// Open MPI's hostfile: one line per host, `name slots=N`, # begins a comment. Throws DataError with the line.
 std::vector<Host> read_hostfile(const std::filesystem::path& file);
 
 /// What the command line asks for.

@@ -63,7 +63,7 @@ struct Place {
   double x;
 };
 
-/// Names beside each other, in as many rows as they need.
+/// Names side by side, in as many rows as they need.
 std::vector<Place> legend_places(const Panel& panel, double width) {
   std::vector<Place> places;
   Place next{0, 0};

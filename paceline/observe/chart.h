@@ -1,5 +1,5 @@
 // Charts of lines or bars as self-contained SVG: panels in rows, each with its axes, its series and its legend. No script, no font and no
-// style from elsewhere; colours that read on light and on dark ground.
+// style from elsewhere; colours that are legible on light and dark backgrounds.
 #pragma once
 
 #include <limits>
@@ -23,7 +23,7 @@ struct Axis {
   std::string label;
   bool log = false;  // points that are not positive are left out
   Unit unit = Unit::number;
-  double least = std::numeric_limits<double>::quiet_NaN();  // bounds; where NaN, those of the data
+  double least = std::numeric_limits<double>::quiet_NaN();  // bounds; NaN: those of the data
   double most = std::numeric_limits<double>::quiet_NaN();
 };
 
@@ -47,7 +47,7 @@ std::string to_svg(const Figure& figure);
 /// About `count` round numbers (1, 2 or 5 times a power of ten apart), the first at or below `low` and the last at or above `high`.
 std::vector<double> round_ticks(double low, double high, int count);
 
-/// Powers of ten around the positive interval; with 2 and 5 of each decade where there are few.
+/// Powers of ten around the positive interval; with 2 and 5 of each decade if there are few.
 std::vector<double> log_ticks(double low, double high);
 
 /// A tick's text, with the decimals that distinguish it from its neighbours `step` away.

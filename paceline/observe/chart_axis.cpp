@@ -58,7 +58,7 @@ Scale::Scale(const Axis& axis, std::span<const double> values, int tick_count, b
     if (holds(value)) low = std::min(low, value), high = std::max(high, value);
   const double most_seen = high;
   if (low > high) low = log_ ? 1 : 0, high = log_ ? 10 : 1;  // nothing to show yet
-  if (!log_ && low > 0 && low < 0.4 * high) low = 0;         // near enough to show where zero is
+  if (!log_ && low > 0 && low < 0.4 * high) low = 0;         // near enough to zero to show it
   if (std::isfinite(axis.least)) low = axis.least;
   if (std::isfinite(axis.most)) high = axis.most;
   // A single value, or as good as one (no double counts the ticks between neighbours): some room around it.

@@ -1,4 +1,4 @@
-// An axis of a chart, laid out: its ticks, their texts, and where a value lies between 0 and 1.
+// The layout of a chart's axis: its ticks, their labels, and the position of a value between 0 and 1.
 #pragma once
 
 #include <span>

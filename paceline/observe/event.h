@@ -25,13 +25,13 @@ inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 /// What a step was expected to take, before the run began.
 struct Prediction {
-  double step_s = kUnknown;                    // of what StepDone::duration says
+  double step_s = kUnknown;                    // as StepDone::duration counts it
   double low_s = kUnknown, high_s = kUnknown;  // the interval that it should lie in
   double compute_s = 0, optimizer_s = 0, encoding_s = 0, exposed_s = 0, bubble_s = 0, straggling_s = 0;  // of it
   double bytes = 0;                                                                                      // that worker 0 sends
   double memory_bytes = kUnknown;                                                                        // at most, of worker 0's device
   std::string bottleneck;        // the largest part: "compute", "data communication"
-  std::string cluster, profile;  // where its numbers are from; profile may be empty
+  std::string cluster, profile;  // the sources of its numbers; profile may be empty
   std::vector<std::string> notes = {};
 };
 
@@ -63,7 +63,7 @@ struct StepDone {
   double loss = 0, accuracy = 0, rate = 0;
   Nanoseconds duration{0};
   double communication_share = 0, hidden_share = 0;  // of its time: worker 0 waited for an exchange, or computed while one went on
-  double bytes_sent = 0;                             // payload, by worker 0; a mean where steps are reported together
+  double bytes_sent = 0;                             // payload, by worker 0; a mean if steps are reported together
 };
 
 struct EpochDone {
@@ -82,7 +82,7 @@ struct Measured {
 struct Evaluated {
   std::int64_t epoch = 0, step = 0;
   double loss = 0, accuracy = 0;
-  double training_s = kUnknown;  // spent on steps until then, by the virtual clock where the run has one
+  double training_s = kUnknown;  // spent on steps until then, by the virtual clock if the run has one
   std::vector<Measured> metrics = {};
 };
 
@@ -129,7 +129,7 @@ struct Served {
   std::vector<std::pair<std::int64_t, std::int64_t>> staleness;  // staleness, and the number of gradients that had it
   double mean_staleness = 0;
   double virtual_s = kUnknown;                          // of the virtual clock
-  double iteration_ms = kUnknown;                       // of a worker, on the average, by the virtual clock where there is one
+  double iteration_ms = kUnknown;                       // of a worker, on average, by the virtual clock if there is one
   double predictor_ms = 0;                              // of it, for the predictors of lc_asgd
   double loss_predictor_ms = 0, step_predictor_ms = 0;  // a report; lc_asgd
   std::vector<float> predicted_loss, actual_loss, predicted_steps, actual_steps;  // by report
@@ -155,11 +155,11 @@ struct RunEnded {
   double train_loss = 0, test_loss = kUnknown, test_accuracy = kUnknown;
   std::string state_hash, parameters_hash, run;  // hash of everything that the next step depends on; of the model's tensors alone
   std::string stopped;                           // empty: done; otherwise why it ended early
-  std::optional<Communication> communication;    // where there are several workers
-  std::optional<Served> served = {};             // where there is a parameter server
+  std::optional<Communication> communication;    // if there are several workers
+  std::optional<Served> served = {};             // if there is a parameter server
   std::vector<EvaluatedView> views = {};         // of the end
   std::vector<Measured> test_metrics = {};
-  std::optional<Checkpointing> checkpoints = {};  // where any are written
+  std::optional<Checkpointing> checkpoints = {};  // if any are written
   WallTime wall = {};
   std::int64_t skipped_steps = 0;  // because gradients in fp16 overflowed
   double step_s = kUnknown;        // median of the last steps' durations; of workers that meet now and then, with meetings

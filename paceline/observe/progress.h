@@ -37,7 +37,7 @@ class RecentMean {
 struct ProgressOptions {
   Nanoseconds redraw_every = std::chrono::milliseconds(100);
   Nanoseconds line_every = std::chrono::seconds(10);  // if lines cannot be redrawn
-  std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: by time alone
+  std::int64_t line_every_steps = 0;                  // the same counted in steps; 0: only by time
   std::function<std::int64_t()> memory = resident_bytes;
   std::function<bool(const std::string& file)> is_there = [](const std::string& file) { return std::filesystem::exists(file); };
   /// What to do when the run is over: label and command. {run} is the run's folder; {curve} the picture in it, unless a full disk has kept

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 namespace {
 constexpr const char* kMark = ".job";
-constexpr std::size_t kLongestName = 200;  // leaves room for a number behind it
+constexpr std::size_t kLongestName = 200;  // leaves room for a number after it
 }  // namespace
 
 RunFolder RunFolder::create(const fs::path& runs, const std::string& name) {

@@ -38,7 +38,7 @@ class RunFolder {
   std::filesystem::path curve() const { return path_ / "curve.svg"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path servers() const { return path_ / "servers"; }  // snapshots of parameter servers
-  std::filesystem::path key() const { return servers() / "key"; }      // the job's, for workers that join; its owner's alone
+  std::filesystem::path key() const { return servers() / "key"; }      // of the job, for workers that join; only its owner can read it
 
  private:
   explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}

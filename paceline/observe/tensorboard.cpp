@@ -70,7 +70,7 @@ TensorBoard::TensorBoard(const std::filesystem::path& folder, const Clock& clock
 void TensorBoard::on(const Event& event) {
   if (const auto* e = std::get_if<RunStarted>(&event)) {
     shows_accuracy_ = e->shows_accuracy();
-    // In every file: a run may also begin again at its first step, behind the file of one that was killed before its first checkpoint.
+    // In every file: a run may also start again at its first step, after the file of one that was killed before its first checkpoint.
     out_.write(tfevents::record(tfevents::restart_event(wall_(), e->first_step + 1)));
   }
   if (const auto* e = std::get_if<StepDone>(&event)) {

@@ -19,7 +19,7 @@ std::string_view variable(const char* name) {
   return value ? value : "";
 }
 
-/// UTF-8 unless the first of the locale's variables that is set says something else.
+/// UTF-8, unless the first of the locale's variables that is set names another encoding.
 bool locale_has_unicode() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = variable(name);
@@ -67,7 +67,7 @@ std::string box(const Terminal& terminal, std::string_view title, Ink ink, const
     label_width = std::max(label_width, columns(row.label));
     value_width = std::max(value_width, columns(row.value));
   }
-  const int around = 2 + 2 + 2 + label_width + 2;  // sides, margins, the gap behind the label
+  const int around = 2 + 2 + 2 + label_width + 2;  // sides, margins, the gap after the label
   const int wished = std::min(terminal.width(), std::max({least, around + value_width, columns(title) + 8}));
   // Where the terminal is too narrow for the labels or the title, the borders and the rows still fit each other.
   const int width = std::max({wished, around + 1, columns(title) + 5});

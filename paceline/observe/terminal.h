@@ -12,7 +12,7 @@ namespace paceline::observe {
 
 enum class Ink { plain, bold, dim, accent, good, warn };
 
-/// The ink's escape sequence around the text; the bare text where `on` is false.
+/// The ink's escape sequence around the text; the bare text if `on` is false.
 std::string paint(std::string_view text, Ink ink, bool on);
 
 struct Terminal {
@@ -24,8 +24,8 @@ struct Terminal {
 
   std::string ink(std::string_view text, Ink kind) const { return paint(text, kind, color); }
 
-  /// Standard error. Live only where it is a terminal and TERM says one that is not "dumb"; no colours with NO_COLOR; ASCII where the
-  /// locale says so.
+  /// Standard error. Live only if it is a terminal and TERM is not "dumb"; no colours with NO_COLOR; ASCII if the locale requires
+  /// it.
   static Terminal standard_error();
 };
 

@@ -18,7 +18,7 @@ constexpr const char* kNone = "-";  // ASCII: nothing here knows what the termin
 
 bool starts_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }
 
-/// The byte where the character number `index` begins.
+/// The byte at which character number `index` begins.
 std::size_t byte_of(std::string_view text, int index) {
   std::size_t at = 0;
   for (; at < text.size(); ++at)

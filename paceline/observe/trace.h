@@ -31,7 +31,7 @@ class Trace final : public Listener {
   std::filesystem::path file_;
   Descriptor out_;
   std::string pending_;
-  std::int64_t end_ = 0;  // where the closing brackets lie
+  std::int64_t end_ = 0;  // offset of the closing brackets
   bool empty_ = true;
   std::map<int, std::map<std::string, int>> lanes_;  // of each rank, numbered as they appear
 };

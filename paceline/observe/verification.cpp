@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// 0 where there is none: a summary has null for what was not measured.
+/// 0 if there is none: a summary has null for what was not measured.
 double number(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number()) return 0;

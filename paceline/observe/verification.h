@@ -14,7 +14,7 @@ struct VerifiedRun {
   std::string run;  // folder
   std::string network, strategy, device, precision;
   std::int64_t workers = 1, batch = 0;
-  std::int64_t samples = 0;                                       // of a step: a worker's minibatch, where there is a parameter server
+  std::int64_t samples = 0;                                       // of a step; with a parameter server, of a worker's minibatch
   double predicted_s = 0, low_s = 0, high_s = 0, measured_s = 0;  // of a step
   double predicted_exposed_s = 0, measured_exposed_s = 0;         // of it, waiting for communication
   double predicted_bytes = 0, measured_bytes = 0;                 // sent by worker 0
