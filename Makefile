@@ -1,7 +1,7 @@
 # Two commands: `make train` and `make test`. Both install what is missing, build, and run.
 BUILD ?= build
 JOBS ?= $(shell nproc)
-# Some tests wait more than they compute.
+# One more than cores: some tests wait more than they compute.
 TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)
 
 # Where `make install` puts the program, the libraries and their headers.
@@ -57,7 +57,7 @@ fuzz: packages
 	cmake --build --preset $@ -j $(JOBS)
 	JOBS=$(JOBS) tools/fuzz build-fuzz
 
-# Breaks the code a line at a time; the tests must notice. It works on copies in build-mutants/, which begin with what build/ has.
+# Breaks the code one line at a time; the tests must notice. Works on copies in build-mutants/, which start from build/.
 mutants: build
 	tools/mutants
 

@@ -1,4 +1,4 @@
-# Targets for what has none of its own, made alike where Paceline is built and where it is installed.
+# Targets for libraries that do not bring their own; the same for a build of Paceline and for an installed Paceline.
 
 # paceline_import(gloo LIBRARY INCLUDE_DIR): Paceline::gloo.
 function(paceline_import name library include_dir)
@@ -12,7 +12,7 @@ endfunction()
 # their remove_all() calls functions that nothing defines, and the linker uses the first definition that it finds.
 set(paceline_before_torch --push-state,--no-as-needed,-u,_ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code)
 
-# paceline_import_torch(): Paceline::torch, LibTorch as a system library (its headers are not ours to warn about), after find_package(Torch).
+# paceline_import_torch(): Paceline::torch, LibTorch as a system library (no warnings about its headers), after find_package(Torch).
 function(paceline_import_torch)
   if(TARGET Paceline::torch)
     return()
@@ -23,7 +23,7 @@ function(paceline_import_torch)
   target_link_options(Paceline::torch INTERFACE "SHELL:LINKER:${paceline_before_torch} -lstdc++ LINKER:--pop-state")
   foreach(folder ${TORCH_INCLUDE_DIRS})
     if(EXISTS ${folder}/fmt/format.h AND NOT folder STREQUAL "/usr/include")
-      # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as headers alone.
+      # A PyTorch wheel brings the headers of a newer fmt than the system's library: use those as header-only.
       target_compile_definitions(Paceline::torch INTERFACE FMT_HEADER_ONLY=1)
     endif()
   endforeach()

@@ -1,12 +1,12 @@
-# A component is a library for users: the rooms that it stands on and that no smaller component has, made of the same objects. It is
-# Paceline::NAME here, for whoever has Paceline as a subfolder, and from find_package(Paceline COMPONENTS NAME) once it is installed.
+# A component is a library for users: the rooms that it needs and that no smaller component has, made of the same objects. Its target is
+# Paceline::NAME, both in projects with Paceline as a subfolder and after find_package(Paceline COMPONENTS NAME).
 set(PACELINE_ROOMS_comm base schedule comm)
 set(PACELINE_ROOMS_data_parallel graph observe compress tensor optim nn step data_parallel)
 set(PACELINE_ROOMS_parameter_server memory perf ps sim central)
 set(PACELINE_ROOMS_train data sharded pipeline strategies train)
 set(PACELINE_ROOMS_program program)
 
-# What was asked for, and what it stands on.
+# The requested components, and those that they need.
 set(wanted ${PACELINE_COMPONENTS})
 if(NOT wanted)
   set(wanted ${components})
@@ -56,12 +56,12 @@ function(paceline_component name)
     list(APPEND private ${libraries})
   endforeach()
   list(REMOVE_DUPLICATES private)
-  # Other rooms are in this component or below it. Headers alone are linked by nobody.
+  # Other rooms are in this component or below it. Header-only rooms are not linked.
   list(FILTER private EXCLUDE REGEX "^paceline_|^nlohmann_json::|^CLI11::")
   list(REMOVE_ITEM private ${component_LIBS})
 
   set(library paceline_lib_${name})
-  add_library(${library} ${objects})  # static, or shared where BUILD_SHARED_LIBS says so
+  add_library(${library} ${objects})  # static, or shared if BUILD_SHARED_LIBS is set
   add_library(Paceline::${name} ALIAS ${library})
   set_target_properties(${library} PROPERTIES
     LINKER_LANGUAGE CXX OUTPUT_NAME paceline_${name} EXPORT_NAME ${name} VERSION ${PROJECT_VERSION}
@@ -82,4 +82,4 @@ function(paceline_component name)
   endif()
 endfunction()
 
-add_custom_target(paceline_libraries)  # all that were asked for
+add_custom_target(paceline_libraries)  # all that were requested

@@ -1,7 +1,7 @@
-# What Paceline stands on. Component comm: fmt and nlohmann-json; data_parallel and beyond: LibTorch and OpenMP; train: zlib; program: CLI11.
+# What Paceline depends on. Component comm: fmt and nlohmann-json; data_parallel and beyond: LibTorch and OpenMP; train: zlib; program: CLI11.
 # Optional, each a PACELINE_WITH_* definition of the rooms that use it: toml++ (recipes as files), libjpeg and libpng (image folders), MPI and
 # Gloo (ranks on several hosts), gRPC (parameter servers as processes), OpenSSL (ranks that are processes, TLS), CUDA.
-# cmake/PacelineConfig.cmake.in finds the same for whoever links an installed Paceline.
+# cmake/PacelineConfig.cmake.in finds the same for projects that link an installed Paceline.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # a project that has Paceline as a subfolder links against them too
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
@@ -59,10 +59,10 @@ if("program" IN_LIST PACELINE_COMPONENTS)
   find_package(CLI11 REQUIRED)
 endif()
 
-if(PROJECT_IS_TOP_LEVEL)  # whoever has Paceline as a subfolder chooses a launcher for the whole
+if(PROJECT_IS_TOP_LEVEL)  # otherwise the parent project chooses a launcher
   find_program(CCACHE ccache)
   if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # A precompiled header is part of what ccache must look at; without these it would never hit.
+    # ccache must take precompiled headers into account; without these settings it would never hit.
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
   endif()
 endif()

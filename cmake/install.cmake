@@ -1,12 +1,12 @@
 # cmake --install: the components with the headers that are public (public_headers.cmake), their CMake package and pkg-config files; the
 # program with its man pages, completions and what its benchmarks start; recipes. Nothing that is installed names the folder of the sources, of
-# the build or of the prefix, so that a prefix can be moved; only LibTorch, Gloo, NCCL and CUDA are looked for where they were.
+# the build or of the prefix, so that a prefix can be moved; only LibTorch, Gloo, NCCL and CUDA are expected where they were.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 include(public_headers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Paceline)
 
-# What PacelineConfig.cmake must find, by component. What a static library needs at the end, a shared one has.
+# What PacelineConfig.cmake must find, by component. A shared library already contains what a static one needs at link time.
 set(PACELINE_STATIC ON)
 if(BUILD_SHARED_LIBS)
   set(PACELINE_STATIC OFF)
@@ -41,7 +41,7 @@ foreach(component ${PACELINE_COMPONENTS})
 endforeach()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/PacelineConfig.cmake.in ${PROJECT_BINARY_DIR}/PacelineConfig.cmake
                               INSTALL_DESTINATION ${package})
-# While the major version is 0, a minor one may change what is public.
+# While the major version is 0, a new minor version may change the public interface.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/PacelineConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/PacelineConfig.cmake ${PROJECT_BINARY_DIR}/PacelineConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/PacelineImported.cmake DESTINATION ${package} COMPONENT comm)

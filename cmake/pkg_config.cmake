@@ -1,5 +1,5 @@
 # pkg-config files: paceline-comm.pc and so on, for builds without CMake.
-file(RELATIVE_PATH pc_up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})  # from a file to the prefix: it can be moved
+file(RELATIVE_PATH pc_up ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})  # relative, so that the prefix can be moved
 foreach(folder LIBDIR INCLUDEDIR)
   string(TOLOWER ${folder} name)
   set(pc_${name} ${CMAKE_INSTALL_${folder}})
@@ -8,7 +8,7 @@ foreach(folder LIBDIR INCLUDEDIR)
   endif()
 endforeach()
 
-# Appends a library to pc_libraries, by its path: that of a wheel or of a toolkit lies where no linker looks, perhaps without a name for -l.
+# Appends a library to pc_libraries, by its path: that of a wheel or a toolkit is not on the linker's path, and may have no name for -l.
 macro(pc_add library)
   get_filename_component(folder ${library} DIRECTORY)
   list(APPEND pc_libraries ${library})

@@ -1,20 +1,20 @@
-# A room is a folder of paceline/: one static library, whose DEPS are the permitted edges of the house (ARCHITECTURE.md) and nothing more.
+# A room is a folder of paceline/: one static library, which may only include the rooms in its DEPS (ARCHITECTURE.md).
 #
 #   paceline_room(data DEPS base LIBS ZLIB::ZLIB)       a room without LibTorch: compiles in seconds
 #   paceline_room(nn DEPS base graph tensor TORCH)      a room with LibTorch: shares the one precompiled header
-#   paceline_room(program DEPS base train TORCH COLD)   where no time is spent: little optimisation, and a header that is compiled in the same way
+#   paceline_room(program DEPS base train TORCH COLD)   not time-critical: little optimisation, with a precompiled header to match
 #
-# Several files of a room are compiled as one (PACELINE_UNITY; twice as many where LibTorch's templates are not among them), so what is local
-# to a file has a name of its own in its room. ALONE names the files that are compiled by themselves.
+# Several files of a room are compiled as one (PACELINE_UNITY; twice as many in rooms without LibTorch's templates), so names that are local
+# to a file must be unique in its room. ALONE lists files that are compiled separately.
 add_library(paceline_options INTERFACE)
 target_include_directories(paceline_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_features(paceline_options INTERFACE cxx_std_20)
-if(PROJECT_IS_TOP_LEVEL)  # whoever has Paceline as a subfolder keeps warnings of their own
+if(PROJECT_IS_TOP_LEVEL)  # a parent project chooses its own warnings
   target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Werror -Wshadow -Wnon-virtual-dtor -Wimplicit-fallthrough>)
 endif()
-# All code may become part of a shared library, Paceline's or a user's; it still calls its own functions directly.
+# All code may become part of a shared library, Paceline's or a user's; calls of its own functions stay direct.
 target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fPIC -fno-semantic-interposition>)
-# g++ 12 and 13 see copies past the end in moves of short vectors and strings that cannot happen (GCC bugs 105329, 105651, 107852).
+# g++ 12 and 13 warn about impossible out-of-bounds copies in moves of short vectors and strings (GCC bugs 105329, 105651, 107852).
 target_compile_options(paceline_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow -Wno-restrict>)
 target_link_libraries(paceline_options INTERFACE Threads::Threads)
 if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
@@ -26,14 +26,14 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
 endif()
 if(PACELINE_SANITIZE)
   target_compile_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE} -fno-omit-frame-pointer -g1 -O1)
-  # With the checks in between, g++ takes what an empty std::optional does not hold for something that is read.
+  # With sanitizers, g++ wrongly warns that the value of an empty std::optional is read.
   target_compile_options(paceline_options INTERFACE -Wno-maybe-uninitialized)
   target_link_options(paceline_options INTERFACE -fsanitize=${PACELINE_SANITIZE})
   target_compile_definitions(paceline_options INTERFACE PACELINE_SANITIZED=1)
 endif()
 
-# paceline_headers(NAME OPTIONS… LIBS… HEADERS…): headers that are compiled once for all targets that reuse them. g++ wants these targets to
-# have the same options, the level of optimisation included.
+# paceline_headers(NAME OPTIONS… LIBS… HEADERS…): headers that are compiled once for all targets that reuse them. g++ requires these targets to
+# have the same options, including the optimisation level.
 function(paceline_headers name)
   cmake_parse_arguments(shared "" "" "OPTIONS;LIBS;HEADERS" ${ARGN})
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${name}.cpp CONTENT "// the translation unit that carries the precompiled headers\n")
@@ -46,7 +46,7 @@ function(paceline_headers name)
   endif()
 endfunction()
 
-# What nearly every file needs of LibTorch; the whole of <torch/torch.h> would cost each of them seconds for templates that it does not use.
+# The parts of LibTorch that nearly every file needs; all of <torch/torch.h> would cost each file seconds for unused templates.
 set(PACELINE_TORCH_HEADERS <ATen/ATen.h> <torch/nn/module.h>)
 # g++ takes a third less time for -O1 than for -O3.
 set(PACELINE_COLD_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-O1>)
@@ -61,7 +61,7 @@ if(PACELINE_TORCH)
   paceline_headers(paceline_cold_pch OPTIONS ${PACELINE_COLD_OPTIONS} LIBS ${cold_libs} HEADERS ${cold_headers})
 endif()
 
-# paceline_use_torch(TARGET [HEADERS]): HEADERS is made by paceline_headers().
+# paceline_use_torch(TARGET [HEADERS]): HEADERS is a target of paceline_headers().
 function(paceline_use_torch target)
   target_link_libraries(${target} PUBLIC Paceline::torch)
   target_link_libraries(${target} PUBLIC OpenMP::OpenMP_CXX)
