@@ -113,13 +113,14 @@ class ZeroWorker {
   std::int64_t step_ = 0;
 };
 
-/// Bytes of a rank, with what is under way: from stage 2 on a unit's gradients and a bucket's, in stage 3 the parameters of two units.
+/// Bytes of a rank, with what is under way: from stage 2 on a unit's gradients, in stage 2 those of two buckets before it, and in stage 3
+/// the parameters of two units.
 double formula(int stage, const Found& found, int workers) {
   const double all = kBytes * found.elements, own = all / workers, unit = kBytes * found.unit;
   switch (stage) {
     case 0: return 4 * all;
     case 1: return 2 * all + 2 * own;
-    case 2: return all + 3 * own + unit + kBucketMb * (1 << 20);
+    case 2: return all + 3 * own + unit + 2 * kBucketMb * (1 << 20);
     default: return 4 * own + 3 * unit;
   }
 }

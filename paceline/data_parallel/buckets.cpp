@@ -51,11 +51,12 @@ std::vector<std::size_t> leaving_order(const std::vector<Bucket>& buckets, const
   return result;
 }
 
-BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat)
+BucketLane::BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat, Begin begin)
     : arena_(arena),
       comm_(comm),
       clock_(clock),
       treat_(std::move(treat)),
+      begin_(std::move(begin)),
       order_(arena.entries().size()),
       on_stream_(arena.gradients().device()) {
   std::iota(order_.rbegin(), order_.rend(), 0);  // until it is learned: the last layers first
@@ -77,7 +78,7 @@ void BucketLane::begin_pass() {
   missing_.resize(buckets_.size());
   for (const Bucket& bucket : buckets_) missing_[bucket.index] = bucket.last_entry - bucket.first_entry;
   complete_.assign(arena_.entries().size(), false);
-  next_ = 0;
+  next_ = treated_ = 0;
 }
 
 void BucketLane::ready(std::size_t first, std::size_t last) {
@@ -87,7 +88,8 @@ void BucketLane::ready(std::size_t first, std::size_t last) {
     if (bucket_of_[entry] != kNone) --missing_[bucket_of_[entry]];
     if (!learned_) seen_.push_back(entry);
   }
-  if (leave_ != Leave::after_pass) launch();
+  if (leave_ == Leave::beside_pass) launch();
+  if (leave_ == Leave::in_pass) expose([this] { launch(); });
 }
 
 void BucketLane::launch() {
@@ -95,23 +97,35 @@ void BucketLane::launch() {
   while (next_ < turns_.size() && missing_[turns_[next_]] == 0) ++next_;
   if (next_ == before) return;
   if (leave_ == Leave::in_pass) {
-    for (std::size_t i = before; i < next_; ++i) treat(buckets_[turns_[i]]);
-    return;
+    for (std::size_t i = before; begin_ && i < next_; ++i) begin_(buckets_[turns_[i]]);
+    return treat_begun(/*but=*/begin_ ? 1 : 0);
   }
   for (std::size_t i = before; i < next_; ++i) lane_.start([this, index = turns_[i]] { treat(buckets_[index]); });
 }
 
-void BucketLane::finish() {
+void BucketLane::treat_begun(std::size_t but) {
+  while (next_ - treated_ > but) treat(buckets_[turns_[treated_++]]);
+}
+
+template <class Wait>
+void BucketLane::expose(Wait wait) {
   const Nanoseconds began = clock_.now(), computed = computed_;
-  if (leave_ == Leave::after_pass) {
-    for (std::size_t index : turns_) treat(buckets_[index]);
-  } else {
+  wait();
+  const Nanoseconds waited = clock_.now() - began, computing = computed_.load() - computed;
+  exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was under way when the wait began
+}
+
+void BucketLane::finish() {
+  expose([this] {
+    if (leave_ == Leave::after_pass) {
+      for (std::size_t index : turns_) treat(buckets_[index]);
+      return;
+    }
     std::fill(missing_.begin(), missing_.end(), 0);
     launch();
     if (overlaps()) lane_.wait();
-  }
-  const Nanoseconds waited = clock_.now() - began, computing = computed_.load() - computed;
-  exposed_ += std::max(waited - computing, Nanoseconds(0));  // less where an update was under way when the wait began
+    else treat_begun(/*but=*/0);
+  });
   if (!learned_) learn();
   begin_pass();
 }

@@ -2,7 +2,8 @@
 //
 // A bucket leaves the moment its last gradient is there, while the pass goes on: a thread of its own (the lane) takes one bucket after the
 // other and does with it what it was told to do: reduce it, update its parameters. Without overlap the same is done in the training
-// thread, after the pass, or between its layers where memory must not wait.
+// thread, after the pass, or between its layers where memory must not wait. There a bucket can be begun when it is full and treated when
+// the next one is: workers that come to it at different times, as they do between layers, then wait for nobody.
 //
 // Invariant: all workers treat the same buckets in the same order, whenever each becomes ready. The order is learned in the first pass of
 // worker 0 and told to all.
@@ -45,8 +46,11 @@ class BucketLane {
  public:
   /// Blocks until the bucket is done, and says how much of that time was no communication.
   using Treat = std::function<Nanoseconds(const Bucket&)>;
+  /// Begins a treatment without blocking.
+  using Begin = std::function<void(const Bucket&)>;
 
-  BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat);
+  /// `begin`: of buckets that leave in the pass; null: they are treated when they are full.
+  BucketLane(const tensor::Arena& arena, comm::Communicator& comm, const Clock& clock, Treat treat, Begin begin = nullptr);
 
   /// Between passes, alike on all workers.
   void configure(std::vector<Bucket> buckets, Leave leave);
@@ -61,7 +65,7 @@ class BucketLane {
   /// The pass is over: whatever was not announced leaves as it is. Returns when all buckets are done, and throws what went wrong.
   void finish();
 
-  /// The training thread waited in finish() for communication; on a GPU its stream did.
+  /// The training thread waited for communication; on a GPU its stream did.
   double exposed_s() const { return on_stream_.measures() ? on_stream_.seconds() : seconds(exposed_); }
   /// Buckets were under way.
   double busy_s() const { return on_stream_.measures() ? on_stream_.seconds() : seconds(busy_); }
@@ -73,11 +77,15 @@ class BucketLane {
   void learn();
   void launch();  // all buckets whose turn has come
   void treat(const Bucket& bucket);
+  void treat_begun(std::size_t but);  // all but so many
+  template <class Wait>
+  void expose(Wait wait);
 
   const tensor::Arena& arena_;
   comm::Communicator& comm_;
   const Clock& clock_;
   Treat treat_;
+  Begin begin_;
   Leave leave_ = Leave::after_pass;
   std::vector<std::size_t> order_;  // of entries; learned
   std::vector<std::size_t> seen_;   // the order of the first pass, while it is learned
@@ -88,6 +96,7 @@ class BucketLane {
   std::vector<std::size_t> missing_;    // by bucket: entries that are not complete yet
   std::vector<bool> complete_;          // by entry
   std::size_t next_ = 0;                // turn
+  std::size_t treated_ = 0;             // turn, in the pass: those between the two are begun
 
   Nanoseconds exposed_{0}, busy_{0};
   tensor::StreamTimer on_stream_;

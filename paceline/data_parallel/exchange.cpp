@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <deque>
+
+#include "paceline/base/error.h"
 #include "paceline/compress/feedback.h"
 #include "paceline/data_parallel/buffer.h"
 #include "paceline/data_parallel/compressed.h"
@@ -15,6 +18,12 @@ class Plain final : public Exchange {
  public:
   explicit Plain(const ExchangeSetup& setup)
       : gradients_(setup.arena.gradients()), comm_(setup.comm), options_{.op = comm::ReduceOp::mean, .algorithm = setup.algorithm} {}
+  /// After an error: the gradients may go.
+  ~Plain() override {
+    for (const Begun& begun : begun_) begun.work.abandon();
+  }
+  Plain(const Plain&) = delete;
+  Plain& operator=(const Plain&) = delete;
 
   void average(const Bucket& bucket) override {
     comm_.run(comm::allreduce(comm::Buffer(gradients_).slice({bucket.begin, bucket.end}), options_));
@@ -22,16 +31,34 @@ class Plain final : public Exchange {
     bytes_plain_ = bytes_sent_;
   }
 
+  void begin_scatter(const Bucket& bucket) override { begun_.push_back({bucket.index, comm_.start(scatter_of(bucket))}); }
+
   void scatter(const Bucket& bucket) override {
-    comm_.run(comm::reduce_scatter(comm::Buffer(gradients_).slice({bucket.begin, bucket.end}), options_));
+    if (begun_.empty()) {
+      comm_.run(scatter_of(bucket));
+    } else {
+      ensure(begun_.front().bucket == bucket.index, "scatters end in the order in which they were begun");
+      begun_.front().work.wait();
+      begun_.pop_front();
+    }
     bytes_sent_ += allreduce_bytes(bucket.count() * gradients_.element_size(), comm_.size()) / 2;
     bytes_plain_ = bytes_sent_;
   }
 
  private:
+  struct Begun {
+    std::size_t bucket = 0;
+    comm::Work work;
+  };
+
+  comm::Operation scatter_of(const Bucket& bucket) const {
+    return comm::reduce_scatter(comm::Buffer(gradients_).slice({bucket.begin, bucket.end}), options_);
+  }
+
   at::Tensor gradients_;
   comm::Communicator& comm_;
   comm::Options options_;
+  std::deque<Begun> begun_;
 };
 
 /// One worker where several would have a compressor that carries the optimizer's momentum: it applies that, and compresses nothing.

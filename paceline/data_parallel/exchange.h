@@ -19,6 +19,9 @@ class Exchange {
   virtual void average(const Bucket& bucket) = 0;
   /// Only this worker's part of the bucket has to become the mean; what the other parts hold then, nobody reads. Collective.
   virtual void scatter(const Bucket& bucket) { average(bucket); }
+  /// Begins the next scatter() without waiting for anybody, so that workers need not come to it at the same time. Those that were begun end
+  /// in their order. Collective.
+  virtual void begin_scatter(const Bucket&) {}
 
   virtual std::vector<step::NamedTensor> save() { return {}; }
   virtual void load(std::span<const step::NamedTensor>) {}

@@ -151,9 +151,9 @@ class Ranks {
     bytes[Category::parameters] =
         plan_.storage * (shared(3, count) + (travels && plan_.zero >= 3 ? units[0] + units[1] + borrowed(held) : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
-    // Stage 2 reduces buckets, which may be all of a small model, beside the own part; stage 3 units.
-    const std::int64_t bucket = std::min(count, std::max(plan_.bucket / plan_.storage, units[0]));
-    const std::int64_t largest = plan_.gpu ? units[0] + units[1] : plan_.zero == 2 ? bucket : units[0];
+    // Stage 2 reduces buckets, which may be all of a small model, beside the own part, one while the next is made; stage 3 units.
+    const std::int64_t bucket = plan_.bucket / plan_.storage;
+    const std::int64_t largest = plan_.gpu ? units[0] + units[1] : plan_.zero == 2 ? std::max(bucket, units[0]) + bucket : units[0];
     const std::int64_t reduced = std::min(count, largest + borrowed(held));
     const bool masters = plan_.storage < 4;
     const bool kept_there = (masters || plan_.offload) && apart && plan_.zero >= 2;  // the sum of the own part's gradients

@@ -5,7 +5,7 @@
 //
 //                 none     ZeRO 1    ZeRO 2    ZeRO 3
 //   parameters    s M      s M       s M       s M/d + the two largest units
-//   gradients     s M      s M       s M/d + the largest unit (2, 3); where s = 2, the own part is among the masters
+//   gradients     s M      s M       s M/d + the largest unit (2: and a bucket); where s = 2, the own part is among the masters
 //   masters       8 M      8 M/d     8 M/d     8 M/d           where s = 2: parameters and gradients in fp32
 //   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
 //

@@ -50,7 +50,8 @@ class Allreduce final : public step::Strategy {
         backward_(context, records()),
         update_(context.model.device(), records() && !updater_.meets()),
         tuner_(choices_.cuts, context.comm()),
-        lane_(arena(), context.comm(), context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }) {
+        lane_(
+            arena(), context.comm(), context.clock, [this](const data_parallel::Bucket& bucket) { return treat(bucket); }, begin()) {
     statistics_.synchronise(*pass_);
     if (stage() >= 2) pass_->hand_over([this] { finish_part(); });
     apply_cut();
@@ -194,6 +195,12 @@ class Allreduce final : public step::Strategy {
     return spent;
   }
 
+  /// In stage 2 a bucket is under way while the next one is computed. In stage 3, whose buckets are units, its memory would be too much.
+  data_parallel::BucketLane::Begin begin() {
+    if (stage() != 2 || !on_cpu() || context_.bf16_gradients) return nullptr;
+    return [this](const data_parallel::Bucket& bucket) { exchange_->begin_scatter(bucket); };
+  }
+
   /// Every worker gets the mean of the gradients of its part; from stage 2 on it keeps nothing else of them.
   void scatter(const data_parallel::Bucket& bucket) {
     exchange_->scatter(bucket);
@@ -284,15 +291,29 @@ class AllreduceProgram {
     for (std::size_t i = 0; i < buckets_.size(); ++i)
       for (std::size_t entry = buckets_[i].first; entry < buckets_[i].last; ++entry)
         missing_[i] -= first <= unit_of(entry) && unit_of(entry) < last ? 1 : 0;
-    for (; next_ < buckets_.size() && missing_[next_] == 0; ++next_) treat(buckets_[next_]);
+    for (; next_ < buckets_.size() && missing_[next_] == 0; ++next_) leave(buckets_[next_]);
+    treat_begun(/*but=*/1);
   }
   void finish_part() {
-    for (; next_ < buckets_.size(); ++next_) treat(buckets_[next_]);
+    for (; next_ < buckets_.size(); ++next_) leave(buckets_[next_]);
+    treat_begun(/*but=*/0);
     if (lane() == Lane::exchange && !buckets_.empty()) writer_.wait(writer_.last(Lane::exchange));
     if (!settings_.update_at_end && ++part_ == parts_ && private_ > 0) writer_.compute(Lane::compute, Work::update, private_);
     begin_part();
   }
 
+  /// Where a bucket is begun when it is full, and waited for when the next one is.
+  bool begins() const {
+    return stage_ == 2 && !settings_.overlap && !settings_.by_unit && settings_.compressed == schedule::CompressedTraffic::none;
+  }
+  void leave(const schedule::BucketCut& bucket) {
+    if (!begins()) return treat(bucket);
+    data_parallel::write_exchange(writer_, settings_, Lane::exchange, bucket.elements, sharded_, writer_.last(Lane::compute));
+    begun_.push_back(writer_.last(Lane::exchange).front());
+  }
+  void treat_begun(std::size_t but) {
+    for (; begun_.size() > but; begun_.erase(begun_.begin())) writer_.wait({begun_.front()});
+  }
   void treat(const schedule::BucketCut& bucket) {
     const std::vector<int> ready = lane() == Lane::exchange ? writer_.last(Lane::compute) : std::vector<int>();
     if (settings_.data > 1) data_parallel::write_exchange(writer_, settings_, lane(), bucket.elements, sharded_, ready);
@@ -313,6 +334,7 @@ class AllreduceProgram {
   std::vector<schedule::BucketCut> buckets_;
   std::vector<std::size_t> missing_;  // by bucket: entries that are not complete yet
   std::size_t next_ = 0;              // bucket to leave
+  std::vector<int> begun_{};          // exchanges that nobody has waited for yet
   std::int64_t private_ = 0;          // elements in no bucket
   int part_ = 0, parts_ = 1;
 };

@@ -74,9 +74,11 @@ bool shares_updates(const StrategyConfig& config, const AllreduceFacts& facts) {
 AllreduceChoices choose(const StrategyConfig& config, const AllreduceFacts& facts) {
   AllreduceChoices choices;
   if (facts.workers > 1) check_choices(config, facts), choices.sharded = shares_updates(config, facts);
-  choices.updates_at_end =
-      facts.clips || !facts.on_cpu || facts.scales_loss || ((choices.sharded || !facts.private_entry.empty()) && !facts.elementwise);
   choices.cuts = cuts_of(config, facts, choices.sharded);
+  // Between the layers of a pass workers come at different times, so in stage 2 they meet there no oftener than they must.
+  const bool meets_in_pass = facts.workers > 1 && facts.zero == 2 && !choices.cuts.front().overlap;
+  choices.updates_at_end = facts.clips || !facts.on_cpu || facts.scales_loss || meets_in_pass ||
+                           ((choices.sharded || !facts.private_entry.empty()) && !facts.elementwise);
   return choices;
 }
 

@@ -46,6 +46,9 @@ TEST(Estimate, SharesStateByZerosStages) {
   EXPECT_EQ(of(1)[Category::masters], 2 * m);
   EXPECT_EQ(of(1)[Category::moments], 2 * m);
   EXPECT_LT(of(2)[Category::gradients], m / 2) << "the sum of the own part is among the masters";
+  const std::int64_t of_64_kib = of(2)[Category::gradients];
+  plan.bucket = 32 << 10;
+  EXPECT_EQ(of_64_kib - of(2)[Category::gradients], 32 << 10) << "a bucket is under way beside the unit that is made";
   plan.bucket = 8 << 20;  // more than the model has
   EXPECT_EQ(of(2)[Category::gradients], 2 * m);
   plan.storage = 4;

@@ -52,7 +52,7 @@ TEST(Memory, IsWhatTheFormulaSays) {
     EXPECT_NEAR(first.gradient / (4 * n), 1, 0.03);
     EXPECT_NEAR(first.moment / (8 * own), 1, 0.03);
     EXPECT_NEAR(second.parameter / (4 * n), 1, 0.03);
-    EXPECT_LE(second.gradient, (4 * own + 4 * unit + kBucket) * kSlack) << "its own, and a unit's with the bucket before it";
+    EXPECT_LE(second.gradient, (4 * own + 4 * unit + 2 * kBucket) * kSlack) << "its own, and a unit's with the two buckets before it";
     EXPECT_NEAR(second.moment / (8 * own), 1, 0.03);
     EXPECT_LE(third.parameter, (4 * own + 8 * unit) * kSlack) << "its own, and those of two units";
     EXPECT_LE(third.gradient, (4 * own + 4 * unit) * kSlack);

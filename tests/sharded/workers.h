@@ -6,6 +6,7 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 
@@ -22,7 +23,7 @@
 namespace paceline::sharded {
 
 struct Settings {
-  std::string network = "mlp";  // of the registry, or "sequential": a user's module, "spread": SpreadModel
+  std::string network = "mlp";  // of the registry, or "sequential", "one_unit": a user's modules, "spread": SpreadModel
   int stage = 0;
   std::int64_t micro_batches = 1, samples = 8;  // samples: of all workers together
   optim::OptimConfig optim = {.name = "adamw", .rate = 0.01, .epsilon = 1e-3};
@@ -44,13 +45,34 @@ struct Exploding final : nn::Loss {
   bool explodes = false;
 };
 
+inline void initialise(torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  double seed = 0.3;
+  for (at::Tensor& parameter : module.parameters())
+    parameter.copy_(((at::arange(parameter.numel(), at::kDouble) + 1) * (seed += 0.4)).sin().reshape(parameter.sizes()) * 0.3);
+}
+
 inline std::shared_ptr<nn::Model> users_module(const tensor::Allocate& allocate) {
   torch::nn::Sequential module(torch::nn::Linear(16, 23), torch::nn::Tanh(), torch::nn::Linear(23, 9), torch::nn::ReLU(),
                                torch::nn::Linear(9, 4));
-  const at::NoGradGuard no_grad;
-  double seed = 0.3;
-  for (at::Tensor& parameter : module->parameters())
-    parameter.copy_(((at::arange(parameter.numel(), at::kDouble) + 1) * (seed += 0.4)).sin().reshape(parameter.sizes()) * 0.3);
+  initialise(*module);
+  return nn::model_of(module, allocate);
+}
+
+/// A user's module that lists no blocks: one unit, whose gradients are complete all at once.
+struct OneUnitImpl final : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& input) {
+    const at::Tensor hidden = first->forward(input).tanh();
+    return last->forward(at::relu(middle->forward(hidden)) + skip->forward(hidden));
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(16, 23));
+  torch::nn::Linear middle = register_module("middle", torch::nn::Linear(23, 9));
+  torch::nn::Linear skip = register_module("skip", torch::nn::Linear(23, 9));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(9, 4));
+};
+inline std::shared_ptr<nn::Model> module_of_one_unit(const tensor::Allocate& allocate) {
+  const auto module = std::make_shared<OneUnitImpl>();
+  initialise(*module);
   return nn::model_of(module, allocate);
 }
 
@@ -69,6 +91,8 @@ class Worker {
     const tensor::Allocate allocate = data_parallel::allocate_from(comm);
     if (settings_.network == "sequential") {
       model_ = users_module(allocate);
+    } else if (settings_.network == "one_unit") {
+      model_ = module_of_one_unit(allocate);
     } else if (settings_.network == "spread") {
       model_ = std::make_shared<SpreadModel>(comm, allocate);
     } else {
@@ -103,8 +127,9 @@ class Worker {
                        count = all * (comm_.rank() + 1) / comm_.size() - first;
     const bool tokens = settings_.network == "gpt";
     std::vector<std::int64_t> shape = {all};
-    const auto input =
-        settings_.network == "sequential" || settings_.network == "spread" ? std::vector<std::int64_t>{16} : model_of(settings_).input;
+    const auto own = {"sequential", "one_unit", "spread"};
+    const bool registered = std::ranges::find(own, settings_.network) == own.end();
+    const auto input = registered ? model_of(settings_).input : std::vector<std::int64_t>{16};
     shape.insert(shape.end(), input.begin(), input.end());
     const std::int64_t values = at::empty(shape).numel();
     const at::Tensor wave = ((at::arange(values, at::kDouble) + static_cast<double>(613 * step)) * 0.731).sin();
