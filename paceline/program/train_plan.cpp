@@ -26,6 +26,17 @@ bool speaks_of(const std::vector<std::string>& words, std::string_view beginning
   return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(beginning); });
 }
 
+/// A checkpoint does not depend on the mesh it was written under. Where that mesh does not fit the workers that are asked for, they share
+/// the data; where it does not fit the axes that are asked for, there are as many workers as those make.
+void fit_mesh(train::ParallelConfig& parallel, const TrainFlags& flags, int processes) {
+  const std::int64_t workers = parallel.workers > 0 ? parallel.workers : processes, product = parallel.workers_of_mesh();
+  const bool has_rest = parallel.data == 0 || parallel.pipeline == 0 || parallel.tensor == 0;
+  if (has_rest ? workers % product == 0 : workers == product) return;
+  const bool asks_for_workers = processes > 1 || flags.workers > 0 || speaks_of(flags.words, "parallel.workers=");
+  if (!asks_for_workers) parallel.workers = 0;
+  else if (flags.mesh.empty() && !speaks_of(flags.words, "parallel.data=")) parallel.data = 0;
+}
+
 /// What the program's defaults, a recipe file or a checkpoint, and the command line say, the later over the earlier. `in_place`: the run
 /// that is resumed in its own folder.
 train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::optional<SavedRecipe>& from, const RunFolder* in_place) {
@@ -50,9 +61,12 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::opt
   }
   if (flags.workers > 0) recipe.parallel.workers = flags.workers;
   if (flags.seed >= 0) recipe.train.seed = flags.seed;
-  // One worker's checkpoint says `single`, whatever its recipe said; for more of them that stands for `auto`, unless somebody asks for it.
+  if (from) fit_mesh(recipe.parallel, flags, processes);
+  // A checkpoint of one worker, or of a mesh with one along the data axis, says `single`, whatever its recipe said; for more of them that
+  // stands for `auto`, unless somebody asks for it.
+  const std::int64_t workers = recipe.parallel.workers > 0 ? recipe.parallel.workers : recipe.parallel.workers_of_mesh();
   if (from && saved.strategy.name == "single" && !speaks_of(flags.words, "strategy.name=") &&
-      std::max<std::int64_t>(recipe.parallel.workers, processes) > 1)
+      std::max<std::int64_t>(workers, processes) > 1)
     recipe.strategy.name = "auto";
   return recipe;
 }

@@ -52,6 +52,33 @@ class Resuming(CliTest):
         for key in ["workers", "state_hash", "steps", "samples"]:
             self.assertEqual(resumed[key], whole[key], key)
 
+    def test_any_mesh_goes_on_under_any_other(self):
+        whole = self.json_of("train", *SMALL, "model.hidden=[16,12]", "train.name=whole", "--quiet")
+        began = {"none": [], "one": ["--mesh", "data=1"], "zero3": ["--mesh", "data=4", "parallel.zero=3"],
+                 "tensor": ["--mesh", "tensor=2"], "pipeline": ["--mesh", "pipeline=2", "train.micro_batches=2"]}
+        goes_on = {"zero3": (4, "allreduce", ["--mesh", "data=4", "parallel.zero=3"]),
+                   "one": (1, None, ["--mesh", "data=1"]),
+                   "both": (4, "allreduce", ["--mesh", "data=2,tensor=2"]),
+                   "pipeline": (2, None, ["--mesh", "pipeline=2", "train.micro_batches=2"]),
+                   "key": (2, "allreduce", ["parallel.data=2", "parallel.pipeline=1", "parallel.tensor=1"])}
+        for before, first in began.items():
+            self.run_paceline("train", *SMALL, "model.hidden=[16,12]", *first, "train.steps=5", f"train.name={before}", "--quiet")
+            for after, (workers, strategy, then) in goes_on.items():
+                with self.subTest(f"{before} to {after}"):
+                    copy = f"runs/{before}-{after}"
+                    shutil.copytree(self.folder / "runs" / before, self.folder / copy)
+                    resumed = self.json_of("train", "--resume", copy, *then, "train.steps=0", "--quiet")
+                    self.assertEqual((resumed["workers"], resumed["steps"]), (workers, whole["steps"]))
+                    self.assertAlmostEqual(resumed["test_loss"], whole["test_loss"], delta=1e-4 * whole["test_loss"])
+                    if strategy:
+                        self.assertIn(f'name = "{strategy}"', self.run_paceline("checkpoint", "show", copy).stdout)
+
+    def test_the_mesh_makes_room_for_the_workers_that_are_asked_for(self):
+        self.run_paceline("train", *SMALL, "--mesh", "data=2", "train.steps=5", "train.name=x", "--quiet")
+        self.assertEqual(self.json_of("train", "--resume", "runs/x", "--workers", "4", "train.steps=8", "--quiet")["workers"], 4)
+        self.run_paceline("run", "-np", "2", "--", "train", "--resume", "runs/x", "train.steps=10", "--quiet")
+        self.refused("train", "--resume", "runs/x", "--mesh", "data=2", "--workers", "3", says=["data=2", "3 ranks"])
+
     def test_nohup(self):
         process = self.start("train", *LONG, "train.name=x", "--quiet", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.wait_for_checkpoint(process, "runs/x")
