@@ -1,4 +1,5 @@
-"""A rank of a mesh that is killed or stopped in the middle of a pipeline: every other rank ends, and names it.
+"""A rank of a mesh that is killed or stopped in the middle of a pipeline, of a tensor group, or while ZeRO gathers parameters and reduces
+gradients: every other rank ends, and names it.
 
     python3 mesh_faults_test.py PACELINE
 """
@@ -17,19 +18,19 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from processes import ranks_of  # noqa: E402
 
 RANKS = 4
-MESH = ["parallel.pipeline=2", "parallel.tensor=2", "train.micro_batches=4"]
+PIPELINE = ["parallel.pipeline=2", "parallel.tensor=2", "train.micro_batches=4"]
 NETWORK = ["model.network=mlp", "model.hidden=[64, 64, 64]", "data.name=random", "data.shape=[1, 8, 8]", "data.classes=8", "data.batch=32",
            "data.train_samples=3200", "train.epochs=1000000", "train.device=cpu", "train.evaluate_every=0", "train.checkpoints=false"]
 
 
 class RankLost(RunTest):
-    def lose(self, victim, how, schedule):
+    def lose(self, victim, how, mesh):
         """Runs a mesh, loses a rank in its steps, and tells what the others said, what the launcher says, and the ranks' processes."""
         errors = self.folder / "errors"
         grace = 20 if how == signal.SIGKILL else 8  # a rank that stands still uses up all of it, twice
         with errors.open("w") as file:
-            job = self.start("-np", RANKS, "--grace", grace, "--json", "--log-dir", self.folder / "logs", "--", "train", *NETWORK, *MESH,
-                             f"parallel.schedule={schedule}", "train.runs=runs", "train.name=run", stderr=file)
+            job = self.start("-np", RANKS, "--grace", grace, "--json", "--log-dir", self.folder / "logs", "--", "train", *NETWORK, *mesh,
+                             "train.runs=runs", "train.name=run", stderr=file)
             metrics = self.folder / "runs" / "run" / "metrics.jsonl"
             self.wait_until(lambda: job.poll() is not None or (metrics.exists() and metrics.read_text().count("\n") > 20), "no steps are made")
             self.assertIsNone(job.poll(), errors.read_text())
@@ -48,24 +49,42 @@ class RankLost(RunTest):
         self.assertTrue(found, said[-1])
         return int(found[-1])
 
-    def assert_named(self, victim, how, schedule):
-        text, document, processes = self.lose(victim, how, schedule)
+    def assert_named(self, victim, how, *mesh):
+        text, document, processes = self.lose(victim, how, mesh)
         for rank in set(range(RANKS)) - {victim}:
-            self.assertEqual(self.blamed_by(rank, text), victim, f"rank {rank}, {schedule}:\n{text}")
+            self.assertEqual(self.blamed_by(rank, text), victim, f"rank {rank}, {mesh}:\n{text}")
         self.assertEqual(document["failed_first"]["rank"], victim, document)
         self.assert_gone(list(processes.values()))
 
     def test_killed_on_the_first_stage(self):
-        self.assert_named(1, signal.SIGKILL, "1f1b")
+        self.assert_named(1, signal.SIGKILL, *PIPELINE, "parallel.schedule=1f1b")
 
     def test_killed_on_the_last_stage(self):
-        self.assert_named(2, signal.SIGKILL, "zero_bubble")
+        self.assert_named(2, signal.SIGKILL, *PIPELINE, "parallel.schedule=zero_bubble")
 
     def test_rank_0_killed(self):
-        self.assert_named(0, signal.SIGKILL, "gpipe")
+        self.assert_named(0, signal.SIGKILL, *PIPELINE, "parallel.schedule=gpipe")
 
     def test_stopped(self):
-        self.assert_named(3, signal.SIGSTOP, "interleaved_1f1b")
+        self.assert_named(3, signal.SIGSTOP, *PIPELINE, "parallel.schedule=interleaved_1f1b")
+
+    def test_killed_in_a_tensor_group(self):
+        self.assert_named(2, signal.SIGKILL, "parallel.tensor=4")
+
+    def test_stopped_in_a_tensor_group(self):
+        self.assert_named(1, signal.SIGSTOP, "parallel.data=2", "parallel.tensor=2")
+
+    def test_killed_where_parameters_are_gathered(self):
+        self.assert_named(3, signal.SIGKILL, "parallel.data=4", "parallel.zero=3")
+
+    def test_stopped_where_parameters_are_gathered(self):
+        self.assert_named(2, signal.SIGSTOP, "parallel.data=4", "parallel.zero=3")
+
+    def test_killed_where_gradients_are_reduced_in_the_pass(self):
+        self.assert_named(1, signal.SIGKILL, "parallel.data=4", "parallel.zero=2", "strategy.bucket_mb=0.01")
+
+    def test_stopped_where_gradients_are_reduced_in_the_pass(self):
+        self.assert_named(2, signal.SIGSTOP, "parallel.data=4", "parallel.zero=2", "strategy.bucket_mb=0.01")
 
 
 if __name__ == "__main__":
