@@ -1,4 +1,5 @@
-// Strategies with a parameter server: a pair of an update rule and a consistency (ps/), run by one of three executors.
+// Strategies with a parameter server: a pair of an update rule and a consistency (ps/), run by one of its executors (virtual clock, replay,
+// threads, processes).
 //
 // To the Trainer such a strategy is a single worker that stands for all. A step is one worker's minibatch, assigned to the worker that may
 // compute next, so that an epoch uses every sample once, however fast each worker is.

@@ -46,8 +46,7 @@ ServerOptions checked_options(ServerOptions options) {
   config.bind("optim", "", options.optim);
   config.bind("compress", "", options.compress);
   config.check();
-  if (!options.ps.speeds.empty())
-    throw ConfigError("ServerClient: ps.speeds belongs to workers that Paceline runs; give a slower one a smaller ps.period of its own");
+  if (!options.ps.speeds.empty()) throw ConfigError("ServerClient: ps.speeds belongs to workers that Paceline runs; leave it out");
   return options;
 }
 
@@ -112,8 +111,7 @@ void ParameterServer::show() {
   at::Tensor parameters = state_->arena.parameters();
   for (std::size_t i = 0; i < state_->servers.size(); ++i)
     state_->servers[i]->with([&](ps::Server& server) {
-      parameters.narrow(0, state_->plan->cuts()[i], server.length())
-          .copy_(central::ServerTensors(server, parameters.device()).parameters());
+      parameters.narrow(0, state_->plan->cuts()[i], server.length()).copy_(central::ServerTensors(server, parameters.device()).shown());
     });
 }
 

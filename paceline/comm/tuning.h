@@ -6,8 +6,8 @@
 
 namespace paceline::comm {
 
-// Both have one class of links for all pairs. Inside a host nothing is chosen by cost: `direct` is the choice there, and `hierarchical` for
-// an allreduce across hosts of several ranks. Another class would lead to other choices, and so to other orders of additions.
+// Inside a host nothing is chosen by cost: `direct` is the choice there, and `hierarchical` for an allreduce across hosts of several ranks.
+// Other costs would lead to other choices, and so to other orders of additions.
 
 /// The assumed costs where results must be repeatable: the same in every run. `network`: messages cross a network rather than memory.
 schedule::Costs built_in_costs(bool network, const CommConfig& config, const Topology& topology);

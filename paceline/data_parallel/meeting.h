@@ -29,7 +29,8 @@ class Meeting {
 
   /// After the worker's own update of step `point`. Collective among those who meet. Returns the bytes that this worker sent.
   virtual std::int64_t meet(const step::Point& point) = 0;
-  /// The arena has what all workers agree on, and what was remembered before is void. Every constructor calls it too.
+  /// The arena has what all workers agree on, and what was remembered before is void. Constructors of meetings that remember something
+  /// call it too.
   virtual void prepare() {}
   /// The parameters become what is agreed on, for an evaluation or a checkpoint: the mean, unless a meeting has something better.
   /// Collective.

@@ -7,7 +7,8 @@
 // So every pass is collective along the data axis: all its ranks make the same ones in the same order, those without samples by
 // sit_out_run() and sit_out_back().
 //
-// Views stay where they are, since the arena's addresses do. To everybody else it is the model that it decorates.
+// Views stay where they are, since the arena's addresses do. Strategies and passes use it like the model that it decorates; what only
+// the network itself knows (its untrained tensors, what is tied) is asked of network().
 #pragma once
 
 #include <atomic>

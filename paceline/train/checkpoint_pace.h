@@ -1,10 +1,9 @@
-// The checkpoint interval, unless the recipe sets it in steps: writing checkpoints may take at most a given share of the run's time.
+// When a checkpoint may be written, unless the recipe sets that in steps: all of a run's checkpoints, with the one at its end, may take at
+// most a given share of its time.
 //
-// The cost of one is measured: the time for which training paused, and the CPU time of its writer. The next one may begin when cost ÷ share
-// has passed since the last one began.
+// The cost of one is measured: the time for which training paused, and the CPU time of its writer. The next one may begin when what was
+// spent, the cost of that one and of the one at the end, which may come at any moment, is no more than the share of the time so far.
 #pragma once
-
-#include <algorithm>
 
 namespace paceline::train {
 
@@ -12,26 +11,23 @@ class CheckpointPace {
  public:
   static constexpr double kLeastInterval = 60;  // seconds between two checkpoints in the middle of an epoch
 
-  /// `now`: the start of the run, in seconds of any clock.
-  CheckpointPace(double share, double now) : share_(share), began_(now) {}
+  /// `now`: the start of the run, in seconds of any clock. `guess`: the seconds that the first one may cost.
+  CheckpointPace(double share, double now, double guess) : share_(share), start_(now), began_(now), cost_(guess) {}
 
   /// A checkpoint began; its costs are added as they become known.
-  void begun(double now) { began_ = now, cost_ = 0, any_ = true; }
-  void spent(double seconds) { cost_ += seconds; }
+  void begun(double now) { began_ = now, cost_ = 0; }
+  void spent(double seconds) { cost_ += seconds, total_ += seconds; }
 
   bool limited() const { return share_ < 1; }
-  /// Seconds between the beginning of the last one and that of the next.
-  double interval() const { return !limited() ? 0 : share_ > 0 ? cost_ / share_ : kNever; }
-  /// Whether one may be written at the end of an epoch. The first one always may: its cost is unknown, and the run then has something to
-  /// resume from.
-  bool affordable(double now) const { return !any_ ? share_ > 0 : now - began_ >= interval(); }
+  /// Whether one may be written at the end of an epoch.
+  bool affordable(double now) const { return share_ > 0 && (!limited() || total_ + 2 * cost_ <= share_ * (now - start_)); }
   /// Whether one is due, at any point of an epoch.
-  bool due(double now) const { return share_ > 0 && limited() && now - began_ >= std::max(interval(), kLeastInterval); }
+  bool due(double now) const { return limited() && affordable(now) && now - began_ >= kLeastInterval; }
 
  private:
-  static constexpr double kNever = 1e18;
-  double share_, began_, cost_ = 0;  // began_: the last one, or the run
-  bool any_ = false;
+  double share_, start_, began_;  // began_: the last one, or the run
+  double cost_;                   // of the last one
+  double total_ = 0;
 };
 
 }  // namespace paceline::train

@@ -32,8 +32,8 @@ bool is_ready(const auto& future) { return future.wait_for(std::chrono::seconds(
 
 }  // namespace
 
-Checkpointer::Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, double share, std::int64_t keep)
-    : comm_(comm), bus_(bus), clock_(clock), keep_(keep), pace_(share, seconds(clock.now())) {}
+Checkpointer::Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, double share, std::int64_t keep, double guess)
+    : comm_(comm), bus_(bus), clock_(clock), keep_(keep), pace_(share, seconds(clock.now()), guess) {}
 
 void Checkpointer::open(const std::filesystem::path& run) {
   run_ = tell_folder(comm_, run);

@@ -27,7 +27,8 @@ namespace paceline::train {
 class Checkpointer {
  public:
   /// Takes at most `share` of the run's time, and keeps `keep` checkpoints. All arguments outlive it.
-  Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, double share, std::int64_t keep);
+  /// `share`, `guess`: CheckpointPace.
+  Checkpointer(comm::Communicator& comm, observe::Bus& bus, const Clock& clock, double share, std::int64_t keep, double guess = 0);
 
   /// Sets the run's folder, which worker 0 sends to the others. Collective.
   void open(const std::filesystem::path& run);

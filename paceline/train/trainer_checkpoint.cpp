@@ -72,7 +72,12 @@ void Trainer::resume(const Checkpoint& checkpoint, const std::string& source) {
 }
 
 std::unique_ptr<Checkpointer> Trainer::make_checkpointer() const {
-  return std::make_unique<Checkpointer>(*comm_, around_.bus, around_.clock, recipe_.train.checkpoint_share, recipe_.train.keep);
+  // Until one has been written: parameters and two moments, divided among the workers, at what a slow disk's cache takes.
+  constexpr double kCopies = 3, kBytesPerSecond = 5e8;
+  const tensor::Arena& arena = module_->arena();
+  const auto bytes = kCopies * static_cast<double>(arena.length() * 4) / static_cast<double>(comm_->size());
+  return std::make_unique<Checkpointer>(*comm_, around_.bus, around_.clock, recipe_.train.checkpoint_share, recipe_.train.keep,
+                                        bytes / kBytesPerSecond);
 }
 
 bool Trainer::checkpoint_due() {

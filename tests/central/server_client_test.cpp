@@ -98,6 +98,25 @@ torch::nn::Linear alone(const ServerOptions& options, int steps, double momentum
   return model;
 }
 
+TEST(ServerClient, TheServerShowsTheRunningMean) {
+  ServerOptions options = options_of("asgd", "asp");
+  options.ps.averaging = 0.75;
+  torch::nn::Linear model = made(), net = made();
+  ParameterServer server(*model, 1, options);
+  ServerClient client(*net, server, 0);
+  torch::Tensor mean;
+  for (int step = 0; step < 4; ++step) {
+    net->zero_grad();
+    loss_of(net, 0, step).backward();
+    client.step(kRate);
+    const torch::Tensor now = net->weight.detach().clone();
+    mean = step == 0 ? now : 0.75 * mean + 0.25 * now;
+  }
+  server.show();
+  EXPECT_TRUE(torch::allclose(model->weight, mean, 1e-5, 1e-6));
+  EXPECT_FALSE(torch::allclose(model->weight, net->weight, 1e-4, 1e-5)) << "or the test says nothing";
+}
+
 TEST(ServerClient, TheLoopsOwnOptimizerMayMakeTheSteps) {
   ServerOptions options = options_of("asgd", "asp");
   options.ps.optimizer = "worker";

@@ -265,21 +265,23 @@ TEST(ShardedCheckpoint, AShardedUpdateEndsInTheStateOfAWholeOne) {
 }
 
 TEST(Pace, KeepsToItsShareByWhatCheckpointsCost) {
-  CheckpointPace pace(0.01, 5000);
-  EXPECT_TRUE(pace.affordable(5000)) << "the first one";
+  CheckpointPace pace(0.01, 5000, /*guess=*/0.25);
+  EXPECT_FALSE(pace.affordable(5049)) << "the last one may come at any moment, and counts too";
+  EXPECT_TRUE(pace.affordable(5050));
   EXPECT_FALSE(pace.due(5059)) << "the run has just begun";
   EXPECT_TRUE(pace.due(5060)) << "an epoch that takes so long has one in its middle";
-  pace.begun(100), pace.spent(0.5), pace.spent(0.25);
-  EXPECT_DOUBLE_EQ(pace.interval(), 75);
-  EXPECT_FALSE(pace.affordable(174.9));
-  EXPECT_TRUE(pace.affordable(175));
-  EXPECT_FALSE(pace.due(174.9));
-  EXPECT_TRUE(pace.due(175));
-  pace.begun(200), pace.spent(0.001);
-  EXPECT_TRUE(pace.affordable(200.2)) << "what the one before it cost does not count";
-  EXPECT_FALSE(pace.due(259));
+  pace.begun(5100), pace.spent(0.5), pace.spent(0.25);
+  EXPECT_FALSE(pace.affordable(5224)) << "0.75 s are spent; the next one and the last one cost as much each";
+  EXPECT_TRUE(pace.affordable(5225));
+  EXPECT_FALSE(pace.due(5224));
+  EXPECT_TRUE(pace.due(5225));
+  pace.begun(5230), pace.spent(0.005);
+  EXPECT_TRUE(pace.affordable(5230)) << "it was cheap: 0.755 + 2 × 0.005 s of 230 s";
+  EXPECT_FALSE(pace.due(5289)) << "within a minute";
+  EXPECT_TRUE(pace.due(5290));
 
-  CheckpointPace every_epoch(1, 0), at_the_end(0, 0);
+  CheckpointPace every_epoch(1, 0, 9), at_the_end(0, 0, 0);
+  EXPECT_TRUE(every_epoch.affordable(0));
   every_epoch.begun(100), every_epoch.spent(50);
   EXPECT_TRUE(every_epoch.affordable(100));
   EXPECT_FALSE(every_epoch.due(1e6));

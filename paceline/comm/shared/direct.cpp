@@ -203,7 +203,7 @@ bool Direct::everything_is_shared() {
   return true;
 }
 
-// Small buffers: everybody reads the slots and makes what he needs.
+// Small buffers: every rank reads the slots and makes what it needs.
 void Direct::make_own(std::span<std::byte* const> bases) {
   void* own = op_.buffer.data;
   const Range all{0, op_.buffer.count};
