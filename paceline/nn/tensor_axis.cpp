@@ -83,7 +83,7 @@ at::Tensor TensorAxis::scatter_positions(const at::Tensor& partial) const {
   const std::int64_t batch = partial.size(0), positions = partial.size(1) / size(), features = partial.size(2);
   const at::Tensor parts = partial.reshape({batch, size(), positions, features}).permute({1, 0, 2, 3}).contiguous();
   run(comm::reduce_scatter(parts), parts, 1);
-  return parts[rank()];
+  return parts[rank()].clone();  // a view would keep all positions
 }
 
 at::Tensor TensorAxis::gather_samples(const at::Tensor& part, const Shares& shares) const {

@@ -8,6 +8,7 @@
 #include "paceline/graph/registry.h"
 #include "paceline/nn/graph_module.h"
 #include "paceline/nn/split_loss.h"
+#include "paceline/nn/tensor_axis.h"
 
 namespace paceline::nn {
 namespace {
@@ -29,6 +30,19 @@ graph::ModelConfig model(const std::string& network, graph::Shape input, std::in
   if (network == "gpt") config.layers = 2, config.width = 32, config.heads = 4;
   if (network == "mlp") config.hidden = {24, 20, 16};
   return config;
+}
+
+TEST(TensorAxis, AScatteredPartKeepsNoMoreMemoryThanItHas) {
+  auto group = comm::local_group(2);
+  std::vector<std::thread> ranks;
+  for (auto& comm : group)
+    ranks.emplace_back([&comm] {
+      const TensorAxis axis(*comm);
+      const at::Tensor part = axis.scatter_positions(at::arange(3 * 4 * 5, at::kDouble).view({3, 4, 5}));
+      EXPECT_TRUE(at::equal(part, 2 * at::arange(3 * 4 * 5, at::kDouble).view({3, 4, 5}).narrow(1, 2 * axis.rank(), 2)));
+      EXPECT_EQ(part.storage().nbytes(), part.nbytes());
+    });
+  for (std::thread& rank : ranks) rank.join();
 }
 
 struct Trained {
