@@ -17,12 +17,12 @@ struct CategoryName {
   std::string_view name, help;
 };
 constexpr CategoryName kNames[] = {
-    {"parameters", "as they are stored"},
+    {"parameters", "as they are stored, and 16-bit copies for the products"},
     {"gradients", "as they are stored"},
     {"masters", "fp32 copies of parameters and gradients that are stored in 16 bits"},
     {"moments", "of the optimizer"},
     {"activations", "what forward passes keep until they go back"},
-    {"buffers", "what passes and the loss need on top, a GPU's batch, 16-bit copies for the products"},
+    {"buffers", "what passes and the loss need on top, a GPU's batch"},
     {"communication", "what is on its way to other ranks"},
     {"host", "offloaded optimizer state, in host memory beside the device's"},
 };
@@ -148,12 +148,12 @@ class Ranks {
     const int stage_of_updates = plan_.shared_updates ? std::max(plan_.zero, 1) : plan_.zero;
     const auto shared = [&](int stage, std::int64_t all) { return stage_of_updates >= stage ? divided(all, plan_.data) : all; };
     const bool apart = plan_.data > 1, travels = apart && under_way;
-    bytes[Category::parameters] =
-        plan_.storage * (shared(3, count) + (travels && plan_.zero >= 3 ? units[0] + units[1] + borrowed(held) : 0));
+    const std::int64_t gathered = units[0] + units[1] + borrowed(held);  // of which the own part is there anyway
+    bytes[Category::parameters] = plan_.storage * (shared(3, count) + (travels && plan_.zero >= 3 ? gathered - gathered / plan_.data : 0));
     bytes[Category::parameters] = std::min(bytes[Category::parameters], plan_.storage * count);
-    // Stage 2 reduces buckets, which may be all of a small model, beside the own part, one while the next is made; stage 3 units.
+    // Beside the own part, stage 2 has the unit that goes back, a bucket that is not full yet and one that is being reduced; stage 3 units.
     const std::int64_t bucket = plan_.bucket / plan_.storage;
-    const std::int64_t largest = plan_.gpu ? units[0] + units[1] : plan_.zero == 2 ? std::max(bucket, units[0]) + bucket : units[0];
+    const std::int64_t largest = plan_.gpu ? units[0] + units[1] : plan_.zero == 2 ? units[0] + 2 * bucket : units[0];
     const std::int64_t reduced = std::min(count, largest + borrowed(held));
     const bool masters = plan_.storage < 4;
     const bool kept_there = (masters || plan_.offload) && apart && plan_.zero >= 2;  // the sum of the own part's gradients
@@ -172,7 +172,9 @@ class Ranks {
       bytes[Category::host] = (4 * plan_.moments + 8) * (shared(1, count) + own);
       bytes[Category::masters] = bytes[Category::moments] = 0;
     }
-    if (plan_.product != plan_.storage) bytes[Category::buffers] += plan_.product * (count + own);  // what the products read
+    // What the products read; under stage 3 a copy comes and goes with its unit.
+    const std::int64_t copied = travels && plan_.zero >= 3 ? std::min(count, gathered) : count;
+    if (plan_.product != plan_.storage) bytes[Category::parameters] += plan_.product * (copied + own);
     return bytes;
   }
 

@@ -4,8 +4,8 @@
 // M parameters, s bytes of storage (4; 2 in fp16 and bf16), d data-parallel ranks, per rank of the pipeline and tensor axes:
 //
 //                 none     ZeRO 1    ZeRO 2    ZeRO 3
-//   parameters    s M      s M       s M       s M/d + the two largest units
-//   gradients     s M      s M       s M/d + the largest unit (2: and a bucket); where s = 2, the own part is among the masters
+//   parameters    s M      s M       s M       s M/d + the others' parts of the two largest units
+//   gradients     s M      s M       s M/d + the largest unit (2: and two buckets); where s = 2, the own part is among the masters
 //   masters       8 M      8 M/d     8 M/d     8 M/d           where s = 2: parameters and gradients in fp32
 //   moments       4 k M    4 k M/d   4 k M/d   4 k M/d         k: of the optimizer (Adam 2, momentum 1)
 //

@@ -36,7 +36,7 @@ TEST(Estimate, CountsAsTheDecksDo) {
 TEST(Estimate, SharesStateByZerosStages) {
   const graph::Graph graph = gpt(8, 64);
   const std::int64_t m = graph.parameter_count();
-  Plan plan{.data = 4, .storage = 2, .product = 2, .bucket = 64 << 10};
+  Plan plan{.data = 4, .storage = 2, .product = 2, .bucket = 32 << 10};
   const auto of = [&](int zero) {
     plan.zero = zero;
     return estimate(graph, plan).at(0).bytes;
@@ -46,15 +46,21 @@ TEST(Estimate, SharesStateByZerosStages) {
   EXPECT_EQ(of(1)[Category::masters], 2 * m);
   EXPECT_EQ(of(1)[Category::moments], 2 * m);
   EXPECT_LT(of(2)[Category::gradients], m / 2) << "the sum of the own part is among the masters";
-  const std::int64_t of_64_kib = of(2)[Category::gradients];
-  plan.bucket = 32 << 10;
-  EXPECT_EQ(of_64_kib - of(2)[Category::gradients], 32 << 10) << "a bucket is under way beside the unit that is made";
+  const std::int64_t of_32_kib = of(2)[Category::gradients];
+  plan.bucket = 16 << 10;
+  EXPECT_EQ(of_32_kib - of(2)[Category::gradients], 2 * (16 << 10)) << "one bucket is reduced, and the next is not full yet";
   plan.bucket = 8 << 20;  // more than the model has
   EXPECT_EQ(of(2)[Category::gradients], 2 * m);
   plan.storage = 4;
   EXPECT_EQ(of(2)[Category::gradients], 4 * (m + m / 4)) << "in fp32 it is not";
   plan.storage = 2;
-  EXPECT_LT(of(3)[Category::parameters], m);
+  const std::int64_t layer = gpt(9, 64).parameter_count() - m;  // the largest units
+  EXPECT_NEAR(of(3)[Category::parameters], 2 * (m / 4 + 2 * layer * 3 / 4), 4) << "of what is gathered, the own part is there anyway";
+  plan.storage = 4;
+  const std::int64_t stored = 4 * (m / 4 + 2 * layer * 3 / 4);
+  EXPECT_EQ(of(1)[Category::parameters], 4 * m + 2 * m) << "what is stored, and what the products read";
+  EXPECT_NEAR(of(3)[Category::parameters], stored + 2 * 2 * layer, 8) << "copies of the units that are here";
+  plan.storage = 2;
   EXPECT_EQ(of(3)[Category::moments], 2 * m);
   EXPECT_EQ(of(0)[Category::activations], of(3)[Category::activations]);
 }
