@@ -70,13 +70,37 @@ std::string described(const memory::Plan& plan) {
                      plan.recompute);
 }
 
-std::string kind_text(const memory::RankKind& kind, std::int64_t most) {
+/// What is measured: all but what is on its way to other ranks.
+std::int64_t measurable(const memory::Bytes& bytes) { return bytes.total() - bytes[Category::communication]; }
+
+std::string share(std::int64_t bytes, std::int64_t formula) {
+  return formula > 0 ? fmt::format("{:.0f}%", 100.0 * static_cast<double>(bytes) / static_cast<double>(formula)) : "";
+}
+
+/// `measured`: what the ranks of this kind held at most; null: nothing was measured.
+std::string kind_text(const memory::RankKind& kind, std::int64_t most, const memory::Bytes* measured) {
   std::string text = fmt::format("  {}{}: {}, {:.4g} M parameters, {} in flight\n", kind.name,
                                  kind.ranks > 1 ? fmt::format(" ({} ranks)", kind.ranks) : "", memory::readable(kind.bytes.total()),
                                  static_cast<double>(kind.parameters) / 1e6, micro_batches(kind.in_flight));
-  for (std::size_t i = 0; i < memory::kCategories; ++i)
-    text += fmt::format("    {:<14}{:>9}  {}\n", memory::name_of(static_cast<Category>(i)), memory::readable(kind.bytes.of[i]),
-                        bar(kind.bytes.of[i], most));
+  const auto add_line = [&](std::string_view name, const std::string& formula, const std::string& held, const std::string& of_formula,
+                            const std::string& picture) {
+    std::string line = fmt::format("    {:<14}{:>9}", name, formula);
+    if (measured) line += fmt::format("{:>10}{:>6}", held, of_formula);
+    line += "  " + picture;
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  };
+  if (measured) add_line("", "formula", "measured", "", "");
+  for (std::size_t i = 0; i < memory::kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    const std::int64_t formula = kind.bytes[category], held = measured ? (*measured)[category] : 0;
+    const bool counted = category != Category::communication;
+    add_line(memory::name_of(category), memory::readable(formula), counted ? memory::readable(held) : "–",
+             counted ? share(held, formula) : "", bar(formula, most));
+  }
+  if (measured) {
+    const std::int64_t formula = measurable(kind.bytes), held = measurable(*measured);
+    add_line("all measured", memory::readable(formula), memory::readable(held), share(held, formula), "");
+  }
   return text;
 }
 
@@ -127,21 +151,14 @@ Json json_of(const graph::Graph& graph, const memory::Plan& plan, const std::vec
   return document;
 }
 
-/// By rank, next to the formulas' result for its kind. Ranks of a stage are consecutive (comm/mesh.h).
-std::string measured_text(const std::vector<memory::Bytes>& measured, const std::vector<memory::RankKind>& kinds) {
-  std::string text = fmt::format("\n  Measured in a few steps, and its share of the formula:\n    {:<6}", "rank");
-  for (std::size_t i = 0; i < memory::kCategories; ++i) text += fmt::format("{:>20}", memory::name_of(static_cast<Category>(i)));
+/// For each kind the most that one of its ranks held, by category. Ranks of a stage are consecutive (comm/mesh.h).
+std::vector<memory::Bytes> most_of_kinds(const std::vector<memory::Bytes>& measured, std::size_t kinds) {
+  std::vector<memory::Bytes> most(measured.empty() ? 0 : kinds);
   for (std::size_t rank = 0; rank < measured.size(); ++rank) {
-    const memory::RankKind& kind = kinds[rank * kinds.size() / measured.size()];
-    text += fmt::format("\n    {:<6}", rank);
-    for (std::size_t i = 0; i < memory::kCategories; ++i) {
-      const std::int64_t bytes = measured[rank].of[i], formula = kind.bytes.of[i];
-      const std::string share =
-          formula > 0 ? fmt::format(" ({:.0f}%)", 100.0 * static_cast<double>(bytes) / static_cast<double>(formula)) : "";
-      text += fmt::format("{:>20}", static_cast<Category>(i) == Category::communication ? "–" : memory::readable(bytes) + share);
-    }
+    memory::Bytes& kind = most[rank * kinds / measured.size()];
+    for (std::size_t i = 0; i < memory::kCategories; ++i) kind.of[i] = std::max(kind.of[i], measured[rank].of[i]);
   }
-  return text + "\n";
+  return most;
 }
 
 int run_memory(const MemoryFlags& flags) {
@@ -162,8 +179,8 @@ int run_memory(const MemoryFlags& flags) {
   for (const memory::RankKind& kind : kinds) most = std::max(most, std::ranges::max(kind.bytes.of));
   std::cout << fmt::format("{}: {:.4g} M parameters\n  {}\n\n", graph.network(), static_cast<double>(graph.parameter_count()) / 1e6,
                            described(plan));
-  for (const memory::RankKind& kind : kinds) std::cout << kind_text(kind, most);
-  if (!measured.empty()) std::cout << measured_text(measured, kinds);
+  const std::vector<memory::Bytes> held = most_of_kinds(measured, kinds.size());
+  for (std::size_t i = 0; i < kinds.size(); ++i) std::cout << kind_text(kinds[i], most, held.empty() ? nullptr : &held[i]);
   std::cout << stages_text(graph, plan);
   return kDone;
 }

@@ -46,6 +46,24 @@ class Memory(CliTest):
         self.assertEqual(found["recompute"], "units")
         self.assertEqual(found["formula"][0]["bytes"]["moments"], 0)
 
+    def test_what_is_measured_is_what_the_formulas_say(self):
+        words = ["mlp", "data.shape=[1,28,28]", "model.hidden=[256,256,256]", "data.batch=32", "strategy.bucket_mb=0.1"]
+        for mesh in (["data=4", "parallel.zero=0"], ["data=4", "parallel.zero=2"], ["data=4", "parallel.zero=3"], ["tensor=2"],
+                     ["pipeline=2", "train.micro_batches=2"], ["data=2", "train.precision=bf16", "parallel.zero=3"]):
+            with self.subTest(mesh):
+                found = self.json_of("memory", *words, "--mesh", *mesh, "--measure")
+                formulas, ranks = found["formula"], found["measured"]
+                self.assertEqual(len(ranks), sum(row["count"] for row in formulas))
+                for rank, held in enumerate(ranks):
+                    formula = formulas[rank * len(formulas) // len(ranks)]["bytes"]
+                    for category in ["parameters", "gradients", "masters", "moments"]:
+                        self.assertAlmostEqual(held[category], formula[category], delta=0.1 * formula[category] + 8192, msg=category)  # pages
+        lines = self.run_paceline("memory", *words, "--mesh", "pipeline=2", "train.micro_batches=2", "--measure").stdout.splitlines()
+        self.assertEqual(sum(line.split() == ["formula", "measured"] for line in lines), 2, "a table for each stage")
+        self.assertEqual([line for line in lines if line != line.rstrip()], [])
+        moments = [line.split() for line in lines if line.split()[:1] == ["moments"]]
+        self.assertEqual([(words[1:3], words[5]) for words in moments], [(words[3:5], "100%") for words in moments])
+
     def test_a_run_that_does_not_fit_is_refused(self):
         self.refused("train", "model.network=mlp", "model.hidden=[512,512]", "data.name=shapes", "train.memory_gb=0.02",
                      says=["mlp", "train.memory_gb", "parameters"])
