@@ -7,7 +7,7 @@ TESTS_AT_ONCE ?= $(shell expr $(JOBS) + 1)
 # Where `make install` puts the program, the libraries and their headers.
 PREFIX ?= /usr/local
 
-.PHONY: train demo test quick program build install packages lint format asan tsan fuzz mutants clean
+.PHONY: train demo test quick program bench build install packages lint format asan tsan fuzz mutants clean
 
 train: program
 	$(BUILD)/bin/paceline train --workers 2
@@ -21,9 +21,12 @@ test: build
 quick: build
 	cd $(BUILD) && ctest --output-on-failure -j $(TESTS_AT_ONCE) -L quick
 
-# The program alone; `make build` has the tests and the examples too.
+# The program alone; `make bench` has what `paceline bench` starts, `make build` everything, with the tests and the examples.
 program: configure
 	cmake --build $(BUILD) -j $(JOBS) --target paceline
+
+bench: configure
+	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline-bench paceline_peers
 
 build: configure
 	cmake --build $(BUILD) -j $(JOBS)
@@ -33,7 +36,7 @@ configure: packages
 	cmake -S . -B $(BUILD) -G Ninja
 
 install: configure
-	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline_libraries paceline_peers
+	cmake --build $(BUILD) -j $(JOBS) --target paceline paceline-bench paceline_libraries paceline_peers
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 packages:

@@ -70,7 +70,7 @@ Words mpirun(const std::string& runner, int ranks) {
   return {"env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", runner, "--oversubscribe", "-np", std::to_string(ranks)};
 }
 
-Words launched(int ranks) { return {fs::canonical("/proc/self/exe").string(), "run", "--no-prefix", "-np", std::to_string(ranks), "--"}; }
+Words launched(int ranks) { return {main_program(), "run", "--no-prefix", "-np", std::to_string(ranks), "--"}; }
 
 std::vector<Side> sides_of(schedule::Collective kind, const Options& options, const std::string& size_list, const fs::path& scratch) {
   const int ranks = options.ranks;

@@ -1,32 +1,43 @@
 #include <algorithm>
+#include <array>
 
 #include "benchmark.h"
+#include "names.h"
 
 namespace paceline::bench {
 namespace {
 
-constexpr Entry<Run> kBenchmarks[] = {
-    {"optim", "fused updates over ResNet-50's parameters against torch::optim and the memory's speed", bench_optim},
-    {"step", "one worker's training step against the same step in Python's PyTorch", bench_step},
-    {"train", "workers that train together against PyTorch's DistributedDataParallel over Gloo", bench_train},
-    {"zero",
-     "ZeRO's stages against plain data parallelism: samples per second, traffic, memory, and PyTorch's where installed (--sizes "
-     "LAYERS,WIDTH)",
-     bench_zero},
-    {"memory", "peak bytes of four ranks under ZeRO's stages beside the formulas, gpt of 100 M parameters (--sizes LAYERS,WIDTH)",
-     bench_memory},
-    {"tensor", "workers with a core each that share every layer, against one worker with one core", bench_tensor},
-    {"overlap", "overlap and compression between two hosts, over a link of 1 Gbit/s", bench_overlap},
-    {"pipeline", "bubbles of pipeline schedules beside their formulas, and two stages on two cores against one thread", bench_pipeline},
-    {"data", "images per second from one core: crop and flip, JPEG folders", bench_data},
-    {"compress", "one core's speed of encoding and decoding gradients, their ratio, and that of a plain copy", bench_compress},
-    {"predictors", "what a report costs LC-ASGD's server: both predictors, by steps ahead, beside the slides' times", bench_predictors},
-    {"ps", "pull and push of ResNet-18's parameters: in process against a plain copy, and over gRPC on loopback", bench_ps},
-    {"allreduce", "by message size, against Open MPI, MPICH and Gloo (--peers) and the memory's floor", bench_allreduce},
-    {"reduce_scatter", "the same", bench_reduce_scatter},
-    {"all_gather", "the same", bench_all_gather},
-    {"broadcast", "the same", bench_broadcast},
+struct Function {
+  std::string_view key;
+  Run run;
 };
+
+/// In the order of names.h.
+constexpr Function kFunctions[] = {
+    {"optim", bench_optim},
+    {"step", bench_step},
+    {"train", bench_train},
+    {"zero", bench_zero},
+    {"memory", bench_memory},
+    {"tensor", bench_tensor},
+    {"overlap", bench_overlap},
+    {"pipeline", bench_pipeline},
+    {"data", bench_data},
+    {"compress", bench_compress},
+    {"predictors", bench_predictors},
+    {"ps", bench_ps},
+    {"allreduce", bench_allreduce},
+    {"reduce_scatter", bench_reduce_scatter},
+    {"all_gather", bench_all_gather},
+    {"broadcast", bench_broadcast},
+};
+static_assert(std::ranges::equal(kNames, kFunctions, {}, &Entry<std::nullptr_t>::key, &Function::key), "names.h has the same rows");
+
+constexpr auto kBenchmarks = [] {
+  std::array<Entry<Run>, std::size(kNames)> rows{};
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = {kNames[i].key, kNames[i].help, kFunctions[i].run};
+  return rows;
+}();
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <map>
 
 #include "benchmark.h"
+#include "helpers.h"
 #include "paceline/base/affinity.h"
 #include "paceline/base/error.h"
 #include "paceline/base/suggest.h"
@@ -120,7 +121,7 @@ double seconds_of_threads(const Scaling& item, std::int64_t batch, int workers, 
 
 /// This very benchmark, once for each rank; rank 0 tells.
 double seconds_of_processes(const Scaling& item, std::int64_t batch, int workers, const std::string& engine) {
-  const std::string paceline = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string paceline = main_program();
   const launch::Captured ranks =
       launch::capture({paceline, "run", "--only-rank-output", "0", "-n", std::to_string(workers), paceline, "bench", "train", "--networks",
                        std::string(item.network), "--batch", std::to_string(batch), "--engines", engine, "--no-peer", "--json"});

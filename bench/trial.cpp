@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "helpers.h"
 #include "paceline/base/error.h"
 #include "paceline/base/program.h"
 #include "paceline/base/temporary_folder.h"
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<std::string> command_of(const Trial& trial, const fs::path& runs) {
-  std::vector<std::string> words = {fs::read_symlink("/proc/self/exe").string(), "train"};
+  std::vector<std::string> words = {main_program(), "train"};
   words.insert(words.end(), trial.words.begin(), trial.words.end());
   const auto set = [&](const char* key, const auto& value) { words.push_back(fmt::format("{}={}", key, value)); };
   set("data.batch", trial.batch);

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "bench/benchmark.h"
+#include "bench/names.h"
 #include "catalog.h"
 #include "paceline/train/recipe.h"
 
@@ -57,7 +57,7 @@ CompletionWords completion_words(const CLI::App& root) {
     if (shelf.name == "collectives") more["algorithm"] = keys_of(shelf.rows);
   }
   more["list"] = lists;
-  more["bench"] = keys_of(bench::benchmarks());
+  more["bench"] = keys_of(bench::kNames);
   more["run"] = {"train", "bench"};
   more["completions"] = {"bash", "zsh", "fish"};
   for (const CLI::App* sub : root.get_subcommands(everything))

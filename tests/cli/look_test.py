@@ -217,10 +217,15 @@ class Looking(CliTest):
             self.assertGreater(row.get("images_per_s") or row["tokens_per_s"], 0)
 
     def test_bench_of_collectives(self):
-        for name in ("paceline", "bench_rank"):
+        words = [self.folder / "a folder" / "paceline", "bench", "allreduce", "--rounds", "1", "--sizes", "4K", "--engines", "shm", "--json"]
+        for name in ("paceline", "paceline-bench", "bench_rank"):
             (self.folder / "a folder").mkdir(exist_ok=True)
             shutil.copy(pathlib.Path(BINARY).with_name(name), self.folder / "a folder")
-        words = [self.folder / "a folder" / "paceline", "bench", "allreduce", "--rounds", "1", "--sizes", "4K", "--engines", "shm", "--json"]
+            if name == "paceline":  # which trains without the others, and says how to get them
+                alone = subprocess.run(words, env=self.environment, capture_output=True, text=True)
+                self.assertEqual(alone.returncode, 2, alone.stderr)
+                for fact in ["paceline-bench", "make bench"]:
+                    self.assertIn(fact, alone.stderr)
         self.assertEqual(len(json.loads(subprocess.run(words, env=self.environment, capture_output=True, check=True).stdout)["rows"]), 2)
         for collective in ("allreduce", "reduce_scatter", "all_gather", "broadcast"):
             rows = self.json_of("bench", collective, "--rounds", "1", "--sizes", "4K", "--engines", "local")["rows"]

@@ -200,7 +200,7 @@ class Subfolder(ThreePrograms):
     def test_a_project_may_build_the_program_too(self):
         configure("sub_program", f"-DPACELINE_SOURCE={SOURCE}", "-DPACELINE_PROGRAM=ON", "-DPACELINE_INSTALL=ON", "-DPROGRAMS=collectives", *self.ccache)
         targets = run("ninja", "-C", FOLDER / "sub_program", "-t", "targets", "all").stdout
-        for program in ("paceline", "bench_rank"):  # side by side: the one starts the other
+        for program in ("paceline", "paceline-bench", "bench_rank"):  # side by side: they start each other
             self.assertIn(f"\npaceline/bin/{program}:", targets)
         if ALL:
             run("cmake", "--build", FOLDER / "sub_program", "--target", "paceline")
