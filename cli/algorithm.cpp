@@ -211,8 +211,15 @@ void require_known(std::string_view key) {
   if (std::ranges::find(keys, key) == keys.end()) throw ConfigError(unknown_message("algorithm", key, keys));
 }
 
+/// Options that say nothing about what the key names.
+void refuse_any_of(const std::vector<const CLI::Option*>& options, const std::string& key, const char* kind) {
+  for (const CLI::Option* option : options)
+    if (option->count() > 0)
+      throw ConfigError(
+          fmt::format("{} does not apply to '{}', which is {}; leave it out (paceline algorithm --help)", option->get_name(), key, kind));
+}
+
 int show_algorithm(const AlgorithmFlags& flags) {
-  require_known(flags.key);
   Problem problem = problem_of(flags);
   const auto& row = schedule::algorithm_for(flags.key, problem.collective);
   const Counts formula = row.make.formula(problem);
@@ -265,26 +272,28 @@ Action add_algorithm(CLI::App& app) {
   auto flags = std::make_shared<AlgorithmFlags>();
   app.add_option("KEY", flags->key,
                  "one of `paceline list collectives` or `paceline list pipelines`; left out: all of them, and what they cost");
-  app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
-      ->capture_default_str();
-  app.add_option("-n,--ranks", flags->ranks, "how many take part")->capture_default_str()->check(whole_number(1));
-  app.add_option("--count", flags->count, "elements of the buffer; left out: few that can be cut evenly")->check(whole_number(1));
-  app.add_option("--root", flags->root, "of broadcast and reduce")->capture_default_str()->check(whole_number(0));
-  app.add_option("--per-host", flags->per_host, "ranks of a host, for hierarchical")->capture_default_str()->check(whole_number(1));
+  const CLI::Option* root = app.add_option("--root", flags->root, "of broadcast and reduce")->capture_default_str()->check(whole_number(0));
+  const std::vector<const CLI::Option*> of_collectives = {
+      app.add_option("--collective", flags->collective, "allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all or barrier")
+          ->capture_default_str(),
+      app.add_option("-n,--ranks", flags->ranks, "how many take part")->capture_default_str()->check(whole_number(1)),
+      app.add_option("--count", flags->count, "elements of the buffer; left out: few that can be cut evenly")->check(whole_number(1)), root,
+      app.add_option("--per-host", flags->per_host, "ranks of a host, for hierarchical")->capture_default_str()->check(whole_number(1))};
   const auto* chunks =
       app.add_option("--chunks", flags->chunks,
                      "pieces that follow each other through a tree or chain; of interleaved_1f1b: parts of the model on each rank")
           ->capture_default_str()
           ->check(whole_number(1));
-  app.add_option("--stages", flags->pipeline.stages, "of a pipeline")->capture_default_str()->check(whole_number(1));
-  app.add_option("--micro-batches", flags->pipeline.micro_batches, "that pass a pipeline in a step")
-      ->capture_default_str()
-      ->check(whole_number(1));
-  app.add_option("--costs", flags->pipeline.costs,
-                 "of a micro-batch on a pipeline's stage: forward, input gradients, weight gradients, as in 1,1.2,0.8")
-      ->delimiter(',')
-      ->expected(3);
-  app.add_option("--transfer", flags->pipeline.transfer, "cost of a pipeline's message, in the unit of --costs");
+  const std::vector<const CLI::Option*> of_pipelines = {
+      app.add_option("--stages", flags->pipeline.stages, "of a pipeline")->capture_default_str()->check(whole_number(1)),
+      app.add_option("--micro-batches", flags->pipeline.micro_batches, "that pass a pipeline in a step")
+          ->capture_default_str()
+          ->check(whole_number(1)),
+      app.add_option("--costs", flags->pipeline.costs,
+                     "of a micro-batch on a pipeline's stage: forward, input gradients, weight gradients, as in 1,1.2,0.8")
+          ->delimiter(',')
+          ->expected(3),
+      app.add_option("--transfer", flags->pipeline.transfer, "cost of a pipeline's message, in the unit of --costs")};
   app.add_option("--svg", flags->svg, "write the picture of one algorithm to this file");
   add_json_flag(app, flags->json);
   add_examples(app, {"paceline algorithm", "paceline algorithm ring --ranks 4", "paceline algorithm tree --collective broadcast --chunks 4",
@@ -292,10 +301,19 @@ Action add_algorithm(CLI::App& app) {
                      "paceline algorithm butterfly --ranks 6 --json", "paceline algorithm 1f1b --stages 4 --micro-batches 8",
                      "paceline algorithm interleaved_1f1b --chunks 4 --svg interleaved.svg",
                      "paceline algorithm zero_bubble --costs 1,1.2,0.8 --transfer 0.1"});
-  return [flags, chunks] {
+  return [=] {
     if (chunks->count() > 0) flags->pipeline.chunks = static_cast<int>(std::min<std::int64_t>(flags->chunks, 1 << 20));
-    if (is_pipeline(flags->key)) return show_pipeline(flags->key, flags->pipeline, flags->svg, flags->json);
-    if (!flags->key.empty()) return show_algorithm(*flags);
+    if (is_pipeline(flags->key)) {
+      refuse_any_of(of_collectives, flags->key, "a pipeline schedule");
+      return show_pipeline(flags->key, flags->pipeline, flags->svg, flags->json);
+    }
+    if (!flags->key.empty()) {
+      require_known(flags->key);
+      refuse_any_of(of_pipelines, flags->key, "a collective algorithm");
+      if (root->count() > 0 && flags->collective != "broadcast" && flags->collective != "reduce")
+        throw ConfigError(fmt::format("--root is of broadcast and reduce, and {} has none; leave it out", flags->collective));
+      return show_algorithm(*flags);
+    }
     if (!flags->svg.empty()) throw ConfigError("--svg draws one algorithm; name it: paceline algorithm ring --svg " + flags->svg);
     return list_algorithms(*flags);
   };

@@ -46,14 +46,6 @@ train::Recipe read_recipe(MemoryFlags flags) {
   return recipe;
 }
 
-/// The graph for the recipe's data; unchanged if a network alone was given, or has its own input. Measuring needs data.
-graph::Graph graph_of(const train::Recipe& recipe, const MemoryFlags& flags) {
-  const bool network = std::ranges::any_of(flags.words, names_network);
-  const bool says_data = std::ranges::any_of(flags.words, [](const std::string& word) { return word.starts_with("data.name="); });
-  if (!flags.measure && !says_data && (!recipe.model.input.empty() || network)) return graph::make_graph(recipe.model);
-  return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
-}
-
 std::string bar(std::int64_t bytes, std::int64_t most, int width = 40) {
   const auto eighths = static_cast<int>(most > 0 ? 8.0 * width * static_cast<double>(bytes) / static_cast<double>(most) + 0.5 : 0);
   constexpr const char* kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
@@ -163,7 +155,7 @@ std::vector<memory::Bytes> most_of_kinds(const std::vector<memory::Bytes>& measu
 
 int run_memory(const MemoryFlags& flags) {
   const train::Recipe recipe = read_recipe(flags);
-  const graph::Graph graph = graph_of(recipe, flags);
+  const graph::Graph graph = flags.measure ? network_for_data(recipe) : network_of(recipe, flags.words);
   const memory::Plan plan = train::plan_of(recipe);
   const std::vector<memory::RankKind> kinds = memory::estimate(graph, plan);
   const std::vector<memory::Bytes> measured =

@@ -22,6 +22,7 @@
 #include "paceline/train/from_recipe.h"
 #include "paceline/train/planned.h"
 #include "paceline/train/workers.h"
+#include "plan_recipe.h"
 #include "plan_report.h"
 
 namespace paceline::cli {
@@ -36,6 +37,7 @@ struct PlanFlags {
 };
 
 constexpr std::int64_t kSamplesPerWorker = 32;          // where neither a recipe nor --batch says how many
+constexpr std::int64_t kProbedBatches = 8;              // different ones, where data are made for --probe-top
 constexpr const char* kProbedCluster = "cluster.toml";  // what `paceline probe` writes
 
 std::string above_zero(const std::string& text) {
@@ -45,49 +47,11 @@ std::string above_zero(const std::string& text) {
   return good ? "" : fmt::format("must be a finite number above 0, not '{}'", text);
 }
 
-bool says(const std::vector<std::string>& words, const std::string& key) {
-  return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(key + "="); });
-}
-
-/// A network's key stands for a recipe of it with Adam, for data that are drawn at random.
-std::vector<std::string> words_of(const PlanFlags& flags) {
-  std::vector<std::string> words;
-  for (const std::string& word : flags.words)
-    if (names_network(word)) words.insert(words.end(), {"model.network=" + word, "optim.name=adamw", "data.name=random"});
-  for (const std::string& word : flags.words)
-    if (!names_network(word)) words.push_back(word);
-  return words;
-}
-
-train::Recipe read_plan_recipe(const std::vector<std::string>& words) {
-  train::Recipe recipe;
-  Config config = recipe.config();
-  read_settings(config, words);
-  return recipe;
-}
-
-graph::Graph plan_graph(const train::Recipe& recipe) {
-  if (recipe.data.name == "random") return graph::make_graph(recipe.model);
-  return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
-}
-
 std::string cluster_word(const PlanFlags& flags) {
   if (!flags.cluster.empty()) return flags.cluster;
   if (std::error_code ignored; std::filesystem::exists(kProbedCluster, ignored)) return kProbedCluster;
   throw ConfigError(
       "--cluster is missing, and there is no cluster.toml here; name one of `paceline list clusters`, or run `paceline probe`");
-}
-
-/// Sizes that the command line fixes, as parallel.tensor=1; a recipe's own mesh is what is being asked for.
-std::map<std::string, std::int64_t> fixed_sizes(const PlanFlags& flags, const train::Recipe& recipe) {
-  std::map<std::string, std::int64_t> sizes;
-  const auto add = [&](const std::string& key, const std::string& name, std::int64_t value) {
-    if (says(flags.words, key) && value > 0) sizes[name] = value;
-  };
-  add("parallel.data", "data", recipe.parallel.data), add("parallel.pipeline", "pipeline", recipe.parallel.pipeline);
-  add("parallel.tensor", "tensor", recipe.parallel.tensor), add("train.micro_batches", "micro_batches", recipe.train.micro_batches);
-  if (says(flags.words, "parallel.zero")) sizes["zero"] = recipe.parallel.zero;
-  return sizes;
 }
 
 /// Plans for other machines cannot be run here.
@@ -111,6 +75,8 @@ std::vector<perf::RunStep> probe_top(const PlanFlags& flags, const std::vector<s
     const perf::Choice& choice = plans.exact[i].choice;
     line.say(fmt::format("plan {} of {}: {}", i + 1, count, perf::title_of(choice)));
     std::vector<std::string> all = words;
+    if (recipe.data.name == "random" && !says(words, "data.train_samples"))
+      all.push_back(fmt::format("data.train_samples={}", kProbedBatches * question.batch));
     std::ranges::copy(perf::settings_of(choice), std::back_inserter(all));
     const bench::Measured measured = bench::run_trial(
         {.words = all, .workers = question.workers, .batch = question.batch, .threads = 1, .warm_up = 5, .steps = 15}, stop_requested);
@@ -127,16 +93,20 @@ void write_plan_recipe(const PlanFlags& flags, const train::Recipe& recipe, cons
 
 int run_plan(const PlanFlags& flags) {
   if (flags.words.empty()) throw ConfigError("names neither a network nor a recipe; `paceline list networks` shows which there are");
-  const std::vector<std::string> words = words_of(flags);
-  train::Recipe recipe = read_plan_recipe(words);
+  std::vector<std::string> words = plan_words(flags.words);
+  train::Recipe recipe;
+  Config config = recipe.config();
+  read_settings(config, words);
+  refuse_not_kept(flags.words, recipe);
   const std::string cluster = cluster_word(flags);
   train::PlanInputs inputs{.machine = {.cluster = perf::find_cluster(cluster)}, .workers = flags.workers};
-  if (inputs.workers == 0) inputs.workers = inputs.machine.cluster.processes();
+  if (inputs.workers == 0) inputs.workers = recipe.parallel.workers > 0 ? recipe.parallel.workers : inputs.machine.cluster.processes();
   const bool says_batch = says(words, "data.batch") || names_recipe(words);
   if (flags.batch > 0) recipe.data.batch = flags.batch;
   else if (!says_batch) recipe.data.batch = kSamplesPerWorker * inputs.workers;
   if (flags.memory_gb > 0) recipe.train.memory_gb = flags.memory_gb;
-  const graph::Graph graph = plan_graph(recipe);
+  const graph::Graph graph = network_of(recipe, flags.words);
+  for (const std::string& word : data_words(graph, flags.words)) config.set(words.emplace_back(word));
   if (!flags.profile.empty()) {
     inputs.machine.profile = perf::find_profile(flags.profile);
     perf::require_network(*inputs.machine.profile, graph, flags.profile);
@@ -150,11 +120,12 @@ int run_plan(const PlanFlags& flags) {
   if (!flags.recipe.empty()) ensure_writable_folder(std::filesystem::absolute(flags.recipe).parent_path());
   const auto ask = [&] {
     perf::PlanQuestion question = train::plan_question(recipe, graph, inputs);
-    question.price = flags.price, question.rows = static_cast<std::size_t>(flags.rows), question.fixed = fixed_sizes(flags, recipe);
+    question.price = flags.price, question.rows = static_cast<std::size_t>(flags.rows), question.fixed = fixed_sizes(flags.words, recipe);
     return question;
   };
   perf::PlanQuestion question = ask();
   perf::Plans plans = observe::patiently("searching for plans", [&] { return perf::make_plans(question); });
+  std::ranges::copy(notes_on(recipe), std::back_inserter(plans.notes));
   const auto found = static_cast<std::int64_t>(plans.exact.size());
   if (flags.explain > found)
     throw ConfigError(fmt::format("--explain {}: there {} {}; use 1 to {}", flags.explain, found == 1 ? "is" : "are", found, found));
@@ -174,7 +145,9 @@ int run_plan(const PlanFlags& flags) {
   std::cout << plans_text(question, plans);
   if (flags.explain > 0)
     std::cout << explain_text(question, plans.exact[static_cast<std::size_t>(flags.explain) - 1], static_cast<std::size_t>(flags.explain));
-  if (!flags.recipe.empty()) std::cout << fmt::format("\n  wrote {}; train with: paceline train {}\n", flags.recipe, flags.recipe);
+  if (!flags.recipe.empty())
+    std::cout << fmt::format("\n  wrote {}; train with: paceline train {}{}\n", flags.recipe, flags.recipe,
+                             recipe.data.name == "text" && recipe.data.root.empty() ? " data.root=FILE" : "");
   return kDone;
 }
 
@@ -186,7 +159,7 @@ Action add_plan(CLI::App& app) {
   app.add_option("RECIPE", flags->words, "a network or a recipe file, and any settings as section.key=value; sizes in [parallel] are kept");
   app.add_option("--cluster", flags->cluster,
                  "one of `paceline list clusters`, or a cluster file (default cluster.toml, which probe writes)");
-  app.add_option("-n,--workers", flags->workers, "devices that train together (default: all of the cluster)")
+  app.add_option("-n,--workers", flags->workers, "devices that train together (default: the recipe's, else all of the cluster)")
       ->check(whole_number(1, 1 << 20));
   app.add_option("--batch", flags->batch, "samples of a step, all workers together (default: the recipe's; of a network 32 per worker)")
       ->check(whole_number(1));

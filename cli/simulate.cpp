@@ -130,11 +130,6 @@ train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluste
   return recipe;
 }
 
-graph::Graph simulated_graph(const train::Recipe& recipe) {
-  if (recipe.data.name == "random" || !recipe.model.input.empty()) return graph::make_graph(recipe.model);
-  return train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
-}
-
 /// By a rule of thumb where nobody says it: parameters and moments, at a gigabyte a second.
 double checkpoint_seconds(const SimulateFlags& flags, const graph::Graph& graph, int moments) {
   if (!flags.checkpoint_time.empty()) return duration_of(flags.checkpoint_time, "--checkpoint-time");
@@ -220,8 +215,9 @@ void print_simulation(const Simulation& simulation, const SimulateFlags& flags, 
 
 int run_simulate(SimulateFlags flags) {
   const perf::Cluster cluster = perf::find_cluster(flags.cluster);
+  const std::vector<std::string> words = flags.words;
   const train::Recipe recipe = simulated_recipe(flags, cluster);
-  const graph::Graph graph = simulated_graph(recipe);
+  const graph::Graph graph = network_of(recipe, words);
   const auto hosts = static_cast<int>((flags.workers + cluster.devices - 1) / cluster.devices);
   const train::RecipeStep step = train::step_of(recipe, graph, {.hosts = hosts, .shares_memory = true});
   const std::string consistency = recipe.servers() ? strategies::paired(step.strategy, recipe.ps).consistency : "bsp";
@@ -274,12 +270,14 @@ Action add_simulate(CLI::App& app) {
   app.add_option("--slow-switch", flags->slow_switches, "N:FACTOR: the same of a switch")->allow_extra_args(false);
   app.add_option("--switch-hosts", flags->switch_hosts, "hosts below a switch (default: 16 in a fat tree that is oversubscribed, else all)")
       ->check(whole_number(1));
-  app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device: 4y, 2000h");
-  app.add_option("--checkpoint-every", flags->checkpoint_every, "30m: computation between checkpoints (default: the best interval)");
-  app.add_option("--checkpoint-time", flags->checkpoint_time, "20s: to write one (default: its bytes at 1 GB/s)");
-  app.add_option("--restart-time", flags->restart_time, "from a failure until the job runs again (default 5m)");
-  app.add_option("--trace", flags->trace, "write the spans of the first ranks to this file, which ui.perfetto.dev opens");
-  app.add_option("--trace-ranks", flags->traced, "so many of them (default 16)")->check(whole_number(1, 10'000));
+  CLI::Option* mtbf = app.add_option("--mtbf", flags->mtbf, "mean time between failures of a device: 4y, 2000h");
+  app.add_option("--checkpoint-every", flags->checkpoint_every, "30m: computation between checkpoints (default: the best interval)")
+      ->needs(mtbf);
+  app.add_option("--checkpoint-time", flags->checkpoint_time, "20s: to write one (default: its bytes at 1 GB/s)")->needs(mtbf);
+  app.add_option("--restart-time", flags->restart_time, "from a failure until the job runs again (default 5m)")->needs(mtbf);
+  CLI::Option* trace =
+      app.add_option("--trace", flags->trace, "write the spans of the first ranks to this file, which ui.perfetto.dev opens");
+  app.add_option("--trace-ranks", flags->traced, "so many of them (default 16)")->check(whole_number(1, 10'000))->needs(trace);
   app.add_option("--svg", flags->picture, "draw step times, ranks and links to this file");
   add_json_flag(app, flags->json);
   add_examples(app,

@@ -75,12 +75,12 @@ std::string report(const Verification& v) {
 
 Action add_verify(CLI::App& app) {
   auto flags = std::make_shared<VerifyFlags>();
-  app.add_option("runs", flags->folders, "runs, or folders of runs")->capture_default_str();
-  app.add_flag(
+  CLI::Option* runs = app.add_option("runs", flags->folders, "runs, or folders of runs")->capture_default_str();
+  CLI::Option* learn = app.add_flag(
       "--learn", flags->learn,
       "keep what these runs took for a step beside the cluster's file; runs like them are then predicted with what these were off");
   app.add_flag("--json", flags->json, "print the figures as JSON");
-  add_table_flags(app, flags->table);
+  add_table_flags(app, flags->table)->excludes(runs)->excludes(learn);
   add_examples(app, {"paceline verify", "paceline verify runs --learn", "paceline verify --table vtrain_single_node.csv --calibrate 0.1",
                      "paceline verify runs/mlp-shapes-20260101-120000 --json"});
   return [flags] {

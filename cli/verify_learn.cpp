@@ -4,8 +4,8 @@
 #include <map>
 
 #include "command.h"
+#include "network_word.h"
 #include "paceline/perf/run_steps.h"
-#include "paceline/train/from_recipe.h"
 #include "paceline/train/prediction.h"
 #include "paceline/train/step_correction.h"
 #include "paceline/train/workers.h"
@@ -19,7 +19,7 @@ std::vector<std::string> learn_steps(const std::vector<observe::VerifiedRun>& ru
     Config config = recipe.config();
     read_settings(config, {(std::filesystem::path(run.run) / "recipe.toml").string()});
     recipe = train::resolve_for(recipe, {});
-    const graph::Graph graph = train::graph_for(recipe.model, train::make_datasets(recipe).training->info());
+    const graph::Graph graph = network_for_data(recipe);
     steps[perf::steps_file(train::predicted_source(recipe))].push_back(train::run_step(recipe, graph, run.measured_s));
   }
   std::vector<std::string> files;

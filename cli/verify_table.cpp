@@ -73,15 +73,20 @@ std::string rows_csv(const std::vector<perf::MeasuredStep>& steps, const perf::T
 
 }  // namespace
 
-void add_table_flags(CLI::App& app, TableFlags& flags) {
-  app.add_option("--table", flags.table, "verify the planner's model on a CSV of measured steps of transformers, as vTrain's");
-  app.add_option("--calibrate", flags.calibrate, "with --table: share of its rows, drawn at random, that decide the model's numbers")
+CLI::Option* add_table_flags(CLI::App& app, TableFlags& flags) {
+  CLI::Option* table =
+      app.add_option("--table", flags.table, "verify the planner's model on a CSV of measured steps of transformers, as vTrain's");
+  const auto add = [&](const std::string& name, auto& target, const std::string& help) {
+    return app.add_option(name, target, "with --table: " + help)->needs(table);
+  };
+  add("--calibrate", flags.calibrate, "share of its rows, drawn at random, that decide the model's numbers")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  app.add_option("--seed", flags.seed, "with --table: of that draw")->check(whole_number(0))->capture_default_str();
-  app.add_option("--cluster", flags.cluster, "with --table: the cluster, or its file, where the fit begins")->capture_default_str();
-  app.add_option("--write-cluster", flags.write_cluster, "with --table: write the fitted cluster, for `paceline plan --cluster`");
-  app.add_option("--write-rows", flags.out, "with --table: write every row's measured and predicted step as CSV");
+  add("--seed", flags.seed, "of that draw")->check(whole_number(0))->capture_default_str();
+  add("--cluster", flags.cluster, "the cluster, or its file, where the fit begins")->capture_default_str();
+  add("--write-cluster", flags.write_cluster, "write the fitted cluster, for `paceline plan --cluster`");
+  add("--write-rows", flags.out, "write every row's measured and predicted step as CSV");
+  return table;
 }
 
 int run_verify_table(const TableFlags& flags, bool json) {

@@ -11,7 +11,8 @@ struct TableFlags {
   std::int64_t seed = 1;
 };
 
-void add_table_flags(CLI::App& app, TableFlags& flags);
+/// Adds --table and what goes with it alone; returns --table.
+CLI::Option* add_table_flags(CLI::App& app, TableFlags& flags);
 int run_verify_table(const TableFlags& flags, bool json);
 
 }  // namespace paceline::cli

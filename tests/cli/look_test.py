@@ -101,7 +101,9 @@ class Looking(CliTest):
         lines = self.run_paceline("algorithm", "1f1b", "--stages", "2", "--micro-batches", "2").stdout.splitlines()
         self.assertEqual([line.split()[2:] for line in lines if line.startswith("  stage")],
                          [["F0", "F1", "··", "··", "B0───", "··", "B1───"], ["··", "F0", "B0───", "F1", "B1───", "··", "··"]])
-        for words, expected in [(["1f1b", "--chunks", "2"], "interleaved_1f1b"), (["1f1"], "1f1b"), (["gpipe", "--costs", "1,0,1"], "--costs")]:
+        for words, expected in [(["1f1b", "--chunks", "2"], "interleaved_1f1b"), (["1f1"], "1f1b"), (["gpipe", "--costs", "1,0,1"], "--costs"),
+                                (["ring", "--stages", "4"], "--stages"), (["tree", "--transfer", "1"], "--transfer"), (["gpipe", "-n", "4"], "--ranks"),
+                                (["zero_bubble", "--root", "0"], "--root"), (["ring", "--root", "1"], "--root")]:
             self.assertIn(expected, self.run_paceline("algorithm", *words, code=WRONG_INPUT).stderr)
 
     def test_completions(self):

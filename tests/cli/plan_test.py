@@ -49,6 +49,23 @@ class Plan(CliTest):
         result = self.json_of("train", "planned.toml", "data.train_samples=96", "train.threads=1", "train.steps=3", "train.checkpoints=false", "--quiet")
         self.assertEqual(result["steps"], 3)
 
+    def test_a_written_recipe_has_the_network_that_was_planned(self):
+        planned = self.json_of("plan", "resnet18", "--cluster", "two_cores", "--workers", "2", "--write-recipe", "planned.toml")["plans"][0]
+        again = self.json_of("plan", "planned.toml", "--cluster", "two_cores")["plans"][0]
+        self.assertEqual((again["step_s"], again["mesh"]), (planned["step_s"], planned["mesh"]))
+
+    def test_data_say_the_networks_input(self):
+        words = ["--cluster", "two_cores", "--workers", "1", "--batch", "8"]
+        whole, small = (self.json_of("plan", "resnet18", *data, *words)["plans"][0]["step_s"] for data in ([], ["data.shape=[3,32,32]"]))
+        self.assertLess(small, whole / 2)
+        self.assertEqual(self.json_of("plan", "model.network=resnet18", "optim.name=adamw", "data.name=random", *words)["plans"][0]["step_s"], small)
+
+    def test_what_no_plan_keeps_is_refused(self):
+        for word in ("strategy.name=asgd", "comm.compression=topk", "comm.algorithm=ring", "train.recompute=all", "parallel.schedule=gpipe"):
+            self.refused("plan", *SMALL, "--cluster", "h100", "--workers", "8", word, says=[word.split("=")[0], "paceline simulate"])
+        (self.folder / "asgd.toml").write_text('[model]\nnetwork = "mlp"\n[strategy]\nname = "asgd"\n')
+        self.assertTrue(any("strategy.name=asgd" in note for note in self.json_of("plan", "asgd.toml", "--cluster", "two_cores")["notes"]))
+
     def test_what_fits_nowhere_names_the_smallest_cluster(self):
         big = ["gpt", "model.layers=96", "model.width=12288", "model.heads=96", "model.classes=50257", "model.input=[2048]"]
         self.refused("plan", *big, "--cluster", "h100", "--workers", "8", says=["gpt", "80.0 GB", "--workers"])
@@ -158,6 +175,9 @@ class Table(CliTest):
         (folder / "bad.csv").write_text(NAMES + "8,16,4,64,4,6,128,2,2,1,10\n")
         self.refused("verify", "--table", "bad.csv", says=["bad.csv", "line 2", "8 GPUs"])
         self.refused("verify", "--table", "nowhere.csv", says=["nowhere.csv"])
+        self.refused("verify", "--calibrate", "0.5", says=["--calibrate", "--table"])
+        self.refused("verify", "runs", "--table", "few.csv", says=["--table", "runs"])
+        self.refused("verify", "--learn", "--table", "few.csv", says=["--table", "--learn"])
 
     def test_a_tenth_of_vtrain_predicts_the_rest(self):
         table = pathlib.Path(os.environ.get("PACELINE_DATA", "/nonexistent")) / "vtrain_single_node.csv"

@@ -70,6 +70,8 @@ class Simulate(CliTest):
         self.refused(*SMALL, "--jitter", "gama:3", says=["--jitter", "gama", "gamma"])
         self.refused(*SMALL, "--mtbf", "4", says=["--mtbf", "4", "unit"])
         self.refused(*SMALL, "--mtbf", "1s", says=["fails every"])
+        self.refused(*SMALL, "--checkpoint-every", "30m", says=["--checkpoint-every", "--mtbf"])
+        self.refused(*SMALL, "--trace-ranks", "3", says=["--trace-ranks", "--trace"])
         self.refused(*SMALL, "--slow-host", "2:10", says=["no host 2"])
         self.refused(*SMALL, "--slow-host", "1:inf", says=["--slow-host", "inf"])
         self.refused(*SMALL, "--slow-host", "1e30:2", says=["--slow-host", "1e30"])

@@ -1,0 +1,80 @@
+#include "plan_recipe.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "network_word.h"
+#include "paceline/base/error.h"
+
+namespace paceline::cli {
+namespace {
+
+/// Settings that a plan decides itself, or does not cost. Sizes of the mesh, ZeRO's stage and micro-batches are not among them.
+constexpr std::string_view kNotKept[] = {"strategy.bucket_mb", "strategy.overlap", "strategy.update",   "parallel.schedule",
+                                         "parallel.chunks",    "parallel.hybrid",  "parallel.sequence", "parallel.offload",
+                                         "train.recompute",    "comm.compression", "comm.algorithm",    "comm.gradient_dtype"};
+
+/// Whether plans of the first table can have this strategy.
+bool is_plannable(const std::string& strategy) {
+  return strategy == "auto" || strategy == "plan" || strategy == "allreduce" || strategy == "single";
+}
+
+}  // namespace
+
+bool says(const std::vector<std::string>& words, const std::string& key) {
+  return std::ranges::any_of(words, [&](const std::string& word) { return word.starts_with(key + "="); });
+}
+
+std::vector<std::string> plan_words(const std::vector<std::string>& words) {
+  std::vector<std::string> made;
+  for (const std::string& word : words)
+    if (names_network(word)) made.insert(made.end(), {"model.network=" + word, "optim.name=adamw", "data.name=random"});
+  for (const std::string& word : words)
+    if (!names_network(word)) made.push_back(word);
+  return made;
+}
+
+std::vector<std::string> data_words(const graph::Graph& graph, const std::vector<std::string>& words) {
+  if (!is_by_itself(words) || std::ranges::none_of(words, names_network)) return {};
+  const graph::Shape& input = graph.input();
+  if (input.size() == 1) return {"data.name=text", fmt::format("data.context={}", input[0])};
+  return {fmt::format("data.shape=[{}]", fmt::join(input, ",")), fmt::format("data.classes={}", graph.output().back())};
+}
+
+std::map<std::string, std::int64_t> fixed_sizes(const std::vector<std::string>& words, const train::Recipe& recipe) {
+  std::map<std::string, std::int64_t> sizes;
+  const auto add = [&](const std::string& key, const std::string& name, std::int64_t value) {
+    if (says(words, key) && value > 0) sizes[name] = value;
+  };
+  add("parallel.data", "data", recipe.parallel.data), add("parallel.pipeline", "pipeline", recipe.parallel.pipeline);
+  add("parallel.tensor", "tensor", recipe.parallel.tensor), add("train.micro_batches", "micro_batches", recipe.train.micro_batches);
+  if (says(words, "parallel.zero")) sizes["zero"] = recipe.parallel.zero;
+  return sizes;
+}
+
+void refuse_not_kept(const std::vector<std::string>& words, const train::Recipe& recipe) {
+  if (says(words, "strategy.name") && !is_plannable(recipe.strategy.name))
+    throw ConfigError(
+        fmt::format("strategy.name={0}: plans are ranked among strategies that compute what one worker would, with {0} and its like in a "
+                    "table of their own; leave it out, or replay it alone: paceline simulate … strategy.name={0}",
+                    recipe.strategy.name));
+  for (const std::string_view key : kNotKept)
+    if (says(words, std::string(key)))
+      throw ConfigError(
+          fmt::format("{}: a plan decides this itself, and keeps parallel.data, parallel.pipeline, parallel.tensor, parallel.zero and "
+                      "train.micro_batches alone; leave it out, or replay one way of training: paceline simulate … {}=…",
+                      key, key));
+}
+
+std::vector<std::string> notes_on(const train::Recipe& recipe) {
+  std::vector<std::string> notes;
+  if (!is_plannable(recipe.strategy.name))
+    notes.push_back(fmt::format("the recipe's strategy.name={} is left out: a plan chooses the strategy", recipe.strategy.name));
+  if (recipe.comm.compression != "none")
+    notes.push_back(fmt::format("the first table is without the recipe's comm.compression={}", recipe.comm.compression));
+  return notes;
+}
+
+}  // namespace paceline::cli
