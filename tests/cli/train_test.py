@@ -10,7 +10,7 @@ import unittest
 from support import BINARY, SMALL, WRONG_INPUT, CliTest
 
 RESULT_KEYS = ["workers", "steps", "epochs", "samples", "seconds", "samples_per_s", "step_s", "train_loss", "test_loss", "test_accuracy", "state_hash",
-               "parameters_hash", "run", "checkpoints"]
+               "parameters_hash", "run", "checkpoints", "wall_s"]
 
 
 class Training(CliTest):
@@ -19,6 +19,9 @@ class Training(CliTest):
         result = json.loads(done.stdout)
         self.assertEqual(list(result), RESULT_KEYS)
         self.assertEqual((result["workers"], result["steps"], result["epochs"], result["samples"]), (1, 12, 2, 192))
+        wall = result["wall_s"]
+        self.assertAlmostEqual(wall["total"], sum(value for part, value in wall.items() if part != "total"))
+        self.assertGreaterEqual(wall["steps"] + wall["data"], 0.9 * result["seconds"])
         self.assertRegex(result["state_hash"], r"^[0-9a-f]{16}$")
         self.assertEqual(result["run"], "runs/demo")
         self.assertTrue(0 <= result["test_accuracy"] <= 1)
