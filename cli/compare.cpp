@@ -67,8 +67,9 @@ int run_compare(const CompareFlags& flags) {
                            });
   }
   if (found.stopped) {
-    log::error("stopped on request; {} runs are kept in {}, and the same command goes on from there", found.outcomes.size(),
-               folder.string());
+    const auto kept = static_cast<std::int64_t>(train::count_finished(folder));
+    log::error("stopped on request; {} kept in {}, and the same command goes on from there",
+               kept == 1 ? "1 run is" : fmt::format("{} runs are", kept), folder.string());
     return kStopped;
   }
   const CompareReport report(recipe, executor_of(recipe), std::move(found));

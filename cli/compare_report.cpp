@@ -29,6 +29,13 @@ nlohmann::ordered_json predictors_json(double predictor_ms, double of_ms) {
   return {{"predictor_ms", predictor_ms}, {"iteration_ms", of_ms}, {"overhead_percent", share}};
 }
 
+/// Whether the grid that it was chosen from was wide enough.
+std::string remark_on(const train::Choice& choice) {
+  const bool widened = std::ranges::any_of(choice.tried, &train::Tried::added);
+  if (!choice.edges.empty()) return widened ? " (at the edge of its widened grid)" : " (at the edge of its grid)";
+  return widened ? " (in its widened grid)" : "";
+}
+
 nlohmann::ordered_json difference_json(const train::Difference& difference) {
   return {{"mean", difference.mean}, {"standard_error", difference.standard_error}, {"pairs", difference.pairs}};
 }
@@ -183,7 +190,8 @@ nlohmann::ordered_json CompareReport::json() const {
       }
   for (const train::Choice& choice : found_.choices) {
     Json tried = Json::array();
-    for (const train::Tried& point : choice.tried) tried.push_back({{"settings", point.point}, {"held_out_error", point.error}});
+    for (const train::Tried& point : choice.tried)
+      tried.push_back({{"settings", point.point}, {"held_out_error", point.error}, {"added", point.added}});
     choices.push_back({{"algorithm", choice.contestant.algorithm},
                        {"workers", choice.contestant.workers},
                        {"clock", choice.contestant.clock},
@@ -233,7 +241,7 @@ std::string CompareReport::text() const {
     for (const Group& group : groups_)
       if (group.algorithm == choice.contestant.algorithm && group.workers == choice.contestant.workers &&
           group.clock == choice.contestant.clock)
-        text += fmt::format("    {}: {}{}\n", group.name(), group.point(), choice.edges.empty() ? "" : " (at the edge of its grid)");
+        text += fmt::format("    {}: {}{}\n", group.name(), group.point(), remark_on(choice));
   std::string pairs;
   for (const Pairing& pairing : pairings())
     if (pairing.error.pairs > 1)

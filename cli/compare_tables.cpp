@@ -104,14 +104,20 @@ std::string CompareReport::choice_table() const {
       for (const std::string& setting : tried.point) settings += (settings.empty() ? "" : " ") + setting;
       if (tried.point == who.point) remark = choice.all_diverged ? "all diverged; the first was taken" : "chosen";
       if (tried.point == who.point && !choice.edges.empty()) remark += fmt::format(", at the edge of {}", fmt::join(choice.edges, " and "));
+      if (tried.added) remark += remark.empty() ? "added" : ", added";
       text += fmt::format("|{} {} | {} | {} | {} | {} |\n", clocks() ? fmt::format(" {} |", who.clock) : "", who.workers, who.algorithm,
                           settings, std::isnan(tried.error) ? "diverged" : fmt::format("{:.2f}", tried.error), remark);
     }
   }
-  return text + fmt::format(
-                    "\nOn the last {} training samples, which these runs did not train on; seeds {}. The final runs train on all of them, "
-                    "and nobody has looked at the test set before.\n",
-                    show_count(recipe_.compare.held_out), fmt::join(recipe_.compare.tuning_seeds, ", "));
+  text += fmt::format(
+      "\nOn the last {} training samples, which these runs did not train on; seeds {}. The final runs train on all of them, "
+      "and nobody has looked at the test set before.\n",
+      show_count(recipe_.compare.held_out), fmt::join(recipe_.compare.tuning_seeds, ", "));
+  if (recipe_.compare.widen > 0)
+    text +=
+        fmt::format("Where the best point lay at the edge of its grid, values were added beyond it by the grid's own ratio, at most {}.\n",
+                    recipe_.compare.widen);
+  return text;
 }
 
 std::string CompareReport::difference_table() const {

@@ -176,17 +176,40 @@ class Stage {
   std::atomic<bool> leave_ = false;  // one of the runs failed, or all are to stop: the others may have hours to go
 };
 
+Contestant tuning_run(const Entrant& entrant, const std::vector<std::string>& point, std::int64_t seed) {
+  Contestant made = entrant.contestant;
+  made.point = point, made.seed = seed, made.tuning = true;
+  return made;
+}
+
 /// Every point of the grids of those that have something to choose.
 std::vector<Contestant> tuning_runs(const std::vector<Entrant>& all, const CompareConfig& config) {
   std::vector<Contestant> runs;
   for (const Entrant& entrant : all)
     for (const auto& point : entrant.points)
-      for (const std::int64_t seed : config.tuning_seeds) {
-        if (!entrant.chooses()) continue;
-        runs.push_back(entrant.contestant);
-        runs.back().point = point, runs.back().seed = seed, runs.back().tuning = true;
-      }
+      for (const std::int64_t seed : config.tuning_seeds)
+        if (entrant.chooses()) runs.push_back(tuning_run(entrant, point, seed));
   return runs;
+}
+
+/// Adds points to the grids at whose edges the choices lie, and returns their runs. A point that the settings do not allow is where a grid
+/// ends.
+std::vector<Contestant> widen(std::vector<Entrant>& all, const std::vector<Choice>& choices, const Recipe& recipe, const fs::path& runs) {
+  std::vector<Contestant> fresh;
+  auto choice = choices.begin();
+  for (Entrant& entrant : all) {
+    if (!entrant.chooses()) continue;
+    for (const auto& point : points_beyond(entrant, *choice++)) {
+      try {
+        recipe_of(recipe, tuning_run(entrant, point, recipe.compare.tuning_seeds.front()), runs);
+      } catch (const ConfigError&) {
+        continue;
+      }
+      entrant.points.push_back(point), ++entrant.added;
+      for (const std::int64_t seed : recipe.compare.tuning_seeds) fresh.push_back(tuning_run(entrant, point, seed));
+    }
+  }
+  return fresh;
 }
 
 /// Of `choices`, those with something to choose have theirs; the others have their only point.
@@ -245,24 +268,31 @@ Recipe recipe_of(const Recipe& recipe, const Contestant& contestant, const fs::p
 
 Comparison compare(const Recipe& recipe, const fs::path& runs, int together, const std::atomic<bool>& stop,
                    const std::function<void(std::size_t, std::size_t, const Contestant&, const Outcome*)>& told) {
-  const std::vector<Entrant> all = entrants(recipe.compare);
+  std::vector<Entrant> all = entrants(recipe.compare);
   std::size_t before = 0, whole = 0;
   const auto tell = [&](std::size_t done, const Contestant& who, const Outcome* outcome) { told(before + done, whole, who, outcome); };
-  Stage tuning(recipe, runs, tuning_runs(all, recipe.compare), tell);
-  whole = tuning.size() + Stage(recipe, runs, final_runs(all, {}, recipe.compare), tell).size();  // refuses before anything is run
-  check_held_out(recipe, tuning.size() > 0);
+  std::vector<Contestant> untried = tuning_runs(all, recipe.compare);
+  for (const auto& stage : {untried, final_runs(all, {}, recipe.compare)})
+    whole += Stage(recipe, runs, stage, tell).size();  // refuses before anything is run
+  check_held_out(recipe, !untried.empty());
   tensor::synchronize(tensor::parse_device(recipe.train.device));  // a GPU is set up once, before threads ask for it at the same time
   ensure_writable_folder(runs);
   const observe::RunLock alone(observe::RunFolder::open(runs));  // a run that another process is making looks unfinished, and would go
   Comparison result;
   std::vector<Outcome> tried;
-  for (auto& outcome : tuning.run(together, stop))
-    if (outcome) tried.push_back(std::move(*outcome));
-    else result.stopped = true;
-  if (result.stopped) return result;
-  for (const Entrant& entrant : all)
-    if (entrant.chooses()) result.choices.push_back(choose(entrant, tried));
-  before = tuning.size();
+  for (std::int64_t widened = 0; !untried.empty(); ++widened) {
+    for (auto& outcome : Stage(recipe, runs, untried, tell).run(together, stop))
+      if (outcome) tried.push_back(std::move(*outcome));
+      else result.stopped = true;
+    if (result.stopped) return result;
+    before += untried.size();
+    result.choices.clear();
+    for (const Entrant& entrant : all)
+      if (entrant.chooses()) result.choices.push_back(choose(entrant, tried));
+    untried.clear();
+    if (widened < recipe.compare.widen) untried = widen(all, result.choices, recipe, runs);
+    whole += untried.size();
+  }
   for (auto& outcome : Stage(recipe, runs, final_runs(all, result.choices, recipe.compare), tell).run(together, stop))
     if (outcome) result.outcomes.push_back(std::move(*outcome));
     else result.stopped = true;

@@ -1,5 +1,6 @@
 // A comparison: algorithms × clocks × numbers of workers × seeds, each a run of its own in a folder of its own, so that what is done stays
-// done. Algorithms with a grid (entrants.h) first run every point of it on held-out training samples, and then go on with the best.
+// done. Algorithms with a grid (entrants.h) first run every point of it on held-out training samples, and then go on with the best;
+// compare.widen adds points where the best lies at the edge.
 #pragma once
 
 #include <atomic>
@@ -20,8 +21,9 @@ struct Comparison {
   bool stopped = false;
 };
 
-/// Runs what is not done yet, `together` runs at a time. `told` hears of each: how many are done, of how many, and which. A run that fails
-/// ends the others, and what it says is thrown. ConfigError where another process compares in the same folder.
+/// Runs what is not done yet, `together` runs at a time. `told` hears of each: how many are done, of how many (more where a grid is
+/// widened), and which. A run that fails ends the others, and what it says is thrown. ConfigError where another process compares in the
+/// same folder.
 Comparison compare(const Recipe& recipe, const std::filesystem::path& runs, int together, const std::atomic<bool>& stop,
                    const std::function<void(std::size_t done, std::size_t all, const Contestant&, const Outcome*)>& told);
 

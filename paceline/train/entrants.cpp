@@ -116,6 +116,11 @@ void CompareConfig::describe(Section& section) {
   section.field("clocks", clocks, "labels with settings, as for algorithms: everything is compared by each; empty: by [timing] as it is");
   section.field("grid", grid,
                 "settings with several values, from which each algorithm chooses on held-out data: \"optim.rate=0.05|0.1|0.2\"");
+  section
+      .field("widen", widen,
+             "how many values at most are added to an axis of a grid while the best lies at its edge, by the axis's own ratio; 0: none")
+      .at_least(0)
+      .at_most(64);
   section.field("held_out", held_out, "training samples that choices are made on; the test set is not looked at").at_least(1);
   section.field("tuning_seeds", tuning_seeds, "of the runs that choices are made by").at_least(0);
   section.field("references", references,

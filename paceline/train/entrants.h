@@ -14,6 +14,7 @@ namespace paceline::train {
 struct Entrant {
   Contestant contestant;                              // without a point and a seed
   std::vector<std::vector<std::string>> points = {};  // of its grid, in the order of their axes; one, without settings, where it has none
+  std::size_t added = 0;                              // of these, at their end: beyond the recipe's grid
 
   bool chooses() const { return points.size() > 1; }
 };

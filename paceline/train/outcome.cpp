@@ -29,6 +29,15 @@ std::string what_decides(const std::string& text, const fs::path& folder) {
   return config.toml();
 }
 
+/// What a run says of itself once it is done; discarded where it is not.
+nlohmann::json finished_summary(const fs::path& folder) {
+  std::error_code ignored;
+  const nlohmann::json nothing(nlohmann::json::value_t::discarded);
+  if (!fs::exists(folder / "summary.json", ignored)) return nothing;
+  auto summary = nlohmann::json::parse(read_file(folder / "summary.json"), nullptr, false);
+  return summary.contains("stopped") ? nothing : summary;
+}
+
 void read_evaluation(const nlohmann::json& event, Outcome& outcome) {
   outcome.epoch.push_back(event.at("epoch").get<double>());
   outcome.error.push_back(100 * (1 - event.at("test_accuracy").get<double>()));
@@ -115,9 +124,8 @@ std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path
   std::error_code ignored;
   if (fs::exists(folder, ignored) && !fs::is_empty(folder, ignored) && !fs::exists(folder / "recipe.toml", ignored))
     throw ConfigError(fmt::format("{} is not a run of a comparison; use another --folder", folder.string()));
-  if (!fs::exists(folder / "summary.json", ignored)) return std::nullopt;
-  const auto summary = nlohmann::json::parse(read_file(folder / "summary.json"), nullptr, false);
-  if (summary.is_discarded() || summary.contains("stopped")) return std::nullopt;
+  const nlohmann::json summary = finished_summary(folder);
+  if (summary.is_discarded()) return std::nullopt;
   if (what_decides(read_file(folder / "recipe.toml"), folder) != what_decides(recipe_text, folder))
     throw ConfigError(fmt::format("{} holds a finished run of another recipe; use another --folder, or remove it", folder.string()));
   Outcome outcome;
@@ -151,6 +159,12 @@ std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path
     outcome.staleness = server->at("staleness").get<std::vector<std::pair<std::int64_t, std::int64_t>>>();
   }
   return outcome;
+}
+
+std::size_t count_finished(const fs::path& runs) {
+  std::size_t count = 0;
+  for (const auto& item : fs::directory_iterator(runs)) count += !finished_summary(item.path()).is_discarded();
+  return count;
 }
 
 }  // namespace paceline::train

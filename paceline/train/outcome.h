@@ -50,4 +50,7 @@ struct Outcome {
 /// Nothing where the run is not done. ConfigError where what is there is something else: nothing finished is ever removed.
 std::optional<Outcome> read_outcome(const Contestant& contestant, const std::filesystem::path& folder, const std::string& recipe_text);
 
+/// How many of the runs in a comparison's folder are done, those on held-out samples included.
+std::size_t count_finished(const std::filesystem::path& runs);
+
 }  // namespace paceline::train

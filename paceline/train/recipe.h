@@ -78,6 +78,7 @@ struct CompareConfig {
   std::vector<std::int64_t> seeds = {1};
   std::string clocks;                              // labels with settings; empty: [timing] as it is
   std::string grid;                                // settings with several values, for every algorithm to choose from
+  std::int64_t widen = 0;                          // how often a grid is extended whose best point lies at its edge
   std::int64_t held_out = 5000;                    // training samples that choices are made on
   std::vector<std::int64_t> tuning_seeds = {101};  // of the runs that choices are made by; not among `seeds`, so that final runs are fresh
   std::string references;                          // labels that the others are compared with, seed by seed

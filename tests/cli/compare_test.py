@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -152,6 +153,20 @@ class Comparing(unittest.TestCase):
             self.assertIn("## " + heading, report)
         for predictor in ("lstm", "last", "ema", "constant", "shuffled", "oracle"):
             self.assertIn(f"| {predictor} |", report)
+
+    def test_stopped_it_says_how_many_runs_are_kept(self):
+        algorithms = "a: strategy.name=asgd optim.rate=0.05|0.1; long: strategy.name=asgd train.epochs=1000000"
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["compare", "model.network=mlp", "data.shape=[1,8,8]", "data.train_samples=96", "data.test_samples=32", "data.batch=4",
+                     "train.epochs=1", "schedule.name=constant", "ps.executor=virtual", "compare.workers=[2]", "compare.held_out=16"]
+            process = subprocess.Popen([PACELINE, *words, "compare.algorithms=" + algorithms, "--folder", folder, "--together", "1"],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            endless = pathlib.Path(folder, "long-2w-seed1", "metrics.jsonl")
+            while process.poll() is None and not endless.exists():
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            said = process.communicate(timeout=120)[1]
+        self.assertIn("3 runs are kept", said)  # two on held-out samples, one on the test set
 
     def test_refuses_before_it_starts(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -92,6 +92,27 @@ TEST(Comparison, RefusesBadEntries) {
   EXPECT_THAT(refusal("asgd; mine: strategy.name=asgd ps.executor=processes"), HasSubstr("ps.executor=virtual or threads"));
 }
 
+TEST(Comparison, RecipesThatComeAlongCompareWhatCanBe) {
+#if !PACELINE_WITH_TOML
+  GTEST_SKIP() << "built without a TOML reader";
+#endif
+  const auto folder = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "recipes";
+  int found = 0;
+  for (const auto& item : std::filesystem::directory_iterator(folder)) {
+    Recipe recipe;
+    recipe.config().load(item.path());
+    if (recipe.compare.algorithms == CompareConfig().algorithms) continue;
+    ++found;
+    for (const Entrant& entrant : entrants(recipe.compare))
+      for (const auto& point : entrant.points) {
+        Contestant contestant = entrant.contestant;
+        contestant.point = point;
+        EXPECT_NO_THROW(recipe_of(recipe, contestant, "runs")) << item.path() << ": " << contestant.folder();
+      }
+  }
+  EXPECT_GE(found, 7);
+}
+
 TEST(Comparison, HasItsFolderToItself) {
   Recipe recipe = recipe_of("auto", "virtual");
   recipe.compare.algorithms = "sgd", recipe.compare.seeds = {1};
@@ -104,6 +125,17 @@ TEST(Comparison, HasItsFolderToItself) {
                 AllOf(HasSubstr(folder.path().string()), HasSubstr("another process")));
   };
   EXPECT_EQ(compare(recipe, folder.path(), 1, stop, told).outcomes.size(), 1u);
+}
+
+TEST(Comparison, StoppedItKeepsTheRunsThatAreDone) {
+  Recipe recipe = recipe_of("auto", "virtual");
+  recipe.compare.algorithms = "a: strategy.name=asgd optim.rate=0.1|0.2; long: strategy.name=asgd train.epochs=100000";
+  recipe.compare.workers = {2}, recipe.compare.seeds = {1}, recipe.compare.held_out = 40;
+  const Folder folder;
+  std::atomic<bool> stop = false;
+  const auto told = [&](std::size_t, std::size_t, const Contestant& who, const Outcome*) { stop = who.algorithm == "long"; };
+  EXPECT_TRUE(compare(recipe, folder.path(), 1, stop, told).stopped);
+  EXPECT_EQ(count_finished(folder.path()), 3u) << "two on held-out samples, one on the test set, and none that was stopped";
 }
 
 TEST(Comparison, ARunThatFailsEndsTheOthersToo) {

@@ -80,6 +80,42 @@ TEST(Choice, IsTheLeastMeanErrorAndSaysWhereAGridEnds) {
   EXPECT_THAT(choice.contestant.point, ElementsAre("optim.rate=0.1"));
 }
 
+TEST(Choice, AGridAtWhoseEdgeTheBestLiesGoesOnByItsOwnRatio) {
+  Entrant entrant{.contestant = {.algorithm = "a"}, .points = {{"optim.rate=0.1"}, {"optim.rate=0.2"}, {"optim.rate=0.8"}}};
+  const auto beyond = [&](std::vector<double> errors) {
+    std::vector<Outcome> outcomes;
+    for (std::size_t i = 0; i < errors.size(); ++i) outcomes.push_back(tuned("a", entrant.points[i], errors[i]));
+    return points_beyond(entrant, choose(entrant, outcomes));
+  };
+  EXPECT_THAT(beyond({1, 2, 3}), ElementsAre(Point{"optim.rate=0.05"}));
+  EXPECT_THAT(beyond({3, 2, 1}), ElementsAre(Point{"optim.rate=3.2"})) << "0.8 is four times its neighbour";
+  EXPECT_THAT(beyond({3, 1, 2}), ElementsAre());
+  EXPECT_THAT(beyond({NAN, NAN, NAN}), ElementsAre(Point{"optim.rate=0.05"})) << "a smaller rate may not diverge";
+  entrant.points = {{"ps.group=0"}, {"ps.group=2"}};
+  EXPECT_THAT(beyond({1, 2}), ElementsAre()) << "nothing has a ratio to 0";
+  entrant.points = {{"ps.reading=sqrt"}, {"ps.reading=squared"}};
+  EXPECT_THAT(beyond({1, 2}), ElementsAre());
+  entrant.points = {{"optim.rate=0.2"}};
+  EXPECT_THAT(beyond({NAN}), ElementsAre()) << "one value has no ratio";
+}
+
+TEST(Choice, AWiderGridHasAllValuesOfItsOtherAxes) {
+  Entrant entrant{.contestant = {.algorithm = "a"}, .points = {}};
+  std::vector<Outcome> outcomes;
+  for (const char* lambda : {"ps.lc_lambda=0.1", "ps.lc_lambda=1"})
+    for (const char* rate : {"optim.rate=1", "optim.rate=2", "optim.rate=4"}) entrant.points.push_back({lambda, rate});
+  for (std::size_t i = 0; i < 6; ++i) outcomes.push_back(tuned("a", entrant.points[i], i == 4 ? 1 : 2));
+  EXPECT_THAT(points_beyond(entrant, choose(entrant, outcomes)),
+              ElementsAre(Point{"ps.lc_lambda=10", "optim.rate=1"}, Point{"ps.lc_lambda=10", "optim.rate=2"},
+                          Point{"ps.lc_lambda=10", "optim.rate=4"}));
+  outcomes[5].final_error = 0;  // now both lie at an edge
+  EXPECT_EQ(points_beyond(entrant, choose(entrant, outcomes)).size(), 3u + 3u);
+  entrant.points.push_back({"ps.lc_lambda=1", "optim.rate=8"}), entrant.added = 1;
+  const Choice choice = choose(entrant, outcomes);
+  EXPECT_FALSE(choice.tried[5].added);
+  EXPECT_TRUE(choice.tried[6].added);
+}
+
 TEST(Paired, DifferencesHaveTheirStandardErrors) {
   const std::pair<double, double> pairs[] = {{10, 9}, {12, 9}, {NAN, 1}, {11, 9}};
   const Difference found = paired_difference(pairs);
@@ -163,6 +199,37 @@ TEST(SlowTuning, ChoosesOnHeldOutSamplesAndGoesOnWithTheBest) {
   EXPECT_TRUE(setting(tried, "held_out = 40\n"));
   compare(recipe, folder.path(), 1, stop, told);
   EXPECT_EQ(started, 10u) << "everything was there";
+}
+
+TEST(SlowTuning, WidensAGridUntilTheBestLiesInsideOrOftenEnough) {
+  Recipe recipe = recipe_of("auto", "virtual", 2);
+  recipe.data.batch = 8, recipe.data.train_samples = 80, recipe.train.epochs = 1;
+  recipe.compare.algorithms = "asgd; wild: strategy.name=asgd optim.rate=1e30|1e32";
+  recipe.compare.grid = "optim.rate=0.01|0.02";
+  recipe.compare.workers = {2}, recipe.compare.held_out = 40, recipe.compare.widen = 2;
+  const Folder folder;
+  const std::atomic<bool> stop = false;
+  std::size_t started = 0, most = 0, last = 0;
+  const auto told = [&](std::size_t done, std::size_t all, const Contestant&, const Outcome* outcome) {
+    started += outcome == nullptr, most = std::max(most, done), last = all;
+  };
+  const Comparison found = compare(recipe, folder.path(), 1, stop, told);
+  ASSERT_EQ(found.choices.size(), 2u);
+  const Choice &inside = found.choices[0], &wild = found.choices[1];
+  EXPECT_GE(inside.tried.size(), 3u) << "of two values each is at the edge";
+  EXPECT_TRUE(inside.edges.empty() || inside.tried.size() == 4u);
+  EXPECT_TRUE(inside.tried[2].point == Point{"optim.rate=0.005"} || inside.tried[2].point == Point{"optim.rate=0.04"});
+  EXPECT_TRUE(inside.tried[2].added);
+  EXPECT_FALSE(inside.tried[1].added);
+  ASSERT_EQ(wild.tried.size(), 4u) << "twice, and no more";
+  EXPECT_EQ(wild.tried[3].point, Point{"optim.rate=1e+26"});
+  EXPECT_TRUE(wild.all_diverged);
+  EXPECT_EQ(started, inside.tried.size() + wild.tried.size() + 2);
+  EXPECT_EQ(most, started);
+  EXPECT_EQ(last, started);
+  EXPECT_EQ(count_finished(folder.path()), started);
+  compare(recipe, folder.path(), 1, stop, told);
+  EXPECT_EQ(most, started) << "everything was there";
 }
 
 }  // namespace
