@@ -62,10 +62,10 @@ std::string CompareReport::staleness_figure() const {
 
 std::string CompareReport::prediction_figure(const Outcome& outcome) const {
   constexpr std::size_t kShown = 200;  // reports
-  observe::Figure figure{
-      .title = fmt::format("{}, {} workers: what the predictors said", outcome.contestant.algorithm, outcome.contestant.workers),
-      .subtitle = "",
-      .panels = {}};
+  observe::Figure figure{.title = fmt::format("{}, {}: what the predictors said", outcome.contestant.algorithm,
+                                              panel_title(outcome.contestant.clock, outcome.contestant.workers)),
+                         .subtitle = "",
+                         .panels = {}};
   const auto panel = [&](const char* what, const std::vector<double>& predicted, const std::vector<double>& actual, std::size_t begin) {
     figure.panels.push_back(
         {.title = what,

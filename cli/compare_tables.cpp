@@ -156,15 +156,19 @@ std::string CompareReport::time_table() const {
 }
 
 std::string CompareReport::stragglers() const {
-  std::string with, without;
+  std::vector<std::pair<std::string, std::vector<std::string>>> kinds;  // what was slow, and in which rows
+  std::vector<std::string> without;
   for (const Group& group : groups_) {
     const std::string& slow = group.seeds.front()->stragglers;
-    std::string& list = slow.empty() ? without : with;
-    list += fmt::format("{}{} on {}", list.empty() ? "" : ", ", group.algorithm, observe::plural(group.workers, "worker"));
-    if (!slow.empty()) list += fmt::format(" ({})", slow);
+    auto kind = std::ranges::find(kinds, slow, [](const auto& k) { return k.first; });
+    if (!slow.empty() && kind == kinds.end()) kind = kinds.insert(kinds.end(), {slow, {}});
+    (slow.empty() ? without : kind->second).push_back(group.name());
   }
-  if (with.empty()) return "";
-  return fmt::format("with stragglers: {}{}", with, without.empty() ? "" : "; without: " + without);
+  std::string text;
+  for (const auto& [slow, rows] : kinds)
+    text += fmt::format("{}with stragglers ({}): {}", text.empty() ? "" : "; ", slow, fmt::join(rows, "; "));
+  if (!text.empty() && !without.empty()) text += fmt::format("; without: {}", fmt::join(without, "; "));
+  return text;
 }
 
 std::string CompareReport::cost_table() const {

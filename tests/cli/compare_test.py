@@ -151,6 +151,7 @@ class Comparing(unittest.TestCase):
         for heading in ("Differences, seed by seed", "Time to an accuracy", "What was chosen on held-out samples", "What the predictors cost",
                         "How far the predictors were off", "What was measured and what was assumed"):
             self.assertIn("## " + heading, report)
+        self.assertIn("Rows with stragglers (worker 3 computes 3×): k_sync on 4 workers, slow; asgd on 4 workers, slow; ", report)
         for predictor in ("lstm", "last", "ema", "constant", "shuffled", "oracle"):
             self.assertIn(f"| {predictor} |", report)
 
