@@ -133,6 +133,9 @@ StepCost CostModel::cost(std::span<const schedule::Program> stages, const schedu
   step.stages.resize(stages.size());
   std::vector<double> durations;
   const double crowd = std::max(options.crowd, 1.0);
+  std::size_t actions = 0;
+  for (const schedule::Program& program : stages) actions += program.size();
+  durations.reserve(actions);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
     add_durations(durations, step.stages[stage], static_cast<int>(stage), stages[stage], settings, times, prices, crowd);
   const Play played =

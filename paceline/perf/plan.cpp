@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -25,6 +26,8 @@ void check(const PlanQuestion& question) {
 
 constexpr double kWorthShowing = 2;    // times the best: slower plans are not looked for
 constexpr double kWorthTrying = 2e-3;  // of a step: where buckets cost less that others could save, no others are tried
+constexpr double kSurely = 1.02;       // times what is needed: an estimate above that is not played
+constexpr double kHardly = 1.0001;     // times the estimate of other buckets, likewise
 constexpr std::size_t kImproved = 2;   // times the rows of the table: so many of the best plans are tried with other buckets
 
 /// Choices of one group have the same mesh and stage of ZeRO's; a table shows the best of each group.
@@ -56,7 +59,7 @@ class Search {
     }
     for (auto& [group, plan] : best_) plans_.exact.push_back(std::move(plan));
     sort_and_cut(plans_.exact, kImproved * question_.rows);
-    for (Plan& plan : plans_.exact) improve(plan);
+    improve_all();
     sort_and_cut(plans_.exact, question_.rows);
     for (Plan& plan : plans_.exact) costs_.add_gains(plan);
     return std::move(plans_);
@@ -99,6 +102,8 @@ class Search {
     fitting_.insert(family_of(choice));
     if (const double least = costs_.bound(*plan); least > cutoff_ || (known != best_.end() && least >= known->second.cost.seconds)) return;
     try {
+      const double needed = known == best_.end() ? cutoff_ : std::min(cutoff_, known->second.step_s());
+      if (std::isfinite(needed) && costs_.estimate(*plan).value_or(0) > kSurely * needed) return;
       costs_.add_cost(*plan);
     } catch (const ConfigError&) {  // the strategy cannot do it
       return;
@@ -109,14 +114,34 @@ class Search {
     set_cutoff();
   }
 
+  /// Those behind the last row of the table only where they might come into it.
+  void improve_all() {
+    double last = 0;  // seconds of the slowest row so far
+    for (std::size_t i = 0; i < plans_.exact.size(); ++i) {
+      Plan& plan = plans_.exact[i];
+      if (i >= question_.rows && plan.step_s() - most_exposed(plan.cost) > last) continue;
+      improve(plan);
+      if (i < question_.rows) last = std::max(last, plan.step_s());
+    }
+  }
+  /// What other buckets could save at most.
+  static double most_exposed(const StepCost& cost) {
+    double most = 0;
+    for (const StageCost& stage : cost.stages) most = std::max(most, stage.split.exposed[schedule::Action::Axis::data]);
+    return most;
+  }
+
   void improve(Plan& plan) {
     if (plan.cost.split.exposed[schedule::Action::Axis::data] < kWorthTrying * plan.cost.seconds) return;
+    std::optional<double> about = costs_.estimate(plan);
     for (const Choice& other : with_buckets(plan.choice)) {
       std::optional<Plan> better = costs_.fitted(other);
-      if (!better) continue;
+      if (!better || (about && costs_.estimate(*better).value_or(0) > kHardly * *about)) continue;
       costs_.add_cost(*better);
       ++plans_.costed;
-      if (better->step_s() < plan.step_s()) plan = std::move(*better);
+      if (better->step_s() >= plan.step_s()) continue;
+      plan = std::move(*better);
+      if (about) about = costs_.estimate(plan);
     }
   }
 

@@ -136,33 +136,38 @@ double PlanCosts::pass_seconds(const Choice& choice, std::int64_t samples, bool 
          seconds_of(choice, Action::Work::backward, 0, units_, samples);
 }
 
-double PlanCosts::tensor_seconds(const Choice& choice, std::int64_t samples) const {
+double PlanCosts::tensor_seconds(const Choice& choice, int first, int last, std::int64_t samples) const {
   if (choice.program.tensor == 1) return 0;
-  const auto [found, missing] = exchanges_.try_emplace({choice.program.tensor, choice.sequence, samples});
-  if (!missing) return found->second;
   const Variant& cluster = *variants_.front();
   const ComputeTimes& times = cluster.times_of(question_, choice);
-  double seconds = 0;
-  for (const schedule::ProgramModel::Unit& unit : model_of(choice).units)
-    for (const auto* meetings : {&unit.forward, &unit.backward})
-      for (const auto& meeting : *meetings) {
-        if (meeting.axis != Action::Axis::tensor) continue;
-        Action action{.kind = Action::Kind::communicate, .exchange = meeting.exchange, .axis = meeting.axis};
-        action.elements = meeting.elements * samples + meeting.fixed;
-        action.element_bytes = static_cast<double>(choice.program.activation_bytes);
-        seconds += cluster.model.collective_seconds(action, choice.program);
-      }
-  Action pass{.kind = Action::Kind::compute, .work = Action::Work::forward, .first = 0, .last = units_};
+  std::vector<double>& sums = exchanges_[{choice.program.tensor, choice.sequence, samples}];
+  if (sums.empty()) {
+    sums.push_back(0);
+    for (const schedule::ProgramModel::Unit& unit : model_of(choice).units) {
+      double seconds = sums.back();
+      for (const auto* meetings : {&unit.forward, &unit.backward})
+        for (const auto& meeting : *meetings) {
+          if (meeting.axis != Action::Axis::tensor) continue;
+          Action action{.kind = Action::Kind::communicate, .exchange = meeting.exchange, .axis = meeting.axis};
+          action.elements = meeting.elements * samples + meeting.fixed;
+          action.element_bytes = static_cast<double>(choice.program.activation_bytes);
+          seconds += cluster.model.collective_seconds(action, choice.program);
+        }
+      sums.push_back(seconds);
+    }
+  }
+  Action pass{.kind = Action::Kind::compute, .work = Action::Work::forward, .first = first, .last = last};
   double idle = times.idle_seconds(pass, samples);
   pass.work = Action::Work::backward;
   idle += times.idle_seconds(pass, samples);
-  return found->second = std::max(0.0, seconds - idle);
+  return std::max(0.0, sums[static_cast<std::size_t>(last)] - sums[static_cast<std::size_t>(first)] - idle);
 }
 
 double PlanCosts::bound(const Choice& choice) const {
   const schedule::ProgramSettings& program = choice.program;
   const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
-  const double pass = (pass_seconds(choice, samples, program.recompute != "none") + tensor_seconds(choice, samples)) / program.pipeline;
+  const double pass =
+      (pass_seconds(choice, samples, program.recompute != "none") + tensor_seconds(choice, 0, units_, samples)) / program.pipeline;
   double idle = 0;
   if (program.pipeline > 1) {
     const auto& schedule = find(schedule::pipelines(), "parallel.schedule", program.schedule).make;
@@ -183,7 +188,7 @@ double PlanCosts::bound(const Plan& fitted) const {
     for (std::size_t i = 0; i + 1 < held.size(); i += 2) {
       const auto of = [&](Action::Work work) { return seconds_of(fitted.choice, work, held[i], held[i + 1], samples); };
       const double forward = of(Action::Work::forward), backward = of(Action::Work::backward);
-      pass += forward * (program.recompute == "none" ? 1 : 2) + backward;
+      pass += forward * (program.recompute == "none" ? 1 : 2) + backward + tensor_seconds(fitted.choice, held[i], held[i + 1], samples);
       if (puts_off) late += backward - of(Action::Work::input_gradients);
     }
     least = std::max({least, there + count * pass, there + count * (pass - late) + back});
@@ -223,6 +228,20 @@ double PlanCosts::correction(const Choice& choice) const {
   const auto [found, missing] = corrections_.try_emplace(settings_of(choice));
   if (missing) found->second = question_.correction(choice);
   return found->second;
+}
+
+std::optional<double> PlanCosts::estimate(const Plan& fitted) const {
+  const schedule::ProgramSettings& program = fitted.choice.program;
+  const std::int64_t fewer = 2 * program.pipeline, more = 3 * program.pipeline;
+  if (question_.measured || program.micro_batches < 2 * more || program.samples % program.micro_batches != 0) return std::nullopt;
+  const auto seconds = [&](std::int64_t micro_batches) {
+    Choice part = fitted.choice;
+    part.program.micro_batches = micro_batches, part.program.samples = program.samples / program.micro_batches * micro_batches;
+    return model_cost(*variants_.front(), part, programs(part)).seconds;
+  };
+  const double first = seconds(fewer), second = seconds(more);
+  const auto each = (second - first) / static_cast<double>(more - fewer);
+  return (second + static_cast<double>(program.micro_batches - more) * each) * correction(fitted.choice);
 }
 
 StepCost PlanCosts::cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {

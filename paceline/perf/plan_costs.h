@@ -21,6 +21,9 @@ class PlanCosts {
   /// The same once the stages are known: of each, its own work and the way of one micro-batch there and back. Costs next to nothing, and
   /// a search need not play what it excludes.
   double bound(const Plan& fitted) const;
+  /// About what a step will cost, from two steps of fewer micro-batches: behind a pipeline's beginning each takes as long as the one
+  /// before. Nothing where there are few of them, or where steps that were run say more.
+  std::optional<double> estimate(const Plan& fitted) const;
   /// Fills in what follows from the cost. ConfigError where the strategy cannot do it.
   void add_cost(Plan& plan) const;
   void add_gains(Plan& plan) const;
@@ -36,16 +39,16 @@ class PlanCosts {
   const std::vector<graph::Units>& cut_of(const Choice& choice) const;
   double pass_seconds(const Choice& choice, std::int64_t samples, bool recomputes) const;
   double seconds_of(const Choice& choice, schedule::Action::Work work, int first, int last, std::int64_t samples) const;
-  /// Of a pass of all units, forward and back, those that no waiting for launches hides.
-  double tensor_seconds(const Choice& choice, std::int64_t samples) const;
+  /// Of a pass of units [first, last), forward and back, the exchanges of the tensor axis that no waiting for launches hides, or more.
+  double tensor_seconds(const Choice& choice, int first, int last, std::int64_t samples) const;
 
   const PlanQuestion& question_;
   memory::Estimator memory_;
   std::vector<std::unique_ptr<Variant>> variants_;  // the first is the cluster itself
   int units_ = 0;
   mutable std::map<std::tuple<int, bool, std::string, int>, schedule::ProgramModel> models_;
-  mutable std::map<std::pair<int, int>, std::vector<graph::Units>> cuts_;  // by stages and chunks
-  mutable std::map<std::tuple<int, bool, std::int64_t>, double> exchanges_;
+  mutable std::map<std::pair<int, int>, std::vector<graph::Units>> cuts_;                 // by stages and chunks
+  mutable std::map<std::tuple<int, bool, std::int64_t>, std::vector<double>> exchanges_;  // of units [0, i)
   mutable std::map<std::vector<std::string>, double> corrections_;
 };
 

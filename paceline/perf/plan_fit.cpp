@@ -76,7 +76,7 @@ std::string no_fit_message(const PlanQuestion& question) {
       fmt::format("{} with a batch of {} fits no device of {} under any plan for {} workers of cluster '{}'", question.graph->network(),
                   question.batch, memory::readable(memory_limit(question)), question.workers, question.cluster.name);
   if (least) text += fmt::format("; the least is {} ({})", memory::readable(least->bytes), title_of(least->choice));
-  text += devices ? fmt::format("; {} devices of this kind would do: --workers {}", *devices, *devices)
+  text += devices ? fmt::format("; {} devices of this kind would do: --workers {} --batch {}", *devices, *devices, question.batch)
                   : fmt::format("; even {} devices of this kind would not do", kMostDevices);
   return text + (question.batch > 1 ? fmt::format("; a batch below {} needs less", question.batch) : "");
 }

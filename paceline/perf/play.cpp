@@ -5,6 +5,7 @@
 #include <map>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -44,23 +45,26 @@ class Player {
     version_.resize(actions_.size(), 0);
     meeting_.resize(actions_.size(), -1);
     joined_.resize(stages.size(), 0);
+    next_on_lane_.resize(actions_.size(), -1);
+    first_edge_.resize(actions_.size(), -1);
+    receives_.resize(actions_.size(), 0);
     for (std::size_t stage = 0; stage < stages.size(); ++stage) link_stage(static_cast<int>(stage));
     pair_messages();
-    link();
   }
 
   Play run() && {
+    std::vector<int> first;  // gathered before any begins, which changes what others wait for
     for (int action = 0; action < std::ssize(actions_); ++action)
-      if (pending_[at(action)] == 0) ready(action, 0, -1);
+      if (pending_[at(action)] == 0) first.push_back(action);
+    for (const int action : first) ready(action, 0, -1);
     std::size_t ended = 0;
-    while (!events_.empty()) {
-      const Event event = events_.top();
-      events_.pop();
+    while (soonest_ || !events_.empty()) {
+      const Event event = take_event();
       if (event.version != version_[at(event.action)]) continue;
       end(event.action, event.time);
       ++ended;
     }
-    if (ended < actions_.size()) refuse();
+    if (ended + ran_ahead_ < actions_.size()) refuse();
     return std::move(made_);
   }
 
@@ -69,6 +73,10 @@ class Player {
     double time;
     int action, version;
     bool operator<(const Event& other) const { return std::tie(time, action) > std::tie(other.time, other.action); }  // earliest on top
+  };
+  /// One that comes behind an action of another lane or stage, and the next such edge of the same action.
+  struct Edge {
+    int to, next;
   };
   /// What one stage does at a moment.
   struct Stage {
@@ -92,12 +100,13 @@ class Player {
     const int first = made_.first[at(stage)];
     for (int i = first; i < made_.first[at(stage) + 1]; ++i) {
       const Action& action = *actions_[at(i)];
-      for (const int before : action.after) edges_.push_back({first + before, i});
+      for (const int before : action.after) link(first + before, i);
       int& previous = last[static_cast<std::size_t>(action.lane)];
-      if (previous >= 0) edges_.push_back({previous, i});
+      if (previous >= 0) next_on_lane_[at(previous)] = i, ++pending_[at(i)];
       previous = i;
       if (meets_stages(action)) join(i, stage);
-      if (is_message(action, Action::Exchange::send) || is_message(action, Action::Exchange::receive)) messages_.push_back({i, stage});
+      receives_[at(i)] = is_message(action, Action::Exchange::receive);
+      if (receives_[at(i)] || is_message(action, Action::Exchange::send)) messages_.push_back({i, stage});
     }
   }
 
@@ -123,23 +132,19 @@ class Player {
     for (const auto& [key, both] : pairs) {
       const auto& [sent, received] = both;
       for (std::size_t i = 0; i < received.size(); ++i)
-        if (i < sent.size()) edges_.push_back({sent[i], received[i]});
+        if (i < sent.size()) link(sent[i], received[i]);
         else ++pending_[at(received[i])];  // never there
     }
   }
 
-  /// Edges by their source.
-  void link() {
-    begins_.assign(actions_.size() + 1, 0);
-    for (const auto& [from, to] : edges_) ++begins_[at(from) + 1], ++pending_[at(to)];
-    for (std::size_t i = 1; i < begins_.size(); ++i) begins_[i] += begins_[i - 1];
-    std::vector<int> fill(begins_.begin(), begins_.end() - 1);
-    followers_.resize(edges_.size());
-    for (const auto& [from, to] : edges_) followers_[at(fill[at(from)]++)] = to;
+  void link(int from, int to) {
+    edges_.push_back({to, first_edge_[at(from)]});
+    first_edge_[at(from)] = static_cast<int>(edges_.size()) - 1;
+    ++pending_[at(to)];
   }
 
   /// A receive takes what its send takes.
-  double seconds_of(int action) const { return is_message(*actions_[at(action)], Action::Exchange::receive) ? 0 : durations_[at(action)]; }
+  double seconds_of(int action) const { return receives_[at(action)] ? 0 : durations_[at(action)]; }
   bool rates_matter() const { return slowdown_ > 1 || turns_; }
 
   /// The stages whose ranks compute on the same devices.
@@ -156,7 +161,19 @@ class Player {
     return rate * std::min(1.0, turns_->devices / std::max(1.0, computing * turns_->stage_ranks));
   }
 
-  void schedule_end(int action, double time) { events_.push({time, action, ++version_[at(action)]}); }
+  /// Of two events the sooner waits apart from the queue: most often it is the next to come, and the queue need not be sorted for it.
+  void schedule_end(int action, double time) {
+    Event event{time, action, ++version_[at(action)]};
+    if (soonest_ && event < *soonest_) return events_.push(event);  // later
+    if (soonest_) events_.push(*soonest_);
+    soonest_ = event;
+  }
+  Event take_event() {
+    if (soonest_ && (events_.empty() || events_.top() < *soonest_)) return *std::exchange(soonest_, std::nullopt);
+    const Event event = events_.top();
+    events_.pop();
+    return event;
+  }
 
   /// Changes what a stage does: what it and its neighbours have computed so far was at the old rates, and what they compute ends later or
   /// earlier from now on.
@@ -180,14 +197,30 @@ class Player {
   void begin(int action, double now, int because) {
     PlayedAction& played = made_.actions[at(action)];
     played.begin = now, played.because = because;
+    if (!rates_matter()) return run_ahead(action, now);
     const double seconds = seconds_of(action);
-    if (seconds > 0 && rates_matter()) {
+    if (seconds > 0) {
       const int stage = made_.stage_of(action);
       if (disturbs(*actions_[at(action)])) change(stage, now, [](Stage& of) { ++of.disturbing; });
       if (is_disturbed(*actions_[at(action)]))
         return change(stage, now, [&](Stage& of) { of.computing = action, of.left = seconds, of.since = now; });
     }
     schedule_end(action, now + seconds);
+  }
+
+  /// Actions that nobody waits for but the next of their lane, which waits for nothing else, need no event: most of a pass among ranks that
+  /// share its layers.
+  void run_ahead(int action, double now) {
+    for (;;) {
+      const double ends = now + seconds_of(action);
+      const int next = next_on_lane_[at(action)];
+      if (next < 0 || first_edge_[at(action)] >= 0 || pending_[at(next)] > 1 || meeting_[at(next)] >= 0) return schedule_end(action, ends);
+      made_.actions[at(action)].end = ends;
+      ++version_[at(action)], ++ran_ahead_;
+      pending_[at(next)] = 0;
+      made_.actions[at(next)].begin = ends, made_.actions[at(next)].because = action;
+      now = ends, action = next;
+    }
   }
 
   void end(int action, double now) {
@@ -198,8 +231,11 @@ class Player {
       if (stages_[at(stage)].computing == action) change(stage, now, [](Stage& of) { of.computing = -1; });
       if (disturbs(*actions_[at(action)])) change(stage, now, [](Stage& of) { --of.disturbing; });
     }
-    for (int i = begins_[at(action)]; i < begins_[at(action) + 1]; ++i)
-      if (const int next = followers_[at(i)]; --pending_[at(next)] == 0) ready(next, now, action);
+    const auto goes_on = [&](int next) {
+      if (--pending_[at(next)] == 0) ready(next, now, action);
+    };
+    if (const int next = next_on_lane_[at(action)]; next >= 0) goes_on(next);
+    for (int i = first_edge_[at(action)]; i >= 0; i = edges_[at(i)].next) goes_on(edges_[at(i)].to);
   }
 
   [[noreturn]] void refuse() const {
@@ -220,13 +256,17 @@ class Player {
   double slowdown_;
   std::optional<Turns> turns_;
   std::vector<const Action*> actions_;
-  std::vector<int> pending_, version_;                 // by action: what it waits for; events that were made for it
-  std::vector<std::pair<int, int>> edges_, messages_;  // from, to; action, stage
-  std::vector<int> begins_, followers_;
+  std::vector<int> pending_, version_;          // by action: what it waits for; events that were made for it
+  std::vector<std::uint8_t> receives_;          // by action: whether it is a receive
+  std::vector<std::pair<int, int>> messages_;   // action, stage
+  std::vector<int> next_on_lane_, first_edge_;  // by action, or −1
+  std::vector<Edge> edges_;
   std::vector<int> meeting_, joined_;  // by action: its meeting, or −1; by stage: meetings so far
   std::vector<Meeting> meetings_;
   std::vector<Stage> stages_;
+  std::optional<Event> soonest_;
   std::priority_queue<Event> events_;
+  std::size_t ran_ahead_ = 0;  // actions that ended without an event
   Play made_;
 };
 

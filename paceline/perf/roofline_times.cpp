@@ -103,6 +103,8 @@ struct RooflineTimes::Network {
   Speed speed;
   double element;
   mutable double within_s = 0, outside_s = 0;  // of products whose sizes were measured, or not
+  mutable std::int64_t latest = 0;             // samples that were asked for: a program's actions are of one number or two
+  mutable const Sums* latest_sums = nullptr;
 
   /// Seconds of the device, forward, gradients of inputs, gradients of weights; and launches of each.
   struct Cost {
@@ -170,10 +172,15 @@ RooflineTimes::RooflineTimes(const graph::Graph& graph, const Device& device, co
 RooflineTimes::~RooflineTimes() = default;
 
 const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
-  if (const auto found = sums_.find(samples); found != sums_.end()) return found->second;
+  const Network& network = *network_;
+  if (network.latest_sums && network.latest == samples) return *network.latest_sums;
+  const auto keep = [&](const Sums& sums) -> const Sums& {
+    network.latest = samples, network.latest_sums = &sums;
+    return sums;
+  };
+  if (const auto found = sums_.find(samples); found != sums_.end()) return keep(found->second);
   Sums sums;
   for (std::size_t phase = 0; phase < 3; ++phase) sums.all[phase].push_back(0), sums.idle[phase].push_back(0);
-  const Network& network = *network_;
   bool first = true;  // nobody needs the gradient of the samples
   for (const graph::Unit& unit : network.units) {
     Network::Cost cost;
@@ -190,7 +197,7 @@ const RooflineTimes::Sums& RooflineTimes::sums_for(std::int64_t samples) const {
       sums.idle[phase].push_back(sums.idle[phase].back() + idle);
     }
   }
-  return sums_.emplace(samples, std::move(sums)).first->second;
+  return keep(sums_.emplace(samples, std::move(sums)).first->second);
 }
 
 double RooflineTimes::update_seconds(double elements) const {

@@ -29,6 +29,16 @@ ProgramWriter::ProgramWriter(const ProgramModel& model, const ProgramSettings& s
     for (int unit = chunk.first; unit < chunk.last; ++unit)
       for (const ProgramModel::Tensor& tensor : model.units.at(static_cast<std::size_t>(unit)).tensors)
         entries_.push_back({tensor.elements, static_cast<std::size_t>(unit), tensor.is_private});
+  // About as many actions as a step has: long programs are costly to move.
+  const bool stops = settings.tensor > 1 || settings.recompute != "none" || gathers();
+  std::size_t actions = 8 * chunks_.size();  // passes, messages, waits for them
+  for (const UnitRange& chunk : chunks_)
+    for (int unit = chunk.first; stops && unit < chunk.last; ++unit) {
+      const ProgramModel::Unit& of = model.units[static_cast<std::size_t>(unit)];
+      actions += 2 + of.forward.size() + of.backward.size() + (gathers() ? 4 : 0);
+      if (settings.recompute != "none") actions += 1 + of.forward.size();
+    }
+  program_.reserve(actions * static_cast<std::size_t>(parts_));
 }
 
 int ProgramWriter::add(Action action) {
