@@ -184,8 +184,7 @@ nlohmann::ordered_json CompareReport::json() const {
         }
         row.update({{"mean_staleness", o.mean_staleness}, {"stragglers", o.stragglers}});
         if (o.virtual_clock) row["assumed"] = predictors_json(o.predictor_ms, o.iteration_ms);
-        if (!o.staleness.empty())
-          row["measured"] = predictors_json(o.loss_predictor_ms + o.step_predictor_ms, o.virtual_clock ? o.minibatch_ms : o.iteration_ms);
+        if (!o.staleness.empty()) row["measured"] = predictors_json(o.loss_predictor_ms + o.step_predictor_ms, o.measured_iteration_ms);
         rows.push_back(std::move(row));
       }
   for (const train::Choice& choice : found_.choices) {

@@ -178,14 +178,14 @@ std::string CompareReport::cost_table() const {
     const double loss_predictor = mean(group, &Outcome::loss_predictor_ms), step_predictor = mean(group, &Outcome::step_predictor_ms);
     if (!(loss_predictor > 0)) continue;
     const bool assumed = group.seeds.front()->virtual_clock;
-    const double own = mean(group, assumed ? &Outcome::minibatch_ms : &Outcome::iteration_ms);
+    const double own = mean(group, &Outcome::measured_iteration_ms);
     rows += fmt::format("{} {:.3f} | {:.3f} | {:.2f} | {} |", first_cells(group), loss_predictor, step_predictor, own,
                         share(loss_predictor + step_predictor, own));
     const double iteration = mean(group, &Outcome::iteration_ms), predictors = mean(group, &Outcome::predictor_ms);
     rows += assumed ? fmt::format(" {:.2f} | {:.3f} | {} |\n", iteration, predictors, share(predictors, iteration)) : " - | - | - |\n";
   }
   if (rows.empty()) return "";
-  return table_head({"loss predictor, ms measured", "step predictor, ms measured", "minibatch, ms measured", "overhead %, measured",
+  return table_head({"loss predictor, ms measured", "step predictor, ms measured", "iteration, ms measured", "overhead %, measured",
                      "iteration, ms assumed", "predictors, ms assumed", "overhead %, assumed"}) +
          rows;
 }

@@ -1,6 +1,7 @@
 #include "paceline/train/outcome.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -73,12 +74,22 @@ void read_metrics(const fs::path& metrics, Outcome& outcome) {
   read_steps(steps, outcome);
 }
 
-/// Columns by the names in the heading; one that is not there stays empty.
+double cell_number(const std::string& text, const fs::path& csv, std::int64_t line, const std::string& column) {
+  const std::string_view digits = trimmed(text);
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || end != digits.data() + digits.size())
+    throw DataError(csv.string(),
+                    fmt::format("line {}: {} is '{}', not a number; remove the run's folder to train it again", line, column, digits));
+  return value;
+}
+
+/// Columns by the names in the heading; one that is not there stays empty. Runs without predictors have no such file.
 void read_predictions(const fs::path& csv, Outcome& outcome) {
   std::ifstream file(csv);
   std::string line;
   std::getline(file, line);
-  const std::vector<std::string> heading = items_of(line, ',');
+  const std::vector<std::string> heading = split(trimmed(line), ',');
   const std::pair<const char*, std::vector<double>*> columns[] = {{"predicted_loss", &outcome.predicted_loss},
                                                                   {"actual_loss", &outcome.actual_loss},
                                                                   {"predicted_steps", &outcome.predicted_steps},
@@ -87,12 +98,15 @@ void read_predictions(const fs::path& csv, Outcome& outcome) {
                                                                   {"steps_ahead", &outcome.steps_ahead},
                                                                   {"delay_loss", &outcome.delay_loss},
                                                                   {"scale", &outcome.scale}};
-  while (std::getline(file, line)) {
-    const std::vector<std::string> cells = items_of(line, ',');
-    for (std::size_t i = 0; i < std::min(cells.size(), heading.size()); ++i)
+  for (std::int64_t number = 2; std::getline(file, line); ++number) {
+    const std::vector<std::string> cells = split(trimmed(line), ',');
+    if (cells.size() != heading.size())
+      throw DataError(csv.string(), fmt::format("line {}: {} values for the {} names of line 1; remove the run's folder to train it again",
+                                                number, cells.size(), heading.size()));
+    for (std::size_t i = 0; i < cells.size(); ++i)
       if (const auto column = std::ranges::find(columns, heading[i], [](const auto& c) { return std::string(c.first); });
           column != std::end(columns))
-        column->second->push_back(std::stod(cells[i]));
+        column->second->push_back(cell_number(cells[i], csv, number, heading[i]));
   }
 }
 
@@ -155,7 +169,9 @@ std::optional<Outcome> read_outcome(const Contestant& contestant, const fs::path
     outcome.predictor_ms = number("predictor_ms");
     outcome.loss_predictor_ms = number("loss_predictor_ms"), outcome.step_predictor_ms = number("step_predictor_ms");
     outcome.virtual_clock = server->at("virtual_seconds").is_number();
-    outcome.minibatch_ms = 1e3 * outcome.wall_seconds / std::max(summary.at("steps").get<double>(), 1.0);
+    // Under a virtual clock one thread plays all workers, one minibatch after the other.
+    outcome.measured_iteration_ms =
+        outcome.virtual_clock ? 1e3 * outcome.wall_seconds / std::max(summary.at("steps").get<double>(), 1.0) : outcome.iteration_ms;
     outcome.staleness = server->at("staleness").get<std::vector<std::pair<std::int64_t, std::int64_t>>>();
   }
   return outcome;

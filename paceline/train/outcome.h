@@ -33,7 +33,7 @@ struct Outcome {
   bool virtual_clock = false;
   double mean_staleness = 0;
   double iteration_ms = 0, predictor_ms = 0;                     // of a worker; of that, for predictors: assumed where the clock is virtual
-  double minibatch_ms = 0;                                       // as measured: of one minibatch where one thread plays all workers
+  double measured_iteration_ms = 0;                              // by the real clock, whichever the run has
   double loss_predictor_ms = 0, step_predictor_ms = 0;           // as measured
   double bytes_per_step = 0;                                     // that a worker sent; 0 where workers share a server's memory
   std::vector<std::pair<std::string, double>> errors;            // by kind of statistics; "" where there is but one

@@ -216,7 +216,9 @@ void validate_mesh(const Recipe& recipe) {
     require_together(recipe, fmt::format("model.experts={}", experts));
     graph::check_experts(experts, sharing);
   }
-  if (splits || parallel.zero > 0) require_together(recipe, splits ? "parallel.pipeline and parallel.tensor" : "parallel.zero");
+  if (splits && parallel.pipeline != 1) require_together(recipe, fmt::format("parallel.pipeline={}", parallel.pipeline));
+  if (splits && parallel.tensor != 1) require_together(recipe, fmt::format("parallel.tensor={}", parallel.tensor));
+  if (parallel.zero > 0) require_together(recipe, fmt::format("parallel.zero={}", parallel.zero));
   if (const std::int64_t share = recipe.data.batch / sharing; parallel.pipeline > 1 && recipe.train.micro_batches > share)
     throw ConfigError(
         fmt::format("train.micro_batches={} is more than the {} samples that each of {} pipelines has of data.batch={}; use "

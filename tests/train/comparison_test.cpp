@@ -53,6 +53,37 @@ TEST(Comparison, AnErrorStandsForTheStatisticsItWasMeasuredWith) {
   EXPECT_TRUE(std::isnan(diverged.error_with("async").value()));
 }
 
+/// A finished run of lc_asgd whose predictions.csv is this.
+std::optional<Outcome> outcome_with(const std::string& predictions) {
+  const Folder folder;
+  Recipe recipe;
+  const std::string text = recipe.config().toml();
+  write_atomically(folder.path() / "recipe.toml", text);
+  write_atomically(folder.path() / "summary.json", R"({"epochs": 1, "seconds": 3, "steps": 6, "test_accuracy": 0.5, "server": {
+      "mean_staleness": 1, "iteration_ms": 70, "predictor_ms": 2, "loss_predictor_ms": 1, "step_predictor_ms": 1,
+      "virtual_seconds": 9, "staleness": []}})");
+  write_atomically(folder.path() / "predictions.csv", predictions);
+  return read_outcome({.algorithm = "lc_asgd"}, folder.path(), text);
+}
+
+TEST(Outcome, ReadsPredictionsByTheNamesOfTheirColumns) {
+  const auto outcome = outcome_with("report,actual_loss,predicted_loss,actual_steps\n1,0.5,0.25,nan\r\n2,1e-3,2,3\n");
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->predicted_loss, (std::vector<double>{0.25, 2}));
+  EXPECT_EQ(outcome->actual_loss, (std::vector<double>{0.5, 1e-3}));
+  EXPECT_TRUE(std::isnan(outcome->actual_steps.at(0)));
+  EXPECT_EQ(outcome->measured_iteration_ms, 500);  // the clock was virtual: 6 minibatches in 3 s, one after the other
+  EXPECT_EQ(outcome->iteration_ms, 70);
+}
+
+TEST(Outcome, NamesTheCellOfAPredictionThatIsNone) {
+  const std::string names = "report,predicted_loss,actual_loss\n1,2,3\n";
+  EXPECT_THAT(message_of<DataError>([&] { outcome_with(names + "2,0.5x,1\n"); }),
+              AllOf(HasSubstr("predictions.csv"), HasSubstr("line 3"), HasSubstr("predicted_loss"), HasSubstr("0.5x")));
+  EXPECT_THAT(message_of<DataError>([&] { outcome_with(names + "2,,1\n"); }), AllOf(HasSubstr("line 3"), HasSubstr("predicted_loss")));
+  EXPECT_THAT(message_of<DataError>([&] { outcome_with(names + "2,1\n"); }), AllOf(HasSubstr("line 3"), HasSubstr("2 values")));
+}
+
 TEST(Comparison, EachRunHasTheStragglersAmongItsWorkers) {
   Recipe recipe = recipe_of("auto", "virtual");
   recipe.data.batch = 8, recipe.train.epochs = 1;

@@ -6,6 +6,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 data::Info image_info(const std::string& key, std::vector<std::int64_t> shape, std::int64_t classes) {
   data::Info info;
@@ -97,7 +98,9 @@ TEST(Validate, RefusesWhatNoSingleFieldCanSee) {
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2, r.parallel.tensor = 2, r.strategy.name = "local_sgd"; }),
               AllOf(HasSubstr("parallel.tensor"), HasSubstr("local_sgd"), HasSubstr("allreduce")));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 2, r.parallel.zero = 1, r.strategy.name = "asgd"; }),
-              AllOf(HasSubstr("parallel.zero"), HasSubstr("asgd")));
+              AllOf(HasSubstr("parallel.zero=1"), HasSubstr("asgd")));
+  EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 4, r.parallel.pipeline = 2, r.strategy.name = "asgd"; }),
+              AllOf(HasSubstr("parallel.pipeline=2"), HasSubstr("asgd"), Not(HasSubstr("parallel.tensor"))));
   EXPECT_THAT(refused([](Recipe& r) { r.parallel.workers = 3; }), AllOf(HasSubstr("data.batch=15 or 18"), HasSubstr("data.uneven=pad")));
   EXPECT_THAT(refused([](Recipe& r) { r.train.micro_batches = 17; }),
               AllOf(HasSubstr("train.micro_batches=17"), HasSubstr("data.batch=16")));
