@@ -19,7 +19,9 @@ SKIPPED = {".git", "build", "build-asan", "build-tsan", "build-cuda", "runs"}
 
 
 def pages():
-    return [page for page in sorted(ROOT.rglob("*.md")) if not SKIPPED & set(page.relative_to(ROOT).parts)]
+    """Of the tree itself: tools/mutants keeps copies of it in build-mutants."""
+    inside = lambda page: page.relative_to(ROOT).parts
+    return [page for page in sorted(ROOT.rglob("*.md")) if not SKIPPED & set(inside(page)) and not inside(page)[0].startswith("build")]
 
 
 def code_of(text):
