@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "paceline/base/error.h"
+#include "paceline/tensor/recorded.h"
 
 namespace paceline::tensor {
 namespace {
@@ -158,6 +159,7 @@ class MappedPages final : public DevicePages {
     CUmemGenericAllocationHandle handle = 0;
     CUresult result = driver_.create(&handle, page_, &properties_, 0);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {  // LibTorch caches freed memory
+      const auto lock = without_recordings();
       c10::cuda::CUDACachingAllocator::emptyCache();
       result = driver_.create(&handle, page_, &properties_, 0);
     }
@@ -197,7 +199,10 @@ class MappedPages final : public DevicePages {
     int current = -1;
     const bool elsewhere = cudaGetDevice(&current) == cudaSuccess && current != device_.index();
     if (elsewhere) cudaSetDevice(device_.index());
-    cudaDeviceSynchronize();
+    {
+      const auto lock = without_recordings();
+      cudaDeviceSynchronize();
+    }
     if (elsewhere) cudaSetDevice(current);
     for (std::size_t page = 0; page < behind_.size(); ++page) driver_.unmap(at(page), page_);
     for (const Frame& frame : frames_)

@@ -28,6 +28,8 @@ std::mutex& recording() {
 
 }  // namespace
 
+std::unique_lock<std::mutex> without_recordings() { return std::unique_lock(recording()); }
+
 #if PACELINE_WITH_CUDA
 
 struct Recorded::State {
@@ -40,8 +42,49 @@ struct Recorded::State {
   std::vector<std::shared_ptr<Marks>> marks;  // by rank
 };
 
+namespace {
+
+/// Streams that nobody uses. LibTorch's own pool has 32 and hands them out in turn, used or not: what one thread put on such a stream would
+/// become a part of what another is recording there.
+class FreeStreams {
+ public:
+  c10::cuda::CUDAStream take(c10::DeviceIndex device) {
+    const std::lock_guard lock(mutex_);
+    const auto last = std::find_if(free_.rbegin(), free_.rend(), [&](const auto& stream) { return stream.device_index() == device; });
+    if (last == free_.rend()) return make(device);
+    const c10::cuda::CUDAStream found = *last;
+    free_.erase(std::next(last).base());
+    return found;
+  }
+  void give_back(const c10::cuda::CUDAStream& stream) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(stream);
+  }
+
+ private:
+  static c10::cuda::CUDAStream make(c10::DeviceIndex device) {
+    const c10::cuda::CUDAGuard there(device);
+    cudaStream_t stream = nullptr;
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return c10::cuda::getStreamFromExternal(stream, device);
+  }
+
+  std::mutex mutex_;
+  std::vector<c10::cuda::CUDAStream> free_;
+};
+
+/// Never destroyed: at the end of the program, the driver may be gone.
+FreeStreams& free_streams() {
+  static auto* streams = new FreeStreams;
+  return *streams;
+}
+
+}  // namespace
+
 struct OwnStream::State {
-  explicit State(const c10::Device& device) : guard(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {}
+  explicit State(const c10::Device& device) : stream(free_streams().take(device.index())), guard(stream) {}
+  ~State() { free_streams().give_back(stream); }
+  c10::cuda::CUDAStream stream;
   c10::cuda::CUDAStreamGuard guard;
 };
 

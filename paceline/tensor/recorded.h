@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace paceline::tensor {
@@ -54,7 +55,11 @@ class Recorded {
   std::unique_ptr<State> state_;
 };
 
-/// While it lives, work for `device` goes to a separate stream (CUDA graphs cannot be recorded on the default one). No effect on the CPU.
+/// While it is held, nobody records. For whoever waits for a whole device: that would invalidate what another thread is recording there.
+[[nodiscard]] std::unique_lock<std::mutex> without_recordings();
+
+/// While it lives, this thread's work for `device` goes to a stream that no other thread uses. CUDA graphs cannot be recorded on the
+/// default one. No effect on the CPU.
 class OwnStream {
  public:
   explicit OwnStream(const c10::Device& device);

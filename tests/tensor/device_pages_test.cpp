@@ -4,9 +4,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "paceline/tensor/arena.h"
 #include "paceline/tensor/backing.h"
 #include "paceline/tensor/device.h"
+#include "paceline/tensor/recorded.h"
 
 namespace paceline::tensor {
 namespace {
@@ -96,6 +100,25 @@ TEST_F(DeviceBacking, ARangeThatComesBackTakesNobodysPage) {
   backing_->commit(0, page_);
   flat_.narrow(0, 0, page_).fill_(1);
   EXPECT_EQ(flat_.narrow(0, 5 * page_, page_).min().item<float>(), 5);
+}
+
+TEST_F(DeviceBacking, FreeingThemLeavesTheRecordingOfAnotherThreadValid) {
+  const c10::Device device = flat_.device();
+  const OwnStream stream(device);
+  Recorded recorded(device, true);
+  const at::Tensor sum = at::zeros({1}, flat_.options());
+  std::thread other;
+  int runs = 0;
+  for (Recorded::Run run = Recorded::Run::called; run != Recorded::Run::replayed; ++runs) {
+    run = recorded.run([&] {
+      sum.add_(1);
+      if (!is_recording(device)) return;
+      other = std::thread([&] { backing_.reset(), flat_.reset(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // in which it would wait for the device
+    });
+  }
+  other.join();
+  EXPECT_EQ(sum.item<float>(), static_cast<float>(runs));
 }
 
 }  // namespace

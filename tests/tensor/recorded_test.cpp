@@ -1,9 +1,14 @@
-// Recorded work on the CPU, where every run is a plain call.
+// Recorded work on the CPU, where every run is a plain call, and the streams that a GPU needs for it.
 #include "paceline/tensor/recorded.h"
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <set>
 #include <stdexcept>
+#include <vector>
+
+#include "paceline/tensor/device.h"
 
 namespace paceline::tensor {
 namespace {
@@ -42,6 +47,22 @@ TEST(Recorded, PassesErrorsOn) {
 TEST(OwnStream, IsNothingOnTheCpu) {
   const OwnStream stream(kHere);
   EXPECT_EQ(current_stream(kHere), nullptr);
+}
+
+TEST(OwnStream, BelongsToOneOwnerAtATime) {
+  if (!cuda_available()) GTEST_SKIP() << "needs a CUDA device";
+  constexpr int kOwners = 40;  // more than LibTorch has streams
+  const c10::Device gpu(c10::kCUDA, 0);
+  std::vector<std::unique_ptr<OwnStream>> owners;
+  std::set<void*> streams;
+  for (int i = 0; i < kOwners; ++i) {
+    owners.push_back(std::make_unique<OwnStream>(gpu));
+    streams.insert(current_stream(gpu));
+  }
+  EXPECT_EQ(streams.size(), kOwners);
+  while (!owners.empty()) owners.pop_back();
+  const OwnStream next(gpu);
+  EXPECT_TRUE(streams.contains(current_stream(gpu))) << "streams that were given back are used again";
 }
 
 }  // namespace
