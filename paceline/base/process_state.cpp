@@ -12,20 +12,26 @@
 
 namespace paceline {
 
-std::optional<ProcessState> process_state(pid_t process) {
+namespace {
+
+/// What the system says of a process after its name, which may contain anything; empty if there is no such process.
+std::istringstream stat_after_name(pid_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string line;
   std::getline(file, line);
-  std::istringstream after_name(line.substr(std::min(line.rfind(')') + 1, line.size())));  // a name may contain anything
+  return std::istringstream(line.substr(std::min(line.rfind(')') + 1, line.size())));
+}
+
+}  // namespace
+
+std::optional<ProcessState> process_state(pid_t process) {
+  std::istringstream after_name = stat_after_name(process);
   ProcessState found;
   return after_name >> found.state >> found.parent ? std::optional(found) : std::nullopt;
 }
 
 Nanoseconds process_age() {
-  std::ifstream file("/proc/self/stat");
-  std::string line;
-  std::getline(file, line);
-  std::istringstream after_name(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::istringstream after_name = stat_after_name(::getpid());
   constexpr int kFieldsBefore = 19;  // between the name and the time of the start, in ticks since the host was booted
   std::string skipped;
   for (int i = 0; i < kFieldsBefore; ++i) after_name >> skipped;

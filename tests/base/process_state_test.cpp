@@ -20,12 +20,19 @@ TEST(ProcessState, KnowsItsParent) {
 
 TEST(ProcessState, KnowsHowOldThisProcessIs) {
   const SteadyClock clock;
-  const Nanoseconds read = clock.now(), age = process_age();
-  EXPECT_GE(age, Nanoseconds(0));
-  ::usleep(30'000);
-  const double passed = seconds(process_age() - age), by_clock = seconds(clock.now() - read);
-  EXPECT_GE(passed, 0.02);
-  EXPECT_LE(passed, by_clock + 0.01);
+  const Nanoseconds before = clock.now(), own = process_age(), after = clock.now();
+  const pid_t child = ::fork();
+  if (child == 0) {  // younger than the time since `before`, but for the tick that its start is rounded down to
+    const double age = seconds(process_age());
+    ::_exit(age >= 0 && age <= seconds(clock.now() - before) + 0.02 ? 0 : 1);
+  }
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "a child is as old as it is";
+  const double passed = seconds(process_age() - own);
+  EXPECT_GE(passed, 0);
+  EXPECT_LE(passed, seconds(clock.now() - before));
+  EXPECT_GE(passed, seconds(clock.now() - after) - 1) << "the same clock";
 }
 
 TEST(ProcessState, TellsStoppedFromDead) {
