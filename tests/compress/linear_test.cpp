@@ -129,13 +129,20 @@ INSTANTIATE_TEST_SUITE_P(All, LinearTest, testing::ValuesIn(keys(false)), [](con
 
 TEST(Halves, RoundToTheNearest) {
   const RangeLayout layout = one_part(1000);
-  for (const auto& [key, relative] : std::map<std::string, float>{{"fp16", 0x1p-11f}, {"bf16", 0x1p-8f}}) {
+  const auto fp16 = [](float value) { return Float16::from(value).value(); };
+  const auto bf16 = [](float value) { return BFloat16::from(value).value(); };
+  struct Half {
+    float relative;
+    std::function<float(float)> round;
+  };
+  for (const auto& [key, half] : std::map<std::string, Half>{{"fp16", {0x1p-11f, fp16}}, {"bf16", {0x1p-8f, bf16}}}) {
     Team team(key, layout, 1);
     std::vector<std::vector<float>> values = {gradient(layout, 1, 1)};
     const std::vector<float> before = values[0], mean = team.step(values);
     EXPECT_EQ(team.numbers, 1000);
     for (std::size_t i = 0; i < before.size(); ++i) {
-      EXPECT_NEAR(mean[i], before[i], relative * std::abs(before[i]) + 3e-8f);
+      EXPECT_NEAR(mean[i], before[i], half.relative * std::abs(before[i]) + 3e-8f);
+      EXPECT_EQ(mean[i], half.round(mean[i])) << "what travels is a number of this type";
       EXPECT_EQ(before[i], mean[i] + values[0][i]) << "the residual of a rounding is exact";
     }
   }
