@@ -39,7 +39,7 @@ class Rank {
   }
   void forget() { recorded_.forget(); }
   int calls() const { return calls_; }
-  /// All elements are the same, or it is no number.
+  /// The value that all elements have; NaN if they differ.
   double value() const { return x_.min().equal(x_.max()) ? x_[0].item<double>() : std::nan(""); }
 
  private:
