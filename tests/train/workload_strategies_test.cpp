@@ -1,7 +1,8 @@
-// A user's module with every strategy, compressor and optimizer; equal to one worker where nobody is ahead of another.
+// A user's module with every strategy, rule, compressor and optimizer; equal to one worker where nobody is ahead of another.
 #include <algorithm>
 #include <numeric>
 
+#include "paceline/ps/rule.h"
 #include "paceline/strategies/registry.h"
 #include "tests/train/own_workload.h"
 
@@ -39,6 +40,31 @@ std::vector<std::string> names_of_strategies() {
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(, EveryStrategy, testing::ValuesIn(names_of_strategies()), [](const auto& row) { return row.param; });
+
+class EveryRule : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryRule, TrainsAUsersModule) {
+  for (const bool with_norm : {true, false}) {
+    Recipe recipe = small_recipe();
+    recipe.strategy.name = "ps", recipe.ps.rule = GetParam(), recipe.ps.executor = "virtual";
+    recipe.train.epochs = 12;
+    recipe.optim.momentum = 0, recipe.optim.rate = 0.1;
+    const ps::RuleSetup setup{.config = recipe.ps, .optim = recipe.optim, .workers = 2};
+    if (!ps::make_rule(setup)->why_not_gradients().empty())  // outer steps, which make a rate up to ten times as much
+      recipe.ps.optimizer = "worker", recipe.ps.period = 2, recipe.optim.rate = 0.02;
+    const Folder folder;
+    const Trained run = train(recipe, regression(with_norm), 2, folder.path());
+    EXPECT_TRUE(std::isfinite(run.ended.test_loss));
+    EXPECT_LT(mean_of_last(run.losses), 0.95 * mean_of_first(run.losses)) << "it learns";
+  }
+}
+
+std::vector<std::string> names_of_rules() {
+  std::vector<std::string> names;
+  for (const auto& entry : ps::update_rules()) names.emplace_back(entry.key);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(, EveryRule, testing::ValuesIn(names_of_rules()), [](const auto& row) { return row.param; });
 
 /// A strategy, with the settings under which nobody is ahead of another.
 struct Synchronous {
