@@ -8,6 +8,27 @@ function(paceline_import name library include_dir)
   endif()
 endfunction()
 
+# paceline_import_grpc(): Paceline::grpc, where gRPC is installed. Not by find_package(gRPC): Debian's configuration asks for plugins of the
+# protocol compiler, which nothing here needs. Not by pkg_check_modules(): it asks nine times, and pkg-config walks through gRPC's hundred
+# libraries for over a second each time.
+function(paceline_import_grpc)
+  find_program(PKG_CONFIG_EXECUTABLE pkg-config)
+  if(TARGET Paceline::grpc OR NOT PKG_CONFIG_EXECUTABLE)
+    return()
+  endif()
+  execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --cflags --libs grpc++ OUTPUT_VARIABLE flags ERROR_QUIET RESULT_VARIABLE failed)
+  if(NOT failed)
+    separate_arguments(flags UNIX_COMMAND "${flags}")
+    set(libraries ${flags})
+    list(FILTER flags EXCLUDE REGEX "^-[lLW]")
+    list(FILTER libraries INCLUDE REGEX "^-[lLW]")
+    list(REMOVE_DUPLICATES libraries)
+    add_library(Paceline::grpc INTERFACE IMPORTED GLOBAL)
+    target_compile_options(Paceline::grpc INTERFACE ${flags})
+    target_link_libraries(Paceline::grpc INTERFACE ${libraries})
+  endif()
+endfunction()
+
 # What the linker must find before LibTorch, in libstdc++. The libraries of a PyTorch wheel contain and export a part of its <filesystem>:
 # their remove_all() calls functions that nothing defines, and the linker uses the first definition that it finds.
 set(paceline_before_torch --push-state,--no-as-needed,-u,_ZNSt10filesystem10remove_allERKNS_7__cxx114pathERSt10error_code)

@@ -44,11 +44,7 @@ if(PACELINE_TORCH)
   paceline_import_torch()
 endif()
 if("parameter_server" IN_LIST PACELINE_COMPONENTS AND NOT PACELINE_FUZZ)  # no fuzz target needs gRPC, and it takes long
-  # Not find_package(gRPC): Debian's configuration asks for plugins of the protocol compiler, which nothing here needs.
-  find_package(PkgConfig)
-  if(PkgConfig_FOUND)
-    pkg_check_modules(GRPCPP IMPORTED_TARGET GLOBAL grpc++)
-  endif()
+  paceline_import_grpc()
 endif()
 if("train" IN_LIST PACELINE_COMPONENTS)
   find_package(ZLIB REQUIRED)
