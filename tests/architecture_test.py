@@ -1,4 +1,5 @@
-"""The plan of the house, held against the code: an #include may only follow an edge that paceline/CMakeLists.txt declares.
+"""The plan of the house, held against the code: the #includes of a room follow the edges that paceline/CMakeLists.txt declares, and use all of
+them.
 
     python3 architecture_test.py [SOURCE_FOLDER]
 """
@@ -32,17 +33,6 @@ def rooms_in(text):
     return {room.name: room for room in map(Room, re.findall(r"paceline_room\(([^)]*)\)", plain))}
 
 
-def reachable(rooms, name):
-    """A room, and all that it may see, directly or through others."""
-    seen, waiting = set(), [name]
-    while waiting:
-        room = waiting.pop()
-        if room not in seen:
-            seen.add(room)
-            waiting += rooms[room].edges
-    return seen
-
-
 def includes_of(text):
     """(name, whether in quotes) of every #include."""
     return [(found[1:-1], found[0] == '"') for found in INCLUDE.findall(text)]
@@ -50,7 +40,7 @@ def includes_of(text):
 
 def problems_in(rooms, room, path, text):
     """What is wrong with the includes of one file of a room."""
-    problems, allowed = [], reachable(rooms, room)
+    problems, allowed = [], rooms[room].edges | {room}
     for name, quoted in includes_of(text):
         if quoted and not name.startswith("paceline/"):
             problems.append(f'{path}: "{name}" is not included from the root, as "paceline/…"')
@@ -61,6 +51,12 @@ def problems_in(rooms, room, path, text):
         if name == "torch/torch.h" and path.endswith((".h", ".cuh")):
             problems.append(f"{path}: a header must not include all of LibTorch; forward-declare, or include the part that is needed")
     return problems
+
+
+def unused_edges(room, texts):
+    """Edges of a room that no #include in the texts of its files uses."""
+    used = {name.split("/")[1] for text in texts for name, quoted in includes_of(text) if quoted and name.startswith("paceline/")}
+    return sorted(room.edges - used)
 
 
 class Architecture(unittest.TestCase):
@@ -87,6 +83,11 @@ class Architecture(unittest.TestCase):
                 problems += problems_in(self.rooms, room, str(path.relative_to(SOURCE)), path.read_text())
         self.assertEqual(problems, [])
 
+    def test_every_edge_is_used(self):
+        for room in self.rooms.values():
+            texts = [path.read_text() for path in self.files(f"paceline/{room.name}")]
+            self.assertEqual(unused_edges(room, texts), [], f"room {room.name} includes nothing of these; leave them out of its DEPS")
+
     def test_what_is_included_is_there(self):
         for folder in ["paceline", "cli", "bench", "tests", "examples"]:
             for path in self.files(folder):
@@ -108,25 +109,32 @@ class TheTestItself(unittest.TestCase):
         paceline_room(base LIBS fmt::fmt DEFINITIONS X=1)
         # paceline_room(ghost DEPS base)
         paceline_room(tensor DEPS base TORCH)
-        paceline_room(nn DEPS tensor
+        paceline_room(nn DEPS base tensor
                       TORCH)
+        paceline_room(step DEPS nn TORCH)
     """)
 
     def problems(self, room, include, path="paceline/x/y.cpp"):
         return len(problems_in(self.ROOMS, room, path, f"#pragma once\n  # include {include}\n"))
 
     def test_reads_rooms(self):
-        self.assertEqual(list(self.ROOMS), ["base", "tensor", "nn"])
-        self.assertEqual(reachable(self.ROOMS, "nn"), {"nn", "tensor", "base"})
+        self.assertEqual(list(self.ROOMS), ["base", "tensor", "nn", "step"])
+        self.assertEqual(self.ROOMS["nn"].edges, {"base", "tensor"})
 
     def test_barks(self):
         self.assertEqual(self.problems("nn", '"paceline/base/error.h"'), 0)
         self.assertEqual(self.problems("nn", "<torch/torch.h>"), 0)
         self.assertEqual(self.problems("base", '"paceline/nn/op.h"'), 1)
         self.assertEqual(self.problems("tensor", '"paceline/nn/op.h"'), 1)
+        self.assertEqual(self.problems("step", '"paceline/tensor/arena.h"'), 1, "an edge of an edge is none")
         self.assertEqual(self.problems("nn", '"op.h"'), 1)
         self.assertEqual(self.problems("base", "<ATen/ATen.h>"), 1)
         self.assertEqual(self.problems("nn", "<torch/torch.h>", "paceline/nn/op.h"), 1)
+
+    def test_barks_at_an_edge_that_nothing_uses(self):
+        own, other = '#include "paceline/nn/op.h"', '#include "paceline/base/error.h"\n#include <tensor/x.h>'
+        self.assertEqual(unused_edges(self.ROOMS["nn"], [own, other]), ["tensor"])
+        self.assertEqual(unused_edges(self.ROOMS["nn"], [own, other, '#include "paceline/tensor/arena.h"']), [])
 
 
 class Sizes(unittest.TestCase):
