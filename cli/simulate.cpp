@@ -187,9 +187,9 @@ void choose_settings(Simulation& simulation, const train::RecipeStep& step, cons
   }
 }
 
-sim::Job job_of(const SimulateFlags& flags, const train::Recipe& recipe, const perf::Cluster& cluster, const std::string& consistency) {
+sim::Job job_of(const SimulateFlags& flags, const train::Recipe& recipe, const perf::Cluster& cluster) {
   sim::Job job{.stages = {}, .settings = {}, .cluster = cluster};
-  job.servers = {consistency, recipe.ps};
+  if (const auto servers = recipe.servers()) job.servers = {servers->ps.consistency, servers->ps};
   job.timing = recipe.timing;
   job.faults = {slow_of(flags.slow_hosts, "--slow-host"), slow_of(flags.slow_switches, "--slow-switch")};
   job.hosts_per_switch = flags.switch_hosts;
@@ -220,8 +220,7 @@ int run_simulate(SimulateFlags flags) {
   const graph::Graph graph = network_of(recipe, words);
   const auto hosts = static_cast<int>((flags.workers + cluster.devices - 1) / cluster.devices);
   const train::RecipeStep step = train::step_of(recipe, graph, {.hosts = hosts, .shares_memory = true});
-  const std::string consistency = recipe.servers() ? strategies::paired(step.strategy, recipe.ps).consistency : "bsp";
-  sim::Job job = job_of(flags, recipe, cluster, consistency);
+  sim::Job job = job_of(flags, recipe, cluster);
   for (const std::string& file : {flags.trace, flags.picture})
     if (!file.empty()) ensure_writable_folder(std::filesystem::absolute(file).parent_path());
 
@@ -230,7 +229,7 @@ int run_simulate(SimulateFlags flags) {
   const perf::CostModel model(cluster);
   Simulation simulation{
       .network = graph.network(), .cluster = cluster.name, .strategy = step.strategy, .jitter = jitter_text(recipe.timing)};
-  choose_settings(simulation, step, model, *device_times.times, consistency != "bsp");
+  choose_settings(simulation, step, model, *device_times.times, strategies::is_asynchronous(step.strategy, recipe.ps));
   job.stages = step.programs(simulation.settings), job.settings = simulation.settings;
   if (step.period > 1) {
     job.between = step.programs_between(simulation.settings), job.period = step.period;

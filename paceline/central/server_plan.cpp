@@ -63,8 +63,7 @@ std::shared_ptr<ps::ConcurrentServer> ServerPlan::make_server(std::size_t index)
   ps::Server::Setup setup = whole();
   setup.begin = cuts_[index], setup.end = cuts_[index + 1];
   if (index > 0) setup.statistics = 0;  // the first server has them
-  const auto consistency = ps::make_consistency(settings_.ps.consistency, settings_.ps, setup.workers);
-  setup.keeps_previous = cuts_.size() > 2 && settings_.cluster.max_restarts > 0 && consistency->waits_for_everybody();
+  setup.keeps_previous = cuts_.size() > 2 && settings_.cluster.max_restarts > 0 && !settings_.asynchronous();
   auto server = std::make_unique<ps::Server>(settings_.ps, optimizer(), setup);
   const ServerTensors tensors(*server, model_.device);
   tensors.parameters().copy_(model_.arena.parameters().narrow(0, setup.begin, server->length()));

@@ -54,7 +54,8 @@ void Settings::validate(const optim::OptimConfig& optim, const std::string& comp
   if (ps.executor == "processes" && compression != "none") check_compression(compression, ps, optim, workers);
 }
 
-bool Settings::asynchronous() const { return ps::consistency_kind(ps.consistency).stale; }
+bool Settings::asynchronous() const { return !ps::consistency_kind(ps.consistency).synchronous; }
+bool Settings::has_stale_gradients() const { return ps::consistency_kind(ps.consistency).stale; }
 
 std::string Settings::executor_on(bool gpu) const {
   const std::string executor = ps.executor != "auto" ? ps.executor : gpu ? "virtual" : "threads";

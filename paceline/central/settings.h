@@ -19,8 +19,10 @@ struct Settings {
 
   /// ConfigError if such a server is not possible, before anything is created.
   void validate(const optim::OptimConfig& optim, const std::string& compression) const;
-  /// Whether updates are made with gradients that are older than the server's parameters.
+  /// Whether an update may lack a gradient of some worker (ps::ConsistencyKind::synchronous).
   bool asynchronous() const;
+  /// Whether updates are made with gradients that are older than the server's parameters.
+  bool has_stale_gradients() const;
   /// The executor that ps.executor=auto stands for on a device. ConfigError if it cannot do what is asked.
   std::string executor_on(bool gpu) const;
 };

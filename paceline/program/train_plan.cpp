@@ -120,7 +120,7 @@ train::Recipe demonstration(const std::vector<std::string>& words) {
   train::Recipe recipe = train::Recipe::demonstration(), asked = recipe;
   Config config = asked.config();
   read_settings(config, words);
-  if (!speaks_of(words, "optim.") && asked.servers() && asked.servers()->asynchronous())
+  if (!speaks_of(words, "optim.") && asked.servers() && asked.servers()->has_stale_gradients())
     recipe.optim.momentum = 0, recipe.optim.rate = 0.05;
   return recipe;
 }

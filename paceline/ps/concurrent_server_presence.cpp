@@ -41,7 +41,7 @@ bool ConcurrentServer::lose(int worker) {
   const bool keeps_place = [&] {
     const std::scoped_lock both(state_, memory_);
     Presence& lost = presence(worker);
-    if (lost.expected || !limits_.started_again || !server_->waits_for_everybody() || !lost.here || lost.returns) return lost.expected;
+    if (lost.expected || !limits_.started_again || !server_->synchronous() || !lost.here || lost.returns) return lost.expected;
     note(Journal::Kind::lost, worker);
     server_->interrupted(worker);
     lost = {.here = true, .expected = true, .changes = lost.changes + 1, .heard = clock_.now()};

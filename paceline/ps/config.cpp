@@ -100,11 +100,15 @@ void validate_lock_free(const PsConfig& config, const optim::OptimConfig& optim)
   };
   if (config.executor != "threads")
     refuse(fmt::format("ps.executor={} has no threads that share them", config.executor), "ps.executor=threads");
-  if (config.rule != "asgd") refuse(fmt::format("rule '{}' does more", config.rule), "ps.rule=asgd");
-  if (config.consistency != "asp") refuse(fmt::format("consistency '{}' makes workers wait", config.consistency), "ps.consistency=asp");
+  if (!find(update_rules(), "update rule", config.rule).make.adds) refuse(fmt::format("rule '{}' does more", config.rule), "ps.rule=asgd");
+  const ConsistencyKind& consistency = consistency_kind(config.consistency);
+  if (consistency.waits || consistency.gathers)
+    refuse(fmt::format("consistency '{}' {}", config.consistency, consistency.waits ? "makes workers wait" : "gathers several of them"),
+           "ps.consistency=asp");
   if (config.averaging > 0) refuse("ps.averaging has a second copy of them to update", "ps.averaging=0");
   const optim::OptimConfig made = server_optimizer(config, optim);
-  if (made.name != "sgd" || made.momentum != 0 || made.clip_norm > 0)
+  const auto optimizer = optim::make_optimizer(made);
+  if (!optimizer->state_names().empty() || !optimizer->elementwise() || made.clip_norm > 0)
     refuse("the server's optimizer keeps something beside them",
            "optim.name=sgd optim.momentum=0 optim.clip_norm=0, or ps.optimizer=worker");
 }

@@ -53,8 +53,6 @@ class Consistency {
   virtual bool in_vain(int worker) const { return static_cast<void>(worker), false; }
   /// Whether that can ever happen.
   virtual bool cancels() const { return false; }
-  /// Whether every update has one contribution of each present worker, so that it does not depend on the order of arrival.
-  virtual bool waits_for_everybody() const { return false; }
 
   /// Workers join and leave, with old numbers or new ones. A worker that joins a second time without leaving starts over. One that leaves
   /// in the middle of a computation is no longer waited for; the admission of `left` is always `applied`, with the number of gathered
@@ -74,9 +72,12 @@ class Consistency {
 struct ConsistencyKind {
   /// `workers` are present from the start, numbered from 0.
   std::unique_ptr<Consistency> (*make)(const ConsistencyConfig&, int workers);
-  bool gathers = false;  // several gradients make one update
-  bool chooses = false;  // which ones depends on the order of arrival, so several servers would choose differently
-  bool stale = true;     // a gradient may be older than the parameters that it changes
+  bool gathers = false;      // several gradients make one update
+  bool chooses = false;      // which ones depends on the order of arrival, so several servers would choose differently
+  bool stale = true;         // a gradient may be older than the parameters that it changes
+  bool waits = true;         // a worker may have to wait for others before it pulls
+  bool synchronous = false;  // every update has one gradient of each present worker, so that the order of arrival does not matter; all
+                             // other consistencies, and what has them, are called asynchronous
 };
 std::span<const Entry<ConsistencyKind>> consistencies();
 /// ConfigError if there is none of that name.

@@ -108,8 +108,12 @@ class UpdateRule {
   virtual void load(std::span<const State>) {}
 };
 
-using MakeRule = std::unique_ptr<UpdateRule> (*)(const RuleSetup&);
-std::span<const Entry<MakeRule>> update_rules();
+/// A row of the table: how to create a rule, and what must be known before there is one.
+struct RuleKind {
+  std::unique_ptr<UpdateRule> (*make)(const RuleSetup&);
+  bool adds = false;  // with an optimizer that keeps nothing, a push is one addition to every parameter, and needs no lock
+};
+std::span<const Entry<RuleKind>> update_rules();
 /// The rule that setup.config names.
 std::unique_ptr<UpdateRule> make_rule(const RuleSetup& setup);
 

@@ -54,7 +54,7 @@ Server::Server(const PsConfig& config, const optim::OptimConfig& optim, const Se
       setup_(setup),
       rule_(make_rule({config, optim, setup.workers, setup.seed})),
       consistency_(make_consistency(config.consistency, config, setup.workers)),
-      in_rounds_(consistency_->waits_for_everybody()),
+      in_rounds_(consistency_kind(config.consistency).synchronous),
       optimizer_(server_optimizer(config, optim), own_segments(setup), setup.end - setup.begin, setup.place.cuda),
       weight_decay_(static_cast<float>(server_optimizer(config, optim).weight_decay)),
       round_(setup.allocate, setup.end - setup.begin, setup.statistics) {

@@ -88,7 +88,7 @@ class Server {
   void interrupted() {
     for (const int member : members()) interrupted(member);
   }
-  bool waits_for_everybody() const { return in_rounds_; }
+  bool synchronous() const { return in_rounds_; }
   std::vector<int> members() const { return consistency_->members(); }
   /// One of those workers is back, and begins with a pull.
   void returned(int worker);

@@ -10,6 +10,7 @@ namespace paceline::sim {
 ServerQueue::ServerQueue(EventLoop& loop, const ServerOptions& options, int workers)
     : loop_(loop),
       actor_(loop.add()),
+      synchronous_(ps::consistency_kind(options.consistency).synchronous),
       consistency_(ps::make_consistency(options.consistency, options.settings, workers)),
       pulled_at_(static_cast<std::size_t>(workers)) {}
 

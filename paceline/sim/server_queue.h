@@ -21,7 +21,7 @@ class ServerQueue {
   ServerQueue(EventLoop& loop, const ServerOptions& options, int workers);
 
   EventLoop::Actor actor() const { return actor_; }
-  bool synchronous() const { return consistency_->waits_for_everybody(); }
+  bool synchronous() const { return synchronous_; }
 
   /// True: it may, and has done so; otherwise it is among `granted` of a later event.
   bool pull(int worker);
@@ -56,6 +56,7 @@ class ServerQueue {
 
   EventLoop& loop_;
   EventLoop::Actor actor_;
+  bool synchronous_;
   std::unique_ptr<ps::Consistency> consistency_;
   std::deque<Push> queue_;               // the first one is being treated
   bool updating_ = false;                // it has been added, and the update is being made

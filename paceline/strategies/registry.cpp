@@ -37,7 +37,7 @@ Programs served_program(const schedule::ProgramModel& model, const schedule::Pro
 namespace {
 
 constexpr StrategyKind served(std::string_view rule, std::string_view consistency, std::string_view gives_up = {}) {
-  return {.program = served_program, .rule = rule, .consistency = consistency, .asynchronous = consistency != "bsp", .gives_up = gives_up};
+  return {.program = served_program, .rule = rule, .consistency = consistency, .gives_up = gives_up};
 }
 
 constexpr Entry<StrategyKind> kStrategies[] = {
@@ -109,6 +109,11 @@ bool makes_steps_together(const std::string& name) {
 bool keeps_step(const std::string& name) {
   const StrategyKind& kind = find(strategies(), "strategy", name).make;
   return kind.centralised() || !kind.asynchronous;
+}
+
+bool is_asynchronous(const std::string& name, const ps::PsConfig& ps) {
+  const StrategyKind& kind = find(strategies(), "strategy", name).make;
+  return kind.centralised() ? central::Settings{.ps = paired(name, ps)}.asynchronous() : kind.asynchronous;
 }
 
 ps::PsConfig paired(const std::string& name, ps::PsConfig ps) {

@@ -42,7 +42,7 @@ struct StrategyKind {
   bool together = false;                         // workers make every step together: their model may be split
   std::int64_t period = 0;         // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
                                    // program is that of a step with a meeting
-  bool asynchronous = false;       // nobody waits for the others
+  bool asynchronous = false;       // nobody waits for the others; where there is a server, its consistency says that
   std::string_view gives_up = {};  // beside one worker with the whole batch; the planner shows strategies that say it
 
   bool centralised() const { return make == nullptr; }
@@ -64,6 +64,9 @@ bool makes_steps_together(const std::string& name);
 /// Whether trainers that each play one worker are at the same step, so that they can exchange something after it. Of strategies that play
 /// all workers there is one trainer.
 bool keeps_step(const std::string& name);
+/// Whether workers go on without waiting for all others: as the strategy's row says, or the consistency of its server. "auto" and "plan"
+/// must be resolved.
+bool is_asynchronous(const std::string& name, const ps::PsConfig& ps);
 /// [ps] with the rule and the consistency that the strategy's name stands for.
 ps::PsConfig paired(const std::string& name, ps::PsConfig ps);
 

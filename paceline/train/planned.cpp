@@ -24,7 +24,7 @@ perf::PlanStrategies strategies_of(const Recipe& recipe) {
     strategy.name = key;
     made.others.push_back({.key = std::string(key),
                            .programs = kind.program,
-                           .asynchronous = kind.asynchronous,
+                           .asynchronous = strategies::is_asynchronous(strategy.name, recipe.ps),
                            .period = strategies::period_of(strategy),
                            .remark = std::string(kind.gives_up)});
   }

@@ -13,7 +13,6 @@
 #include "paceline/perf/period.h"
 #include "paceline/perf/profile_times.h"
 #include "paceline/perf/roofline_times.h"
-#include "paceline/ps/consistency.h"
 #include "paceline/tensor/device.h"
 #include "paceline/train/memory_plan.h"
 #include "paceline/train/step_correction.h"
@@ -115,16 +114,14 @@ perf::StepCost model_cost(const Recipe& recipe, const graph::Graph& graph, const
     times = std::make_unique<perf::RooflineTimes>(graph, machine.cluster.device, settings);
   }
   const bool servers = recipe.servers().has_value();
-  const ps::PsConfig paired = strategies::paired(step.strategy, recipe.ps);
-  const bool together =
-      servers && ps::make_consistency(paired.consistency, paired, static_cast<int>(recipe.parallel.workers))->waits_for_everybody();
+  const bool asynchronous = strategies::is_asynchronous(step.strategy, recipe.ps);
   const perf::CostModel model(machine.cluster);
   std::optional<perf::StepCost> best;
   for (const schedule::ProgramSettings& chosen : step.settings) {
     perf::StepCost cost =
-        model.cost(step.programs(chosen), chosen, *times, {.jitter = jitter, .asynchronous = servers && !together, .crowd = machine.crowd});
+        model.cost(step.programs(chosen), chosen, *times, {.jitter = jitter, .asynchronous = asynchronous, .crowd = machine.crowd});
     if (servers && cost.steps_per_s > 0) {
-      const double each = 1 / cost.steps_per_s / (together ? static_cast<double>(chosen.data) : 1);
+      const double each = 1 / cost.steps_per_s / (asynchronous ? 1 : static_cast<double>(chosen.data));
       cost.low *= each / cost.seconds, cost.high *= each / cost.seconds, cost.seconds = each;
     }
     if (step.period > 1)

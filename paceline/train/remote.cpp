@@ -14,7 +14,6 @@
 #include "paceline/central/server_snapshots.h"
 #include "paceline/central/server_tensors.h"
 #include "paceline/comm/engine.h"
-#include "paceline/ps/consistency.h"
 #include "paceline/ps/transports/service.h"
 #include "paceline/train/checkpoint.h"
 #include "paceline/train/feed.h"
@@ -75,9 +74,7 @@ Recipe recipe_for(const Recipe& given, const ps::Cluster& cluster) {
   if (recipe.parallel.workers == 0) recipe.parallel.workers = std::max(cluster.workers, 1);
   recipe.ps.servers = std::ssize(cluster.servers);
   // Workers would wait for ever for a server that is several rounds behind the others, so it must not lose any.
-  const ps::PsConfig served = recipe.servers()->ps;
-  const auto consistency = ps::make_consistency(served.consistency, served, static_cast<int>(recipe.parallel.workers));
-  if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && consistency->waits_for_everybody() && recipe.ps.transport == "grpc" &&
+  if (cluster.max_restarts > 0 && recipe.ps.servers > 1 && !recipe.servers()->asynchronous() && recipe.ps.transport == "grpc" &&
       recipe.ps.snapshot_s > 0)
     recipe.ps.replica = true;
   return recipe;

@@ -91,6 +91,9 @@ TEST(LockFree, IsRefusedWhereAnUpdateIsMoreThanOneAddition) {
   EXPECT_THAT(why_not([](PsConfig& c) { c.executor = "virtual"; }, plain), testing::HasSubstr("ps.executor=threads"));
   EXPECT_THAT(why_not([](PsConfig& c) { c.rule = "dc_asgd"; }, plain), testing::HasSubstr("ps.rule=asgd"));
   EXPECT_THAT(why_not([](PsConfig& c) { c.consistency = "bsp"; }, plain), testing::HasSubstr("ps.consistency=asp"));
+  EXPECT_THAT(why_not([](PsConfig& c) { c.consistency = "ssp"; }, plain), testing::HasSubstr("wait"));
+  EXPECT_THAT(why_not([](PsConfig& c) { c.consistency = "k_batch_async"; }, plain), testing::HasSubstr("gathers"));
+  EXPECT_THAT(why_not(unchanged, {.name = "lars", .momentum = 0}), testing::HasSubstr("optim.name=sgd")) << "it needs norms of tensors";
   EXPECT_THAT(why_not([](PsConfig& c) { c.averaging = 0.9; }, plain), testing::HasSubstr("ps.averaging=0"));
   PsConfig steps = hogwild();
   steps.optimizer = "worker";

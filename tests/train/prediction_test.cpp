@@ -94,6 +94,22 @@ TEST(Prediction, IsTheMeanOverAPeriod) {
   EXPECT_NEAR(ended.communication->bytes_per_step, rarely.bytes, 0.02 * rarely.bytes);
 }
 
+TEST(Prediction, OnlyWorkersThatWaitForOneAnotherWaitForTheSlowest) {
+  const Folder folder;
+  Recipe recipe = predicted_recipe(2);
+  const graph::Graph graph = graph_of(recipe);
+  perf::Profile profile = profile_of(graph);
+  profile.tables[0].jitter = 0.3;
+  put_bytes(folder / "mlp.json", perf::to_json(profile));
+  recipe.train.profile = (folder / "mlp.json").string();
+  const auto straggling = [&](const char* strategy) {
+    recipe.strategy.name = strategy;
+    return predict(recipe, graph, {.hosts = 1, .workers_per_host = 2})->straggling_s;
+  };
+  EXPECT_GT(straggling("gossip"), 0);
+  EXPECT_EQ(straggling("ad_psgd"), 0);
+}
+
 TEST(PlannedRun, IsRefusedForAModuleOfTheUsersOwn) {
   observe::Bus bus;
   const SteadyClock clock;

@@ -35,7 +35,6 @@ class Gathering : public Consistency {
   void refused(int worker) override;
   bool in_vain(int worker) const override;
   bool cancels() const override { return manner_.cancels; }
-  bool waits_for_everybody() const override { return manner_.contributors_wait && manner_.group == kEverybody; }
   void joined(int worker) override;
   Admission left(int worker) override;
   std::vector<int> members() const override;
