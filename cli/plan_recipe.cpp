@@ -16,11 +16,6 @@ constexpr std::string_view kNotKept[] = {"strategy.bucket_mb", "strategy.overlap
                                          "parallel.chunks",    "parallel.hybrid",  "parallel.sequence", "parallel.offload",
                                          "train.recompute",    "comm.compression", "comm.algorithm",    "comm.gradient_dtype"};
 
-/// Whether plans of the first table can have this strategy.
-bool is_plannable(const std::string& strategy) {
-  return strategy == "auto" || strategy == "plan" || strategy == "allreduce" || strategy == "single";
-}
-
 }  // namespace
 
 bool says(const std::vector<std::string>& words, const std::string& key) {
@@ -55,7 +50,7 @@ std::map<std::string, std::int64_t> fixed_sizes(const std::vector<std::string>& 
 }
 
 void refuse_not_kept(const std::vector<std::string>& words, const train::Recipe& recipe) {
-  if (says(words, "strategy.name") && !is_plannable(recipe.strategy.name))
+  if (says(words, "strategy.name") && !strategies::makes_steps_together(recipe.strategy.name))
     throw ConfigError(
         fmt::format("strategy.name={0}: plans are ranked among strategies that compute what one worker would, with {0} and its like in a "
                     "table of their own; leave it out, or replay it alone: paceline simulate … strategy.name={0}",
@@ -70,7 +65,7 @@ void refuse_not_kept(const std::vector<std::string>& words, const train::Recipe&
 
 std::vector<std::string> notes_on(const train::Recipe& recipe) {
   std::vector<std::string> notes;
-  if (!is_plannable(recipe.strategy.name))
+  if (!strategies::makes_steps_together(recipe.strategy.name))
     notes.push_back(fmt::format("the recipe's strategy.name={} is left out: a plan chooses the strategy", recipe.strategy.name));
   if (recipe.comm.compression != "none")
     notes.push_back(fmt::format("the first table is without the recipe's comm.compression={}", recipe.comm.compression));

@@ -46,7 +46,7 @@ train::Recipe profiled_recipe(ProfileFlags flags) {
   Config config = recipe.config();
   read_settings(config, flags.words);
   recipe.parallel = {};  // every worker has the whole network
-  recipe.strategy.name = "single";
+  recipe.strategy.name = strategies::kSingle;
   return recipe;
 }
 

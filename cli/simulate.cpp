@@ -121,7 +121,7 @@ train::Recipe simulated_recipe(SimulateFlags& flags, const perf::Cluster& cluste
   if (flags.batch > 0) recipe.data.batch = flags.batch;
   else if (alone && !says_batch) recipe.data.batch = kSamples * recipe.parallel.data_workers();
   set_jitter(recipe.timing, flags);
-  if (recipe.strategy.name == "plan")
+  if (recipe.strategy.name == strategies::kPlan)
     throw ConfigError(
         "strategy.name=plan: the simulator replays one way of training; let `paceline plan … --write-recipe planned.toml` choose it, and "
         "simulate planned.toml");

@@ -94,7 +94,7 @@ int run_verify_table(const TableFlags& flags, bool json) {
   question.steps = perf::read_step_table(read_file(flags.table), flags.table);
   question.fraction = flags.calibrate, question.seed = static_cast<std::uint64_t>(flags.seed);
   question.cluster = perf::find_cluster(flags.cluster);
-  question.allreduce = find(strategies::strategies(), "strategy", "allreduce").make.program;
+  question.allreduce = find(strategies::strategies(), "strategy", strategies::kAllreduce).make.program;
   const perf::TableVerification found = observe::patiently("predicting the table's steps", [&] { return perf::verify_table(question); });
   if (!flags.write_cluster.empty()) write_atomically(flags.write_cluster, perf::to_toml(found.calibration.cluster));
   if (!flags.out.empty()) write_atomically(flags.out, rows_csv(question.steps, found));

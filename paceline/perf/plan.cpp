@@ -21,7 +21,8 @@ void check(const PlanQuestion& question) {
     throw ConfigError(fmt::format("{} workers, but cluster '{}' has {} devices ({} hosts of {}); use at most {}, or another cluster",
                                   question.workers, question.cluster.name, question.cluster.processes(), question.cluster.hosts,
                                   question.cluster.devices, question.cluster.processes()));
-  ensure(question.strategies.single != nullptr && question.strategies.allreduce != nullptr, "the strategies state their programs");
+  ensure(question.strategies.alone.programs != nullptr && question.strategies.together.programs != nullptr,
+         "the strategies state their programs");
 }
 
 constexpr double kWorthShowing = 2;    // times the best: slower plans are not looked for
@@ -189,9 +190,9 @@ std::vector<Plan> other_plans(const PlanQuestion& question, const PlanCosts& cos
     choice.program.compressed_rounds = wire.rounds;
     add(choice, fmt::format("{:.3g} bytes per gradient", wire.bytes));
   }
-  for (const OtherStrategy& strategy : question.strategies.others) {
+  for (const PlanStrategy& strategy : question.strategies.others) {
     Choice choice = *alone;
-    choice.strategy = strategy.key, choice.program.overlap = false;
+    choice.strategy = strategy.key, choice.together = false, choice.program.overlap = false;
     add(choice, strategy.remark);
   }
   if (!fits) notes.emplace_back("some lossy or asynchronous plans do not fit: each worker has the whole network there");

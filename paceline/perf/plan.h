@@ -24,8 +24,7 @@ namespace paceline::perf {
 /// see LibTorch.
 using Programs = std::vector<schedule::Program> (*)(const schedule::ProgramModel&, const schedule::ProgramSettings&);
 
-/// A strategy that trains otherwise than one worker with the whole batch.
-struct OtherStrategy {
+struct PlanStrategy {
   std::string key;
   Programs programs = nullptr;
   bool asynchronous = false;  // workers do not wait for one another
@@ -41,14 +40,15 @@ struct OtherWire {
 };
 
 struct PlanStrategies {
-  Programs single = nullptr, allreduce = nullptr;
-  std::vector<OtherStrategy> others = {};
+  PlanStrategy alone, together;           // of one worker, and of several that compute what it would
+  std::vector<PlanStrategy> others = {};  // that train otherwise than one worker with the whole batch
   std::vector<OtherWire> wires = {};
 };
 
 /// A way of training, as a recipe says it.
 struct Choice {
-  std::string strategy = "allreduce";
+  std::string strategy;  // a key of PlanStrategies
+  bool together = true;  // workers make every step together: mesh, buckets and updates are settings too
   schedule::ProgramSettings program;
   std::string hybrid = "none", compression = "none";
   bool sequence = false;  // the tensor axis shares positions, too

@@ -12,22 +12,21 @@ std::vector<std::string> settings_of(const Choice& choice) {
   const auto add = [&](bool wanted, const std::string& word) {
     if (wanted) words.push_back(word);
   };
-  const bool together = choice.strategy == "allreduce" || choice.strategy == "single";
-  add(!together, fmt::format("parallel.workers={}", choice.workers()));
-  add(together, fmt::format("parallel.data={}", program.data));
-  add(together, fmt::format("parallel.pipeline={}", program.pipeline));
-  add(together, fmt::format("parallel.tensor={}", program.tensor));
+  add(!choice.together, fmt::format("parallel.workers={}", choice.workers()));
+  add(choice.together, fmt::format("parallel.data={}", program.data));
+  add(choice.together, fmt::format("parallel.pipeline={}", program.pipeline));
+  add(choice.together, fmt::format("parallel.tensor={}", program.tensor));
   add(choice.sequence, "parallel.sequence=true");
   add(choice.hybrid != "none", fmt::format("parallel.hybrid=\"{}\"", choice.hybrid));
   add(program.zero > 0, fmt::format("parallel.zero={}", program.zero));
   add(program.pipeline > 1, fmt::format("parallel.schedule=\"{}\"", program.schedule));
   add(program.pipeline > 1 && program.chunks > 1, fmt::format("parallel.chunks={}", program.chunks));
   add(choice.cut_gb > 0, fmt::format("train.memory_gb={}", choice.cut_gb));
-  add(together, fmt::format("train.micro_batches={}", program.micro_batches));
+  add(choice.together, fmt::format("train.micro_batches={}", program.micro_batches));
   add(program.recompute != "none", fmt::format("train.recompute=\"{}\"", program.recompute));
-  add(together && program.data > 1, fmt::format("strategy.bucket_mb={}", static_cast<double>(program.bucket_bytes) / (1 << 20)));
-  add(together && program.data > 1, fmt::format("strategy.overlap=\"{}\"", program.overlap ? "on" : "off"));
-  add(together && program.data > 1 && program.zero == 0,
+  add(choice.together && program.data > 1, fmt::format("strategy.bucket_mb={}", static_cast<double>(program.bucket_bytes) / (1 << 20)));
+  add(choice.together && program.data > 1, fmt::format("strategy.overlap=\"{}\"", program.overlap ? "on" : "off"));
+  add(choice.together && program.data > 1 && program.zero == 0,
       fmt::format("strategy.update=\"{}\"", program.sharded_update ? "sharded" : "whole"));
   add(choice.compression != "none", fmt::format("comm.compression=\"{}\"", choice.compression));
   return words;
@@ -40,7 +39,7 @@ std::string title_of(const Choice& choice) {
     if (size > 1) axes.push_back(fmt::format("{} {}", name, size));
   };
   axis("data", program.data), axis("pipeline", program.pipeline), axis("tensor", program.tensor);
-  if (choice.strategy != "allreduce" && choice.strategy != "single") words.push_back(choice.strategy);
+  if (!choice.together) words.push_back(choice.strategy);
   if (choice.compression != "none") words.push_back(choice.compression);
   words.push_back(axes.empty() ? "one device" : fmt::format("{}", fmt::join(axes, " × ")));
   if (choice.sequence) words.emplace_back("shared positions");

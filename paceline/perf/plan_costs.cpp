@@ -199,28 +199,31 @@ double PlanCosts::bound(const Plan& fitted) const {
   return least * correction(fitted.choice);
 }
 
+const PlanStrategy& PlanCosts::strategy_of(const Choice& choice) const {
+  const PlanStrategies& all = question_.strategies;
+  const auto other = std::ranges::find(all.others, choice.strategy, &PlanStrategy::key);
+  if (other != all.others.end()) return *other;
+  return choice.strategy == all.alone.key ? all.alone : all.together;
+}
+
 std::vector<schedule::Program> PlanCosts::programs(const Choice& choice) const {
-  Programs state = choice.strategy == "single" ? question_.strategies.single : question_.strategies.allreduce;
-  for (const OtherStrategy& other : question_.strategies.others)
-    if (other.key == choice.strategy) state = other.programs;
-  return state(model_of(choice), choice.program);
+  return strategy_of(choice).programs(model_of(choice), choice.program);
 }
 
 StepCost PlanCosts::model_cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const {
   const ComputeTimes& times = variant.times_of(question_, choice);
-  const auto other = std::ranges::find(question_.strategies.others, choice.strategy, &OtherStrategy::key);
-  if (other == question_.strategies.others.end()) return variant.model.cost(stages, choice.program, times, {.crowd = question_.crowd});
-  StepCost cost = variant.model.cost(stages, choice.program, times, {.asynchronous = other->asynchronous, .crowd = question_.crowd});
+  const PlanStrategy& strategy = strategy_of(choice);
+  StepCost cost = variant.model.cost(stages, choice.program, times, {.asynchronous = strategy.asynchronous, .crowd = question_.crowd});
   // Where there is no server, nobody's gradients are late: workers average with a neighbour's replica as it is.
   const auto visits = [](const schedule::Program& program) {
     return std::ranges::any_of(program, [](const Action& action) { return action.axis == Action::Axis::server; });
   };
   if (std::ranges::none_of(stages, visits)) cost.staleness = 0;
-  if (other->period <= 1) return cost;
+  if (strategy.period <= 1) return cost;
   // Between meetings every worker is alone.
-  const std::vector<schedule::Program> single = question_.strategies.single(model_of(choice), choice.program);
+  const std::vector<schedule::Program> single = question_.strategies.alone.programs(model_of(choice), choice.program);
   const StepCost alone = variant.model.cost(single, choice.program, times, {.crowd = question_.crowd});
-  return mean_over_period(cost, alone, other->period);
+  return mean_over_period(cost, alone, strategy.period);
 }
 
 double PlanCosts::correction(const Choice& choice) const {
@@ -257,10 +260,8 @@ void PlanCosts::add_cost(Plan& plan) const {
   plan.cost = cost(cluster, plan.choice, stages);
   if (question_.measured) plan.measured_s = question_.measured(plan.choice).value_or(0);
   const auto workers = static_cast<double>(plan.choice.workers());
-  const auto other = std::ranges::find(question_.strategies.others, plan.choice.strategy, &OtherStrategy::key);
-  const bool asynchronous = other != question_.strategies.others.end() && other->asynchronous;
-  plan.samples_per_s = asynchronous ? plan.cost.steps_per_s * static_cast<double>(program.samples)
-                                    : static_cast<double>(question_.batch) / plan.cost.seconds;
+  plan.samples_per_s = strategy_of(plan.choice).asynchronous ? plan.cost.steps_per_s * static_cast<double>(program.samples)
+                                                             : static_cast<double>(question_.batch) / plan.cost.seconds;
   // The same work on as many devices that only compute, in parts as large as there are or as here, whichever is faster.
   Choice alone;
   alone.program.storage_bytes = program.storage_bytes;

@@ -32,6 +32,7 @@ class PlanCosts {
 
  private:
   struct Variant;  // the cluster, or the cluster with one part twice as fast
+  const PlanStrategy& strategy_of(const Choice& choice) const;
   StepCost model_cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
   StepCost cost(const Variant& variant, const Choice& choice, const std::vector<schedule::Program>& stages) const;
   double correction(const Choice& choice) const;

@@ -78,7 +78,7 @@ std::vector<Choice> meshes(const PlanQuestion& question) {
         if (pipeline > units || question.batch % data != 0 || !allows(question, "pipeline", pipeline) || !allows(question, "data", data))
           continue;
         Choice& mesh = found.emplace_back();
-        mesh.strategy = question.workers == 1 ? "single" : "allreduce", mesh.sequence = sequence;
+        mesh.strategy = (question.workers == 1 ? question.strategies.alone : question.strategies.together).key, mesh.sequence = sequence;
         mesh.program.data = static_cast<int>(data), mesh.program.pipeline = static_cast<int>(pipeline);
         mesh.program.tensor = static_cast<int>(tensor), mesh.program.samples = question.batch / data;
         mesh.program.overlap = data > 1;

@@ -65,9 +65,9 @@ train::Recipe read_recipe(const TrainFlags& flags, int processes, const std::opt
   // A checkpoint of one worker, or of a mesh with one along the data axis, says `single`, whatever its recipe said; for more of them that
   // stands for `auto`, unless somebody asks for it.
   const std::int64_t workers = recipe.parallel.workers > 0 ? recipe.parallel.workers : recipe.parallel.workers_of_mesh();
-  if (from && saved.strategy.name == "single" && !speaks_of(flags.words, "strategy.name=") &&
+  if (from && strategies::is_alone(saved.strategy.name) && !speaks_of(flags.words, "strategy.name=") &&
       std::max<std::int64_t>(workers, processes) > 1)
-    recipe.strategy.name = "auto";
+    recipe.strategy.name = strategies::kAuto;
   return recipe;
 }
 

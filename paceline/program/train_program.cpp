@@ -114,7 +114,7 @@ int run_train(const TrainFlags& flags, const std::string& program, const MakeWor
   const comm::World launched = comm::discover();
   TrainPlan plan = make_plan(flags, launched);
   if (flags.print_recipe) {
-    if (plan.recipe.strategy.name == "plan")
+    if (plan.recipe.strategy.name == strategies::kPlan)
       plan.recipe = train::planned_for(plan.recipe, launched, make_workload ? make_workload(plan.recipe) : train::Workload{});
     const Config config = plan.recipe.config();
     if (flags.json) print_json(to_json(config));

@@ -41,10 +41,10 @@ constexpr StrategyKind served(std::string_view rule, std::string_view consistenc
 }
 
 constexpr Entry<StrategyKind> kStrategies[] = {
-    {"single", "one worker; no communication", {.make = make_single, .program = single_program, .together = true}},
+    {"single", "one worker; no communication", {.make = make_single, .program = single_program, .alone = true, .together = true}},
     {"allreduce",
      "synchronous: the mean of all workers' gradients, sent while the backward pass goes on",
-     {.make = make_allreduce, .program = allreduce_program, .together = true}},
+     {.make = make_allreduce, .program = allreduce_program, .together = true, .buckets = true}},
     {"stale_sync",
      "the mean of all workers' gradients of some steps ago, sent while later steps are computed",
      {.make = make_stale_sync, .program = stale_sync_program, .gives_up = "gradients of the step before"}},
@@ -102,8 +102,15 @@ std::int64_t period_of(const StrategyConfig& config) {
   return config.period > 0 ? config.period : found->make.period;
 }
 
+bool is_alone(const std::string& name) {
+  const auto found = std::ranges::find(kStrategies, name, &Entry<StrategyKind>::key);
+  return found != std::end(kStrategies) && found->make.alone;
+}
+
+bool has_buckets(const std::string& name) { return find(strategies(), "strategy", name).make.buckets; }
+
 bool makes_steps_together(const std::string& name) {
-  return name == "auto" || name == "plan" || find(strategies(), "strategy", name).make.together;
+  return name == kAuto || name == kPlan || find(strategies(), "strategy", name).make.together;
 }
 
 bool keeps_step(const std::string& name) {
@@ -123,8 +130,8 @@ ps::PsConfig paired(const std::string& name, ps::PsConfig ps) {
 }
 
 std::string resolve(const std::string& name, int workers) {
-  if (name != "auto" && name != "plan") return name;
-  return workers > 1 ? "allreduce" : "single";
+  if (name != kAuto && name != kPlan) return name;
+  return workers > 1 ? kAllreduce : kSingle;
 }
 
 std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, const step::Context& context,
@@ -141,7 +148,7 @@ std::unique_ptr<step::Strategy> make_strategy(const StrategyConfig& config, cons
 }
 
 void StrategyConfig::describe(Section& section) {
-  std::vector<std::string_view> keys = {"auto", "plan"};
+  std::vector<std::string_view> keys = {kAuto, kPlan};
   for (const auto& entry : strategies()) keys.push_back(entry.key);
   section
       .field("name", name,

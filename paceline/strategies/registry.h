@@ -13,9 +13,14 @@
 
 namespace paceline::strategies {
 
+/// strategy.name where a recipe does not say how: chosen by the number of workers, or by the planner (train/planned.h).
+inline constexpr const char *kAuto = "auto", *kPlan = "plan";
+/// The rows that `auto` stands for: with one worker, with several.
+inline constexpr const char *kSingle = "single", *kAllreduce = "allreduce";
+
 /// [strategy] of a recipe.
 struct StrategyConfig {
-  std::string name = "auto";          // allreduce where there are several workers, else single; or plan (train/planned.h)
+  std::string name = kAuto;           // allreduce where there are several workers, else single; or plan (train/planned.h)
   double bucket_mb = 0;               // gradients that travel together; 0: chosen by measurement where that changes no bit
   std::string overlap = "auto";       // on, off, auto: send gradients while the backward pass goes on
   std::string update = "auto";        // whole, sharded, auto: whether every worker updates all parameters, or a part that it hands round
@@ -39,7 +44,9 @@ struct StrategyKind {
   std::unique_ptr<step::Strategy> (*make)(const StrategyConfig&, const step::Context&) = nullptr;
   StepPrograms program = nullptr;
   std::string_view rule = {}, consistency = {};  // empty: those of [ps]
+  bool alone = false;                            // has one worker
   bool together = false;                         // workers make every step together: their model may be split
+  bool buckets = false;            // gradients travel in buckets: what of them is left open, and who updates, allreduce_choices.h decides
   std::int64_t period = 0;         // they meet every so many steps, unless strategy.period says otherwise; 0: in every one. The
                                    // program is that of a step with a meeting
   bool asynchronous = false;       // nobody waits for the others; where there is a server, its consistency says that
@@ -59,6 +66,9 @@ std::string resolve(const std::string& name, int workers);
 bool is_centralised(const std::string& name);
 /// Steps from one meeting of the workers to the next; 1 where they meet in every step, or never.
 std::int64_t period_of(const StrategyConfig& config);
+/// Whether it has one worker, and whether its gradients travel in buckets. "auto" and "plan" must be resolved for the latter.
+bool is_alone(const std::string& name);
+bool has_buckets(const std::string& name);
 /// Whether workers make every step together. "auto" and "plan" choose a strategy of which they do.
 bool makes_steps_together(const std::string& name);
 /// Whether trainers that each play one worker are at the same step, so that they can exchange something after it. Of strategies that play

@@ -72,7 +72,7 @@ void measure_rank(const Recipe& recipe, comm::Communicator& comm, int threads, c
 std::vector<memory::Bytes> measure_memory(Recipe recipe, std::int64_t steps) {
   recipe.train.steps = steps, recipe.train.checkpoints = false, recipe.train.evaluate_every = 0, recipe.train.record_steps = false;
   recipe.train.memory_gb = 0;
-  if (recipe.strategy.name == "plan") recipe.strategy.name = "auto";  // measure the mesh that was asked about
+  if (recipe.strategy.name == strategies::kPlan) recipe.strategy.name = strategies::kAuto;  // measure the mesh that was asked about
   recipe = resolve_for(recipe, {});
   const auto ranks = static_cast<int>(recipe.parallel.workers);
   const int threads = recipe.train.threads > 0 ? static_cast<int>(recipe.train.threads) : std::max(usable_cores() / ranks, 1);

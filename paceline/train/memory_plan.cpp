@@ -20,7 +20,7 @@ memory::Kernels kernels_of(bool gpu) {
 }
 
 bool shares_updates(const Recipe& recipe, int workers, const RunPlace& place) {
-  if (workers == 1 || recipe.servers() || strategies::resolve(recipe.strategy.name, workers) != "allreduce") return false;
+  if (workers == 1 || !strategies::has_buckets(strategies::resolve(recipe.strategy.name, workers))) return false;
   // For a GPU that this machine may not have.
   if (recipe.train.device.starts_with("cuda")) return recipe.strategy.update == "sharded";
   return strategies::shares_updates(recipe.strategy, facts_of(recipe, workers, place));

@@ -16,8 +16,10 @@ namespace paceline::train {
 namespace {
 
 perf::PlanStrategies strategies_of(const Recipe& recipe) {
-  const auto program = [](std::string_view key) { return find(strategies::strategies(), "strategy", key).make.program; };
-  perf::PlanStrategies made{.single = program("single"), .allreduce = program("allreduce")};
+  const auto row = [](const char* key) {
+    return perf::PlanStrategy{.key = key, .programs = find(strategies::strategies(), "strategy", key).make.program};
+  };
+  perf::PlanStrategies made{.alone = row(strategies::kSingle), .together = row(strategies::kAllreduce)};
   for (const auto& [key, help, kind] : strategies::strategies()) {
     if (kind.gives_up.empty()) continue;
     strategies::StrategyConfig strategy = recipe.strategy;
@@ -40,7 +42,7 @@ std::vector<perf::OtherWire> wires_of(const Recipe& recipe, const graph::Graph& 
   const graph::Graph graph = large ? graph::make_graph({}) : network;
   Recipe tried = recipe;
   tried.parallel = {}, tried.strategy = {}, tried.train.micro_batches = 1;
-  tried.strategy.name = "allreduce", tried.parallel.workers = workers, tried.data.batch = std::max(tried.data.batch, workers);
+  tried.strategy.name = strategies::kAllreduce, tried.parallel.workers = workers, tried.data.batch = std::max(tried.data.batch, workers);
   for (const auto& entry : compress::compressors()) try {
       tried.comm.compression = entry.key;
       validate(tried);
@@ -158,7 +160,7 @@ perf::PlanQuestion plan_question(const Recipe& recipe, const graph::Graph& graph
 
 Recipe with_settings(const Recipe& recipe, const std::vector<std::string>& settings) {
   Recipe made = recipe;
-  made.parallel = {}, made.strategy.name = "auto";
+  made.parallel = {}, made.strategy.name = strategies::kAuto;
   Config config = made.config();
   for (const std::string& word : settings) config.set(word);
   made.parallel.workers = recipe.parallel.workers;
@@ -173,7 +175,7 @@ Recipe with_choice(const Recipe& recipe, const perf::Choice& choice) {
 }
 
 void require_plannable(const Recipe& recipe, const Workload& workload) {
-  if (recipe.strategy.name == "plan" && workload.model)
+  if (recipe.strategy.name == strategies::kPlan && workload.model)
     throw ConfigError(
         "strategy.name=plan chooses by the layers of networks that Paceline builds, and this program has a module of its own; use "
         "strategy.name=auto, and parallel.data, parallel.pipeline and parallel.zero as you want them");

@@ -206,10 +206,10 @@ void validate_hybrid(const Recipe& recipe) {
 void validate_mesh(const Recipe& recipe) {
   const ParallelConfig& parallel = recipe.parallel;
   const std::int64_t sharing = parallel.data_workers();
-  if (sharing > 1 && recipe.strategy.name == "single")
+  if (sharing > 1 && strategies::is_alone(recipe.strategy.name))
     throw ConfigError(
-        fmt::format("parallel.workers={} needs a strategy for several workers, and strategy 'single' has one; use strategy.name=auto",
-                    parallel.workers));
+        fmt::format("parallel.workers={} needs a strategy for several workers, and strategy '{}' has one; use strategy.name=auto",
+                    parallel.workers, recipe.strategy.name));
   const bool splits = sharing < parallel.workers;  // layers, or the list of them
   if (const std::int64_t experts = recipe.model.experts; experts > 0) {
     graph::make_graph(recipe.model);  // refuses experts that the network does not have

@@ -12,7 +12,7 @@ constexpr std::int64_t kForEver = 1'000'000;  // epochs
 
 double measure_step(Recipe recipe, int threads, std::int64_t steps) {
   recipe.parallel = {};
-  recipe.strategy.name = "single";
+  recipe.strategy.name = strategies::kSingle;
   recipe.train.steps = steps, recipe.train.epochs = kForEver;
   recipe.train.checkpoints = false, recipe.train.evaluate_every = 0, recipe.train.trace = false;
   recipe = resolve_for(recipe, {});

@@ -92,7 +92,7 @@ std::vector<schedule::Program> RecipeStep::programs(const ProgramSettings& chose
 }
 
 std::vector<schedule::Program> RecipeStep::programs_between(const ProgramSettings& chosen) const {
-  return find(strategies::strategies(), "strategy", "single").make.program(model, chosen);
+  return find(strategies::strategies(), "strategy", strategies::kSingle).make.program(model, chosen);
 }
 
 RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPlace& place, const std::vector<graph::Units>& stages) {
@@ -122,7 +122,7 @@ RecipeStep step_of(const Recipe& recipe, const graph::Graph& graph, const RunPla
                                            .joint_norms = recipe.strategy.batch_norm == "sync" && !served,
                                            .hybrid = plan.hybrid,
                                            .batch = recipe.data.batch});
-  if (step.strategy != "allreduce") {
+  if (!strategies::has_buckets(step.strategy)) {
     step.settings = {settings};
     return step;
   }

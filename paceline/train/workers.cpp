@@ -68,7 +68,7 @@ Recipe resolve_for(const Recipe& given, const comm::World& world) {
   const int workers = workers_here(recipe, world) * world.size;
   recipe.parallel.workers = workers;
   recipe.comm.repeatable = recipe.train.repeatable;
-  if (recipe.strategy.name == "plan") return recipe;  // it is not known yet how they will share the work
+  if (recipe.strategy.name == strategies::kPlan) return recipe;  // it is not known yet how they will share the work
   recipe.strategy.name = strategies::resolve(recipe.strategy.name, static_cast<int>(recipe.parallel.data_workers()));
   validate(recipe);
   return recipe;
@@ -102,7 +102,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
   }
   // Once connected, ranks can wait for one whose data is on a slower disk, as long as it is alive.
   datasets_ = make_datasets(recipe_, around_.workload);
-  if (recipe_.strategy.name == "plan") take_plan();
+  if (recipe_.strategy.name == strategies::kPlan) take_plan();
   for_each_worker([&](std::size_t i) {
     if (world_.size > 1) comms_[i]->run(comm::barrier({.deadline = comm::kUntilTheEnd}));
     trainers_[i] = std::make_unique<Trainer>(recipe_, Trainer::Environment{.bus = around_.bus,

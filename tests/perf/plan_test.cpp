@@ -22,6 +22,7 @@ namespace paceline::perf {
 namespace {
 
 using testing::HasSubstr;
+using Steps = std::vector<schedule::Program>;
 
 graph::Graph small_gpt(std::int64_t layers = 6, std::int64_t width = 256) {
   graph::ModelConfig config;
@@ -37,7 +38,8 @@ graph::Graph network(const std::string& key) {
 PlanQuestion ask(const graph::Graph& graph, const std::string& cluster, std::int64_t workers, std::int64_t batch) {
   PlanQuestion question;
   question.graph = &graph, question.cluster = find_cluster(cluster), question.workers = workers, question.batch = batch;
-  question.strategies.single = lonely_programs, question.strategies.allreduce = plain_programs;
+  question.strategies.alone = {.key = "single", .programs = lonely_programs};
+  question.strategies.together = {.key = "allreduce", .programs = plain_programs};
   return question;
 }
 
@@ -265,6 +267,29 @@ TEST(Plan, AChoiceInARecipesWords) {
   EXPECT_THAT(settings_of(choice), testing::IsSupersetOf({"parallel.data=4", "parallel.pipeline=2", "parallel.zero=1",
                                                           "train.micro_batches=8", "train.recompute=\"units\""}));
   EXPECT_EQ(title_of(choice), "data 4 × pipeline 2, ZeRO 1, 1f1b, 8 micro-batches, recompute units");
+  Choice other;
+  other.strategy = "rarely", other.together = false, other.program.data = 4;
+  EXPECT_THAT(settings_of(other), testing::ElementsAre("strategy.name=\"rarely\"", "parallel.workers=4")) << "it has no mesh";
+  EXPECT_EQ(title_of(other), "rarely, data 4");
+}
+
+TEST(Plan, AChoiceHasTheProgramsOfItsStrategy) {
+  const graph::Graph graph = small_gpt();
+  PlanQuestion question = ask(graph, "v100", 8, 8);
+  question.strategies.alone.programs = [](const schedule::ProgramModel&, const schedule::ProgramSettings&) { return Steps(1); };
+  question.strategies.together.programs = [](const schedule::ProgramModel&, const schedule::ProgramSettings&) { return Steps(2); };
+  question.strategies.others = {
+      {.key = "rarely", .programs = [](const schedule::ProgramModel&, const schedule::ProgramSettings&) { return Steps(3); }}};
+  Choice choice;
+  std::vector<std::size_t> programs;
+  for (const char* key : {"single", "allreduce", "rarely"}) {
+    choice.strategy = key;
+    programs.push_back(programs_of(question, choice).size());
+  }
+  EXPECT_THAT(programs, testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(meshes(question).front().strategy, "allreduce");
+  question.workers = 1;
+  EXPECT_EQ(meshes(question).front().strategy, "single");
 }
 
 TEST(Plan, MostChoicesForAThousandDevicesAreNeverPlayed) {
