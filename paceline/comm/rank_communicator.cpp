@@ -97,13 +97,13 @@ Call RankCommunicator::prepare(const Operation& operation) {
   if (op.is_collective()) {
     if (op.algorithm.empty()) op.algorithm = configured(op);
     if (op.algorithm == "auto") op.algorithm = choose(op);
-    else if (op.algorithm == "hierarchical" && topology().scattered)
+    else if (topology().scattered && find(schedule::algorithms(), "algorithm", op.algorithm).make.by_host)
       throw ConfigError(
-          fmt::format("{}: hierarchical needs the ranks of a host side by side, and as many on every host but the last; start them with "
+          fmt::format("{}: {} needs the ranks of a host side by side, and as many on every host but the last; start them with "
                       "mpirun --map-by slot, or use another algorithm",
-                      describe(op)));
-    if (!is_direct(op)) schedule::algorithm_for(op.algorithm, op.collective());  // throws with the list of algorithms if there is none
-    call.sequence = ++collectives_;                                              // last: a call that was refused must not be counted
+                      describe(op), op.algorithm));
+    schedule::algorithm_for(op.algorithm, op.collective());  // throws with the list of algorithms if there is none
+    call.sequence = ++collectives_;                          // last: a call that was refused must not be counted
   } else {
     call.sequence = ++messages_;
   }
@@ -118,7 +118,7 @@ void RankCommunicator::check_gpu(const Operation& op) const {
   if (!op.is_collective()) return;
   if (size() > gpu::kMostRanks) refuse(fmt::format("at most {} ranks reduce in memory of GPUs", gpu::kMostRanks));
   const std::string algorithm = op.algorithm.empty() ? config_.algorithm : op.algorithm;
-  if (algorithm != "auto" && algorithm != "direct") refuse(fmt::format("in memory of GPUs the algorithm is direct, not {}", algorithm));
+  if (!schedule::runs_in_shared_memory(algorithm)) refuse(fmt::format("in memory of GPUs the algorithm is direct, not {}", algorithm));
 }
 
 bool RankCommunicator::is_direct(const Operation& op) const {
@@ -158,7 +158,7 @@ schedule::Problem RankCommunicator::problem_of(const Operation& op, const schedu
 
 std::string RankCommunicator::configured(const Operation& op) const {
   if (config_.algorithm == "auto") return "auto";
-  return find(schedule::algorithms(), "algorithm", config_.algorithm).make.offer(op.collective()) ? config_.algorithm : "ring";
+  return std::string(schedule::configured_for(config_.algorithm, op.collective()));
 }
 
 std::string RankCommunicator::choose(const Operation& op) {

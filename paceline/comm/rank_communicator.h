@@ -39,7 +39,7 @@ class RankCommunicator final : public Communicator {
   bool is_direct(const Operation& operation) const;
   std::unique_ptr<Activity> activity_for(const Call& call);
   schedule::Problem problem_of(const Operation& operation, const schedule::Algorithm& algorithm) const;
-  /// comm.algorithm; for collectives that it does not offer, ring, which offers all: the same on every engine, as additions have an order.
+  /// comm.algorithm, or what stands for it (schedule::configured_for).
   std::string configured(const Operation& operation) const;
   std::string choose(const Operation& operation);
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "paceline/perf/collective_rounds.h"
-
 namespace paceline::perf {
 namespace {
 
@@ -12,20 +10,11 @@ using schedule::Collective;
 
 constexpr int kManyRanks = 32;  // from here on closed forms, where there are any
 constexpr int kVeryMany = 128;
-constexpr double kClearly = 1 - 1e-9;  // as schedule/cost.cpp breaks ties
 constexpr std::int64_t kWireElement = 4;
-
-/// Whether messages go to neighbours of a grid, or along its sides without meeting (the minimum spanning tree).
-bool stays_near(std::string_view algorithm) {
-  return algorithm == "ring" || algorithm == "bucket" || algorithm == "torus2d" || algorithm == "tree";
-}
 
 /// The algorithm that is named, or taken whatever it costs; empty: the cheapest.
 std::string_view named_by(const std::string& algorithm, const schedule::Problem& problem) {
-  if (algorithm != "auto") {
-    const auto& row = find(schedule::algorithms(), "algorithm", algorithm);
-    return row.make.offer(problem.collective) ? row.key : "ring";
-  }
+  if (algorithm != "auto") return schedule::configured_for(algorithm, problem.collective);
   return schedule::settled(problem, /*shares_memory=*/true);
 }
 
@@ -37,7 +26,7 @@ const CollectiveCosts::Normal& CollectiveCosts::normal(const Entry<schedule::Alg
   Normal made;
   problem.count = made.count = problem.collective == Collective::barrier ? 0 : problem.size * problem.chunks * 720;
   if (problem.size >= kManyRanks)
-    if (auto closed = closed_rounds(row.key, problem, problem.per_host)) made.rounds = std::move(*closed);
+    if (auto closed = schedule::closed_rounds(row.make, problem, problem.per_host)) made.rounds = std::move(*closed);
   if (made.rounds.empty()) made.rounds = schedule::critical_rounds(row.make, problem, problem.per_host);
   made.sent = static_cast<double>(row.make.formula(problem).sent);
   return rounds_.emplace(key, std::move(made)).first->second;
@@ -45,7 +34,7 @@ const CollectiveCosts::Normal& CollectiveCosts::normal(const Entry<schedule::Alg
 
 CollectiveCost CollectiveCosts::by(const Entry<schedule::Algorithm>& row, schedule::Costs costs, schedule::Problem problem, double bytes,
                                    double contention) {
-  if (!stays_near(row.key)) costs.between.bytes_per_s /= contention;
+  if (!row.make.near) costs.between.bytes_per_s /= contention;
   const auto length = static_cast<std::int64_t>(std::ceil(bytes));
   problem.count = std::max<std::int64_t>(length / kWireElement, 1);
   problem.chunks = std::min(row.make.chunks(problem, length), problem.count);
@@ -71,15 +60,10 @@ const CollectiveCost& CollectiveCosts::of(const schedule::Costs& costs, Collecti
   const Key key{algorithm, collective, size, costs.per_host, costs.between.bytes_per_s, bytes};
   if (const auto found = costs_.find(key); found != costs_.end()) return found->second;
   const schedule::Problem problem{.collective = collective, .size = size, .per_host = costs.per_host};
-  CollectiveCost best;
-  if (const std::string_view named = named_by(algorithm, problem); !named.empty())
-    best = by(schedule::algorithm_for(named, collective), costs, problem, bytes, contention);
-  else
-    for (const auto& row : schedule::algorithms()) {
-      if (!row.make.offer(collective)) continue;
-      const CollectiveCost other = by(row, costs, problem, bytes, contention);
-      if (best.algorithm.empty() || other.seconds < best.seconds * kClearly) best = other;
-    }
+  const std::string_view named = named_by(algorithm, problem);
+  const auto seconds = [&](const Entry<schedule::Algorithm>& row) { return by(row, costs, problem, bytes, contention).seconds; };
+  const auto& row = named.empty() ? schedule::cheapest(collective, seconds) : schedule::algorithm_for(named, collective);
+  CollectiveCost best = by(row, costs, problem, bytes, contention);
   auto known = measured(problem, algorithm, bytes);
   if (!known) known = measured(problem, best.algorithm, bytes);
   if (known) best.seconds = *known;

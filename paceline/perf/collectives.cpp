@@ -38,21 +38,28 @@ double torus(const Terms& t) {
 /// Everybody sends a part to everybody at once, twice.
 double direct(const Terms& t) { return 2 * t.alpha + t.share() * t.n * (2 * t.byte + t.g); }
 
-struct Formula {
-  std::string_view algorithm;
-  double (*seconds)(const Terms& terms);
-};
-constexpr Formula kFormulas[] = {
-    {"ring", ring},           {"bucket", ring},   {"tree", tree},    {"recursive_doubling", recursive_doubling},
-    {"butterfly", butterfly}, {"torus2d", torus}, {"direct", direct}};
+/// Of messages that all cross hosts.
+template <double (*formula)(const Terms&)>
+double flat(const schedule::Costs& costs, std::int64_t ranks, double bytes) {
+  return formula({costs.between.alpha_s, 1 / costs.between.bytes_per_s, costs.reduce_s_per_byte, ranks, bytes});
+}
 
 /// Reduce-scatter inside, a ring across, all-gather inside; the ranks of a host share its link.
-double two_level(const schedule::Costs& costs, std::int64_t hosts, double bytes) {
+double two_level(const schedule::Costs& costs, std::int64_t ranks, double bytes) {
+  const std::int64_t hosts = ranks / costs.per_host;
   const Terms inside{costs.inside.alpha_s, 1 / costs.inside.bytes_per_s, costs.reduce_s_per_byte, costs.per_host, bytes};
   const Terms across{costs.between.alpha_s, 1 / costs.between.bytes_per_s, costs.reduce_s_per_byte / as_double(costs.per_host), hosts,
                      bytes};
   return (costs.per_host > 1 ? direct(inside) : 0) + (hosts > 1 ? ring(across) : 0);
 }
+
+struct Formula {
+  std::string_view algorithm;
+  double (*seconds)(const schedule::Costs& costs, std::int64_t ranks, double bytes);
+};
+constexpr Formula kFormulas[] = {
+    {"ring", flat<ring>},           {"bucket", flat<ring>},   {"tree", flat<tree>},     {"recursive_doubling", flat<recursive_doubling>},
+    {"butterfly", flat<butterfly>}, {"torus2d", flat<torus>}, {"direct", flat<direct>}, {"hierarchical", two_level}};
 
 }  // namespace
 
@@ -89,10 +96,8 @@ double allreduce_seconds(Method method, const Interconnect& net, double bytes) {
 
 std::optional<double> closed_form(std::string_view algorithm, const schedule::Costs& costs, std::int64_t ranks, double bytes) {
   if (ranks <= 1) return 0;
-  if (algorithm == "hierarchical") return two_level(costs, ranks / costs.per_host, bytes);
   for (const Formula& formula : kFormulas)
-    if (formula.algorithm == algorithm)
-      return formula.seconds({costs.between.alpha_s, 1 / costs.between.bytes_per_s, costs.reduce_s_per_byte, ranks, bytes});
+    if (formula.algorithm == algorithm) return formula.seconds(costs, ranks, bytes);
   return std::nullopt;
 }
 

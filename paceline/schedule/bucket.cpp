@@ -12,6 +12,7 @@
 // Allreduce and its halves are those of `ring`.
 //
 // Invariant: if there is a root, parts belong to the ranks as counted from it, so the parts below a rank of the tree are one range.
+#include "paceline/schedule/closed_rounds.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/ring.h"
 #include "paceline/schedule/passes/tree.h"
@@ -53,6 +54,10 @@ constexpr Method kMethods[] = {
 
 }  // namespace bucket_steps
 
-Algorithm bucket() { return algorithm<bucket_steps::kMethods>(); }
+Algorithm bucket() {
+  Algorithm made = algorithm<bucket_steps::kMethods>();
+  made.rounds = ring_rounds, made.near = true;
+  return made;
+}
 
 }  // namespace paceline::schedule

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 #include "paceline/schedule/rounds_cost.h"
 
@@ -33,22 +32,35 @@ double predict(const Costs& costs, const Algorithm& algorithm, const Problem& pr
 }
 
 std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t element_bytes) {
-  std::string_view best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const auto& row : algorithms()) {
-    if (!row.make.offer(problem.collective)) continue;
+  const auto seconds = [&](const Entry<Algorithm>& row) {
     Problem cut = problem;
     cut.chunks = row.make.chunks(problem, problem.count * element_bytes);
-    const double time = predict(costs, row.make, cut, element_bytes);
-    if (time < least * kClearly) least = time, best = row.key;
+    return predict(costs, row.make, cut, element_bytes);
+  };
+  return std::string(cheapest(problem.collective, seconds).key);
+}
+
+const Entry<Algorithm>& cheapest(Collective collective, const std::function<double(const Entry<Algorithm>&)>& seconds) {
+  const Entry<Algorithm>* best = nullptr;
+  double least = 0;
+  for (const auto& row : algorithms()) {
+    if (!row.make.offer(collective)) continue;
+    const double time = seconds(row);
+    if (best == nullptr || time < least * kClearly) least = time, best = &row;
   }
-  return std::string(best);
+  return *best;
 }
 
 std::string_view settled(const Problem& problem, bool shares_memory) {
-  if (shares_memory && problem.per_host >= problem.size) return "direct";
-  if (problem.per_host > 1 && problem.collective == Collective::allreduce) return "hierarchical";
-  return problem.collective == Collective::barrier ? "recursive_doubling" : "";
+  for (const auto& row : algorithms())
+    if (row.make.settles && row.make.settles(problem, shares_memory)) return row.key;
+  return {};
+}
+
+bool runs_in_shared_memory(std::string_view algorithm) {
+  if (algorithm == "auto") return true;
+  const Lowering& lowering = find(algorithms(), "algorithm", algorithm).make.lowering;
+  return lowering && lowering.covers({.size = 2, .per_host = 2});
 }
 
 std::int64_t rounded_length(std::int64_t bytes) {

@@ -2,6 +2,7 @@
 // model needs nothing else.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -38,9 +39,16 @@ double predict(const Costs& costs, const Algorithm& algorithm, const Problem& pr
 /// The key of the cheapest algorithm, the same on all ranks, each with the chunks that it would run with (Algorithm::chunks).
 std::string cheapest(const Costs& costs, const Problem& problem, std::int64_t element_bytes);
 
-/// The algorithm that `auto` takes regardless of cost; empty: the cheapest. `shares_memory`: the ranks of a host can read each other's
-/// memory.
+/// The row that offers the collective and has the least `seconds`; of those that differ by no more than rounding errors, the first.
+const Entry<Algorithm>& cheapest(Collective collective, const std::function<double(const Entry<Algorithm>&)>& seconds);
+
+/// The algorithm that `auto` takes regardless of cost (Algorithm::settles); empty: the cheapest. `shares_memory`: the ranks of a host can
+/// read each other's memory.
 std::string_view settled(const Problem& problem, bool shares_memory);
+
+/// Whether ranks of one host that share memory execute all collectives in it, where this is configured: "auto", or an algorithm whose
+/// lowering covers that.
+bool runs_in_shared_memory(std::string_view algorithm);
 
 /// Bytes, rounded up to one of eight lengths per power of two. Lengths that round to the same one share a choice, so that a group whose
 /// lengths always differ (codes of a sparse compressor) only makes a few hundred choices.

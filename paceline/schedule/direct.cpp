@@ -18,6 +18,7 @@
 //
 // Lowering: ranks that share memory read each other's buffers in place, and write their part where it is needed.
 #include "paceline/schedule/passes/direct.h"
+#include "paceline/schedule/closed_rounds.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/rotation.h"
 #include "paceline/schedule/passes/tree.h"
@@ -64,6 +65,8 @@ Algorithm direct() {
   Algorithm made = algorithm<direct_steps::kMethods>();
   made.lowering = {.help = "every rank reads what it needs in the others' memory: no message, and buffers up to 512 bytes in one meeting",
                    .covers = direct_steps::on_one_host};
+  made.rounds = direct_rounds;
+  made.settles = [](const Problem& problem, bool shares_memory) { return shares_memory && direct_steps::on_one_host(problem); };
   return made;
 }
 

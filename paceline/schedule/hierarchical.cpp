@@ -28,6 +28,7 @@
 // chunks at a time are in flight.
 #include <algorithm>
 
+#include "paceline/schedule/closed_rounds.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/direct.h"
 #include "paceline/schedule/passes/ring.h"
@@ -201,6 +202,8 @@ Algorithm hierarchical() {
   made.chunks = hierarchical_steps::chunks;
   made.lowering = {.help = "inside a host every rank reads what it needs in the others' memory; across hosts the messages stay",
                    .covers = hierarchical_steps::has_two_levels};
+  made.rounds = hierarchical_rounds, made.by_host = true;
+  made.settles = [](const Problem& problem, bool) { return problem.per_host > 1 && problem.collective == Collective::allreduce; };
   return made;
 }
 

@@ -27,6 +27,10 @@ struct Round {
 /// The rounds of all ranks' lists; every `per_host` neighbours are a host; problem.rank does not matter.
 std::vector<Round> critical_rounds(const Algorithm& algorithm, Problem problem, int per_host);
 
+/// The same in closed form (Algorithm::rounds), where there is one and hosts have equally many ranks: some lists grow with the square of
+/// the ranks. A ring of 1,024 has four million steps, and each of its rounds is like the one before.
+std::optional<std::vector<Round>> closed_rounds(const Algorithm& algorithm, const Problem& problem, int per_host);
+
 /// All rounds together, if every rank is a separate host.
 struct Path {
   int rounds = 0;            // times α

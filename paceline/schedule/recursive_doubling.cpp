@@ -43,6 +43,10 @@ constexpr Method kMethods[] = {
 
 }  // namespace recursive_doubling_steps
 
-Algorithm recursive_doubling() { return algorithm<recursive_doubling_steps::kMethods>(); }
+Algorithm recursive_doubling() {
+  Algorithm made = algorithm<recursive_doubling_steps::kMethods>();
+  made.settles = [](const Problem& problem, bool) { return problem.collective == Collective::barrier; };
+  return made;
+}
 
 }  // namespace paceline::schedule

@@ -30,6 +30,11 @@ std::span<const Entry<Algorithm>> algorithms() {
   return table;
 }
 
+std::string_view configured_for(std::string_view key, Collective collective) {
+  const auto& entry = find(algorithms(), "algorithm", key);
+  return entry.make.offer(collective) ? entry.key : "ring";
+}
+
 const Entry<Algorithm>& algorithm_for(std::string_view key, Collective collective) {
   const auto& entry = find(algorithms(), "algorithm", key);
   if (entry.make.offer(collective)) return entry;

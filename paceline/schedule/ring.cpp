@@ -15,6 +15,7 @@
 // (passes/ring.h). Each element is reduced once around the ring, so all ranks get the same bits.
 #include "paceline/schedule/passes/ring.h"
 
+#include "paceline/schedule/closed_rounds.h"
 #include "paceline/schedule/method.h"
 #include "paceline/schedule/passes/rotation.h"
 #include "paceline/schedule/passes/tree.h"
@@ -44,6 +45,10 @@ constexpr Method kMethods[] = {
 
 }  // namespace ring_steps
 
-Algorithm ring() { return algorithm<ring_steps::kMethods>(); }
+Algorithm ring() {
+  Algorithm made = algorithm<ring_steps::kMethods>();
+  made.rounds = ring_rounds, made.near = true;
+  return made;
+}
 
 }  // namespace paceline::schedule

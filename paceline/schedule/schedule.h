@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "paceline/base/registry.h"
 
 namespace paceline::schedule {
+
+struct Round;  // path.h
 
 enum class Collective : std::uint8_t { allreduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, barrier };
 inline constexpr Collective kCollectives[] = {Collective::allreduce, Collective::reduce_scatter, Collective::all_gather,
@@ -99,12 +102,22 @@ struct Algorithm {
   /// The number of chunks for a buffer of so many bytes: Problem::chunks, as every engine uses it.
   std::int64_t (*chunks)(const Problem& problem, std::int64_t bytes) = nullptr;
   Lowering lowering = {};
+  /// What critical_rounds() makes of the lists of all ranks (path.h), without them; none for a problem that takes the lists. The ranks (and
+  /// hosts, and chunks) divide the count. Null: there is no closed form.
+  std::optional<std::vector<Round>> (*rounds)(const Problem& problem, int per_host) = nullptr;
+  /// Whether `auto` takes it regardless of cost; null: never. `shares_memory`: the ranks of a host can read each other's memory.
+  bool (*settles)(const Problem& problem, bool shares_memory) = nullptr;
+  bool by_host = false;  // the ranks of a host must be neighbours
+  bool near = false;     // on a grid, messages go to neighbours, or along its sides without meeting
   bool offer(Collective collective) const;
 };
 /// The number of chunks that flow through a tree or chain.
 std::int64_t pipeline_chunks(const Problem& problem, std::int64_t bytes);
 
 std::span<const Entry<Algorithm>> algorithms();
+/// The key of what runs where `key` is configured: the same, or for a collective that it does not offer, ring, which offers all. The same
+/// on every engine, as additions have an order.
+std::string_view configured_for(std::string_view key, Collective collective);
 /// The row with this key, which must offer the collective. Throws ConfigError that names the algorithms that do.
 const Entry<Algorithm>& algorithm_for(std::string_view key, Collective collective);
 

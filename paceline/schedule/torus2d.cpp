@@ -51,6 +51,10 @@ constexpr Method kMethods[] = {
 
 }  // namespace torus2d_steps
 
-Algorithm torus2d() { return algorithm<torus2d_steps::kMethods>(); }
+Algorithm torus2d() {
+  Algorithm made = algorithm<torus2d_steps::kMethods>();
+  made.near = true;
+  return made;
+}
 
 }  // namespace paceline::schedule

@@ -59,6 +59,10 @@ constexpr Method kMethods[] = {
 
 }  // namespace tree_steps
 
-Algorithm tree() { return algorithm<tree_steps::kMethods>(); }
+Algorithm tree() {
+  Algorithm made = algorithm<tree_steps::kMethods>();
+  made.near = true;
+  return made;
+}
 
 }  // namespace paceline::schedule

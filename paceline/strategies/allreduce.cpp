@@ -23,6 +23,7 @@
 #include "paceline/data_parallel/residual_carryover.h"
 #include "paceline/data_parallel/statistics.h"
 #include "paceline/pipeline/pipeline_pass.h"
+#include "paceline/schedule/cost.h"
 #include "paceline/sharded/parts.h"
 #include "paceline/step/local_pass.h"
 #include "paceline/step/loss_scale.h"
@@ -123,8 +124,7 @@ class Allreduce final : public step::Strategy {
     return {.workers = context_.workers(),
             .hosts = context_.comm().topology().hosts,
             .on_cpu = on_cpu(),
-            .direct_sums =
-                comm::engine_of(context_.comm().engine()).shares_memory && (context_.algorithm == "auto" || context_.algorithm == "direct"),
+            .direct_sums = comm::engine_of(context_.comm().engine()).shares_memory && schedule::runs_in_shared_memory(context_.algorithm),
             .shaped = context_.shaped,
             .repeatable = context_.repeatable,
             .elementwise = updater_.elementwise(),

@@ -6,6 +6,7 @@
 #include "paceline/graph/tensor_split.h"
 #include "paceline/optim/optimizer.h"
 #include "paceline/perf/program_model.h"
+#include "paceline/schedule/cost.h"
 #include "paceline/schedule/pipeline.h"
 #include "paceline/strategies/allreduce_choices.h"
 #include "paceline/tensor/device.h"
@@ -71,11 +72,10 @@ std::vector<std::vector<int>> held_units(const graph::Graph& graph, const memory
 }  // namespace
 
 strategies::AllreduceFacts facts_of(const Recipe& recipe, int workers, const RunPlace& place) {
-  const std::string& algorithm = recipe.comm.algorithm;
   return {.workers = workers,
           .hosts = place.hosts,
           .on_cpu = tensor::parse_device(recipe.train.device).is_cpu(),
-          .direct_sums = place.shares_memory && (algorithm == "auto" || algorithm == "direct"),
+          .direct_sums = place.shares_memory && schedule::runs_in_shared_memory(recipe.comm.algorithm),
           .shaped = recipe.comm.shapes(),
           .repeatable = recipe.train.repeatable,
           .elementwise = optim::make_optimizer(recipe.optim)->elementwise(),

@@ -80,5 +80,41 @@ TEST(Cost, EveryAlgorithmSaysIntoHowManyChunksItIsCut) {
   EXPECT_EQ(hierarchical.chunks(problem, 16 << 20), 4) << "1 MiB a rank";
 }
 
+TEST(Cost, TheCheapestIsTheFirstOfThoseThatCostTheSame) {
+  const auto chosen = [](double factor) {
+    return cheapest(Collective::all_to_all, [&](const auto& row) { return row.key == "ring" ? factor : 1.0; }).key;
+  };
+  EXPECT_EQ(chosen(1 - 1e-12), "direct") << "rounding errors may differ between ranks";
+  EXPECT_EQ(chosen(0.5), "ring");
+  EXPECT_EQ(chosen(2), "direct");
+  EXPECT_TRUE(
+      cheapest(Collective::barrier, [](const auto& row) { return row.key == "butterfly" ? 0.0 : 1.0; }).make.offer(Collective::barrier))
+      << "only what offers the collective is asked";
+}
+
+TEST(Cost, AutoIsSettledInSharedMemoryAcrossFullHostsAndForBarriers) {
+  const auto by = [](Collective collective, int per_host, bool shares_memory) {
+    return settled({.collective = collective, .size = 4, .per_host = per_host}, shares_memory);
+  };
+  for (const Collective collective : kCollectives) EXPECT_EQ(by(collective, 4, true), "direct") << name_of(collective);
+  for (const int per_host : {2, 3, 4}) EXPECT_EQ(by(Collective::allreduce, per_host, false), "hierarchical");
+  EXPECT_EQ(by(Collective::allreduce, 1, true), "");
+  EXPECT_EQ(by(Collective::all_gather, 2, true), "");
+  EXPECT_EQ(by(Collective::barrier, 2, true), "recursive_doubling");
+}
+
+TEST(Cost, OneAlgorithmRunsAllOfAHostInItsMemory) {
+  for (const auto& row : algorithms()) EXPECT_EQ(runs_in_shared_memory(row.key), row.key == "direct") << row.key;
+  EXPECT_TRUE(runs_in_shared_memory("auto"));
+  EXPECT_THROW(runs_in_shared_memory("rings"), ConfigError);
+}
+
+TEST(Cost, WhatIsNotOfferedIsLeftToARing) {
+  for (const auto& row : algorithms())
+    for (const Collective collective : kCollectives)
+      EXPECT_EQ(configured_for(row.key, collective), row.make.offer(collective) ? row.key : "ring")
+          << row.key << ' ' << name_of(collective);
+}
+
 }  // namespace
 }  // namespace paceline::schedule

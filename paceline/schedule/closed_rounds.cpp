@@ -1,56 +1,57 @@
-#include "paceline/perf/collective_rounds.h"
+#include "paceline/schedule/closed_rounds.h"
 
 #include <algorithm>
 
-namespace paceline::perf {
+#include "paceline/schedule/step_list.h"
+
+namespace paceline::schedule {
 namespace {
 
-using schedule::Collective;
-using schedule::Round;
 using Rounds = std::vector<Round>;
 
 /// p ranks, k of them on a host.
 struct Shape {
-  Shape(const schedule::Problem& problem, int per_host) : p(problem.size), k(std::min<std::int64_t>(per_host, p)), n(problem.count) {}
+  Shape(const Problem& problem, int per_host) : p(problem.size), k(std::min<std::int64_t>(per_host, p)), n(problem.count) {}
   std::int64_t p, k, n;
   bool crosses() const { return k < p; }
 };
 
-bool adds(Collective collective) { return collective == Collective::allreduce || collective == Collective::reduce_scatter; }
-bool gathers(Collective collective) { return collective == Collective::allreduce || collective == Collective::all_gather; }
+bool gathers_all(Collective collective) { return collective == Collective::allreduce || collective == Collective::all_gather; }
+/// Of parts among all ranks: an allreduce or one of its halves.
+bool is_exchange(Collective collective) { return scatters(collective) || gathers_all(collective); }
 
 /// In every round a rank sends a part to its neighbour, and one rank of a host sends it to the next host.
-Rounds ring(const Shape& of, Collective collective) {
+Rounds around(const Shape& of, Collective collective) {
   const std::int64_t part = of.n / of.p;
   Round round;
   if (of.k > 1) round.inside = {true, 0, part};
   if (of.crosses()) round.between = {true, 0, part};
   Rounds rounds;
-  if (adds(collective)) {
+  if (scatters(collective)) {
     rounds.assign(static_cast<std::size_t>(of.p - 1), round);
     for (Round& each : rounds) each.reduced = part;
   }
-  if (gathers(collective)) rounds.insert(rounds.end(), static_cast<std::size_t>(of.p - 1), round);
+  if (gathers_all(collective)) rounds.insert(rounds.end(), static_cast<std::size_t>(of.p - 1), round);
   return rounds;
 }
 
 /// Everybody with everybody at once. Of what arrives for a rank's own part, the first is added as it comes.
-Rounds direct(const Shape& of, Collective collective) {
+Rounds at_once(const Shape& of, Collective collective) {
   const std::int64_t part = of.n / of.p, others = of.p - of.k;
   Round round;
   if (of.k > 1) round.inside = {true, of.k - 2, (of.k - 1) * part};
   if (of.crosses()) round.between = {true, others - 1, of.k * others * part};
   Rounds rounds;
-  if (adds(collective)) {
+  if (scatters(collective)) {
     rounds.push_back(round);
     rounds.back().reduced = (of.p - 1) * part, rounds.back().held = (of.p - 2) * part;
   }
-  if (gathers(collective) || collective == Collective::all_to_all) rounds.push_back(round);
+  if (gathers_all(collective) || collective == Collective::all_to_all) rounds.push_back(round);
   return rounds;
 }
 
 /// Round j: to the rank j further on.
-Rounds rotation(const Shape& of) {
+Rounds rotated(const Shape& of) {
   const std::int64_t part = of.n / of.p;
   Rounds rounds;
   for (std::int64_t j = 1; j < of.p; ++j) {
@@ -65,7 +66,7 @@ Rounds rotation(const Shape& of) {
 
 /// An allreduce through hosts of k ranks, chunk c one round behind chunk c − 1: a direct reduce-scatter inside, a ring across, a direct
 /// all-gather inside.
-Rounds hierarchical_allreduce(const Shape& of, std::int64_t chunks) {
+Rounds by_chunks(const Shape& of, std::int64_t chunks) {
   const std::int64_t hosts = of.p / of.k, slice = of.n / chunks / of.k, part = slice / hosts, inside = of.k > 1;
   const std::int64_t half = hosts - 1, last = inside + 2 * half;  // the round of a chunk's all-gather
   Rounds rounds(static_cast<std::size_t>(last + inside + chunks - 1));
@@ -90,37 +91,45 @@ Rounds hierarchical_allreduce(const Shape& of, std::int64_t chunks) {
 }
 
 /// A half of an allreduce: inside, the parts of all hosts at once; across, a ring of each rank's parts.
-Rounds hierarchical_half(const Shape& of, Collective collective) {
+Rounds by_halves(const Shape& of, Collective collective) {
   const std::int64_t hosts = of.p / of.k, part = of.n / of.p, messages = hosts * (of.k - 1);
   Rounds rounds;
   Round inside, across;
   if (of.k > 1) inside.inside = {true, messages - 1, messages * part};
   across.between = {true, 0, of.k * part};
-  const bool scatters = collective == Collective::reduce_scatter;
-  if (scatters) inside.reduced = messages * part, inside.held = hosts * (of.k - 2) * part, across.reduced = part;
-  if (of.k > 1 && scatters) rounds.push_back(inside);
+  const bool adds = collective == Collective::reduce_scatter;
+  if (adds) inside.reduced = messages * part, inside.held = hosts * (of.k - 2) * part, across.reduced = part;
+  if (of.k > 1 && adds) rounds.push_back(inside);
   rounds.insert(rounds.end(), static_cast<std::size_t>(hosts - 1), across);
-  if (of.k > 1 && !scatters) rounds.push_back(inside);
+  if (of.k > 1 && !adds) rounds.push_back(inside);
   return rounds;
 }
 
 }  // namespace
 
-std::optional<Rounds> closed_rounds(std::string_view algorithm, const schedule::Problem& problem, int per_host) {
-  if (problem.size <= 1) return Rounds{};
+std::optional<Rounds> ring_rounds(const Problem& problem, int per_host) {
   const Shape shape(problem, per_host);
-  const bool even = shape.p % shape.k == 0, half = problem.collective != Collective::allreduce;
-  if (!even) return std::nullopt;
-  if (problem.collective == Collective::all_to_all) {
-    if (algorithm == "direct") return direct(shape, problem.collective);
-    if (algorithm == "ring") return rotation(shape);
-    return std::nullopt;
-  }
-  if (!adds(problem.collective) && !gathers(problem.collective)) return std::nullopt;
-  if (algorithm == "ring" || algorithm == "bucket") return ring(shape, problem.collective);
-  if (algorithm == "direct") return direct(shape, problem.collective);
-  if (algorithm != "hierarchical" || problem.per_host != per_host) return std::nullopt;
-  return half ? hierarchical_half(shape, problem.collective) : hierarchical_allreduce(shape, problem.chunks);
+  if (problem.collective == Collective::all_to_all) return rotated(shape);
+  if (!is_exchange(problem.collective)) return std::nullopt;
+  return around(shape, problem.collective);
 }
 
-}  // namespace paceline::perf
+std::optional<Rounds> direct_rounds(const Problem& problem, int per_host) {
+  if (!is_exchange(problem.collective) && problem.collective != Collective::all_to_all) return std::nullopt;
+  return at_once(Shape(problem, per_host), problem.collective);
+}
+
+std::optional<Rounds> hierarchical_rounds(const Problem& problem, int per_host) {
+  if (!is_exchange(problem.collective) || problem.per_host != per_host) return std::nullopt;
+  const Shape shape(problem, per_host);
+  return problem.collective == Collective::allreduce ? by_chunks(shape, problem.chunks) : by_halves(shape, problem.collective);
+}
+
+std::optional<Rounds> closed_rounds(const Algorithm& algorithm, const Problem& problem, int per_host) {
+  if (algorithm.rounds == nullptr) return std::nullopt;
+  if (problem.size <= 1) return Rounds{};
+  if (problem.size % std::min(per_host, problem.size) != 0) return std::nullopt;
+  return algorithm.rounds(problem, per_host);
+}
+
+}  // namespace paceline::schedule
