@@ -7,6 +7,7 @@
 
 #include "paceline/base/registry.h"
 #include "paceline/comm/activity.h"
+#include "paceline/comm/driver.h"
 #include "paceline/comm/scratch.h"
 #include "paceline/comm/shared/group.h"
 
@@ -22,7 +23,12 @@ struct LoweringSite {
   Tag first_tag;  // of Hierarchical::kLanes tags
 };
 
-using Lower = std::unique_ptr<Activity> (*)(const LoweringSite& site);
-std::span<const Entry<Lower>> lowerings();
+/// A path: as an activity that a driver owns, or driven at once.
+struct LoweredPath {
+  std::unique_ptr<Activity> (*make)(const LoweringSite& site) = nullptr;
+  /// The same on the caller's stack, without an allocation. Null for a path with messages: the driver must end it (Driver::run).
+  void (*run)(const LoweringSite& site, Driver& driver, const Call& call) = nullptr;
+};
+std::span<const Entry<LoweredPath>> lowerings();
 
 }  // namespace paceline::comm

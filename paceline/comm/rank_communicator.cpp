@@ -11,8 +11,6 @@
 #include "paceline/comm/gpu_beside.h"
 #include "paceline/comm/gpu_message.h"
 #include "paceline/comm/hierarchical.h"
-#include "paceline/comm/lowering.h"
-#include "paceline/comm/shared/direct.h"
 #include "paceline/comm/split.h"
 #include "paceline/comm/step_runner.h"
 #include "paceline/comm/validate.h"
@@ -57,16 +55,19 @@ class Message final : public Activity {
 }  // namespace
 
 RankCommunicator::RankCommunicator(std::unique_ptr<Endpoint> endpoint, const CommConfig& config, Judge judge)
-    : endpoint_(std::move(endpoint)), config_(config), judge_(std::move(judge)), driver_(endpoint_->waiter(), judge_) {}
+    : endpoint_(std::move(endpoint)),
+      topology_(endpoint_->topology()),
+      config_(config),
+      judge_(std::move(judge)),
+      driver_(endpoint_->waiter(), judge_) {}
 
 void RankCommunicator::run(const Operation& operation) {
   const Call call = prepare(operation);
-  if (is_direct(call.operation)) {  // no allocation on the fast path
-    shared::Direct direct(*endpoint_->host_group(), call.operation, call.sequence);
-    driver_.run(direct, call);
-  } else {
-    driver_.run(activity_for(call), call);
+  if (call.operation.is_collective()) {
+    const Execution execution = execution_of(call.operation);
+    if (execution.path && execution.path->run) return execution.path->run(site_of(call, execution), driver_, call);
   }
+  driver_.run(activity_for(call), call);
 }
 
 Work RankCommunicator::start(const Operation& operation) {
@@ -97,7 +98,7 @@ Call RankCommunicator::prepare(const Operation& operation) {
   if (op.is_collective()) {
     if (op.algorithm.empty()) op.algorithm = configured(op);
     if (op.algorithm == "auto") op.algorithm = choose(op);
-    else if (topology().scattered && find(schedule::algorithms(), "algorithm", op.algorithm).make.by_host)
+    else if (topology_.scattered && find(schedule::algorithms(), "algorithm", op.algorithm).make.by_host)
       throw ConfigError(
           fmt::format("{}: {} needs the ranks of a host side by side, and as many on every host but the last; start them with "
                       "mpirun --map-by slot, or use another algorithm",
@@ -121,21 +122,26 @@ void RankCommunicator::check_gpu(const Operation& op) const {
   if (!schedule::runs_in_shared_memory(algorithm)) refuse(fmt::format("in memory of GPUs the algorithm is direct, not {}", algorithm));
 }
 
-bool RankCommunicator::is_direct(const Operation& op) const {
-  return op.is_collective() && op.algorithm == "direct" && endpoint_->host_group() && endpoint_->host_group()->size() == size();
+RankCommunicator::Execution RankCommunicator::execution_of(const Operation& op) const {
+  const auto& row = schedule::algorithm_for(op.algorithm, op.collective());
+  Execution execution{.algorithm = row.make, .problem = problem_of(op, row.make)};
+  if (endpoint_->host_group() && row.make.lowering && row.make.lowering.covers(execution.problem))
+    execution.path = &find(lowerings(), "lowering", row.key).make;
+  return execution;
+}
+
+LoweringSite RankCommunicator::site_of(const Call& call, const Execution& execution) {
+  return {endpoint_->transport(), scratch_, *endpoint_->host_group(), call.operation, execution.problem, call.sequence, tags_of(call)};
 }
 
 std::unique_ptr<Activity> RankCommunicator::activity_for(const Call& call) {
   const Operation& op = call.operation;
   if (!op.is_collective()) return message_for(op);
-  if (is_direct(op)) return std::make_unique<shared::Direct>(*endpoint_->host_group(), op, call.sequence);  // nothing to look up
-  const schedule::Algorithm& algorithm = schedule::algorithm_for(op.algorithm, op.collective()).make;
-  const schedule::Problem problem = problem_of(op, algorithm);
-  if (endpoint_->host_group() && algorithm.lowering && algorithm.lowering.covers(problem))
-    return find(lowerings(), "lowering", op.algorithm)
-        .make({endpoint_->transport(), scratch_, *endpoint_->host_group(), op, problem, call.sequence, tags_of(call)});
+  const Execution execution = execution_of(op);
+  if (execution.path) return execution.path->make(site_of(call, execution));
   const bool mean = op.reduces() && op.op == ReduceOp::mean;
-  return std::make_unique<StepRunner>(endpoint_->transport(), scratch_, algorithm.steps(problem), op, tags_of(call), mean ? size() : 1);
+  return std::make_unique<StepRunner>(endpoint_->transport(), scratch_, execution.algorithm.steps(execution.problem), op, tags_of(call),
+                                      mean ? size() : 1);
 }
 
 std::unique_ptr<Activity> RankCommunicator::message_for(const Operation& op) {
@@ -151,7 +157,7 @@ schedule::Problem RankCommunicator::problem_of(const Operation& op, const schedu
                             .size = size(),
                             .count = op.buffer.count,
                             .root = op.root,
-                            .per_host = endpoint_->topology().per_host};
+                            .per_host = topology_.per_host};
   problem.chunks = algorithm.chunks(problem, op.buffer.bytes());
   return problem;
 }
@@ -162,15 +168,15 @@ std::string RankCommunicator::configured(const Operation& op) const {
 }
 
 std::string RankCommunicator::choose(const Operation& op) {
-  schedule::Problem problem{.collective = op.collective(), .size = size(), .root = op.root, .per_host = topology().per_host};
+  schedule::Problem problem{.collective = op.collective(), .size = size(), .root = op.root, .per_host = topology_.per_host};
   const bool shares_memory = endpoint_->host_group() && endpoint_->host_group()->size() == size();
   if (const std::string_view settled = schedule::settled(problem, shares_memory); !settled.empty()) return std::string(settled);
   if (!costs_) {
     const bool network = engine_of(engine()).spans_hosts;
-    if (rank() == 0 && topology().scattered)
+    if (rank() == 0 && topology_.scattered)
       log::warning(
           "ranks of one host are no neighbours, so hosts send one another more than they must; start them with mpirun --map-by slot");
-    costs_ = config_.repeatable ? built_in_costs(network, config_, topology()) : measure_costs(*this);
+    costs_ = config_.repeatable ? built_in_costs(network, config_, topology_) : measure_costs(*this);
   }
   const std::int64_t bytes = schedule::rounded_length(op.buffer.bytes()), element = size_of(op.buffer.dtype);
   std::string& choice = choices_[{op.kind, bytes}];

@@ -10,6 +10,7 @@
 #include "paceline/comm/driver.h"
 #include "paceline/comm/endpoint.h"
 #include "paceline/comm/gpu.h"
+#include "paceline/comm/lowering.h"
 #include "paceline/comm/scratch.h"
 #include "paceline/comm/tuning.h"
 
@@ -21,7 +22,7 @@ class RankCommunicator final : public Communicator {
 
   int rank() const override { return endpoint_->rank(); }
   int size() const override { return endpoint_->size(); }
-  Topology topology() const override { return endpoint_->topology(); }
+  Topology topology() const override { return topology_; }
   std::vector<int> hosts() const override { return endpoint_->hosts(); }
   std::string engine() const override { return endpoint_->engine(); }
   int name_in_run(int rank) const override { return judge_.name(rank); }
@@ -36,7 +37,14 @@ class RankCommunicator final : public Communicator {
   /// Throws ConfigError where the operation wants memory of a GPU carried that this engine can not carry.
   void check_gpu(const Operation& operation) const;
   std::unique_ptr<Activity> message_for(const Operation& operation);
-  bool is_direct(const Operation& operation) const;
+  /// How a collective is executed: by the path of its algorithm's lowering where that covers it; null: step by step.
+  struct Execution {
+    const schedule::Algorithm& algorithm;
+    schedule::Problem problem;
+    const LoweredPath* path = nullptr;
+  };
+  Execution execution_of(const Operation& operation) const;
+  LoweringSite site_of(const Call& call, const Execution& execution);
   std::unique_ptr<Activity> activity_for(const Call& call);
   schedule::Problem problem_of(const Operation& operation, const schedule::Algorithm& algorithm) const;
   /// comm.algorithm, or what stands for it (schedule::configured_for).
@@ -44,6 +52,7 @@ class RankCommunicator final : public Communicator {
   std::string choose(const Operation& operation);
 
   std::unique_ptr<Endpoint> endpoint_;
+  const Topology topology_;  // found once: every collective asks
   CommConfig config_;
   Judge judge_;
   std::optional<schedule::Costs> costs_;                                     // found when a choice depends on them

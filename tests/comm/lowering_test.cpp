@@ -203,7 +203,7 @@ Operation operation_of(const Problem& problem, const Kind& kind, Bytes& buffer, 
   return op;
 }
 
-Ran by_lowering(Lower lower, Problem problem, const Kind& kind, std::vector<Bytes> inputs, bool hidden) {
+Ran by_lowering(const LoweredPath& path, Problem problem, const Kind& kind, std::vector<Bytes> inputs, bool hidden) {
   const int per_host = std::min(problem.per_host, problem.size), hosts = problem.size / per_host;
   std::vector<Bytes> buffers =
       problem.collective == Collective::all_to_all ? std::vector<Bytes>(inputs.size(), Bytes(inputs.front().size())) : inputs;
@@ -227,7 +227,7 @@ Ran by_lowering(Lower lower, Problem problem, const Kind& kind, std::vector<Byte
     groups.push_back(std::make_unique<shared::Group>(problem.rank % per_host, seats, 1, memory, block_of(problem.rank / per_host)));
     transports.push_back(std::make_unique<QueueTransport>(queues, problem.rank));
     const Operation op = operation_of(problem, kind, buffers[at], inputs[at]);
-    ranks.push_back(lower({*transports[at], scratches[at], *groups[at], op, problem, 1, 0}));
+    ranks.push_back(path.make({*transports[at], scratches[at], *groups[at], op, problem, 1, 0}));
   }
   std::vector<bool> done(ranks.size());
   for (int turn = 0; !std::ranges::all_of(done, std::identity()); ++turn) {
