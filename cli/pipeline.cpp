@@ -144,7 +144,8 @@ std::string explain(const Row& row, const PipelineProblem& problem, const Pipeli
   text += fmt::format("  {:<12}{} between ranks\n\n", "messages", observe::show_count(play.messages));
   text += timeline(play, problem, color);
   text += fmt::format("\n  F3 forward of micro-batch 3   B3 back   {}· idle{}\n",
-                      row.key == "zero_bubble" ? "W3 its weight gradients   " : "", problem.chunks > 1 ? "   a, b, … the chunk" : "");
+                      schedule::puts_off_weights(row.make, problem.chunks) ? "W3 its weight gradients   " : "",
+                      problem.chunks > 1 ? "   a, b, … the chunk" : "");
   return text;
 }
 

@@ -102,6 +102,42 @@ class Architecture(unittest.TestCase):
                     self.assertNotIn("torch/torch.h", [name for name, _ in includes_of(path.read_text())], str(path))
 
 
+# Tables whose keys have no other meaning in comparisons: what depends on a row is a column of it.
+TABLES = ["strategies/registry.cpp", "ps/rules/registry.cpp", "ps/consistency/registry.cpp", "ps/readings.cpp", "schedule/registry.cpp",
+          "schedule/pipelines/registry.cpp", "optim/registry.cpp"]
+KEY = re.compile(r'^\s*\{\s*"(\w+)",', re.MULTILINE)
+COMPARISON = re.compile(r'[!=]=\s*"(\w+)"|"(\w+)"\s*[!=]=')
+
+
+def keys_in(text):
+    """The keys of a table's rows, each at the beginning of a line."""
+    return set(KEY.findall(text))
+
+
+def compared_keys(keys, text):
+    """The keys that a text compares something with."""
+    return [left or right for left, right in COMPARISON.findall(re.sub(r"//.*", "", text)) if (left or right) in keys]
+
+
+class Names(unittest.TestCase):
+    def test_nobody_compares_with_the_name_of_a_row(self):
+        tables = [SOURCE / "paceline" / table for table in TABLES]
+        keys = set()
+        for table in tables:
+            found = keys_in(table.read_text())
+            self.assertGreaterEqual(len(found), 4, table)
+            keys |= found
+        for folder in ("paceline", "cli"):
+            for path in sorted(path for path in (SOURCE / folder).rglob("*") if path.suffix in ENDINGS and path not in tables):
+                self.assertEqual(compared_keys(keys, path.read_text()), [], f"{path.relative_to(SOURCE)}: give the table a column, and ask that")
+
+    def test_barks(self):
+        keys = keys_in('  {"asgd", "every gradient", make},\n      {"bsp",\n "waits"},\n // {"none", "x"}\n')
+        self.assertEqual(keys, {"asgd", "bsp"})
+        self.assertEqual(compared_keys(keys, 'if (rule != "asgd" && "bsp" == name) // == "asgd"'), ["asgd", "bsp"])
+        self.assertEqual(compared_keys(keys, 'name = "asgd"; f("bsp"); name == "other"'), [])
+
+
 class TheTestItself(unittest.TestCase):
     """A guard that never barks is no guard."""
 

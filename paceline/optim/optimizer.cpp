@@ -30,8 +30,7 @@ void OptimConfig::describe(Section& section) {
 }
 
 void validate(const OptimConfig& config) {
-  const bool has_velocity = config.name == "sgd" || config.name == "lars";
-  if (config.nesterov && !has_velocity)
+  if (config.nesterov && !optimizer_kind(config.name).nesterov)
     throw ConfigError("optim.nesterov belongs to sgd and lars, not to " + config.name + "; set nesterov=false or choose one of them");
   if (config.nesterov && !(config.momentum > 0))
     throw ConfigError("optim.nesterov needs a momentum above 0, not " + std::to_string(config.momentum) +

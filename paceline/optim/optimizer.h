@@ -87,8 +87,14 @@ class Optimizer {
   virtual void move(const Buffers& buffers, std::span<const Segment> pieces, std::span<const Squares> whole, const Hyper& hyper) = 0;
 };
 
-using MakeOptimizer = std::unique_ptr<Optimizer> (*)(const OptimConfig&);
-std::span<const Entry<MakeOptimizer>> optimizers();
+/// A row of the table.
+struct OptimizerKind {
+  std::unique_ptr<Optimizer> (*make)(const OptimConfig&);
+  bool nesterov = false;    // has Nesterov's momentum
+  bool heavy_ball = false;  // moves by the rate times v ← momentum · v + gradient, so that others may keep v for it
+};
+std::span<const Entry<OptimizerKind>> optimizers();
+const OptimizerKind& optimizer_kind(const std::string& name);
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config);
 
 /// Square of the L2 norm of n gradients, in an order of addition that does not depend on the number of threads.

@@ -17,25 +17,31 @@ std::unique_ptr<Optimizer> make(const OptimConfig& config) {
                         [&](auto rule) -> std::unique_ptr<Optimizer> { return std::make_unique<CpuOptimizer<decltype(rule)>>(config); });
 }
 
-constexpr Entry<MakeOptimizer> kOptimizers[] = {
-    {"sgd", "stochastic gradient descent with momentum, Nesterov or not", make<WithMomentum<Sgd>>},
-    {"adam", "Adam, weight decay in the gradient", make<Adam<Decay::in_gradient>>},
-    {"adamw", "Adam, weight decay apart from the gradient", make<Adam<Decay::decoupled>>},
-    {"adagrad", "a rate for each parameter, divided by the root of the sum of its squared gradients", make<Adagrad>},
-    {"rmsprop", "the same with a running mean of the squares; with momentum or without", make<WithMomentum<Rmsprop>>},
-    {"rmsprop_warmup", "begins as RMSprop and becomes SGD with momentum, for the first epochs of large batches", make<RmspropWarmup>},
-    {"lars", "SGD with a rate for each tensor, for large batches of convolutional networks", make<WithMomentum<Lars>>},
-    {"lamb", "Adam with a rate for each tensor, for large batches of transformers", make<Lamb>},
+constexpr Entry<OptimizerKind> kOptimizers[] = {
+    {"sgd",
+     "stochastic gradient descent with momentum, Nesterov or not",
+     {.make = make<WithMomentum<Sgd>>, .nesterov = true, .heavy_ball = true}},
+    {"adam", "Adam, weight decay in the gradient", {make<Adam<Decay::in_gradient>>}},
+    {"adamw", "Adam, weight decay apart from the gradient", {make<Adam<Decay::decoupled>>}},
+    {"adagrad", "a rate for each parameter, divided by the root of the sum of its squared gradients", {make<Adagrad>}},
+    {"rmsprop", "the same with a running mean of the squares; with momentum or without", {make<WithMomentum<Rmsprop>>}},
+    {"rmsprop_warmup", "begins as RMSprop and becomes SGD with momentum, for the first epochs of large batches", {make<RmspropWarmup>}},
+    {"lars",
+     "SGD with a rate for each tensor, for large batches of convolutional networks",
+     {.make = make<WithMomentum<Lars>>, .nesterov = true}},
+    {"lamb", "Adam with a rate for each tensor, for large batches of transformers", {make<Lamb>}},
 };
 
 }  // namespace
 
-std::span<const Entry<MakeOptimizer>> optimizers() { return kOptimizers; }
+std::span<const Entry<OptimizerKind>> optimizers() { return kOptimizers; }
+
+const OptimizerKind& optimizer_kind(const std::string& name) { return find(optimizers(), "optimizer", name).make; }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimConfig& config) {
-  const auto& row = find(optimizers(), "optimizer", config.name);
+  const OptimizerKind& kind = optimizer_kind(config.name);
   validate(config);
-  return row.make(config);
+  return kind.make(config);
 }
 
 }  // namespace paceline::optim

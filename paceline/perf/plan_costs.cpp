@@ -56,14 +56,6 @@ std::vector<std::vector<int>> by_rank(const std::vector<graph::Units>& stages, i
   return made;
 }
 
-/// Whether the schedule hands gradients of inputs on before it computes those of weights.
-bool puts_off_weights(const schedule::ProgramSettings& program) {
-  if (program.pipeline == 1) return false;
-  const auto& schedule = find(schedule::pipelines(), "parallel.schedule", program.schedule).make;
-  const schedule::PipelineSteps steps = schedule.steps({.stages = 2, .micro_batches = 2, .chunks = program.chunks}, 0);
-  return std::ranges::find(steps, schedule::PipelineStep::Kind::weight_gradients, &schedule::PipelineStep::kind) != steps.end();
-}
-
 }  // namespace
 
 struct PlanCosts::Variant {
@@ -180,7 +172,8 @@ double PlanCosts::bound(const Choice& choice) const {
 double PlanCosts::bound(const Plan& fitted) const {
   const schedule::ProgramSettings& program = fitted.choice.program;
   const std::int64_t samples = std::max<std::int64_t>(program.samples / program.micro_batches, 1);
-  const bool puts_off = puts_off_weights(program);
+  const bool puts_off = program.pipeline > 1 &&
+                        schedule::puts_off_weights(find(schedule::pipelines(), "parallel.schedule", program.schedule).make, program.chunks);
   const auto count = static_cast<double>(program.micro_batches);
   double least = 0, there = 0, back = 0;  // the way of the first micro-batch to a rank, and of the last one's gradients from it
   for (const std::vector<int>& held : program.stages) {

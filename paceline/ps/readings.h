@@ -17,7 +17,12 @@ struct Delay {
   LossForecast forecast;  // Σ ℓ̂_j and its derivative by ℓ_m
 };
 
-using Reading = double (*)(const Delay&);
+/// A row of the table: s, and how it is made and used.
+struct Reading {
+  double (*factor)(const Delay&);
+  bool derives = false;  // takes the forecast's derivative
+  bool clips = true;     // s is kept within ps.clip_low and ps.clip_high
+};
 std::span<const Entry<Reading>> readings();
 
 }  // namespace paceline::ps

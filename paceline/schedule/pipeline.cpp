@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace paceline::schedule {
 
 using Kind = PipelineStep::Kind;
@@ -38,6 +40,11 @@ std::optional<PipelineMessage> sent(const PipelineProblem& problem, int rank, co
 int resolve_chunks(const Entry<PipelineSchedule>& schedule, std::int64_t chunks) {
   if (chunks > 0) return static_cast<int>(chunks);
   return schedule.make.interleaved ? 2 : 1;
+}
+
+bool puts_off_weights(const PipelineSchedule& schedule, int chunks) {
+  const PipelineSteps steps = schedule.steps({.stages = 2, .micro_batches = 2, .chunks = chunks}, 0);
+  return std::ranges::find(steps, PipelineStep::Kind::weight_gradients, &PipelineStep::kind) != steps.end();
 }
 
 void check(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem) {

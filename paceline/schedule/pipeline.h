@@ -89,6 +89,8 @@ int resolve_chunks(const Entry<PipelineSchedule>& schedule, std::int64_t chunks)
 /// The steps of one rank, after a check of the problem. ConfigError says what would work.
 PipelineSteps steps_of(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem, int rank);
 void check(const Entry<PipelineSchedule>& schedule, const PipelineProblem& problem);
+/// Whether it computes gradients of weights apart, after it has handed those of inputs on.
+bool puts_off_weights(const PipelineSchedule& schedule, int chunks);
 /// The share of its time that a rank idles, by the formula: idle / (idle + busy).
 double bubble_share(const PipelineSchedule& schedule, const PipelineProblem& problem, const PipelineCosts& costs);
 

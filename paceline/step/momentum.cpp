@@ -13,7 +13,7 @@ bool corrects_momentum(const std::string& compression) {
 
 optim::OptimConfig optimizer_behind(const std::string& compression, optim::OptimConfig optim) {
   if (!corrects_momentum(compression)) return optim;
-  if (optim.name != "sgd" || optim.nesterov)
+  if (!optim::optimizer_kind(optim.name).heavy_ball || optim.nesterov)
     throw ConfigError(
         fmt::format("comm.compression={} carries the momentum of optim.name=sgd itself; set that, without nesterov", compression));
   optim.momentum = 0;  // the workers have it

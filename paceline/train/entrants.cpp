@@ -85,7 +85,7 @@ std::vector<std::vector<std::string>> points_of(const std::vector<GridAxis>& axe
 Entrant entrant_of(const Labelled& algorithm, const std::string& grid) {
   Entrant made{.contestant = {.algorithm = algorithm.label}};
   std::vector<std::string> settings = algorithm.settings;
-  if (!algorithm.has_settings) settings = {fmt::format("strategy.name={}", algorithm.label == "sgd" ? "asgd" : algorithm.label)};
+  if (!algorithm.has_settings) settings = {fmt::format("strategy.name={}", algorithm.label == kSgd ? "asgd" : algorithm.label)};
   const std::string where = fmt::format("compare.algorithms, '{}'", algorithm.label);
   std::vector<GridAxis> axes;
   std::vector<std::string> keys;

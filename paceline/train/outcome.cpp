@@ -17,9 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The yardsticks. One worker of a server is plain SGD too, by the same clock as the others but for messages that it need not send.
-constexpr const char *kSgd = "sgd", *kSingle = "single";
-
 /// A recipe without the places of things, which may differ where a comparison goes on. Keys that an earlier version did not know have
 /// their defaults.
 std::string what_decides(const std::string& text, const fs::path& folder) {
@@ -112,7 +109,7 @@ void read_predictions(const fs::path& csv, Outcome& outcome) {
 
 }  // namespace
 
-bool Contestant::alone() const { return algorithm == kSgd || algorithm == kSingle; }
+bool Contestant::alone() const { return algorithm == kSgd || strategies::is_alone(algorithm); }
 
 std::string Contestant::folder() const {
   std::string name = algorithm;

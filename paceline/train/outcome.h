@@ -11,6 +11,9 @@
 
 namespace paceline::train {
 
+/// The label of one worker of a server, which is plain SGD too, by the same clock as the others but for messages that it need not send.
+inline constexpr const char* kSgd = "sgd";
+
 struct Contestant {
   std::string algorithm;                         // its label
   std::string clock = {};                        // label of compare.clocks; empty where the recipe has the only one

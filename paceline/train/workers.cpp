@@ -91,7 +91,7 @@ Workers::Workers(const Recipe& recipe, const comm::World& world, const Environme
   comms_.resize(static_cast<std::size_t>(here_)), trainers_.resize(static_cast<std::size_t>(here_));
   if (world_.size == 1) {
     const std::string& engine = recipe_.comm.engine;
-    if (here_ > 1 && engine != "auto" && engine != "local")
+    if (here_ > 1 && engine != "auto" && comm::engine_of(engine).connect)
       throw ConfigError(fmt::format("workers of comm.engine={} are processes; start them with: {} paceline train …", engine,
                                     comm::engine_of(engine).launcher(workers)));
     comms_ = comm::local_group(here_, recipe_.comm);

@@ -42,7 +42,7 @@ double factor(const std::string& reading, double loss, double lambda, double k, 
   return kNan;
 }
 
-double reading_of(const std::string& name, const Delay& delay) { return find(readings(), "reading", name).make(delay); }
+double reading_of(const std::string& name, const Delay& delay) { return find(readings(), "reading", name).make.factor(delay); }
 
 TEST(Readings, GiveTheFactorsOfTheirFormulas) {
   std::set<std::string> names;

@@ -61,7 +61,7 @@ Advice LcAsgd::on_report(int worker, const Report& report) {
   const double ahead = steps_.observe(worker, between, report.t_comm_s, report.t_comp_s);
   const Nanoseconds halfway = clock.now();
   const auto k = static_cast<std::int64_t>(std::llround(std::min(ahead, static_cast<double>(config_.longest))));
-  const LossForecast forecast = loss_.observe(report.loss, k, config_.reading == "chain_rule");
+  const LossForecast forecast = loss_.observe(report.loss, k, reading_.derives);
   const Nanoseconds done = clock.now();
 
   record_.step_seconds += seconds(halfway - began), record_.loss_seconds += seconds(done - halfway);
@@ -74,9 +74,9 @@ Advice LcAsgd::on_report(int worker, const Report& report) {
   predicted_loss_ = static_cast<float>(forecast.next), predicted_steps_[m] = static_cast<float>(ahead);
   last_report_[m] = reports_++;
 
-  double scale = reading_({.loss = report.loss, .lambda = config_.lc_lambda, .steps = static_cast<double>(k), .forecast = forecast});
+  double scale = reading_.factor({.loss = report.loss, .lambda = config_.lc_lambda, .steps = static_cast<double>(k), .forecast = forecast});
   if (!std::isfinite(scale)) scale = 1;
-  if (config_.reading != "literal") scale = std::clamp(scale, config_.clip_low, config_.clip_high);
+  if (reading_.clips) scale = std::clamp(scale, config_.clip_low, config_.clip_high);
   if (reports_ > 1) {
     record_.worker.push_back(static_cast<float>(worker)), record_.steps_ahead.push_back(static_cast<float>(k));
     record_.delay_loss.push_back(static_cast<float>(forecast.sum)), record_.scale.push_back(static_cast<float>(scale));
