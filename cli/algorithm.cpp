@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "algorithm_pipeline.h"
 #include "command.h"
 #include "paceline/base/error.h"
 #include "paceline/base/files.h"
@@ -16,7 +17,6 @@
 #include "paceline/observe/text.h"
 #include "paceline/schedule/picture.h"
 #include "paceline/schedule/pipeline.h"
-#include "pipeline.h"
 
 namespace paceline::cli {
 namespace {
@@ -51,8 +51,8 @@ Problem problem_of(const AlgorithmFlags& flags) {
   const auto found = std::ranges::find(names, flags.collective);
   if (found == names.end()) throw ConfigError(unknown_message("collective", flags.collective, names));
   if (flags.chunks > kMostSteps / flags.ranks / flags.ranks)
-    throw ConfigError(fmt::format("--ranks {} with --chunks {} is too long a list; ranks² · chunks may be {}", flags.ranks, flags.chunks,
-                                  observe::show_count(kMostSteps)));
+    throw ConfigError(fmt::format("--ranks {} with --chunks {} makes too long a list of steps; ranks² · chunks must be at most {}",
+                                  flags.ranks, flags.chunks, observe::show_count(kMostSteps)));
   const Collective collective = schedule::kCollectives[found - names.begin()];
   return {.collective = collective,
           .rank = 0,

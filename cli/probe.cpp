@@ -162,8 +162,8 @@ void keep(perf::Cluster& cluster, const std::vector<perf::CollectiveTimes>& more
 int run_probe(const ProbeFlags& flags) {
   const comm::World world = comm::discover();
   if (flags.workers > 0 && world.size > 1)
-    throw ConfigError(fmt::format("--workers={} is for a plain start; {} started {} ranks, which measure together", flags.workers,
-                                  world.source, world.size));
+    throw ConfigError(fmt::format("--workers={} is only for a start without a launcher; {} has started {} ranks. Leave it out",
+                                  flags.workers, world.source, world.size));
   measure::ProbeOptions options = options_of(flags);
   const comm::CommConfig config = connection_of(options, world);
   if (world.rank == 0 && flags.out != "-") ensure_writable_folder(std::filesystem::absolute(flags.out).parent_path());

@@ -75,7 +75,7 @@ struct Measurement {
   bool has_data = false;  // of the form that the network takes
   std::vector<std::int64_t> workers;
   std::vector<perf::Precision> precisions;
-  measure::NetworkOptions options;
+  measure::NetworkProfileOptions options;
 };
 
 Measurement measurement_of(const ProfileFlags& flags, const comm::World& world) {

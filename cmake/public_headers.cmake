@@ -64,6 +64,7 @@ set(PACELINE_HEADERS_train
   paceline/data/augment_plan.h
   paceline/data/dataset.h
   paceline/data/loader.h
+  paceline/data/sampler.h
   paceline/graph/graph.h
   paceline/graph/registry.h
   paceline/graph/stages.h

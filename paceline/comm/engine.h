@@ -31,6 +31,9 @@ struct Engine {
 
 /// The engines of this build.
 std::span<const Entry<Engine>> engines();
+bool has_engine(std::string_view key);
+/// What a recipe may name: the engines of this build, then those that it lacks. engine_of() says how to get one of these.
+std::vector<std::string_view> engine_keys();
 /// The engine of this name. Throws ConfigError; if this build lacks the engine, the error says what is missing and what to use instead.
 const Engine& engine_of(std::string_view key);
 

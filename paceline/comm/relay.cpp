@@ -76,7 +76,7 @@ struct Relay::Passage {
   void hear_network();
   void hear_local();
   void shake_hands();
-  void end(Outbox& moot);  // `moot`: bytes that nobody would read any more
+  void end(Outbox& unread);  // `unread`: bytes that would not be read any more
   void close(const std::string& why);
 };
 
@@ -128,9 +128,9 @@ void Relay::Passage::shake_hands() {
   for (std::string plain; !(plain = tls.read(kRead)).empty();) to_local.bytes += plain;  // arrived with the end of the handshake
 }
 
-void Relay::Passage::end(Outbox& moot) {
+void Relay::Passage::end(Outbox& unread) {
   ending = true;
-  moot = {};
+  unread = {};
   until.emplace(kFarewell);
 }
 

@@ -109,8 +109,8 @@ class TcpStore final : public Store {
   Reply call(const wire::Request& request, Nanoseconds deadline) {
     const std::string payload = wire::encode(request);
     if (payload.size() > wire::kMaxFrame)
-      throw ConfigError(fmt::format("the store takes a key and a value of at most {} bytes together, not {} ('{:.40}')", wire::kMaxFrame,
-                                    payload.size(), request.key));
+      throw ConfigError(fmt::format("a key and its value may have at most {} bytes together in the store, not {} ('{:.40}')",
+                                    wire::kMaxFrame, payload.size(), request.key));
     check_loss(request);
     try {
       const Deadline until(deadline);

@@ -45,6 +45,10 @@ class Loader final : public BatchSource {
 
 }  // namespace
 
+Sampler make_sampler(const Dataset& dataset, const LoaderOptions& options) {
+  return {dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed, options.pad ? options.workers : 1};
+}
+
 void fill_batch(const Dataset& dataset, const LoaderOptions& options, const Sampler& sampler, std::int64_t epoch, std::int64_t index,
                 Batch& batch) {
   const auto share = sampler.share(index, options.rank, options.workers);

@@ -43,8 +43,8 @@ std::int64_t samples_to_make(const DataConfig& config, Split split, std::int64_t
         fmt::format("data.shape must be [channels, height, width] for '{}', not {} numbers", config.name, config.shape.size()));
   const std::int64_t sample_bytes = config.shape[0] * config.shape[1] * config.shape[2];
   if (asked > kMostMade / sample_bytes)
-    throw ConfigError(fmt::format("{} samples of {} bytes are more than '{}' makes, {} GiB; use fewer, or data in files", asked,
-                                  sample_bytes, config.name, kMostMade >> 30));
+    throw ConfigError(fmt::format("{} samples of {} bytes: '{}' generates at most {} GiB; use fewer, or data in files", asked, sample_bytes,
+                                  config.name, kMostMade >> 30));
   return asked > 0 ? asked : std::clamp<std::int64_t>(kMostBytes / sample_bytes, 1, preferred);
 }
 

@@ -1,9 +1,11 @@
+#include "paceline/data/sampler.h"
+
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <numeric>
 
-#include "paceline/data/loader.h"
+#include "paceline/base/error.h"
+#include "paceline/base/random.h"
 
 namespace paceline::data {
 namespace {
@@ -52,10 +54,6 @@ std::span<const std::int64_t> Sampler::share(std::int64_t index, int rank, int w
   const std::int64_t first = index * filled(batch_), count = this->count(index);
   const std::int64_t begin = first + count * rank / workers, end = first + count * (rank + 1) / workers;
   return std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
-}
-
-Sampler make_sampler(const Dataset& dataset, const LoaderOptions& options) {
-  return {dataset.size(), options.batch, options.shuffle, options.drop_last, options.seed, options.pad ? options.workers : 1};
 }
 
 }  // namespace paceline::data

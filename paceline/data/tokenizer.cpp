@@ -25,8 +25,8 @@ class CharacterTokenizer final : public Tokenizer {
     for (std::size_t i = 0; i < text.size(); ++i) {
       const auto byte = static_cast<std::uint8_t>(text[i]);
       if (token_of_[byte] < 0)
-        throw ConfigError(fmt::format("byte {} of the text (0x{:02x}{}) is none of the {} characters that the network was trained with", i,
-                                      byte, byte >= 32 && byte < 127 ? fmt::format(", '{}'", text[i]) : "", vocabulary_.size()));
+        throw ConfigError(fmt::format("byte {} of the text (0x{:02x}{}) is not among the {} characters that the network was trained with",
+                                      i, byte, byte >= 32 && byte < 127 ? fmt::format(", '{}'", text[i]) : "", vocabulary_.size()));
       tokens.push_back(static_cast<std::uint32_t>(token_of_[byte]));
     }
   }

@@ -256,8 +256,8 @@ std::string describe_hybrid(const Graph& graph, const TensorSplit& split) {
       names.push_back(fmt::format("{} {}", graph.layers()[i].name, name_of(form)));
   if (names.empty()) return "no layer is split: " + reason_for_none(graph, split.parts);
   const HybridBytes bytes = hybrid_bytes(graph, split);
-  return fmt::format("{}: {} B of activations in a step instead of {} B of gradients", fmt::join(names, ", "),
-                     show_count(bytes.activations), show_count(bytes.gradients));
+  return fmt::format("{}: {} B of activations per step instead of {} B of gradients", fmt::join(names, ", "), show_count(bytes.activations),
+                     show_count(bytes.gradients));
 }
 
 }  // namespace paceline::graph

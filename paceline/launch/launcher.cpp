@@ -36,7 +36,7 @@ Ending launch(const Job& given) {
   Job job = given;
   job.output.servers = job.servers;
   if (job.token.empty()) job.token = hex(random_bytes(kKeyBytes));  // the same for all restarts, which find the run by it
-  const Meeting meeting(job);
+  const JobAddresses addresses(job);
 
   const Signals signals;
   OutputQueue queue;
@@ -50,8 +50,8 @@ Ending launch(const Job& given) {
     });
   });
   const auto attempt = [&](int restarts) {
-    if (job.servers > 0) return Fleet(job, signals, output, queue, restarts).run();
-    return Equals(job, signals, output, queue, restarts).run();
+    if (job.servers > 0) return ServersAttempt(job, signals, output, queue, restarts).run();
+    return RanksAttempt(job, signals, output, queue, restarts).run();
   };
   for (int restarts = 0, counted = 0;; ++restarts) {
     Ending ending = attempt(restarts);

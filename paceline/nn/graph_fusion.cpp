@@ -36,7 +36,7 @@ void GraphModule::fuse_rows() {
                (is_whole(before) || split_.layers[before].form == graph::Form::column)) {
       Node taken = std::move(nodes_[before]);
       nodes_[before] = {};
-      taken.op = is_whole(before) ? make_fc_and_gelu() : make_shared_fc_and_gelu(*axis_);
+      taken.op = is_whole(before) ? make_fc_and_gelu() : make_tensor_parallel_fc_and_gelu(*axis_);
       nodes_[i] = std::move(taken);
     }
   }

@@ -36,7 +36,7 @@ std::unique_ptr<Op> GraphModule::make_op(std::size_t layer, bool in_place) const
     std::unique_ptr<Op> experts = make_spread_experts(graph_.layers()[layer], experts_axis_.get());
     return axis_ && split_.sequence ? with_whole_sequences(std::move(experts), *axis_) : std::move(experts);
   }
-  if (axis_) return make_shared_op(graph_, split_, layer, *axis_, in_place);
+  if (axis_) return make_tensor_parallel_op(graph_, split_, layer, *axis_, in_place);
   return op_kind(graph_.layers()[layer].kind).make(graph_.layers()[layer], in_place);
 }
 

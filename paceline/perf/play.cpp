@@ -43,7 +43,7 @@ class Player {
     made_.actions.resize(actions_.size());
     pending_.resize(actions_.size(), 0);
     version_.resize(actions_.size(), 0);
-    meeting_.resize(actions_.size(), -1);
+    joint_of_.resize(actions_.size(), -1);
     joined_.resize(stages.size(), 0);
     next_on_lane_.resize(actions_.size(), -1);
     first_edge_.resize(actions_.size(), -1);
@@ -87,7 +87,7 @@ class Player {
   };
 
   /// The same collective in the programs of all stages.
-  struct Meeting {
+  struct JointCollective {
     std::vector<int> members;
     int ready = 0;
   };
@@ -113,9 +113,9 @@ class Player {
   /// The stages' collectives pair up in their order.
   void join(int action, int stage) {
     const std::size_t number = at(joined_[at(stage)]++);
-    if (meetings_.size() <= number) meetings_.resize(number + 1);
-    meetings_[number].members.push_back(action);
-    meeting_[at(action)] = static_cast<int>(number);
+    if (joint_.size() <= number) joint_.resize(number + 1);
+    joint_[number].members.push_back(action);
+    joint_of_[at(action)] = static_cast<int>(number);
   }
 
   /// Sends and receives of two ranks pair up by tag, in their order. Along other axes than the pipeline all ranks run the same program.
@@ -188,10 +188,10 @@ class Player {
   }
 
   void ready(int action, double now, int because) {
-    if (meeting_[at(action)] < 0) return begin(action, now, because);
-    Meeting& meeting = meetings_[at(meeting_[at(action)])];
-    if (++meeting.ready < std::ssize(stages_)) return;
-    for (const int member : meeting.members) begin(member, now, because);
+    if (joint_of_[at(action)] < 0) return begin(action, now, because);
+    JointCollective& joint = joint_[at(joint_of_[at(action)])];
+    if (++joint.ready < std::ssize(stages_)) return;
+    for (const int member : joint.members) begin(member, now, because);
   }
 
   void begin(int action, double now, int because) {
@@ -214,7 +214,7 @@ class Player {
     for (;;) {
       const double ends = now + seconds_of(action);
       const int next = next_on_lane_[at(action)];
-      if (next < 0 || first_edge_[at(action)] >= 0 || pending_[at(next)] > 1 || meeting_[at(next)] >= 0) return schedule_end(action, ends);
+      if (next < 0 || first_edge_[at(action)] >= 0 || pending_[at(next)] > 1 || joint_of_[at(next)] >= 0) return schedule_end(action, ends);
       made_.actions[at(action)].end = ends;
       ++version_[at(action)], ++ran_ahead_;
       pending_[at(next)] = 0;
@@ -261,8 +261,8 @@ class Player {
   std::vector<std::pair<int, int>> messages_;   // action, stage
   std::vector<int> next_on_lane_, first_edge_;  // by action, or −1
   std::vector<Edge> edges_;
-  std::vector<int> meeting_, joined_;  // by action: its meeting, or −1; by stage: meetings so far
-  std::vector<Meeting> meetings_;
+  std::vector<int> joint_of_, joined_;  // by action: its joint collective, or −1; by stage: joint collectives so far
+  std::vector<JointCollective> joint_;
   std::vector<Stage> stages_;
   std::optional<Event> soonest_;
   std::priority_queue<Event> events_;

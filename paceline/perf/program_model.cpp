@@ -11,7 +11,7 @@ namespace paceline::perf {
 namespace {
 
 using schedule::Action;
-using Meeting = schedule::ProgramModel::Meeting;
+using LayerCollective = schedule::ProgramModel::LayerCollective;
 
 constexpr std::int64_t kLine = 16;  // elements of a cache line, which entries of the arena fill up (tensor/arena.h)
 
@@ -25,37 +25,38 @@ Action::Exchange exchange_of(graph::Exchange exchange) {
 }
 
 /// `ranks`: whose samples lie in one buffer, where data-parallel ranks put a batch together.
-void add_meetings(std::vector<Meeting>& meetings, std::span<const graph::Traffic> traffic, Action::Axis axis, std::int64_t ranks) {
+void add_collectives(std::vector<LayerCollective>& collectives, std::span<const graph::Traffic> traffic, Action::Axis axis,
+                     std::int64_t ranks) {
   for (const graph::Traffic& each : traffic) {
     const bool whole = each.exchange != graph::Exchange::all_to_all;
-    meetings.push_back(
+    collectives.push_back(
         {.exchange = exchange_of(each.exchange), .axis = axis, .elements = each.bytes / 4 * (whole ? ranks : 1), .fixed = 0});
   }
 }
 
 /// Gradients of weights that ranks add up, each having seen some positions: one tensor after the other, whatever the samples.
-void add_gradient_sums(std::vector<Meeting>& meetings, const graph::Graph& graph, std::size_t layer) {
+void add_gradient_sums(std::vector<LayerCollective>& collectives, const graph::Graph& graph, std::size_t layer) {
   for (const graph::Parameter& parameter : graph.parameters())
     if (parameter.trainable && static_cast<std::size_t>(parameter.layer) == layer)
-      meetings.push_back({.exchange = Action::Exchange::allreduce,
-                          .axis = Action::Axis::tensor,
-                          .elements = 0,
-                          .fixed = graph::elements(parameter.shape)});
+      collectives.push_back({.exchange = Action::Exchange::allreduce,
+                             .axis = Action::Axis::tensor,
+                             .elements = 0,
+                             .fixed = graph::elements(parameter.shape)});
 }
 
 /// Softmax over classes that ranks share (nn/split_loss.cpp): the largest logit of every row, three sums, and the place of the best one,
 /// which has eight bytes.
-void add_loss(std::vector<Meeting>& meetings, const graph::Graph& graph) {
+void add_loss(std::vector<LayerCollective>& collectives, const graph::Graph& graph) {
   const std::int64_t rows = graph::elements(graph.output()) / graph.classes();
   for (const std::int64_t each : {1, 3, 2})
-    meetings.push_back({.exchange = Action::Exchange::allreduce, .axis = Action::Axis::tensor, .elements = each * rows, .fixed = 0});
+    collectives.push_back({.exchange = Action::Exchange::allreduce, .axis = Action::Axis::tensor, .elements = each * rows, .fixed = 0});
 }
 
 /// Batch norms of all data-parallel ranks together (nn/joint_norm.cpp): sums of a channel's values and their number, then of their squares;
 /// backward, of two gradients. They are added up in fp32.
-void add_joint_norm(std::vector<Meeting>& meetings, std::int64_t channels, bool backward) {
+void add_joint_norm(std::vector<LayerCollective>& collectives, std::int64_t channels, bool backward) {
   const auto add = [&](std::int64_t count) {
-    meetings.push_back(
+    collectives.push_back(
         {.exchange = Action::Exchange::allreduce, .axis = Action::Axis::data, .elements = 0, .fixed = count, .element_bytes = 4});
   };
   if (backward) return add(2 * channels);
@@ -63,12 +64,12 @@ void add_joint_norm(std::vector<Meeting>& meetings, std::int64_t channels, bool 
 }
 
 /// Positions travel to their experts, and what these made of them travels back.
-void add_experts(std::vector<Meeting>& meetings, const graph::Layer& layer) {
-  const Meeting there{.exchange = Action::Exchange::all_to_all,
-                      .axis = Action::Axis::data,
-                      .elements = layer.experts * graph::expert_slots(layer) * layer.output[1],
-                      .fixed = 0};
-  meetings.insert(meetings.end(), 2, there);
+void add_experts(std::vector<LayerCollective>& collectives, const graph::Layer& layer) {
+  const LayerCollective there{.exchange = Action::Exchange::all_to_all,
+                              .axis = Action::Axis::data,
+                              .elements = layer.experts * graph::expert_slots(layer) * layer.output[1],
+                              .fixed = 0};
+  collectives.insert(collectives.end(), 2, there);
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
     const graph::Layer last = hybrid ? graph.layers()[unit.last - 1] : graph::local_layer(graph, split, unit.last - 1, 0);
     made.border = graph::elements(last.output);
     for (std::size_t i = unit.first; i < unit.last; ++i) {
-      add_meetings(made.forward, split.layers[i].forward, axis, ranks);
+      add_collectives(made.forward, split.layers[i].forward, axis, ranks);
       if (graph.layers()[i].kind == graph::Kind::experts && sharing.data > 1) add_experts(made.forward, graph.layers()[i]);
       if (joins(i)) add_joint_norm(made.forward, channels(i), /*backward=*/false);
     }
@@ -100,7 +101,7 @@ schedule::ProgramModel program_model(const graph::Graph& graph, const Sharing& s
       if (joins(i)) add_joint_norm(made.backward, channels(i), /*backward=*/true);
       std::span<const graph::Traffic> backward = split.layers[i].backward;
       if (split.layers[i].sums_gradients) backward = backward.first(backward.size() - 1);
-      add_meetings(made.backward, backward, axis, ranks);
+      add_collectives(made.backward, backward, axis, ranks);
       if (split.layers[i].sums_gradients) add_gradient_sums(made.backward, graph, i);
     }
   }

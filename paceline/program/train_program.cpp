@@ -58,8 +58,8 @@ ps::Cluster find_cluster(const train::Recipe& recipe, const std::string& join, c
   if (config.engine != "mpi") throw ConfigError(fmt::format("ps.transport=mpi with comm.engine={}; leave comm.engine out", config.engine));
   ps::Cluster cluster = ps::among(comm::connect(config, world), recipe.ps.servers);
   if (recipe.parallel.workers != 0 && recipe.parallel.workers != cluster.workers)
-    throw ConfigError(fmt::format("{} workers are wanted, and of {} ranks {} serve; use mpirun -np {}", recipe.parallel.workers, world.size,
-                                  recipe.ps.servers, recipe.parallel.workers + recipe.ps.servers));
+    throw ConfigError(fmt::format("{} workers are requested, but of {} ranks {} are servers; use mpirun -np {}", recipe.parallel.workers,
+                                  world.size, recipe.ps.servers, recipe.parallel.workers + recipe.ps.servers));
   return cluster;
 }
 
@@ -104,7 +104,7 @@ void add_records(observe::Bus& bus, const RunFolder& folder, const Clock& clock,
   bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
   bus.add(std::make_unique<observe::TensorBoard>(folder.path(), clock));
   bus.add(std::make_unique<observe::Summary>(folder.summary()));
-  bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
+  bus.add(std::make_unique<observe::PredictorLog>(folder.predictions()));
   bus.add(std::make_unique<observe::Curve>(folder.curve(), clock, folder.metrics()));
   if (trace) bus.add(std::make_unique<observe::Trace>(folder.new_trace(), bus));
 }

@@ -21,9 +21,7 @@ void compare(const ArenaLayout::Entry& here, const ArenaLayout::Entry& there, st
   if (here.shape != there.shape) found.push_back(fmt::format("{} is {} here and {} there", here.name, list(here.shape), list(there.shape)));
   else if (here.offset != there.offset)
     found.push_back(fmt::format("{} begins at element {} here and {} there", here.name, here.offset, there.offset));
-  else if (here.decay != there.decay)
-    found.push_back(
-        fmt::format("{} has weight decay {} and not {}", here.name, here.decay ? "here" : "there", here.decay ? "there" : "here"));
+  else if (here.decay != there.decay) found.push_back(fmt::format("{} has weight decay only {}", here.name, here.decay ? "here" : "there"));
 }
 
 bool sound(const ArenaLayout& layout) {

@@ -264,8 +264,8 @@ class Drawing {
 std::string picture(std::string_view algorithm, const Problem& problem) {
   const auto& entry = algorithm_for(algorithm, problem.collective);
   if (problem.size > 64 || problem.chunks > kMostMessages || std::int64_t{problem.size} * problem.size * problem.chunks > kMostMessages)
-    throw ConfigError(fmt::format("a picture of {} ranks with chunks={} could not be read; ranks² · chunks may be {}", problem.size,
-                                  problem.chunks, kMostMessages));
+    throw ConfigError(fmt::format("a picture of {} ranks with chunks={} would be unreadable; ranks² · chunks must be at most {}",
+                                  problem.size, problem.chunks, kMostMessages));
   entry.make.formula(problem);  // throws for an impossible problem
   return Drawing(entry, problem).draw();
 }

@@ -88,7 +88,7 @@ struct ProgramModel {
     bool is_slice = false;      // ranks of the tensor axis have the rest of it
   };
   /// What layers exchange in the middle of a pass, along the tensor or the data axis.
-  struct Meeting {
+  struct LayerCollective {
     Action::Exchange exchange = Action::Exchange::allreduce;
     Action::Axis axis = Action::Axis::tensor;
     std::int64_t elements = 0;  // of one sample: of the whole buffer
@@ -96,14 +96,14 @@ struct ProgramModel {
     double element_bytes = 0;   // 0: those of activations
   };
   struct Unit {
-    std::vector<Tensor> tensors = {};                  // in the arena's order
-    std::int64_t border = 0;                           // elements that one sample passes to the next unit
-    std::vector<Meeting> forward = {}, backward = {};  // in their order
+    std::vector<Tensor> tensors = {};                          // in the arena's order
+    std::int64_t border = 0;                                   // elements that one sample passes to the next unit
+    std::vector<LayerCollective> forward = {}, backward = {};  // in their order
     std::int64_t parameters() const;
     std::int64_t private_parameters() const;
   };
   std::vector<Unit> units;
-  std::vector<Meeting> loss = {};  // after the last unit's forward pass, if ranks share the logits
+  std::vector<LayerCollective> loss = {};  // after the last unit's forward pass, if ranks share the logits
   /// An embedding whose table is also the head's weight. If a pipeline separates them, the table is sent to the head's stage before a
   /// step's first pass, and its gradient is sent back after the last one.
   struct Tied {

@@ -109,12 +109,13 @@ void ProgramWriter::pass(Work work, UnitRange range, int micro_batch) {
   add({.kind = Action::Kind::compute, .work = work, .first = range.first, .last = range.last, .micro_batch = micro_batch});
 }
 
-void ProgramWriter::meet(const std::vector<ProgramModel::Meeting>& meetings, int micro_batch) {
-  for (const ProgramModel::Meeting& meeting : meetings) {
-    const int ranks = meeting.axis == Action::Axis::tensor ? settings_.tensor : settings_.data;
+void ProgramWriter::add_collectives(const std::vector<ProgramModel::LayerCollective>& collectives, int micro_batch) {
+  for (const ProgramModel::LayerCollective& collective : collectives) {
+    const int ranks = collective.axis == Action::Axis::tensor ? settings_.tensor : settings_.data;
     if (ranks > 1)
-      communicate(Lane::compute, meeting.exchange, meeting.axis, meeting.elements * settings_.samples_of(micro_batch) + meeting.fixed,
-                  meeting.element_bytes > 0 ? meeting.element_bytes : static_cast<double>(settings_.activation_bytes));
+      communicate(Lane::compute, collective.exchange, collective.axis,
+                  collective.elements * settings_.samples_of(micro_batch) + collective.fixed,
+                  collective.element_bytes > 0 ? collective.element_bytes : static_cast<double>(settings_.activation_bytes));
   }
 }
 
@@ -147,19 +148,19 @@ void ProgramWriter::forward(UnitRange range, int micro_batch) {
   for (int unit = range.first; unit < range.last; ++unit) {
     hold(unit, unit + 1 < range.last ? unit + 1 : -1);
     open.last = unit + 1;
-    const auto& meetings = model_.units[static_cast<std::size_t>(unit)].forward;
-    if (!gathers() && meetings.empty() && unit + 1 < range.last) continue;
+    const auto& collectives = model_.units[static_cast<std::size_t>(unit)].forward;
+    if (!gathers() && collectives.empty() && unit + 1 < range.last) continue;
     pass(Work::forward, std::exchange(open, {unit + 1, unit + 1}), micro_batch);
-    meet(meetings, micro_batch);
+    add_collectives(collectives, micro_batch);
     if (gathers() && unit + 1 < range.last) drop(unit);
   }
-  if (range.last == static_cast<int>(model_.units.size())) meet(model_.loss, micro_batch);
+  if (range.last == static_cast<int>(model_.units.size())) add_collectives(model_.loss, micro_batch);
 }
 
 /// Recomputes a unit from its kept input.
 void ProgramWriter::forward_again(int unit, int micro_batch) {
   pass(Work::forward, {unit, unit + 1}, micro_batch);
-  meet(model_.units[static_cast<std::size_t>(unit)].forward, micro_batch);
+  add_collectives(model_.units[static_cast<std::size_t>(unit)].forward, micro_batch);
 }
 
 // As nn::RecomputingModel: `units` recomputes every unit except the model's last; `all` recomputes a segment, which keeps its last unit
@@ -193,11 +194,11 @@ void ProgramWriter::backward(UnitRange range, int micro_batch, Work work, const 
     hold(unit, unit > range.first ? unit - 1 : -1);
     if (again && recomputes(segment, unit)) forward_again(unit, micro_batch);
     open.first = unit;
-    const auto& meetings = model_.units[static_cast<std::size_t>(unit)].backward;
+    const auto& collectives = model_.units[static_cast<std::size_t>(unit)].backward;
     const bool stops = listener && listener->wants && listener->wants(unit);
-    if (!gathers() && !again && meetings.empty() && !stops && unit > range.first) continue;
+    if (!gathers() && !again && collectives.empty() && !stops && unit > range.first) continue;
     pass(work, open, micro_batch);
-    if (work != Work::weight_gradients) meet(meetings, micro_batch);
+    if (work != Work::weight_gradients) add_collectives(collectives, micro_batch);
     drop(unit);
     if (listener && listener->complete) listener->complete(open.first, open.last);
     open = {unit, unit};

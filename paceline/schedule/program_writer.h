@@ -61,7 +61,7 @@ class ProgramWriter {
   void tied_message(bool gradient, bool sends);
   int border_message(Action::Lane lane, Action::Exchange exchange, const PipelineMessage& message, std::vector<int> after);
   void pass(Action::Work work, UnitRange range, int micro_batch);
-  void meet(const std::vector<ProgramModel::Meeting>& meetings, int micro_batch);
+  void add_collectives(const std::vector<ProgramModel::LayerCollective>& collectives, int micro_batch);
   void forward_again(int unit, int micro_batch);
   bool recomputes(UnitRange segment, int unit) const;
   UnitRange segment_of(UnitRange range, int unit) const;

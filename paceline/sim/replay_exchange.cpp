@@ -42,22 +42,22 @@ bool Replay::begin_collective(const Move::Side& side) {
   const std::uint64_t key =
       (((static_cast<std::uint64_t>(state(side.rank).step) << 20 | match) << 20 | static_cast<std::uint64_t>(group)) << 2) |
       static_cast<std::uint64_t>(action.axis);
-  Meeting& meeting = meetings_[key];
-  if (meeting.arrivals.empty()) meeting.arrivals.resize(static_cast<std::size_t>(size));
+  PendingCollective& pending = pending_[key];
+  if (pending.arrivals.empty()) pending.arrivals.resize(static_cast<std::size_t>(size));
   const Place place = layout_.place_of(side.rank);
   const int index = action.axis == Action::Axis::data ? place.data : action.axis == Action::Axis::pipeline ? place.pipeline : place.tensor;
-  meeting.arrivals[static_cast<std::size_t>(index)] = seconds(loop_.now());
-  meeting.sides.push_back(side);
-  if (std::ssize(meeting.sides) < size) return false;
-  const Played played = collectives_.cost(action, group, meeting.arrivals);
+  pending.arrivals[static_cast<std::size_t>(index)] = seconds(loop_.now());
+  pending.sides.push_back(side);
+  if (std::ssize(pending.sides) < size) return false;
+  const Played played = collectives_.cost(action, group, pending.arrivals);
   double factor = 1;
-  for (const Move::Side& one : meeting.sides) {
+  for (const Move::Side& one : pending.sides) {
     factor = std::max(factor, state(one.rank).network);
     tell_wait(one);
     move_on(one, 1);
   }
-  const std::size_t move = add({.kind = Move::Kind::collective, .sides = std::move(meeting.sides)});
-  meetings_.erase(key);
+  const std::size_t move = add({.kind = Move::Kind::collective, .sides = std::move(pending.sides)});
+  pending_.erase(key);
   network_.start(Nanoseconds(0), played.seconds * factor, played.uses, static_cast<std::int64_t>(move));
   return false;
 }
@@ -168,7 +168,7 @@ void Replay::on_servers() {
 }
 
 /// What it computes will not be used.
-void Replay::begin_anew(int rank) {
+void Replay::start_over(int rank) {
   RankState& at = state(rank);
   account(rank);
   for (std::size_t lane = 0; lane < kLanes; ++lane) loop_.cancel(lane_actor(rank, lane));

@@ -98,7 +98,7 @@ class Replay {
   void start_visit(const Move::Side& side, Move::Kind kind);
   void on_network(EventLoop::Actor actor);
   void on_servers();
-  void begin_anew(int rank);
+  void start_over(int rank);
   std::size_t add(Move move);
   bool is_current(const Move::Side& side) const { return state(side.rank).attempt == side.attempt; }
   std::vector<LinkUse> links() const;
@@ -125,11 +125,11 @@ class Replay {
   std::vector<RankState> ranks_;
   std::optional<ServerQueue> servers_;
 
-  struct Meeting {
+  struct PendingCollective {
     std::vector<Move::Side> sides;
     std::vector<double> arrivals;
   };
-  std::unordered_map<std::uint64_t, Meeting> meetings_;  // collectives that have not begun
+  std::unordered_map<std::uint64_t, PendingCollective> pending_;  // those that not all ranks have reached
   struct Channel {
     int arrived = 0;
     std::deque<Move::Side> waiting;

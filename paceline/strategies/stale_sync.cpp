@@ -90,8 +90,8 @@ class StaleSync final : public step::Strategy {
     const auto shape = step::saved_shape(state, kGradients);
     if (!shape) step::find_saved(state, kGradients);  // reports it
     if (shape->size() != 2 || shape->at(1) != gradients().numel())
-      throw ConfigError(fmt::format("'{}' of the checkpoint is for {} values, and this model has {}; resume with the same recipe",
-                                    kGradients, shape->empty() ? 1 : shape->back(), gradients().numel()));
+      throw ConfigError(fmt::format("'{}' of the checkpoint has {} values, but this model has {}; resume with the same recipe", kGradients,
+                                    shape->empty() ? 1 : shape->back(), gradients().numel()));
     const std::int64_t rows = shape->at(0);
     if (rows > config_.staleness)
       throw ConfigError(fmt::format("the checkpoint has {} gradients under way; resume with strategy.staleness={} or more", rows, rows));

@@ -41,7 +41,7 @@ void run_one(Recipe recipe, const fs::path& path, const std::atomic<bool>& stop)
   const auto folder = observe::RunFolder::open(path);
   write_atomically(folder.recipe(), recipe.config().toml());
   bus.add(std::make_unique<observe::MetricsLog>(folder.metrics(), clock));
-  bus.add(std::make_unique<observe::Predictions>(folder.predictions()));
+  bus.add(std::make_unique<observe::PredictorLog>(folder.predictions()));
   bus.add(std::make_unique<observe::Summary>(folder.summary()));
   try {
     workers.run(path);

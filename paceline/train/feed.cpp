@@ -7,6 +7,7 @@
 
 #include "paceline/base/error.h"
 #include "paceline/data/augment_cuda.h"
+#include "paceline/data/prefetching_loader.h"
 #include "paceline/tensor/read_back.h"
 #include "paceline/tensor/recorded.h"
 #include "paceline/train/resident_feed.h"

@@ -289,11 +289,11 @@ std::int64_t shared_batch(const Recipe& recipe, std::int64_t batch) {
   const bool served = recipe.servers().has_value();
   if (recipe.data.uneven == "pad") return served ? above : batch;
   const std::string better = below > 0 ? fmt::format("{} or {}", below, above) : std::to_string(above);
-  const std::string mend = batch == recipe.data.batch
-                               ? fmt::format("data.batch={}", better)
-                               : fmt::format("a schedule.batch_factor or schedule.largest_batch that makes it {}", better);
+  const std::string remedy = batch == recipe.data.batch
+                                 ? fmt::format("data.batch={}", better)
+                                 : fmt::format("a schedule.batch_factor or schedule.largest_batch that makes it {}", better);
   throw ConfigError(
-      fmt::format("a batch of {}{} cannot be divided among {} workers; use {}{}", batch, grown_in(recipe, batch), workers, mend,
+      fmt::format("a batch of {}{} cannot be divided among {} workers; use {}{}", batch, grown_in(recipe, batch), workers, remedy,
                   served ? fmt::format(", or data.uneven=pad for {} samples each", above / workers)
                          : ", data.uneven=pad (some samples count twice) or data.uneven=weight (shares differ by one sample; the mean is "
                            "still over samples)"));

@@ -4,6 +4,7 @@
 #include <set>
 #include <thread>
 
+#include "paceline/data/prefetching_loader.h"
 #include "tests/data/fixtures.h"
 
 namespace paceline::data {

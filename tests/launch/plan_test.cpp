@@ -142,14 +142,14 @@ TEST(Hosts, InAFile) {
   EXPECT_THAT(refusal([&] { read_hostfile(file); }), HasSubstr("paceline_hostfile"));
 }
 
-TEST(Network, KnowsThisHost) {
+TEST(ThisHost, KnowsThisHost) {
   EXPECT_TRUE(is_this_host("localhost"));
   EXPECT_TRUE(is_this_host("127.0.0.1"));
   EXPECT_TRUE(is_this_host(host_name()));
   EXPECT_FALSE(is_this_host("some-other-host"));
 }
 
-TEST(Network, TellsOthersNoLoopbackAddress) {
+TEST(ThisHost, TellsOthersNoLoopbackAddress) {
   try {
     EXPECT_FALSE(names_loopback(address_towards("somebody@localhost")));  // where a host's own name often leads
   } catch (const ConfigError& error) {                                    // nothing else is there
@@ -157,7 +157,7 @@ TEST(Network, TellsOthersNoLoopbackAddress) {
   }
 }
 
-TEST(Network, ReservesPorts) {
+TEST(ThisHost, ReservesPorts) {
   const ReservedPort one, other;
   EXPECT_GT(one.number(), 0);
   EXPECT_NE(one.number(), other.number());

@@ -80,7 +80,7 @@ TEST(ProgramCost, TensorRanksSendWhatMegatronsDo) {
 
 TEST(ProgramCost, ExpertsExchangePositionsAlongTheDataAxis) {
   ProgramModel model = equal_units();
-  const ProgramModel::Meeting there{.exchange = Exchange::all_to_all, .axis = Axis::data, .elements = 64};
+  const ProgramModel::LayerCollective there{.exchange = Exchange::all_to_all, .axis = Axis::data, .elements = 64};
   model.units[2].forward = model.units[2].backward = {there, there};
   const StepCost cost = cost_of_passes(model, {.data = 4, .samples = 4, .algorithm = "ring"}, even_cluster(4, 1, 1e9));
   EXPECT_NEAR(cost.split.exposed[Axis::data], 4 * 3, 1e-3) << "three rounds of a second each, twice there and back";

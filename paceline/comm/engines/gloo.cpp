@@ -12,6 +12,7 @@
 #include "paceline/base/host.h"
 #include "paceline/base/log.h"
 #include "paceline/comm/engines/address.h"
+#include "paceline/comm/engines/common.h"
 #include "paceline/comm/engines/gloo_connections.h"
 #include "paceline/comm/engines/pieces.h"
 

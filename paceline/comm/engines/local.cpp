@@ -5,6 +5,7 @@
 #include <new>
 
 #include "paceline/comm/engines/all.h"
+#include "paceline/comm/engines/common.h"
 #include "paceline/comm/shared/shared_endpoint.h"
 
 namespace paceline::comm {
@@ -48,7 +49,7 @@ std::vector<std::unique_ptr<Communicator>> local_group(int size, const CommConfi
   const std::shared_ptr<Store> store = memory_store();
   shared::SharedEndpoint::Plan plan{.engine = "local",
                                     .host_ranks = {},
-                                    .hosts = shared::played_hosts(size, with_hosts(config).per_host),
+                                    .hosts = shared::emulated_hosts(size, with_hosts(config).per_host),
                                     .cores = usable_cores(),
                                     .block = {}};
   for (int i = 0; i < size; ++i) plan.host_ranks.push_back(i);

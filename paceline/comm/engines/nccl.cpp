@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "paceline/comm/engines/all.h"
+#include "paceline/comm/engines/common.h"
 #include "paceline/comm/engines/nccl_calls.h"
 #include "paceline/comm/judge.h"
 #include "paceline/comm/split.h"

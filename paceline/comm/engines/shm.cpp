@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "paceline/comm/engines/all.h"
+#include "paceline/comm/engines/common.h"
 #include "paceline/comm/shared/process_memory.h"
 #include "paceline/comm/shared/shared_endpoint.h"
 
@@ -12,7 +13,7 @@ namespace paceline::comm {
 std::unique_ptr<Endpoint> connect_shm(const CommConfig& config, const World& world, const std::shared_ptr<Store>& store) {
   using shared::SharedEndpoint;
   SharedEndpoint::Plan plan{
-      .engine = "shm", .host_ranks = {}, .hosts = shared::played_hosts(world.size, config.per_host), .cores = world.cores, .block = {}};
+      .engine = "shm", .host_ranks = {}, .hosts = shared::emulated_hosts(world.size, config.per_host), .cores = world.cores, .block = {}};
   const auto neighbours = shared::meet_neighbours(world.rank, exchange_through(store, world, "shm", config.connect_deadline(world)),
                                                   [&](int) { return SharedEndpoint::block_bytes(plan.hosts); });
   if (static_cast<int>(neighbours.ranks.size()) != world.size)

@@ -178,8 +178,8 @@ std::unique_ptr<Endpoint> two_level(const std::string& engine, const CommConfig&
   const shared::Neighbours found = shared::meet_neighbours(world.rank, exchange, [](int) { return 0; });
   Plan plan{engine, world.rank, world.cores, {found.hosts, found.hosts}, std::vector<int>(static_cast<std::size_t>(world.size), -1)};
   // An emulated host never extends beyond its machine.
-  const std::vector<int> played = shared::played_hosts(world.size, config.per_host);
-  for (int peer = 0; peer < world.size; ++peer) plan.places.hosts[static_cast<std::size_t>(peer)] += world.size * at(played, peer);
+  const std::vector<int> emulated = shared::emulated_hosts(world.size, config.per_host);
+  for (int peer = 0; peer < world.size; ++peer) plan.places.hosts[static_cast<std::size_t>(peer)] += world.size * at(emulated, peer);
   for (std::size_t place = 0; place < found.ranks.size(); ++place)
     plan.memory_ranks[static_cast<std::size_t>(found.ranks[place])] = static_cast<int>(place);
 

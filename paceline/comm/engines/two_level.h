@@ -2,6 +2,7 @@
 #pragma once
 
 #include "paceline/comm/engines/all.h"
+#include "paceline/comm/shared/process_memory.h"
 
 namespace paceline::comm {
 

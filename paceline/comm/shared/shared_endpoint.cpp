@@ -40,7 +40,7 @@ std::vector<int> picked(const std::vector<int>& by_rank, const std::vector<int>&
   return values;
 }
 
-std::vector<int> played_hosts(int size, std::int64_t per_host) {
+std::vector<int> emulated_hosts(int size, std::int64_t per_host) {
   std::vector<int> hosts(static_cast<std::size_t>(size));
   for (int i = 0; i < size && per_host > 0; ++i) hosts[static_cast<std::size_t>(i)] = i / static_cast<int>(per_host);
   return hosts;

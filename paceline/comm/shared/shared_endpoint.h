@@ -42,6 +42,6 @@ class SharedEndpoint final : public Endpoint {
 std::vector<int> picked(const std::vector<int>& by_rank, const std::vector<int>& ranks);
 
 /// The hosts of `size` ranks, with `per_host` neighbours on each; 0: all on one.
-std::vector<int> played_hosts(int size, std::int64_t per_host);
+std::vector<int> emulated_hosts(int size, std::int64_t per_host);
 
 }  // namespace paceline::comm::shared

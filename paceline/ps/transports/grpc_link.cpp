@@ -58,8 +58,8 @@ std::string Link::ask(const Question& question) {
     }
     join_until(patience);
     if (joined_.version < seen_)
-      log::warning("{} is there again with version {}, and had {}: updates between them are lost; {} goes on", name(), joined_.version,
-                   seen_, who(identity_.worker));
+      log::warning("{} is back with version {}, but had {}: the updates in between are lost; {} continues", name(), joined_.version, seen_,
+                   who(identity_.worker));
     else log::info("{} is there again; {} goes on", name(), who(identity_.worker));
     seen_ = joined_.version;
     if (question.once) return {};

@@ -240,7 +240,7 @@ void GrpcServer::Impl::leave(const Session& session) {
     allow_threads();
     const std::size_t others = sessions_.size() - sessions_.count(kObserver);
     rest = keeps_place ? fmt::format("its place in the round is kept for {:.0f} s", seconds(concurrent_->limits().silence))
-                       : fmt::format("{} go{} on", others, others == 1 ? "es" : "");
+                       : fmt::format("{} other{} continue{}", others, others == 1 ? "" : "s", others == 1 ? "s" : "");
     if (!closing_ && session.task() && options_.task_lost) options_.task_lost(session.worker(), *session.task());
     if (closing_) return changed_.notify_all();
   }

@@ -214,11 +214,11 @@ TEST_F(ServersAndWorkers, ASignalFromOutsideIsNotAFailureOfAnybody) {
   EXPECT_THAT(err, Not(HasSubstr("worker")));
 }
 
-TEST(Meeting, GivesEveryServerAPortOfItsOwn) {
+TEST(JobAddresses, GivesEveryServerAPortOfItsOwn) {
   Job job;
   job.servers = 40;
   job.plan = make_plan({.hosts = parse_hosts("me@far:30,further:30"), .servers = 40, .workers = 20}, kMachine);
-  const Meeting meeting(job);
+  const JobAddresses addresses(job);
   ASSERT_EQ(job.server_addresses.size(), 40U);
   std::set<std::string> ports;
   for (const std::string& address : job.server_addresses) ports.insert(address.substr(address.find(':')));
@@ -227,12 +227,12 @@ TEST(Meeting, GivesEveryServerAPortOfItsOwn) {
   EXPECT_THAT(job.server_addresses.back(), MatchesRegex("further:[0-9]+"));
 }
 
-TEST(Meeting, TakesWhatTheUserSaysForServerZero) {
+TEST(JobAddresses, TakesWhatTheUserSaysForServerZero) {
   Job job;
   job.servers = 2;
   job.address = "10.0.0.1", job.port = 1234;
   job.plan = make_plan({.hosts = parse_hosts("here:2,far:1"), .servers = 2, .workers = 1}, kMachine);
-  const Meeting meeting(job);
+  const JobAddresses addresses(job);
   EXPECT_THAT(job.server_addresses, ElementsAre("10.0.0.1:1234", MatchesRegex("10\\.0\\.0\\.1:[0-9]+")));
   EXPECT_NE(job.server_addresses[1], "10.0.0.1:1234");
 }

@@ -6,7 +6,7 @@
 
 namespace paceline::launch {
 
-class Equals final : public Attempt {
+class RanksAttempt final : public Attempt {
  public:
   using Attempt::Attempt;
 

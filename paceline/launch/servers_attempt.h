@@ -12,7 +12,7 @@
 
 namespace paceline::launch {
 
-class Fleet final : public Attempt {
+class ServersAttempt final : public Attempt {
  public:
   using Attempt::Attempt;
 

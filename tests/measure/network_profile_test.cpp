@@ -29,8 +29,8 @@ graph::Graph tiny(const std::string& network, std::vector<std::int64_t> input) {
   return graph::make_graph(config);
 }
 
-NetworkOptions both_optimizers() {
-  NetworkOptions options{.batches = {2, 5}, .seconds = 0};
+NetworkProfileOptions both_optimizers() {
+  NetworkProfileOptions options{.batches = {2, 5}, .seconds = 0};
   for (const char* name : {"sgd", "adamw"}) {
     options.optimizers.emplace_back();
     options.optimizers.back().name = name;

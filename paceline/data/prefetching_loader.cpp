@@ -1,15 +1,13 @@
-// Batches prepared ahead by background threads.
-//
 // A ring of slots: batch k of the epoch goes to slot k mod slots, whichever thread makes it, and next() takes the slots in order. So
 // threads affect when a batch is ready, never its content. There is one slot more than `ahead`, because the trainer keeps the batch that it
 // got last.
+#include "paceline/data/prefetching_loader.h"
+
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <thread>
-
-#include "paceline/data/loader.h"
 
 namespace paceline::data {
 namespace {

@@ -188,7 +188,7 @@ step::Batch random_batch(const graph::Graph& graph, std::int64_t samples, const 
 }
 
 perf::ProfileTable profile_network(nn::Model& model, const nn::Loss& loss,
-                                   const std::function<step::Batch(std::int64_t samples)>& make_batch, const NetworkOptions& options,
+                                   const std::function<step::Batch(std::int64_t samples)>& make_batch, const NetworkProfileOptions& options,
                                    const Rank& rank, const Clock& clock) {
   ensure(!options.optimizers.empty() && !options.batches.empty(), "a profile needs batches and an optimizer");
   perf::ProfileTable table;

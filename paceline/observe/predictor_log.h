@@ -8,9 +8,9 @@
 
 namespace paceline::observe {
 
-class Predictions final : public Listener {
+class PredictorLog final : public Listener {
  public:
-  explicit Predictions(std::filesystem::path file) : file_(std::move(file)) {}
+  explicit PredictorLog(std::filesystem::path file) : file_(std::move(file)) {}
   void on(const Event& event) override;
 
  private:

@@ -16,7 +16,7 @@ bool ended_well(const Rank& rank) { return rank.exit && rank.exit->good(); }
 
 }  // namespace
 
-void Fleet::judge(const std::vector<Rank*>& ended_now) {
+void ServersAttempt::judge(const std::vector<Rank*>& ended_now) {
   std::vector<Rank*> ended = ended_now;
   const Rank* lost = nullptr;
   std::erase_if(ended, [&](Rank* rank) { return is_worker(*rank) && failed(*rank) && cause_ == nullptr && !over_ && restart(*rank); });
@@ -33,7 +33,7 @@ void Fleet::judge(const std::vector<Rank*>& ended_now) {
   if (over_ && !worker_runs && std::ranges::any_of(ranks(), runs) && !is_stopping()) stop_after(Nanoseconds(0));
 }
 
-void Fleet::server_ended(Rank& server) {
+void ServersAttempt::server_ended(Rank& server) {
   const bool first = server.role.index == 0;
   const bool stopped = first && server.exit->code == kStopped && !told_to_end();
   // It may have been about to end when the last worker was lost, but not when another server was.
@@ -47,7 +47,7 @@ void Fleet::server_ended(Rank& server) {
   if (!any_worker(runs) || !restart(server)) fail(server);
 }
 
-bool Fleet::restart(Rank& rank) {
+bool ServersAttempt::restart(Rank& rank) {
   if (rank.lived >= job().healthy_after) rank.restarts_counted = 0;
   if (rank.restarts_counted >= job().max_restarts || told_to_end() || rank.exit->code == kWrongInput) return false;
   log::warning("{}; it is started again, restart {} of {}", rank.end(), ++rank.restarts_counted, job().max_restarts);
@@ -55,16 +55,16 @@ bool Fleet::restart(Rank& rank) {
   return true;
 }
 
-void Fleet::fail(const Rank& cause) {
+void ServersAttempt::fail(const Rank& cause) {
   cause_ = &cause;
   stop_after(job().grace);
 }
 
-bool Fleet::any_worker(bool (*is_so)(const Rank&)) const {
+bool ServersAttempt::any_worker(bool (*is_so)(const Rank&)) const {
   return std::ranges::any_of(ranks(), [&](const Rank& rank) { return is_worker(rank) && is_so(rank); });
 }
 
-Ending Fleet::ending() const {
+Ending ServersAttempt::ending() const {
   const Rank& first = ranks().front();
   if (cause_ != nullptr && is_worker(*cause_)) return failed_with(*cause_, "all workers were lost; the servers were stopped");
   if (cause_ != nullptr) return failed_with(*cause_, cause_->end() + "; the others were stopped");

@@ -6,7 +6,7 @@
 
 namespace paceline::observe {
 
-void Predictions::on(const Event& event) {
+void PredictorLog::on(const Event& event) {
   const auto* end = std::get_if<RunEnded>(&event);
   if (!end || !end->served || end->served->actual_loss.empty()) return;
   const Served& s = *end->served;

@@ -22,7 +22,7 @@ std::string reachable_at(const Plan& plan, const Place& place) {
 
 }  // namespace
 
-Meeting::Meeting(Job& job) {
+JobAddresses::JobAddresses(Job& job) {
   const Place& first = job.plan.places.front();
   if (job.address.empty()) job.address = reachable_at(job.plan, first);
   if (job.port == 0) job.port = new_port(first);
@@ -34,7 +34,7 @@ Meeting::Meeting(Job& job) {
   }
 }
 
-int Meeting::new_port(const Place& place) {
+int JobAddresses::new_port(const Place& place) {
   std::random_device random;
   const auto propose = [&] {
     if (place.here) return held_.emplace_back().number();

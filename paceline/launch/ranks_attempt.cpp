@@ -10,7 +10,7 @@
 namespace paceline::launch {
 
 /// Of several that ended at once, one that was killed is the cause: the others only noticed.
-void Equals::judge(const std::vector<Rank*>& ended) {
+void RanksAttempt::judge(const std::vector<Rank*>& ended) {
   note_given_up(ended);
   if (cause_ != nullptr) return give_up_silent();
   for (const Rank* rank : ended)
@@ -21,7 +21,7 @@ void Equals::judge(const std::vector<Rank*>& ended) {
 }
 
 /// A stopped process does not receive SIGTERM, and no rank waits for it any more.
-void Equals::give_up_silent() {
+void RanksAttempt::give_up_silent() {
   const std::optional<LauncherLine> line = accusations().verdict();
   if (!line || line->silent.count() == 0) return;
   const auto rank = std::ranges::find(ranks(), line->rank, [](const Rank& each) { return each.place.rank; });
@@ -32,21 +32,21 @@ void Equals::give_up_silent() {
 }
 
 /// If a rank lived until it was told to end, the others' reason says more than how it ended.
-void Equals::note_given_up(const std::vector<Rank*>& ended) {
+void RanksAttempt::note_given_up(const std::vector<Rank*>& ended) {
   const std::optional<LauncherLine> line = accusations().verdict();
   for (Rank* rank : ended)
     if (line && is_stopping() && rank->place.rank == line->rank && rank->given_up.empty())
       rank->given_up = "was given up by the others: " + line->what;
 }
 
-const Rank* Equals::blamed() const {
+const Rank* RanksAttempt::blamed() const {
   const std::optional<LauncherLine> line = accusations().verdict();
   if (!line || !accusations().has_accused(cause_->place.rank)) return nullptr;
   const auto rank = std::ranges::find(ranks(), line->rank, [](const Rank& each) { return each.place.rank; });
   return rank == ranks().end() || rank->exit->good() ? nullptr : &*rank;
 }
 
-Ending Equals::ending() const {
+Ending RanksAttempt::ending() const {
   const auto good = [](const Rank& rank) { return rank.exit->good(); };
   const auto stopped = [](const Rank& rank) { return rank.exit->code == kStopped; };
   if (std::ranges::all_of(ranks(), good)) return ended_with(0);

@@ -16,7 +16,7 @@ using graph::Layout;
 /// Wraps a layer of this rank's own channels or heads. In column form, its input is whole, and the ranks' gradients of it are summed. In
 /// row form, its outputs are partial sums, which are added, and the bias is added once: in the first rank's product, or after the sum. If
 /// the ranks share positions or samples between layers, these are gathered on the way in and scattered on the way out.
-class Shared final : public Op {
+class TensorParallel final : public Op {
  public:
   struct Way {
     bool enters = false;             // column form
@@ -26,7 +26,7 @@ class Shared final : public Op {
     bool alone = false;              // split by samples, without a partner: an all-to-all between channels and samples on its other side
     Layout between = Layout::whole;  // positions or samples, if ranks share those between layers
   };
-  Shared(std::unique_ptr<Op> local, const TensorAxis& axis, const Way& way) : local_(std::move(local)), axis_(axis), way_(way) {}
+  TensorParallel(std::unique_ptr<Op> local, const TensorAxis& axis, const Way& way) : local_(std::move(local)), axis_(axis), way_(way) {}
 
   at::Tensor forward(const Tensors& inputs, const Weights& weights, const Pass& pass, Tensors& saved) const override {
     at::Tensor out = local_->forward({brought_in(inputs[0], pass)}, of_local(weights), pass, saved);
@@ -168,8 +168,8 @@ MaskPart mask_part(const graph::Layer& whole, const graph::LayerSplit& how, cons
 
 }  // namespace
 
-std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::TensorSplit& split, std::size_t layer, const TensorAxis& axis,
-                                   bool in_place) {
+std::unique_ptr<Op> make_tensor_parallel_op(const graph::Graph& graph, const graph::TensorSplit& split, std::size_t layer,
+                                            const TensorAxis& axis, bool in_place) {
   const graph::Layer& whole = graph.layers()[layer];
   const graph::LayerSplit& how = split.layers[layer];
   graph::Layer local = graph::local_layer(graph, split, layer, axis.rank());
@@ -180,24 +180,25 @@ std::unique_ptr<Op> make_shared_op(const graph::Graph& graph, const graph::Tenso
   const bool leaves = how.form == Form::row || how.form == Form::both, enters = how.form == Form::column || how.form == Form::both;
   // By samples: each worker computes the bias's gradient from its own samples, which the layer does not see separately.
   const bool within = leaves && whole.bias && !split.hybrid && (how.form == Form::both || whole.kind == Kind::fc);
-  const Shared::Way way{.enters = enters,
-                        .leaves = leaves,
-                        .bias = leaves && whole.bias && !within,
-                        .bias_within = within,
-                        .alone = how.input == Layout::samples && how.output == Layout::samples,
-                        .between = split.hybrid     ? Layout::samples
-                                   : split.sequence ? Layout::positions
-                                                    : Layout::whole};
+  const TensorParallel::Way way{.enters = enters,
+                                .leaves = leaves,
+                                .bias = leaves && whole.bias && !within,
+                                .bias_within = within,
+                                .alone = how.input == Layout::samples && how.output == Layout::samples,
+                                .between = split.hybrid     ? Layout::samples
+                                           : split.sequence ? Layout::positions
+                                                            : Layout::whole};
   if (how.form == Form::both)
-    return std::make_unique<Shared>(make_attention_part(whole, graph::part_of(whole.heads, axis.size(), axis.rank()), within), axis, way);
+    return std::make_unique<TensorParallel>(make_attention_part(whole, graph::part_of(whole.heads, axis.size(), axis.rank()), within), axis,
+                                            way);
   if (leaves && !within) local.bias = false;
   std::unique_ptr<Op> op = op_kind(whole.kind).make(local, in_place);
-  if (enters || leaves) return std::make_unique<Shared>(std::move(op), axis, way);
+  if (enters || leaves) return std::make_unique<TensorParallel>(std::move(op), axis, way);
   return how.sums_gradients ? std::make_unique<SummedGradients>(std::move(op), axis) : std::move(op);
 }
 
-std::unique_ptr<Op> make_shared_fc_and_gelu(const TensorAxis& axis) {
-  return std::make_unique<Shared>(make_fc_and_gelu(), axis, Shared::Way{.enters = true});
+std::unique_ptr<Op> make_tensor_parallel_fc_and_gelu(const TensorAxis& axis) {
+  return std::make_unique<TensorParallel>(make_fc_and_gelu(), axis, TensorParallel::Way{.enters = true});
 }
 
 std::unique_ptr<Op> with_whole_sequences(std::unique_ptr<Op> op, const TensorAxis& axis) {

@@ -9,10 +9,10 @@
 
 namespace paceline::launch {
 
-class Meeting {
+class JobAddresses {
  public:
   /// Fills in address, port and server_addresses if the job does not set them. All ports differ, even on different hosts.
-  explicit Meeting(Job& job);
+  explicit JobAddresses(Job& job);
 
  private:
   int new_port(const Place& place);

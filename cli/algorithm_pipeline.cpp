@@ -29,13 +29,14 @@ using schedule::PipelineStep;
 using schedule::TimedStep;
 using Row = Entry<schedule::PipelineSchedule>;
 
-constexpr int kMostSteps = 1 << 18, kMostColumns = 4096;
+constexpr int kMostPipelineSteps = 1 << 18, kMostColumns = 4096;
 
 PipelineProblem problem_of(const Row& row, const PipelineFlags& flags) {
   const int chunks = flags.chunks > 0 ? flags.chunks : row.make.interleaved ? 2 : 1;
-  if (std::int64_t{flags.stages} * flags.micro_batches > kMostSteps / chunks)
-    throw ConfigError(fmt::format("--stages {} with --micro-batches {} and {} is too long a list; their product may be {}", flags.stages,
-                                  flags.micro_batches, observe::plural(chunks, "chunk"), observe::show_count(kMostSteps)));
+  if (std::int64_t{flags.stages} * flags.micro_batches > kMostPipelineSteps / chunks)
+    throw ConfigError(
+        fmt::format("--stages {} with --micro-batches {} and {} makes too long a list of steps; their product must be at most {}",
+                    flags.stages, flags.micro_batches, observe::plural(chunks, "chunk"), observe::show_count(kMostPipelineSteps)));
   return {.stages = flags.stages, .micro_batches = flags.micro_batches, .chunks = chunks};
 }
 
